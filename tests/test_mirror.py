@@ -67,6 +67,7 @@ COVERED = {
     "protocol/wire/header_names.py": "tests/protocol/wire/test_headers.py",
     "protocol/wire/server_error.py": "integration/connection/test_permissions.py",
     "publishing/ack_window.py": "tests/publishing/test_publisher.py",
+    "publishing/unretrieved.py": "tests/publishing/test_publisher.py",
     "publishing/admission.py": "tests/publishing/test_publisher.py",
     "publishing/api.py": "integration/publishing/test_publish.py",
     "publishing/ingest_channel.py": "tests/publishing/test_fast_ingest.py",

@@ -90,7 +90,7 @@ PROGRAMS = {
     "notifiers.py": "{'rows': 1} 2 10 20 ['extract', 'load']",
     "ordered.py": "10 55 10 1",
     "peers.py": "prices.EURUSD 60 1 3 1",
-    "publishing.py": "10071 11 50 61",
+    "publishing.py": "10071 12 50 62",
     "pulling.py": "25 0 10.0",
     "topics.py": "['10', '20'] 20 settings.audit ['20', 'on'] 3",
     "worker.py": "19 13",

@@ -70,7 +70,6 @@ class AckWindow(Generic[TicketT]):
         self._context, self._failures, self._after_event = context, failures, after_event
         self._timer = Timer(self._tick)
         self._inbox: Inbox | None = None
-        self._refused_inbox: Inbox | None = None
         self._opening: asyncio.Task[None] | None = None
         self._denials: dict[str, PermissionDeniedError] = {}
         self._begun = False
@@ -89,6 +88,12 @@ class AckWindow(Generic[TicketT]):
         finally:
             self.changed.set()
 
+    def enter_now(self, subject: str, size: int) -> None:
+        """As `enter`, but raise where it would wait."""
+        self.check_open()
+        self._begin()
+        self.admission.enter_now(subject, size)
+
     def _begin(self) -> None:
         """Subscribe to the connection and the answers, with the first publish."""
         if not self._begun:
@@ -96,20 +101,24 @@ class AckWindow(Generic[TicketT]):
             self.small = min(_SMALL, self.connection.max_payload)
             self._context.attach(self, self._lifecycle, self._on_denied)
         if self._inbox is None and self._opening is None:
-            self._opening = self._context.tasks.start(self._open(), "publisher: inbox")
+            prefix = f"{self.connection.new_inbox()}."
+            if self.connection.outbox is not None:
+                self._opened(prefix, self.connection.subscribe_now(f"{prefix}*", self._receive))
+            else:
+                self._opening = self._context.tasks.start(self._open(prefix), "publisher: inbox")
 
-    async def _open(self) -> None:
+    def _opened(self, prefix: str, inbox: Inbox) -> None:
+        self._inbox, self.prefix = inbox, prefix.encode()
+        self.after()
+
+    async def _open(self, prefix: str) -> None:
         connection = self.connection
         try:
-            if self._refused_inbox is not None:
-                refused, self._refused_inbox = self._refused_inbox, None
-                await connection.unsubscribe(refused)
-            prefix = f"{connection.new_inbox()}."
             inbox = await connection.subscribe(f"{prefix}*", self._receive)
             if self.admission.closed:
                 await connection.unsubscribe(inbox)
             else:
-                self._inbox, self.prefix = inbox, prefix.encode()
+                self._opened(prefix, inbox)
         except JetStreamError as error:
             reason = error
             self.admission.gate.refuse(lambda _: reason)
@@ -124,7 +133,8 @@ class AckWindow(Generic[TicketT]):
             self._denials[error.subject] = error
         elif self._inbox is not None and self._inbox.subject == error.subject:
             # Permissions may change: the next publish subscribes again, and gets an error with the subject.
-            self._refused_inbox, self._inbox = self._inbox, None
+            refused, self._inbox = self._inbox, None
+            self._context.tasks.start(self.connection.unsubscribe(refused), "publisher: refused inbox")
             self.fail(self.window.fail(lambda _: error))
 
     def _deny(self) -> None:
@@ -216,9 +226,9 @@ class AckWindow(Generic[TicketT]):
                 self.window.remove(reply)
                 self.fail([(entry, unknown(entry) if entry.in_doubt else error)])
 
-    async def send_slowly(self, reply: bytes, entry: InFlight[TicketT]) -> None:
-        """Send over a connection that may keep the caller waiting."""
-        self.window.add(reply, entry)
+    async def send_slowly(self) -> None:
+        """Send the publish that was added to the window last, over a connection that may keep the caller waiting."""
+        reply, entry = next(reversed(self.window.in_flight.items()))
         self._timer.set(self.window.look_at)
         try:
             await self.connection.publish(entry.to, entry.payload, reply=reply.decode(), header=entry.header)
@@ -275,12 +285,11 @@ class AckWindow(Generic[TicketT]):
         self._timer.cancel()
         self._context.detach(self, self._lifecycle, self._on_denied)
         try:
-            for inbox in (self._inbox, self._refused_inbox):
-                if inbox is not None:
-                    await self.connection.unsubscribe(inbox)
+            if self._inbox is not None:
+                await self.connection.unsubscribe(self._inbox)
             await _turns()
         finally:
-            self._inbox = self._refused_inbox = None
+            self._inbox = None
             self._failures.close()
             if self._after_event is not None:
                 self._after_event()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .._runtime.context import Context
 from .._runtime.tasks import Timer
-from ..errors import ClosedError, JetStreamError, RequestTimeoutError, TooManyInFlightError
+from ..errors import ClosedError, DisconnectedError, JetStreamError, RequestTimeoutError, TooManyInFlightError
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
 
 __all__ = ["YIELD_AFTER", "Admission", "Gate", "Limits", "Waiter"]
@@ -186,6 +186,13 @@ class Admission:
             gate.leave(waiter)
         finally:
             self.clear = self._is_clear()
+
+    def enter_now(self, subject: str, size: int) -> None:
+        """Return if a publish may be sent now, before any caller that waits."""
+        if not self.ready:
+            raise DisconnectedError(f"publish to {subject!r}: not connected to a server; nothing was sent")
+        if self.gate.busy or self._relief is not None or not self.has_room(1, size):
+            raise self._full()
 
     def recheck(self) -> None:
         """Admit the callers that fit; open the fast path if none waits."""

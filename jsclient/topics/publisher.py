@@ -33,7 +33,8 @@ from ..protocol.publishing.in_flight import ATTEMPT, PAUSE
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.header_names import MSG_ID
-from ..publishing.publisher import Publisher, PublishFuture
+from ..publishing.publisher import Publisher
+from ..publishing.unretrieved import PublishFuture
 from ..streams.stream import Stream
 from .stream_log import StreamLog
 

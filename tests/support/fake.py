@@ -127,6 +127,9 @@ class FakeConnection(Connection):
         await self.publish(reply.decode("utf-8", "surrogateescape"), payload)
 
     async def subscribe(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> FakeInbox:
+        return self.subscribe_now(subject, sink, queue, limit=limit)
+
+    def subscribe_now(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> FakeInbox:
         self.check_open()
         inbox = FakeInbox(subject, sink, queue)
         self.inboxes.append(inbox)

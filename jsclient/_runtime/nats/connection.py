@@ -217,6 +217,10 @@ class Connection(abc.ABC):
         ``limit``: the maximum number of messages; 0: no limit. `unsubscribe` must still be called.
         """
 
+    def subscribe_now(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> Inbox:
+        """As `subscribe`, without waiting. Only for connections with an outbox."""
+        raise NotImplementedError
+
     def expect_large(self, inbox: Inbox) -> None:  # noqa: B027  not every connection bounds frames
         """Accept frames over ``max_payload``: API answers with 100,000 subjects are larger."""
 

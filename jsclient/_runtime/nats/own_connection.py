@@ -312,6 +312,9 @@ class GuardedConnection(Connection):
     async def subscribe(
         self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0
     ) -> WireSubscription:
+        return self.subscribe_now(subject, sink, queue, limit=limit)
+
+    def subscribe_now(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> WireSubscription:
         self.check_open()
         self.check_here()
         nc = self._nc

@@ -18,6 +18,7 @@ async def publish_each(js: jsclient.JetStream) -> list[PubAck]:
     acks: list[PubAck] = []
     async with js.publisher(max_in_flight=100) as pub:
         futures = [await pub.publish("readings.a", data, msg_id=f"a-{data!r}") for data in readings(0, 10)]
+        futures.append(pub.send("readings.a", b"10", headers={"Unit": "K"}))
         acks.extend([await future for future in futures])
     return acks
 

@@ -1,0 +1,176 @@
+"""The futures of publishes, and the failures that were not retrieved from them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+
+from ..errors import (
+    ApiError,
+    FailedPublishInfo,
+    JetStreamError,
+)
+from ..protocol.events import Event, PublishFailed
+from ..protocol.models.publish import PubAck
+from ..protocol.publishing.in_flight import InFlight
+from ..protocol.wire.header_names import MSG_ID
+from ..protocol.wire.headers import parse_headers
+from .ack_window import FailureSink
+
+__all__ = ["OVERDUE", "PublishFuture", "UnretrievedFailures"]
+
+OVERDUE = 10.0  # seconds after which a failure that was not retrieved is reported as an event
+
+
+class PublishFuture(asyncio.Future[PubAck]):
+    """The future of an ack. It becomes a `FailedPublish` if the publish fails."""
+
+    __slots__ = ()
+
+
+class FailedPublish(PublishFuture):
+    """A failed publish that informs its publisher when the failure is retrieved.
+
+    A future is turned into one only when it fails, so that awaiting an ack costs no Python call.
+    """
+
+    __slots__ = ()
+    unretrieved: UnretrievedFailures | Reported  # where the failure is counted
+
+    def _retrieve(self) -> None:
+        _become(PublishFuture, self)
+        self.unretrieved.retrieved(self)
+
+    def result(self) -> PubAck:
+        self._retrieve()
+        return PublishFuture.result(self)
+
+    def exception(self) -> BaseException | None:
+        self._retrieve()
+        return PublishFuture.exception(self)
+
+    def __await__(self) -> Generator[Any, None, PubAck]:
+        self._retrieve()
+        return PublishFuture.__await__(self)
+
+    __iter__ = __await__
+
+
+FutureT = TypeVar("FutureT", bound=PublishFuture)
+
+
+class Reported:
+    """The number of failures that were reported as events, and not retrieved since."""
+
+    def __init__(self) -> None:
+        self.count: int = 0
+
+    def retrieved(self, _: PublishFuture) -> None:
+        self.count -= 1
+
+
+class _Failure(NamedTuple):
+    overdue: float  # monotonic seconds
+    subject: str
+    error: JetStreamError
+    number: int
+    header: bytes
+
+    @property
+    def info(self) -> FailedPublishInfo:
+        msg_id = parse_headers(self.header)[1].get(MSG_ID)
+        return FailedPublishInfo(self.subject, self.error, self.number, msg_id)
+
+
+_Failed: TypeAlias = tuple[PublishFuture, _Failure]
+
+
+class UnretrievedFailures(FailureSink[PublishFuture]):
+    """The failures of a publisher, until they are retrieved, raised by `take`, or reported as events.
+
+    Events report failures after `OVERDUE` seconds, earlier if more than ``kept`` wait, and when the publisher closes.
+    """
+
+    def __init__(self, emit: Callable[[Event], None], kept: int) -> None:
+        self._emit = emit
+        self._kept = kept
+        self._failures: dict[PublishFuture, _Failure] = {}  # oldest first
+        self._reported = Reported()
+
+    def add(self, entry: InFlight[PublishFuture], error: JetStreamError, now: float) -> None:
+        """Set the failure of a publish. No-op if its future was cancelled."""
+        future = entry.ticket
+        if not future.done():
+            future.set_exception(error)
+            _mark(future, self)
+            self._failures[future] = _Failure(now + OVERDUE, entry.to, error, entry.number, entry.header)
+
+    def retrieved(self, future: PublishFuture) -> None:
+        del self._failures[future]
+
+    @property
+    def look_at(self) -> float:
+        """When to call `tick`."""
+        if len(self._failures) > self._kept:
+            return 0.0
+        return next(iter(self._failures.values())).overdue if self._failures else float("inf")
+
+    def tick(self, now: float) -> None:
+        """Report the failures that are overdue or too many."""
+        excess = len(self._failures) - self._kept
+        report: list[_Failed] = []
+        for future, failure in self._failures.items():
+            if failure.overdue > now and len(report) >= excess:
+                break
+            report.append((future, failure))
+        self._report(report)
+
+    def note_on(self, error: Exception) -> None:
+        """Add a note to another error: how many there are, with those that were reported, and the first of them."""
+        count = len(self._failures) + self._reported.count
+        if count:
+            one = next(iter(self._failures.values()), None)
+            first = f", the first: {one.subject!r}: {one.error}" if one else ""
+            failed = f"{count:,} other publishes failed, or their outcome is unknown"
+            error.add_note(f"{failed}{first}; PublishFailed events report them")
+
+    def take(self) -> tuple[list[FailedPublishInfo], int]:
+        """The failures to raise now, and the number of those that were reported as events since the last call."""
+        found = [failure.info for failure in self._failures.values()]
+        for future in self._failures:
+            _silence(future)
+        self._failures.clear()
+        reported, self._reported = self._reported.count, Reported()
+        return found, reported
+
+    def close(self) -> None:
+        """Report all that remain."""
+        self._report(list(self._failures.items()))
+
+    def _report(self, failed: list[_Failed]) -> None:
+        """Emit one event per kind of error."""
+        kinds: dict[tuple[type, int], list[_Failure]] = {}
+        for future, failure in failed:
+            del self._failures[future]
+            _silence(future)
+            _mark(future, self._reported)
+            code = failure.error.err_code if isinstance(failure.error, ApiError) else 0
+            kinds.setdefault((type(failure.error), code), []).append(failure)
+        self._reported.count += len(failed)
+        for found in kinds.values():
+            self._emit(PublishFailed(subject=found[0].subject, error=found[0].error, count=len(found)))
+
+
+def _silence(future: PublishFuture) -> None:
+    """The publisher reports the failure, so asyncio must not log it as never retrieved."""
+    PublishFuture.exception(_become(PublishFuture, future))
+
+
+def _mark(future: PublishFuture, where: UnretrievedFailures | Reported) -> None:
+    _become(FailedPublish, future).unretrieved = where
+
+
+def _become(kind: type[FutureT], future: Any) -> FutureT:
+    future.__class__ = kind
+    return cast("FutureT", future)
