@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from .._runtime.context import Requests
 from .._runtime.nats.connection import Connection
+from .._runtime.nats.speedups import chosen
 from ..errors import NotJetStreamMessageError
 from ..protocol.consumers.ack import (
     ACKED,
@@ -17,7 +18,6 @@ from ..protocol.consumers.ack import (
     AckState,
     Metadata,
     ack_payload,
-    match_jsack,
     read_jsack,
     sequences,
 )
@@ -28,12 +28,16 @@ __all__ = ["AckChannel", "Message", "ack_all", "begin_attempt", "frames_of"]
 
 
 class AckChannel(msgspec.Struct, frozen=True):
-    """The way to ack the messages of one subscription."""
+    """The way to read and to ack the messages of one subscription."""
 
     connection: Connection
     requests: Requests
     timeout: float  # seconds, for `ack_sync`
     silent: bool = False  # ack policy none: acks are ignored
+    find_header: Callable[[bytes, str], str | None] = msgspec.field(
+        default_factory=lambda: chosen().find_header
+    )
+    match_jsack: Callable[[bytes], object] = msgspec.field(default_factory=lambda: chosen().match_jsack)
 
 
 # A struct is created in half the time of a class; it is never part of a reference cycle.
@@ -86,7 +90,10 @@ class Message(msgspec.Struct, eq=False, gc=False):
         """The first value of one header: as ``headers.get(name, default)``, but the other headers are not read."""
         if self._headers is not None:
             return self._headers.get(name, default)
-        value = find_header(self._frame[2], name)
+        try:
+            value = self._channel.find_header(self._frame[2], name)
+        except ValueError:
+            value = find_header(self._frame[2], name)
         return default if value is None else value
 
     @property
@@ -134,7 +141,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
         by jsclient).
         """
         channel, reply = self._channel, self._frame[1]
-        if self._state is None and not channel.silent and match_jsack(reply):  # noqa: SIM102  the second test sends the ack
+        if self._state is None and not channel.silent and channel.match_jsack(reply):  # noqa: SIM102  the second test sends the ack
             if channel.connection.ack_at_once(reply):
                 self._state = ACKED
                 return

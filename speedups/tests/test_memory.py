@@ -7,7 +7,7 @@ import sys
 from random import Random
 
 import pytest
-from jsclient_speedups import scan
+from jsclient_speedups import find_header, is_ordinary_jsack, scan
 
 from tests.support import wire_streams
 
@@ -56,6 +56,18 @@ def test_errors_leave_nothing():
             scan(FRAMES, len(FRAMES) + 1)
 
     assert blocks_kept(work, 300) < 50
+
+
+def test_parts_leave_nothing():
+    def work():
+        assert find_header(b"NATS/1.0\r\nA: \xc3\r\nb: 2\r\n\r\n", "A") == "\ufffd"
+        assert find_header(b"NATS/1.0\r\nA: 1\r\n\r\n", "B") is None
+        assert is_ordinary_jsack(b"$JS.ACK.S.c.1.7.8.1750000000000000000.0")
+        for name in ("", "a:", "\ud800", None):
+            with pytest.raises(ValueError):  # noqa: PT011
+                find_header(b"NATS/1.0\r\n\r\n", name)
+
+    assert blocks_kept(work, 1000) < 50
 
 
 def counts(runs) -> list[int]:

@@ -1,4 +1,4 @@
-"""The choice between the compiled scanner of jsclient-speedups and the Python reader."""
+"""The choice between the compiled readers of jsclient-speedups and those in Python."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import logging
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
+
+from ...protocol.consumers.ack import match_jsack
+from ...protocol.wire.headers import find_header
 
 if TYPE_CHECKING:
     from ...protocol.wire.frames import Frame
@@ -23,10 +26,15 @@ _log = logging.getLogger("jsclient.connection")
 
 
 class Choice(NamedTuple):
-    """A scanner, None for the Python reader alone; and what is in use and why, as a text."""
+    """A scanner, None for the Python reader alone; what is in use and why, as a text; and readers of single parts.
+
+    A compiled ``find_header`` raises ValueError for a name that only the one in Python decides.
+    """
 
     scan: Scan | None
     text: str
+    find_header: Callable[[bytes, str], str | None] = find_header
+    match_jsack: Callable[[bytes], object] = match_jsack
 
 
 @functools.cache
@@ -46,7 +54,12 @@ def chosen() -> Choice:
     if version.split(".")[:2] != SERIES.split("."):
         return _unusable(f"{version} does not fit this jsclient, which needs {SERIES}.*")
     _log.info("messages are read with jsclient-speedups %s", version)
-    return Choice(jsclient_speedups.scan, f"compiled (jsclient-speedups {version})")
+    return Choice(
+        jsclient_speedups.scan,
+        f"compiled (jsclient-speedups {version})",
+        jsclient_speedups.find_header,
+        jsclient_speedups.is_ordinary_jsack,
+    )
 
 
 def _unusable(why: str) -> Choice:

@@ -14,6 +14,8 @@ import pytest
 import jsclient
 from jsclient._runtime.nats.speedups import SERIES, chosen
 from jsclient._runtime.nats.wire import FrameReader
+from jsclient.protocol.consumers.ack import match_jsack
+from jsclient.protocol.wire.headers import find_header
 from tests.support import wire_streams
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -50,6 +52,7 @@ def new_choice(monkeypatch):
 def install(monkeypatch, version: str) -> None:
     module = ModuleType("jsclient_speedups")
     module.__version__, module.scan = version, stand_in
+    module.find_header, module.is_ordinary_jsack = find_header, match_jsack
     monkeypatch.setitem(sys.modules, "jsclient_speedups", module)
 
 
@@ -62,7 +65,7 @@ def test_fitting_version_is_used(monkeypatch):
 
 def test_not_installed(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "jsclient_speedups", None)
-    assert chosen() == (None, "Python (jsclient-speedups is not installed)")
+    assert chosen()[:2] == (None, "Python (jsclient-speedups is not installed)")
     assert caplog.records == []
 
 
