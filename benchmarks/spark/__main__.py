@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import jsclient
 from benchmarks.figures import summarize
+from benchmarks.spark.server import running_server
 from benchmarks.spark.works import WORKS, Stage
 from jsclient.spark import register
 from jsclient.spark.engine import session
@@ -57,7 +57,7 @@ def running(options: argparse.Namespace) -> Iterator[Stage]:
 
     from benchmarks.spark.peer import NatsPySource
 
-    with _server() as server:
+    with running_server() as server:
         connect = ConnectOptions.of(server.url)
         opened = session(connect)
         opened.run(_fill(opened.js, options.count, options.size))
@@ -80,22 +80,6 @@ def running(options: argparse.Namespace) -> Iterator[Stage]:
             yield Stage(spark, server.url, connect, options.count)
         finally:
             spark.stop()
-
-
-@contextlib.contextmanager
-def _server() -> Iterator[Any]:
-    """The embedded server, for code that is not asynchronous."""
-    import asyncio
-
-    loop = asyncio.new_event_loop()
-    with tempfile.TemporaryDirectory() as store:
-        server = jsclient.server.NatsServer(store_dir=store)
-        loop.run_until_complete(server.__aenter__())
-        try:
-            yield server
-        finally:
-            loop.run_until_complete(server.__aexit__(None, None, None))
-            loop.close()
 
 
 async def _fill(js: jsclient.JetStream, count: int, size: int) -> None:

@@ -260,10 +260,10 @@ class AckWindow(Generic[TicketT]):
     async def idle(self) -> None:
         """Wait until none is in flight and no caller waits, also after tasks that awaited futures have continued."""
         while True:
-            while self.window.in_flight or self.admission.gate.busy:
+            while self.window.count or self.admission.gate.busy:
                 await self.changed.wait()
             await _turns()
-            if not self.window.in_flight and not self.admission.gate.busy:
+            if not self.window.count and not self.admission.gate.busy:
                 return
 
     def _stop(self, why: str) -> None:

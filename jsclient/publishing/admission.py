@@ -161,7 +161,7 @@ class Admission:
 
     def has_room(self, count: int, size: int) -> bool:
         """Whether ``count`` more publishes with the sum ``size`` of bytes are within the limits."""
-        in_flight = len(self._window.in_flight)
+        in_flight = self._window.count
         if not in_flight and count == 1:
             return True  # even if it is larger than the limit, else it could never be sent
         return in_flight + count <= self.max_in_flight and self._window.size + size <= self.max_bytes
@@ -237,7 +237,7 @@ class Admission:
         return RequestTimeoutError(text)
 
     def _full(self) -> TooManyInFlightError:
-        limit = f"{len(self._window.in_flight)} publishes of {self._window.size} bytes are in flight"
+        limit = f"{self._window.count} publishes of {self._window.size} bytes are in flight"
         return TooManyInFlightError(f"{limit}, no room for another one; nothing was sent")
 
     def close(self, why: str) -> None:

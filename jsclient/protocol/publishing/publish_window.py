@@ -72,6 +72,11 @@ class PublishWindow(Generic[TicketT]):
     is_broken: bool = field(default=False, init=False)  # nothing may be sent before it is mended
     _connected: bool = field(default=True, init=False)
 
+    @property
+    def count(self) -> int:
+        """The number of publishes in flight."""
+        return len(self.in_flight)
+
     def add(self, reply: bytes, entry: InFlight[TicketT]) -> None:
         """Take in a publish that is being sent."""
         self.in_flight[reply] = entry

@@ -37,6 +37,7 @@ from __future__ import annotations
 from binascii import b2a_base64
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from struct import Struct
 
 from ...errors import ConfigError
 
@@ -46,8 +47,8 @@ MAX_ROWS = 10_000_000
 """Maximum number of rows per partition whose hashes are remembered, at about 100 bytes each."""
 
 _DIGEST = 12  # bytes: 16 base64 characters without padding
-_LETTERS = 16
-_MAX_SUBJECTS = 100_000  # maximum number of cached subject hashes
+_TAIL = Struct("16s")
+_MAX_SUBJECTS = 50_000  # maximum number of cached subjects, at about 500 bytes each
 
 
 def query_hash(query: str) -> str:
@@ -69,20 +70,21 @@ def epoch_prefix(query: str, epoch: int) -> bytes:
     return f"{query_hash(query)}.{epoch:x}.".encode()
 
 
-class _Hashes(dict[bytes, bytes]):
-    """Caches a 16-byte hash per subject, which personalizes the payload's hash. Faster than hashing both.
+class _Starts(dict[bytes, "blake2b"]):
+    """Caches the beginning of a hash per subject, which personalizes it: a copy is cheaper than a new hash.
 
-    An empty subject has an empty hash: a row's id must not depend on the rows next to it.
+    An empty subject has an empty person: a row's id must not depend on the rows next to it.
     """
 
-    def __init__(self) -> None:
-        super().__init__({b"": b""})
+    def __init__(self, salt: bytes = b"") -> None:
+        super().__init__()
+        self._salt = salt
 
-    def __missing__(self, subject: bytes) -> bytes:
+    def __missing__(self, subject: bytes) -> blake2b:
         if len(self) >= _MAX_SUBJECTS:
             self.clear()
-            self[b""] = b""
-        self[subject] = found = blake2b(subject, digest_size=16).digest()
+        person = blake2b(subject, digest_size=16).digest() if subject else b""
+        self[subject] = found = blake2b(digest_size=_DIGEST, person=person, salt=self._salt)
         return found
 
 
@@ -95,7 +97,9 @@ class ContentIds:
 
     def __init__(self, epoch: bytes, partition: int | None) -> None:
         self.prefix: bytes = epoch if partition is None else b"%b%x." % (epoch, partition)
-        self._subjects = _Hashes()
+        self._starts = _Starts()
+        # The salt prevents a collision with a payload that looks like headers and a payload.
+        self._with_headers = _Starts(b"headers")
         self._seen: set[bytes] = set()
         self._again: dict[bytes, int] = {}  # number of repetitions by digest
         self._rows = 0
@@ -123,25 +127,21 @@ class ContentIds:
                 f"the partition has more than {MAX_ROWS} rows, whose contents are remembered to tell equal ones "
                 "apart: use more partitions, a column msg_id, or dedup=index"
             )
-        of = self._subjects
-        if blocks is None and subjects is None:
-            digests = [blake2b(data, digest_size=_DIGEST).digest() for data in payloads]
-        elif blocks is None:
-            assert subjects is not None
-            digests = [
-                blake2b(data, digest_size=_DIGEST, person=of[subject]).digest()
-                for subject, data in zip(subjects, payloads, strict=True)
-            ]
+        starts = self._starts
+        digests: list[bytes] = []
+        add = digests.append
+        if blocks is None:
+            for subject, data in zip(subjects or [b""] * count, payloads, strict=True):
+                one = starts[subject].copy()
+                one.update(data)
+                add(one.digest())
         else:
-            digests = [
-                blake2b(data, digest_size=_DIGEST, person=of[subject]).digest()
-                if not block
-                # The salt prevents a collision with a payload that looks like headers and a payload.
-                else blake2b(block + data, digest_size=_DIGEST, person=of[subject], salt=b"headers").digest()
-                for subject, block, data in zip(subjects or [b""] * count, blocks, payloads, strict=True)
-            ]
+            for subject, block, data in zip(subjects or [b""] * count, blocks, payloads, strict=True):
+                one = (self._with_headers if block else starts)[subject].copy()
+                one.update(block + data)
+                add(one.digest())
         text = b2a_base64(b"".join(digests), newline=False)
-        tails = [text[at : at + _LETTERS] for at in range(0, len(text), _LETTERS)]
+        tails = [tail for (tail,) in _TAIL.iter_unpack(text)]
         seen, new = self._seen, set(digests)
         if len(new) == count and seen.isdisjoint(new):
             seen |= new

@@ -172,6 +172,9 @@ class Simulation:
             self.again(sends)
         self.now = until
 
+    def size_in_flight(self) -> int:
+        return sum(entry.size for entry in self.window.in_flight.values())
+
     def forget(self) -> None:
         open_ones = [number for number in self.deadlines if number not in self.outcomes]
         if open_ones:
@@ -189,13 +192,13 @@ class Simulation:
                 self.server.there = not self.server.there
             if self.chance.random() < 0.03:
                 self.server.full = not self.server.full
-            assert self.window.size == sum(entry.size for entry in self.window.in_flight.values())
+            assert self.window.size == self.size_in_flight()
         self.pass_time(40.0)
 
 
 def check(simulation: Simulation) -> None:
     stored = Counter(simulation.server.stored)
-    assert simulation.window.in_flight == {}
+    assert (simulation.window.in_flight, simulation.window.count) == ({}, 0)
     assert (simulation.window.size, simulation.window.look_at) == (0, NEVER)
     for number in range(1, simulation.number + 1):
         outcome = simulation.outcomes.get(number)

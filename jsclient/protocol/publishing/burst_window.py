@@ -1,0 +1,145 @@
+"""A window of bursts: one record for thousands of publishes, as long as their acks arrive in the order of sending.
+
+At anything else, such as an error, an answer out of order, a deadline or a change of the connection, `BurstWindow`
+makes a record of each publish, and `PublishWindow` takes over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic
+
+import msgspec
+
+from ...errors import JetStreamError
+from ..models.publish import MAX_SEQUENCE, PubAck
+from ..wire.frames import Frame
+from .in_flight import AnsweredSubjects, InFlight, TicketT
+from .publish_window import Failures, PublishWindow, Sends
+
+__all__ = ["Burst", "BurstWindow"]
+
+_quick_pub_acks = msgspec.json.Decoder(list[PubAck]).decode
+
+
+@dataclass(slots=True, eq=False)
+class Burst(Generic[TicketT]):
+    """Publishes that were sent together, as columns. For the fields see `InFlight`."""
+
+    ticket: TicketT
+    replies: list[bytes]
+    subjects: Sequence[bytes]
+    headers: Sequence[bytes]
+    payloads: Sequence[bytes]
+    sizes: list[int]
+    number: int  # of the first one
+    deadline: float
+    due: float
+    repeatable: bool
+    acked: int = 0
+
+
+@dataclass(slots=True)
+class BurstWindow(PublishWindow[TicketT]):
+    """Publishes in flight, most of them in bursts. The acks of bursts go to ``acks``, and not to their tickets."""
+
+    acks: list[PubAck] = field(default_factory=list)
+    _bursts: deque[Burst[TicketT]] = field(default_factory=deque)  # newer than all of `in_flight`
+    _in_bursts: int = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.in_flight) + self._in_bursts
+
+    def add_burst(self, burst: Burst[TicketT], size: int) -> None:
+        """Take in publishes of ``size`` bytes that are being sent."""
+        self._bursts.append(burst)
+        self._in_bursts += len(burst.replies)
+        self.size += size
+
+    def expand(self) -> None:
+        """Make a record of each publish in flight."""
+        for burst in self._bursts:
+            rest = slice(burst.acked, None)
+            columns = zip(
+                burst.replies[rest],
+                burst.subjects[rest],
+                burst.headers[rest],
+                burst.payloads[rest],
+                burst.sizes[rest],
+                strict=True,
+            )
+            ticket, deadline, due, repeatable = burst.ticket, burst.deadline, burst.due, burst.repeatable
+            for number, (reply, to, header, data, size) in enumerate(columns, burst.number + burst.acked):
+                self.in_flight[reply] = InFlight(
+                    ticket, to, header, data, size, number, deadline, due, repeatable
+                )
+        self._bursts.clear()
+        self._in_bursts = 0
+
+    def answers(self, frames: Iterable[Frame], now: float) -> Failures[TicketT]:
+        failures: Failures[TicketT] = []
+        frames = list(frames)
+        at, count = 0, len(frames)
+        while at < count:
+            if acked := self._acked(frames, at):
+                at += acked
+                continue
+            end = at
+            while end < count and frames[end][0] in self.in_flight:
+                end += 1
+            if end == at:  # out of order, an error, or about a repeated attempt
+                self.expand()
+                end = count
+            failures += PublishWindow.answers(self, frames[at:end], now)
+            at = end
+        return failures
+
+    def _acked(self, frames: list[Frame], start: int) -> int:
+        """The number of frames from ``start`` on that are the next acks of the oldest burst."""
+        if not self._bursts:
+            return 0
+        burst = self._bursts[0]
+        first = burst.acked
+        end = min(first + len(frames) - start, len(burst.replies))
+        answers = frames[start : start + end - first]
+        if [frame[0] for frame in answers] != burst.replies[first:end]:
+            return 0
+        try:
+            acks = _quick_pub_acks(b"[%b]" % b",".join([frame[3] for frame in answers]))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return 0
+        sequences = [ack.seq for ack in acks]
+        if len(acks) != end - first or not 0 < min(sequences) <= max(sequences) <= MAX_SEQUENCE:
+            return 0
+        if "" in {ack.stream for ack in acks}:
+            return 0
+        self.answered.subjects.update(dict.fromkeys(burst.subjects[first:end]))
+        if len(self.answered.subjects) > AnsweredSubjects.LIMIT:
+            self.answered.trim()
+        self.size -= sum(burst.sizes[first:end])
+        self.stored += len(acks)
+        self._in_bursts -= len(acks)
+        burst.acked = end
+        if end == len(burst.replies):
+            self._bursts.popleft()
+        self.acks += acks
+        return len(acks)
+
+    def has_older(self, number: int) -> bool:
+        self.expand()
+        return PublishWindow.has_older(self, number)
+
+    def connected(self, now: float) -> Sends[TicketT]:
+        self.expand()
+        return PublishWindow.connected(self, now)
+
+    def tick(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
+        self.expand()
+        return PublishWindow.tick(self, now)
+
+    def fail(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
+        self.expand()
+        return PublishWindow.fail(self, why)
