@@ -25,7 +25,7 @@ class Metric:
     def values(self, queries: Iterable[QueryFigures], now: float) -> Iterator[tuple[dict[str, str], float]]:
         """Labels and value of each series."""
         for query in queries:
-            labels = {"query": query.name, "query_id": query.id}
+            labels = {"query": _encodable(query.name), "query_id": query.id}
             if self.of_query is not None and (value := self.of_query(query)) is not None:
                 yield labels, value
             if self.of_source is None or query.failed:
@@ -124,6 +124,11 @@ def prometheus_text(queries: Iterable[QueryFigures], now: float) -> str:
             pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
             lines.append(f"{name}{{{pairs}}} {_number(value)}")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _encodable(text: str) -> str:
+    """The text with ``?`` for halves of surrogate pairs, which Java's texts may contain."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _escaped(text: str) -> str:

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.parser import text_string_to_metric_families
+
 from jsclient.spark.monitoring.figures import QueryFigures, Unread
 from jsclient.spark.monitoring.metrics import METRICS, prometheus_text
 from jsclient.spark.monitoring.progress import LogPlace, SourceReport
@@ -27,25 +35,74 @@ def test_prometheus_text():
     assert prometheus_text([QueryFigures("i", "r")], 0.0).endswith("\n")
 
 
-def test_each_metric_once_and_described():
+def every_metric():
+    """Queries with a value of each metric."""
     queue = SourceReport(1, "queue", "JOBS", 3, 1.0, 2.0, pending=12, lapsed=1)
-    one, two = figures(report(log(), queue)), figures(report(log()))
-    for made in (one, two):
-        made.sources[0].answered(LogPlace("ORDERS", CREATED, 20), Unread(80, 90.0))
-    text = lines(one, two, now=100.0)
-    types = [line.split()[2] for line in text if line.startswith("# TYPE")]
-    assert types == [line.split()[2] for line in text if line.startswith("# HELP")]
-    assert len(types) == len(set(types)) == len(METRICS)
-    # The series of a metric follow its type.
-    at = ""
-    for line in text:
-        at = line.split()[2] if line.startswith("#") else at
-        assert line.startswith(("#", f"{at}{{"))
+    made = figures(report(log(lost=4, expired=2), queue)), figures(report(log(input_rate=0.25)))
+    for one in made:
+        one.sources[0].answered(LogPlace("ORDERS", CREATED, 20), Unread(80, 90.0))
+    return made
 
 
-def test_labels_are_escaped():
-    text = prometheus_text([QueryFigures("i", "r", 'a "b"\\\nc')], 0.0)
-    assert 'query="a \\"b\\"\\\\\\nc",' in text
+def parsed(text):
+    """The series of each metric, as Prometheus' own parser reads them: labels and value."""
+    return {
+        family.name: (family.type, family.documentation, [(one.labels, one.value) for one in family.samples])
+        for family in text_string_to_metric_families(text)
+    }
+
+
+def test_parser_reads_every_metric():
+    one, two = every_metric()
+    two.id, two.name = "j", "other"
+    text = prometheus_text([one, two], 100.0)
+    assert text.endswith("\n")
+    found = parsed(text)
+    assert {name: (kind, text) for name, (kind, text, _) in found.items()} == {
+        f"jsclient_spark_{metric.name}": (metric.kind, metric.help) for metric in METRICS
+    }
+    for metric in METRICS:
+        series = found[f"jsclient_spark_{metric.name}"][2]
+        assert series == [(labels, float(value)) for labels, value in metric.values([one, two], 100.0)]
+        assert len({tuple(labels.items()) for labels, _ in series}) == len(series) > 0
+
+
+def test_names_of_counters_end_with_total():
+    text = prometheus_text(every_metric()[:1], 100.0)
+    kinds = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
+    assert len(kinds) == len(METRICS)
+    assert {name.endswith("_total") for name, kind in kinds.items() if kind == "counter"} == {True}
+    assert {name.endswith("_total") for name, kind in kinds.items() if kind == "gauge"} == {False}
+
+
+@given(st.text())
+def test_any_name_comes_back(name):
+    ((labels, _),) = parsed(prometheus_text([QueryFigures("i", "r", name)], 0.0))["jsclient_spark_query_up"][
+        2
+    ]
+    assert labels == {"query": name, "query_id": "i"}
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ('a "b"', r"a \"b\""),
+        ("a\\n", r"a\\n"),
+        ("a\nb", r"a\nb"),
+        ("a\r}", "a\r}"),
+        ("half \ud800", "half ?"),
+    ],
+)
+def test_labels_are_escaped(name, written):
+    """A name from Java may contain half of a surrogate pair, which cannot be encoded."""
+    text = prometheus_text([QueryFigures("i", "r", name)], 0.0)
+    assert f'{{query="{written}",query_id="i"}} 1\n' in text
+    text.encode()
+
+
+def test_content_type_of_page():
+    page = Path(__file__).parents[3] / "docs" / "howto" / "spark-monitoring.md"
+    assert f'"Content-Type", "{CONTENT_TYPE_PLAIN_0_0_4}"' in page.read_text(encoding="utf-8")
 
 
 def test_large_counts_keep_digits():

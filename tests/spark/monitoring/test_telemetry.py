@@ -1,57 +1,91 @@
-"""Instruments of OpenTelemetry, of which only the class of observations is needed."""
+"""Instruments of OpenTelemetry, read back through its SDK."""
 
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
 
 from jsclient.errors import ConfigError
-from jsclient.spark.monitoring.figures import QueryFigures
+from jsclient.spark.monitoring.figures import Unread
 from jsclient.spark.monitoring.metrics import METRICS
+from jsclient.spark.monitoring.progress import LogPlace, SourceReport
 from jsclient.spark.monitoring.telemetry import register_metrics
+from tests.support.reports import CREATED, figures, log, report
 
 
-class Meter:
-    """Keeps the instruments that are created."""
+class Exported:
+    """What an exporter receives of some queries at the time 100."""
 
-    def __init__(self):
-        self.made = {}
+    def __init__(self, queries):
+        self._reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self._reader])
+        register_metrics(
+            self.provider.get_meter("orders"), lambda metric: list(metric.values(queries, 100.0))
+        )
 
-    def create_observable_gauge(self, name, callbacks, unit, description):
-        self.made[name] = ("gauge", callbacks, unit, description)
+    def metrics(self):
+        data = self._reader.get_metrics_data()
+        resources = [] if data is None else data.resource_metrics
+        return {one.name: one for of in resources for scope in of.scope_metrics for one in scope.metrics}
 
-    def create_observable_counter(self, name, callbacks, unit, description):
-        self.made[name] = ("counter", callbacks, unit, description)
+    def points(self, name):
+        return [(dict(one.attributes), one.value) for one in self.metrics()[name].data.data_points]
 
 
 @pytest.fixture
-def telemetry(monkeypatch):
-    """The package as far as it is used."""
-    package, module = ModuleType("opentelemetry"), ModuleType("opentelemetry.metrics")
-    module.Observation = lambda value, labels: SimpleNamespace(value=value, attributes=labels)
-    package.metrics = module
-    monkeypatch.setitem(sys.modules, "opentelemetry", package)
-    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", module)
+def exported():
+    made = []
+
+    def export(queries):
+        made.append(Exported(queries))
+        return made[-1]
+
+    yield export
+    for one in made:
+        one.provider.shutdown()
 
 
-def test_each_metric_is_an_instrument(telemetry):
-    meter, queries = Meter(), [QueryFigures("i", "r", "copy")]
-    register_metrics(meter, lambda metric: metric.values(queries, 0.0))
-    assert {name: made[0] for name, made in meter.made.items()} == {
-        f"jsclient.spark.{one.name}": one.kind for one in METRICS
+def every_metric():
+    made = figures(report(log(lost=4), SourceReport(1, "queue", "JOBS", 3, 1.0, 2.0, pending=12, lapsed=1)))
+    made.sources[0].answered(LogPlace("ORDERS", CREATED, 20), Unread(80, 90.0))
+    return made
+
+
+def test_each_metric_is_exported(exported):
+    metrics = exported([every_metric()]).metrics()
+    assert {name: (one.unit, one.description) for name, one in metrics.items()} == {
+        f"jsclient.spark.{one.name}": (one.unit, one.help) for one in METRICS
     }
-    _, (callback,), unit, description = meter.made["jsclient.spark.query_up"]
-    (one,) = callback(None)
-    assert (one.value, one.attributes) == (1.0, {"query": "copy", "query_id": "i"})
-    assert (unit, description) == ("", "1 while the query runs, 0 after it failed.")
+    counters = {name for name, one in metrics.items() if isinstance(one.data, Sum)}
+    assert counters == {f"jsclient.spark.{one.name}" for one in METRICS if one.kind == "counter"}
+    assert all(metrics[name].data.is_monotonic for name in counters)
+
+
+def test_values_and_labels(exported):
+    found = exported([every_metric()])
+    query = {"query": "copy", "query_id": "i"}
+    orders, jobs = query | {"source": "0", "stream": "ORDERS"}, query | {"source": "1", "stream": "JOBS"}
+    assert found.points("jsclient.spark.query_up") == [(query, 1.0)]
+    assert found.points("jsclient.spark.rows") == [(orders, 3), (jobs, 3)]
+    assert found.points("jsclient.spark.lag_messages") == [(orders, 60), (jobs, 12)]
+    assert found.points("jsclient.spark.lag_seconds") == [(orders, 10.0)]
+    assert found.points("jsclient.spark.lost_messages") == [(orders, 4)]
+    assert found.points("jsclient.spark.lapsed_claims") == [(jobs, 1)]
+
+
+def test_query_that_ends_is_exported_no_more(exported):
+    queries = [every_metric()]
+    found = exported(queries)
+    assert found.metrics()
     queries.clear()
-    assert callback(None) == []
+    assert found.metrics() == {}
 
 
 def test_without_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
     with pytest.raises(ConfigError, match=r"pip install 'jsclient\[otel\]'"):
-        register_metrics(Meter(), lambda metric: ())
+        register_metrics(None, lambda metric: ())
