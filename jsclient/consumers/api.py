@@ -111,7 +111,8 @@ class Subscribing:
                 `SlowConsumer` reports it; an ordered subscription reads them again. Below 1,000 it also bounds
                 ``max_ack_pending``, so that nothing is dropped. With flow control only bytes are limited, and a number
                 that the server may exceed is refused.
-            max_pending_bytes: Bytes that may wait here, 64 MiB by default.
+            max_pending_bytes: Bytes that may wait here, 64 MiB by default; 12 MiB for an ordered subscription, unless
+                its stream removes messages when they are delivered, or it reads the last message per subject.
             flow_control_prefixes: Starts of flow control subjects to answer besides ``$JS.FC.``, which nats-server
                 uses; others are reported as `FlowControlRefused`.
 

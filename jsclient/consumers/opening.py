@@ -128,7 +128,9 @@ def _ordered(
         flow_prefixes=_flow_prefixes(request),
         keeps_policy=config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT,
     )
-    return OrderedSubscription(context, tracker, binding, config, callback=callback)
+    return OrderedSubscription(
+        context, tracker, binding, config, callback=callback, max_bytes=request.max_pending_bytes
+    )
 
 
 async def open_pull_subscription(

@@ -131,11 +131,17 @@ class PartitionsMissing(Event, frozen=True, kw_only=True):
 class ConsumerReset(Event, frozen=True, kw_only=True):
     """The consumer was recreated, or its sequence restarted; ``reason`` says why.
 
-    ``resume_stream_seq`` is the stream sequence at which reading resumes, 0 if the start policy decides.
+    ``resume_stream_seq`` is the stream sequence at which reading resumes, 0 if the start policy decides. ``planned``:
+    nothing was lost; the memory of a slow reader is bounded. It is logged as information then.
     """
 
     reason: str
     resume_stream_seq: int = 0
+    planned: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        return "info" if self.planned else "warning"
 
     def _says(self) -> str:
         where = f"; reading resumes at {self.resume_stream_seq}" if self.resume_stream_seq else ""

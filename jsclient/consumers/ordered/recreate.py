@@ -18,7 +18,7 @@ from ...errors import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
-from ...protocol.consumers.ordered import OrderedCursor, restart_config
+from ...protocol.consumers.ordered import OrderedCursor, Recreate, restart_config
 from ...protocol.events import ConsumerReset, ErrorRaised, Event
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.models.stream import StreamInfo
@@ -117,9 +117,12 @@ class Remaker:
                 self._run(), f"reset of the ordered reader of {self._tracker.stream}"
             )
 
-    def remember_stream(self) -> None:
-        """Record the creation time of the stream, in the background, to detect a later replacement."""
-        self._context.tasks.start(self._remember_stream(), "creation time of the stream")
+    def remember_stream(self, found: Callable[[StreamInfo], None] | None = None) -> None:
+        """Record the creation time of the stream, in the background, to detect a later replacement.
+
+        ``found`` is called with its state, unless that cannot be read.
+        """
+        self._context.tasks.start(self._remember_stream(found), "creation time of the stream")
 
     def stop(self) -> None:
         """Stop creating consumers. One that is being created is deleted again."""
@@ -147,7 +150,7 @@ class Remaker:
         while cursor.wants is not None and await self._may_make():
             self._making = True
             try:
-                await self._make_new(cursor.wants.reason)
+                await self._make_new(cursor.wants)
             except ClosedError:
                 self._over = True
             except DisconnectedError:
@@ -202,7 +205,7 @@ class Remaker:
             tracker = self._tracker
             self._reader.emit(ErrorRaised(stream=tracker.stream, consumer=tracker.consumer, error=error))
 
-    async def _make_new(self, reason: str) -> None:
+    async def _make_new(self, why: Recreate) -> None:
         context, tracker, cursor = self._context, self._tracker, self._tracker.cursor
         await self._reader.let_go()
         if tracker.consumer != self._deleted:
@@ -225,7 +228,13 @@ class Remaker:
             return
         # Reported before the messages of the new consumer.
         self._reader.emit(
-            ConsumerReset(stream=tracker.stream, consumer=info.name, reason=reason, resume_stream_seq=resume)
+            ConsumerReset(
+                stream=tracker.stream,
+                consumer=info.name,
+                reason=why.reason,
+                resume_stream_seq=resume,
+                planned=why.planned,
+            )
         )
         self._made_at, self._made_after = context.connection.now(), cursor.last_stream_seq
         self._reader.use(info)
@@ -257,8 +266,10 @@ class Remaker:
         except JetStreamError:
             return None  # no permission, or a temporary error: the check is optional
 
-    async def _remember_stream(self) -> None:
+    async def _remember_stream(self, found: Callable[[StreamInfo], None] | None) -> None:
         info = await self._stream_info()
+        if info is not None and found is not None:
+            found(info)
         if info is not None and self._stream_created is None:
             self._stream_created = info.created
 

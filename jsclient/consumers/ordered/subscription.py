@@ -11,10 +11,16 @@ from ...protocol.consumers.ordered import OrderedTracker
 from ...protocol.consumers.subscribe import Binding
 from ...protocol.events import ErrorRaised
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ...protocol.models.stream import StreamInfo
+from ...protocol.models.stream_config import RetentionPolicy
 from ..subscription import DRAIN_TIMEOUT, Callback, Subscription
 from .recreate import Reader, Remaker
 
 __all__ = ["OrderedSubscription"]
+
+MAX_BYTES = (
+    12 * 1024 * 1024
+)  # that wait, as the server counts them; about twice as many in memory at 128 B a message
 
 
 class OrderedSubscription(Subscription):
@@ -31,6 +37,7 @@ class OrderedSubscription(Subscription):
         config: ConsumerConfig,
         *,
         callback: Callback | None,
+        max_bytes: int | None,
     ) -> None:
         super().__init__(
             context,
@@ -43,6 +50,7 @@ class OrderedSubscription(Subscription):
             taken=self._report_capacity,
         )
         self._tracker = tracker
+        self._max_bytes = max_bytes or MAX_BYTES
         self._deliver_subject = binding.deliver_subject or ""
         self._intake = HoldingSink()
         self._next: tuple[Inbox, HoldingSink] | None = None  # of the consumer that is being created
@@ -66,7 +74,12 @@ class OrderedSubscription(Subscription):
         """Start reading, once bound. For the library's own use."""
         self._switch_to(inbox, intake, info)
         self.start(inbox, intake)
-        self._remaker.remember_stream()
+        self._remaker.remember_stream(self._bound)
+
+    def _bound(self, stream: StreamInfo) -> None:
+        """Bound the queue where messages stay in the stream, whatever was delivered."""
+        if stream.config.retention in {None, RetentionPolicy.LIMITS}:
+            self._tracker.bound(self._max_bytes)
 
     def _reset_if_wanted(self) -> None:
         if self._tracker.cursor.wants is not None:
@@ -75,6 +88,7 @@ class OrderedSubscription(Subscription):
 
     def _report_capacity(self) -> None:
         if self._tracker.cursor.wants is not None:
+            self._reset_if_wanted()
             self._remaker.room.set()
 
     def _lifecycle(self, what: Lifecycle) -> None:

@@ -155,16 +155,15 @@ class PushBuffer:
 
     def take(self) -> Message | None:
         """The next message that waits. Flow control requests before it are answered."""
-        if self._taken is not None:
-            self._taken()
         while True:
             frame, commands = self.tracker.take()
             if commands:
                 self._carry_out(commands)
-            if frame is not None:
-                return Message(frame, self.channel)
-            if not commands:
-                return None
+            if frame is None and commands:
+                continue
+            if self._taken is not None:
+                self._taken()
+            return None if frame is None else Message(frame, self.channel)
 
     async def call(self, callback: Callback, *, auto_ack: bool) -> None:
         """Call ``callback`` with one message after the other, until the end."""

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from ..events import ConsumerReset, Event, GapDetected
 
-__all__ = ["FlowControl", "GapTracker", "HeartbeatMonitor"]
+__all__ = ["FLOW_CONTROL_WINDOW", "FlowControl", "GapTracker", "HeartbeatMonitor"]
+
+# Bytes that nats-server may have in flight to a push consumer before it waits for a flow control answer. It begins with
+# a sixteenth of them, requests an answer after half of what it may send, and doubles that with each answer.
+FLOW_CONTROL_WINDOW = 32 * 1024 * 1024
 
 
 @dataclass(slots=True)

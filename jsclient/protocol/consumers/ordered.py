@@ -21,7 +21,7 @@ from ..wire.checks import check_count
 from ..wire.frames import Frame
 from ..wire.names import check_filter_subject
 from .ack import last_of_run, run_of, sequences
-from .monitors import FlowControl
+from .monitors import FLOW_CONTROL_WINDOW, FlowControl
 from .push import Command, PushTracker
 
 __all__ = [
@@ -45,6 +45,7 @@ class Recreate(msgspec.Struct, frozen=True):
 
     reason: str
     doubtful: bool = False
+    planned: bool = False  # nothing was lost
 
 
 @dataclass(slots=True)
@@ -168,10 +169,31 @@ class OrderedTracker(PushTracker):
 
     keeps_policy: InitVar[bool] = False
     cursor: OrderedCursor = field(init=False)
+    _renews: bool = False  # the consumer of a slow reader
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int, keeps_policy: bool) -> None:
         PushTracker.__post_init__(self, max_pending, max_pending_bytes)
         self.cursor = OrderedCursor(keeps_policy)
+
+    def bound(self, max_bytes: int) -> None:
+        """Set the capacity in bytes, for a stream that can be read again from any position.
+
+        A new consumer replaces that of a slow reader before its flow control window exceeds the capacity: unlike an
+        overflow, this drops nothing. The window of the new one begins small.
+        """
+        if not self.cursor.keeps_policy:
+            self._queue.max_bytes = max_bytes
+            self._renews = True
+
+    def _may_send_on(self) -> bool:
+        # What waits after a request is half of the window, which an answer doubles.
+        if self._renews and min(4 * self.pending_bytes, FLOW_CONTROL_WINDOW) > self._queue.max_bytes:
+            if self.cursor.wants is None:
+                self.cursor.wants = Recreate(
+                    "the reader is slow, so the server is to send less", planned=True
+                )
+            return False
+        return True
 
     @property
     def may_recreate(self) -> bool:

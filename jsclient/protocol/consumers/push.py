@@ -430,9 +430,13 @@ class PushTracker:
                     self._queue.mark_first(mark)
                     return None, commands
                 raise mark
-            if self.flow.reached(mark):
+            if self.flow.reached(mark) and self._may_send_on():
                 commands.append(Answer(mark))
         return self.front.popleft(), commands
+
+    def _may_send_on(self) -> bool:
+        """Whether the request that was reached is answered, so that the server sends more."""
+        return True
 
     def put_back(self, error: JetStreamError) -> None:
         """Return an error that `take` raised: the next call raises it again."""

@@ -16,12 +16,10 @@ from ..wire.names import (
     check_queue,
     check_stream_name,
 )
+from .monitors import FLOW_CONTROL_WINDOW
 from .ordered import check_ordered, ordered_config
 
-__all__ = ["SubscribeRequest", "check_request"]
-
-# Bytes that nats-server may have in flight to a push consumer before it waits for a flow control answer.
-FLOW_CONTROL_WINDOW = 32 * 1024 * 1024
+__all__ = ["FLOW_CONTROL_WINDOW", "SubscribeRequest", "check_request"]
 
 SERVER_MAX_ACK_PENDING = 1000  # the server's default
 

@@ -157,6 +157,25 @@ def test_overflow_read_again_and_not_lost():
     assert taken(tracker) == [2, 3]
 
 
+@pytest.mark.covers("J93")
+@pytest.mark.parametrize(
+    ("capacity", "keeps_policy", "renews"),
+    [(3_000, False, True), (6_000, False, False), (3_000, True, False)],
+)
+def test_slow_reader_gets_a_new_consumer_instead_of_more(capacity, keeps_policy, renews):
+    tracker = reader(keeps_policy=keeps_policy)
+    tracker.bound(capacity)
+    tracker.receive([data(1, 1), flow_control(), *[data(n, n, b"x" * 400) for n in (2, 3)]], 0.0)
+    assert tracker.take()[1] == []
+    frame, commands = tracker.take()
+    assert frame is not None
+    assert (tracker.cursor.wants is not None) == renews
+    assert commands == ([] if renews else [Answer(FC % 1)])
+    if renews:
+        assert tracker.cursor.wants.planned
+        assert tracker.cursor.resume_stream_seq == 4
+
+
 def test_messages_of_lagging_replica_skipped():
     tracker = reader()
     tracker.receive([data(number, number) for number in range(1, 6)], 0.0)
