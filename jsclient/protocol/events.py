@@ -129,10 +129,9 @@ class PartitionsMissing(Event, frozen=True, kw_only=True):
 
 
 class ConsumerReset(Event, frozen=True, kw_only=True):
-    """The consumer was recreated, or its sequence restarted; ``reason`` says why.
+    """The consumer was recreated, or its sequence restarted; ``reason`` says why. ``planned``: nothing was lost.
 
-    ``resume_stream_seq`` is the stream sequence at which reading resumes, 0 if the start policy decides. ``planned``:
-    nothing was lost; the memory of a slow reader is bounded. It is logged as information then.
+    ``resume_stream_seq`` is the stream sequence at which reading resumes, 0 if the start policy decides.
     """
 
     reason: str
@@ -141,6 +140,7 @@ class ConsumerReset(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
+        """Info if it was planned, else a warning."""
         return "info" if self.planned else "warning"
 
     def _says(self) -> str:
@@ -157,9 +157,7 @@ class ConsumerDeleted(Event, frozen=True, kw_only=True):
 class StreamReset(Event, frozen=True, kw_only=True):
     """The stream's sequence went backwards: the stream was recreated or restored."""
 
-    _text = (
-        "the stream went back from sequence {last_stream_seq} to {stream_seq}: it was recreated or restored"
-    )
+    _text = "the stream was recreated or restored: it went back from {last_stream_seq} to {stream_seq}"
 
     last_stream_seq: int
     stream_seq: int
@@ -199,9 +197,7 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
     policy is none, the server redelivers them after ``ack_wait``; an ordered subscription reads them again.
     """
 
-    _text = (
-        "the buffer was full: {dropped} messages were dropped, from {first_stream_seq} to {last_stream_seq}"
-    )
+    _text = "the buffer was full: {dropped} messages dropped, from {first_stream_seq} to {last_stream_seq}"
 
     dropped: int
     first_stream_seq: int
