@@ -349,9 +349,7 @@ class AdvisoryRefused(Event, frozen=True, kw_only=True):
     """
 
     about = "worker"
-    _text = (
-        "the advisory that message {stream_seq} ran out of deliveries is refused ({count} so far): {reason}"
-    )
+    _text = "the advisory that message {stream_seq} ran out of deliveries is refused ({count}): {reason}"
 
     reason: str
     stream_seq: int = 0
