@@ -109,7 +109,8 @@ REPORTS = ROOT / ".nox" / "reports"
 # Most integration tests wait for a heartbeat or a timeout: two cores have time for eight processes. Each starts a
 # server of its own. A server that is given is for one process.
 SIDE_BY_SIDE = ("-n", "0" if "JSCLIENT_TEST_SERVER" in os.environ else "8", "--dist", "worksteal")
-WITHOUT_SPARK = ("integration", "--ignore=integration/spark")
+WITHOUT_SPARK = ("integration", "--ignore=integration/spark", "--ignore=integration/arrow")
+SPARK = ("integration/spark", "integration/arrow")
 # The rooms whose tests depend on the version of the server and on its form of ack subjects.
 WIRE = tuple(f"integration/{room}" for room in ("consumers", "publishing", "streams", "topics", "peers"))
 CORE = ("-m", "not full")
@@ -195,16 +196,16 @@ def versions(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True)
 def spark(session: nox.Session) -> None:
-    """The core of the tests of jsclient.spark on the newest PySpark. They need Java 17."""
+    """The core of the tests of jsclient.spark on the newest PySpark, which need Java 17, and of jsclient.arrow."""
     session.install("--editable", ".[spark]", *group("spark"))
-    pytest(session, "integration/spark", "-n", "2", "--dist", "loadgroup", *CORE)
+    pytest(session, *SPARK, "-n", "2", "--dist", "loadgroup", *CORE)
 
 
 @nox.session(name="spark-full", reuse_venv=True)
 def spark_full(session: nox.Session) -> None:
-    """All tests of jsclient.spark, among them those that kill drivers, JVMs and executors."""
-    session.install("--editable", ".[spark]", *group("spark"))
-    pytest(session, "integration/spark", "-n", "2", "--dist", "loadgroup")
+    """All tests of jsclient.spark and jsclient.arrow, among them those that kill drivers, JVMs and executors."""
+    session.install("--editable", ".[spark,ray]", *group("spark"))
+    pytest(session, *SPARK, "-n", "2", "--dist", "loadgroup")
 
 
 @nox.session(name="spark-4.2", reuse_venv=True)

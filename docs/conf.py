@@ -37,7 +37,7 @@ myst_heading_anchors = 3
 
 default_role = "any"
 # The pages are built without Spark.
-autodoc_mock_imports = ["pyarrow", "pyspark"]
+autodoc_mock_imports = ["polars", "pyarrow", "pyspark", "ray"]
 autodoc_member_order = "bysource"
 autodoc_use_legacy_class_based = True  # for Sphinx 9: `SourceModule` needs it
 toc_object_entries_show_parents = "hide"

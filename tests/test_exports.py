@@ -18,7 +18,7 @@ import pytest
 import jsclient
 
 ROOT = Path(__file__).resolve().parent.parent
-FACES = ("epochs", "errors", "events", "kits", "models", "peers", "server", "spark")
+FACES = ("arrow", "epochs", "errors", "events", "kits", "models", "peers", "server", "spark")
 REFERENCE = "\n".join(
     page.read_text(encoding="utf-8")
     for page in sorted((ROOT / "docs/reference").glob("*.md"))
@@ -64,10 +64,10 @@ def test_face(face):
     module = importlib.import_module(f"jsclient.{face}")
     assert getattr(jsclient, face) is module
     assert len(module.__all__) == len(set(module.__all__))
-    needs_pyspark = set(module._WHERE) if face == "spark" else set()
-    for name in set(module.__all__) - needs_pyspark:
+    lazy = set(module._WHERE) if face in {"arrow", "spark"} else set()  # they need pyarrow or pyspark
+    for name in set(module.__all__) - lazy:
         assert hasattr(module, name), name
-    assert needs_pyspark <= set(module.__all__)
+    assert lazy <= set(module.__all__)
 
 
 def test_fixed_names():
@@ -98,15 +98,19 @@ def test_dir_lists_the_public_names():
     assert listed == sorted(set(listed))
     assert set(listed) <= set(jsclient.__all__)
     assert len(listed) <= 70
-    elsewhere = {name for face in FACES if face != "spark" for name in getattr(jsclient, face).__all__}
+    elsewhere = {
+        name for face in FACES if face not in {"arrow", "spark"} for name in getattr(jsclient, face).__all__
+    }
     assert set(jsclient.__all__) - set(listed) <= elsewhere
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         jsclient.Nothing  # noqa: B018  the access is the point
 
 
 def exported() -> dict[str, object]:
-    """Every public class and function by its path; those of Spark need pyspark."""
-    paths = sorted(name for name in public_names() if not name.startswith("jsclient.spark."))
+    """Every public class and function by its path; those of two rooms need pyarrow or pyspark."""
+    paths = sorted(
+        name for name in public_names() if not name.startswith(("jsclient.arrow.", "jsclient.spark."))
+    )
     return {path: operator.attrgetter(path.removeprefix("jsclient."))(jsclient) for path in paths}
 
 
@@ -274,7 +278,7 @@ def test_import_is_light():
     loaded = done.stdout.split()
     assert len(loaded) <= MAX_MODULES
     assert {name.partition(".")[0] for name in loaded} == {"jsclient"}
-    rooms = {"peers", "server", "spark", "cli", "kits", "epochs"}
+    rooms = {"arrow", "peers", "server", "spark", "cli", "kits", "epochs"}
     assert rooms.isdisjoint(name.removeprefix("jsclient.").partition(".")[0] for name in loaded)
 
 

@@ -24,6 +24,7 @@ from integration.kit.spark.sessions import environment
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ("README.md", "py"),
+    ("docs/howto/arrow.md", "python"),
     *(
         (str(path.relative_to(ROOT)), "python")
         for part in ("tutorial", "howto", "explanation")

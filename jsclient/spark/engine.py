@@ -13,7 +13,8 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Coroutine
+from collections import Counter
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ from ..errors import JetStreamError
 from .options.connect import ConnectOptions
 from .task_context import distributed_files
 
-__all__ = ["Session", "context_of", "session"]
+__all__ = ["Session", "context_of", "held", "session"]
 
 T = TypeVar("T")
 
@@ -52,6 +53,21 @@ class Session:
         """Run a coroutine on the loop in the background."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
+    def end(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine that ends something, as `run`.
+
+        Garbage collection may call this in the thread of the loop, which cannot wait for itself, or after its end.
+        """
+        running = None
+        with contextlib.suppress(RuntimeError):
+            running = asyncio.get_running_loop()
+        if self.loop.is_closed():
+            work.close()
+        elif running is self.loop:
+            self.start(work)
+        else:
+            self.run(work)
+
 
 class _Engine:
     """The event loop of this process and its connections."""
@@ -60,6 +76,7 @@ class _Engine:
         self.loop = asyncio.new_event_loop()
         self.lock = threading.Lock()
         self.sessions: dict[ConnectOptions, Session] = {}
+        self.holders: Counter[ConnectOptions] = Counter()
         self._thread = threading.Thread(target=self._run, name="jsclient-spark", daemon=True)
         self._thread.start()
 
@@ -81,6 +98,17 @@ class _Engine:
                 ) from None  # Spark prints the whole chain, and the text says it all
             self.sessions[options] = opened = Session(js, self.loop)
             return opened
+
+    def hold(self, options: ConnectOptions) -> None:
+        with self.lock:
+            self.holders[options] += 1
+
+    def release(self, options: ConnectOptions) -> None:
+        with self.lock:
+            self.holders[options] -= 1
+            last = None if self.holders[options] else self.sessions.pop(options, None)
+        if last is not None:
+            last.end(last.js.close())
 
     def close(self) -> None:
         with self.lock:
@@ -130,6 +158,17 @@ def session(options: ConnectOptions) -> Session:
         ConfigError: A file or an environment variable does not exist.
     """
     return _engine().get(options)
+
+
+@contextlib.contextmanager
+def held(options: ConnectOptions) -> Iterator[None]:
+    """Close the connection that `session` keeps to these servers after the block, unless another block holds it."""
+    engine = _engine()
+    engine.hold(options)
+    try:
+        yield
+    finally:
+        engine.release(options)
 
 
 def context_of(js: JetStream) -> Context:

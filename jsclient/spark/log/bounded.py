@@ -91,7 +91,8 @@ def _found(options: SourceOptions, narrowed: Narrowed, lookup: Lookup, facts: St
     read_mode = lookup.read_mode(facts)
     first, last = _first(options, lookup, facts), _last(options, lookup, facts)
     if options.start.kind == "sequence":
-        first = first if lookup.accept(lost_head(first, last, facts)) else max(first, facts.first_seq)
+        lost = lost_head(first, last, facts, 'start="first"' if options.start.argument else None)
+        first = first if lookup.accept(lost) else max(first, facts.first_seq)
     first, last = max(first, narrowed.first), min(last, narrowed.last)
     if narrowed.since is not None:
         first = max(first, lookup.sequence_at(narrowed.since, facts))
@@ -109,7 +110,9 @@ def _tasks(options: SourceOptions, found: _Found) -> list[LogPartition]:
 def _first(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
     start = options.start
     if start.kind == "sequence":
-        _not_beyond("startingSequence", start.sequence, facts.last_seq + 1, options, facts)
+        _not_beyond(
+            start.argument or "option 'startingSequence'", start.sequence, facts.last_seq + 1, options, facts
+        )
         return start.sequence
     if start.kind == "time":
         return max(lookup.sequence_at(start.time, facts), facts.first_seq)
@@ -119,7 +122,7 @@ def _first(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
 def _last(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
     end = options.end
     if end.kind == "sequence":
-        _not_beyond("endingSequence", end.sequence, facts.last_seq, options, facts)
+        _not_beyond(end.argument or "option 'endingSequence'", end.sequence, facts.last_seq, options, facts)
         return min(end.sequence, facts.last_seq)
     if end.kind == "time":
         return lookup.sequence_at(end.time, facts) - 1
@@ -130,6 +133,6 @@ def _not_beyond(name: str, given: int, most: int, options: SourceOptions, facts:
     """Raise `ConfigError` for a sequence after the end of the stream, instead of silently reading less."""
     if given > most and options.fail_on_data_loss:
         raise ConfigError(
-            f"option {name!r} is {given}, but stream {facts.name!r} ends at sequence {facts.last_seq}: give a smaller "
+            f"{name} is {given}, but stream {facts.name!r} ends at sequence {facts.last_seq}: give a smaller "
             "one, or 'failOnDataLoss' = 'false' to read the messages that exist"
         )

@@ -210,12 +210,12 @@ def cut_short(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
     )
 
 
-def lost_head(first: int, last: int, facts: StreamFacts) -> JetStreamError | None:
-    """Return an error if messages at the head of the range were removed."""
+def lost_head(first: int, last: int, facts: StreamFacts, instead: str | None = None) -> JetStreamError | None:
+    """Return an error if messages at the head of the range were removed; ``instead``: see `LostHeadError`."""
     if facts.first_seq <= first:
         return None
     gone = min(last, facts.first_seq - 1)
-    return LostHeadError(facts.first_seq, first, facts.name, gone)
+    return LostHeadError(facts.first_seq, first, facts.name, gone, instead or _EARLIEST)
 
 
 def nothing_fits(whole: SequenceRange, facts: StreamFacts) -> JetStreamError:
@@ -227,18 +227,23 @@ def nothing_fits(whole: SequenceRange, facts: StreamFacts) -> JetStreamError:
     )
 
 
+_EARLIEST = "option 'startingOffsets' = 'earliest' and a new checkpoint"
+
+
 class LostHeadError(HistoryTruncatedError):
     """Raised when messages were removed from a stream before a query read them.
 
     Attributes:
         gone: Sequence of the last removed message in the range to be read.
+        instead: With which option or argument to start.
     """
 
     gone: int = 0
+    instead: str = _EARLIEST
 
     def __str__(self) -> str:
         return (
             f"messages {self.wanted} to {self.gone} of stream {self.stream!r} were removed before they were read (by a "
             f"limit, a purge, or an ack): it begins at {self.first_available} now. Keep messages longer, or start with "
-            f"option 'startingOffsets' = 'earliest' and a new checkpoint; {_CONTINUES} with the messages that exist"
+            f"{self.instead}; {_CONTINUES} with the messages that exist"
         )

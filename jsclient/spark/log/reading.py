@@ -56,7 +56,7 @@ def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.Reco
                 wanted.last,
             )
     finally:
-        opened.run(reader.close())
+        opened.end(reader.close())
 
 
 async def open_range(js: JetStream, spec: ReadSpec, wanted: SequenceRange) -> ConsumerRange | DirectRange:

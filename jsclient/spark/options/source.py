@@ -73,6 +73,7 @@ class Place:
     kind: Literal["earliest", "latest", "sequence", "time"]
     sequence: int = 0  # for "sequence"
     time: str = ""  # for "time": RFC 3339
+    argument: str = ""  # the argument that sets it, of a reader that has no option for it
 
 
 @dataclass(frozen=True, slots=True)

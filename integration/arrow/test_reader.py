@@ -1,0 +1,330 @@
+"""`read_jetstream`: the rows, from where to where, what is refused, and what it leaves behind. DuckDB reads it, too."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from integration.kit.judge.leaks import no_leaks
+from jsclient.arrow import read_jetstream
+from jsclient.errors import (
+    AuthenticationError,
+    ConfigError,
+    ConnectError,
+    HistoryTruncatedError,
+    PositionInvalidError,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+NOWHERE = "nats://127.0.0.1:1"  # for what is refused before a connection is opened
+
+
+@pytest.fixture
+def duckdb():
+    """Imported late: what `conftest.py` has frozen by then, DuckDB reports as leaks at the end of the process."""
+    return importlib.import_module("duckdb")
+
+
+def numbers(first, last):
+    return list(range(first, last + 1))
+
+
+def sequences(server, stream, options=(), **arguments):
+    given = {"servers": server.url, **dict(options)}
+    table = read_jetstream(given, stream.name, columns=["sequence"], **arguments).read_all()
+    return table["sequence"].to_pylist()
+
+
+def in_small_batches(server):
+    """More is left in the server than is read by a few batches."""
+    return {"servers": server.url, "batchRows": "10", "fetchMaxBytes": "20k", "readMode": "consumer"}
+
+
+# --- rows ----------------------------------------------------------------------------------------------------
+
+
+async def test_messages_as_they_are(server, oracle, stream):
+    await stream.publish(20)
+    await oracle.publish(stream.subject("h"), b"\x00\xff", headers={"Kind": "odd"})
+    stored = [(one.seq, one.subject, one.payload) for one in await stream.messages()]
+    with read_jetstream(server.url, stream.name) as reader:
+        assert reader.schema.names == ["subject", "data", "headers", "stream", "sequence", "timestamp"]
+        rows = reader.read_all().to_pylist()
+    assert [(row["sequence"], row["subject"], row["data"]) for row in rows] == stored
+    assert [row["headers"] for row in rows] == [None] * 20 + [[("Kind", ["odd"])]]
+    assert {row["stream"] for row in rows} == {stream.name}
+    assert all(datetime.now(UTC) - row["timestamp"] < timedelta(minutes=1) for row in rows)
+
+
+async def test_chosen_columns(server, stream):
+    await stream.publish(3)
+    reader = read_jetstream(server.url, stream.name, columns=["timestamp_ns", "stream_created", "sequence"])
+    rows = reader.read_all().to_pylist()
+    assert [list(row) for row in rows] == [["timestamp_ns", "stream_created", "sequence"]] * 3
+    assert rows[0]["timestamp_ns"] / 1e9 > rows[0]["stream_created"].timestamp()
+
+
+async def test_batches(server, stream):
+    await stream.publish(100)
+    with read_jetstream({"servers": server.url, "batchRows": "30"}, stream.name) as reader:
+        batches = list(reader)
+    assert max(batch.num_rows for batch in batches) <= 30
+    assert sum(batch.num_rows for batch in batches) == 100
+    assert list(reader) == []
+
+
+@pytest.mark.parametrize("config", [{"allow_direct": True}, {}], ids=["by direct get", "by consumer"])
+async def test_from_one_place_to_another(server, oracle, make_stream, config):
+    stream = await make_stream(**config)
+    await stream.publish(50)
+    assert sequences(server, stream) == numbers(1, 50)
+    assert sequences(server, stream, start=11, end=40) == numbers(11, 40)
+    assert sequences(server, stream, start=51) == sequences(server, stream, start="now") == []
+    times = [
+        (await oracle.api(f"STREAM.MSG.GET.{stream.name}", {"seq": seq}))["message"]["time"]
+        for seq in (11, 41)
+    ]
+    assert sequences(server, stream, start=times[0], end=times[1]) == numbers(11, 40)
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert sequences(server, stream, end=later) == numbers(1, 50)
+    assert sequences(server, stream, start=later) == []
+
+
+async def test_end_is_fixed_by_the_call(server, stream):
+    await stream.publish(5)
+    reader = read_jetstream(server.url, stream.name, columns=["sequence"])
+    await stream.publish(5)
+    assert reader.read_all().num_rows == 5
+
+
+async def test_filters(server, stream):
+    for token in "abc":
+        await stream.publish(10, token)
+    assert sequences(server, stream, subjects=stream.subject("b")) == numbers(11, 20)
+    two = [stream.subject("a"), stream.subject("c")]
+    assert sequences(server, stream, subjects=two) == numbers(1, 10) + numbers(21, 30)
+
+
+async def test_several_streams(server, oracle, make_stream):
+    one, other = sorted([await make_stream(), await make_stream()], key=lambda stream: stream.name)
+    await one.publish(5)
+    await other.publish(7)
+    rows = read_jetstream(server.url, f"{other.name},{one.name}").read_all().to_pylist()
+    assert [row["stream"] for row in rows] == [one.name] * 5 + [other.name] * 7
+
+
+async def test_empty_stream(server, stream):
+    reader = read_jetstream(server.url, stream.name, columns=["sequence", "data"])
+    table = reader.read_all()
+    assert (table.num_rows, table.column_names) == (0, ["sequence", "data"])
+    await stream.publish(5)
+    await stream.purge()
+    assert sequences(server, stream) == []
+
+
+async def test_user_and_password(own_server, oracle_for, monkeypatch):
+    own = await own_server(config={"authorization": {"users": [{"user": "ann", "password": "secret-one"}]}})
+    judge = await oracle_for(own, user="ann", password="secret-one")
+    await judge.create_stream("ORDERS", ["orders"])
+    await judge.publish("orders", b"1")
+    monkeypatch.setenv("ANNS", "secret-one")
+    given = {"servers": own.url, "user": "ann", "passwordEnv": "ANNS"}
+    assert read_jetstream(given, "ORDERS").read_all().num_rows == 1
+    with pytest.raises(AuthenticationError):
+        read_jetstream({**given, "user": "bob"}, "ORDERS")
+
+
+# --- losses --------------------------------------------------------------------------------------------------
+
+
+async def test_removed_messages(server, oracle, stream):
+    await stream.publish(50)
+    await oracle.purge(stream.name, seq=21)
+    with pytest.raises(
+        HistoryTruncatedError, match=r'messages 5 to 20 .* removed .* start="first"'
+    ) as caught:
+        sequences(server, stream, start=5)
+    assert (caught.value.wanted, caught.value.first_available) == (5, 21)
+    assert sequences(server, stream, start="first") == numbers(21, 50)
+    assert sequences(server, stream, {"failOnDataLoss": "false"}, start=5) == numbers(21, 50)
+
+
+async def test_messages_removed_before_they_are_read(server, oracle, stream):
+    await stream.publish(50)
+    reader = read_jetstream(server.url, stream.name)
+    await oracle.purge(stream.name, seq=21)
+    with pytest.raises(HistoryTruncatedError):
+        reader.read_all()
+
+
+async def test_stream_recreated_before_it_is_read(server, oracle, stream):
+    await stream.publish(50)
+    reader = read_jetstream(server.url, stream.name)
+    await stream.delete()
+    await oracle.create_stream(stream.name, [stream.all])
+    await stream.publish(50)
+    with pytest.raises(PositionInvalidError, match="recreated"):
+        reader.read_all()
+
+
+# --- what is left --------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_left(server, oracle, stream):
+    await stream.publish(3000)
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
+        read_jetstream(server.url, stream.name)
+        assert len(sequences(server, stream)) == 3000
+        with pytest.raises(ConfigError, match="ends at sequence 3000"):
+            sequences(server, stream, start=5000)
+
+
+@pytest.mark.parametrize("end", ["close", "with", "error", "discard"])
+async def test_nothing_is_left_by_an_early_end(server, oracle, stream, end):
+    await stream.publish(3000)
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
+        reader = read_jetstream(in_small_batches(server), stream.name)
+        assert next(reader).num_rows <= 10
+        if end == "close":
+            reader.close()
+            reader.close()
+            assert list(reader) == []
+        elif end == "discard":
+            del reader
+        else:
+            try:
+                with reader:
+                    if end == "error":
+                        raise LookupError
+            except LookupError:
+                pass
+
+
+async def test_two_readers_share_a_connection(server, stream):
+    """The first one to end closes it not under the other."""
+    await stream.publish(3000)
+    one, other = (read_jetstream(in_small_batches(server), stream.name) for _ in range(2))
+    next(one)
+    first = next(other).num_rows
+    one.close()
+    assert first + other.read_all().num_rows == 3000
+
+
+async def test_needs_no_pyspark_and_ends_with_the_process(server, stream):
+    """A reader that is still open when the process ends is no error."""
+    await stream.publish(3000)
+    script = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from jsclient.arrow import read_jetstream, scan_jetstream\n"
+        f"given = {in_small_batches(server)!r}\n"
+        f"print(scan_jetstream(given, {stream.name!r}).collect().height)\n"
+        f"left = read_jetstream(given, {stream.name!r})\n"
+        "print(next(left).num_rows > 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout.split(), done.stderr) == (["3000", "True"], "")
+
+
+# --- other libraries -----------------------------------------------------------------------------------------
+
+
+async def test_duckdb(duckdb, server, oracle, stream):
+    await stream.publish(1000, "a")
+    await stream.publish(500, "b")
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
+        orders = duckdb.from_arrow(read_jetstream(server.url, stream.name))
+        found = orders.aggregate("subject, count(*), sum(sequence)").order("subject").fetchall()
+    assert found == [
+        (stream.subject("a"), 1000, sum(range(1, 1001))),
+        (stream.subject("b"), 500, sum(range(1001, 1501))),
+    ]
+
+
+async def test_limit_of_duckdb_ends_the_reading(duckdb, server, oracle, stream):
+    await stream.publish(3000)
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
+        orders = read_jetstream(in_small_batches(server), stream.name)
+        assert duckdb.sql("select sequence from orders limit 3").fetchall() == [(1,), (2,), (3,)]
+    assert list(orders) == []
+
+
+async def test_error_met_by_duckdb_has_its_text(duckdb, server, oracle, stream):
+    await stream.publish(50)
+    orders = read_jetstream(server.url, stream.name)
+    await oracle.purge(stream.name, seq=21)
+    with pytest.raises(duckdb.Error, match="the first sequence that can be read is 21"):
+        duckdb.sql("select count(*) from orders").fetchall()
+    assert list(orders) == []
+
+
+async def test_arrow_stream_for_any_library(server, stream):
+    await stream.publish(20)
+    assert pa.table(read_jetstream(server.url, stream.name)).num_rows == 20
+    assert pl.DataFrame(read_jetstream(server.url, stream.name)).height == 20
+
+
+# --- refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "message"),
+    [
+        ({}, {"start": "latest"}, r"start: 'latest' .*\"first\" or \"now\", or a sequence"),
+        ({}, {"start": 0}, "start is 0: .* a sequence from 1"),
+        ({}, {"start": True}, "start is True"),
+        ({}, {"start": datetime(2026, 1, 1)}, "start: .* has no time zone"),  # noqa: DTZ001
+        ({}, {"end": "first"}, r"end: 'first' .*\"now\", or a sequence"),
+        ({}, {"start": 9, "end": 8}, "start is 9, which is after end, 8"),
+        ({}, {"stream": "A,B", "start": 9}, "start is 9, a sequence of one stream, but 'stream' is 'A,B'"),
+        ({}, {"stream": "a.b"}, "option 'stream': .*a.b"),
+        ({}, {"stream": ""}, "option 'stream' is empty"),
+        ({}, {"subjects": "a..b"}, "option 'subjects': .*a..b"),
+        ({}, {"subjects": ["a", "b,c"]}, "subjects has 'b,c'"),
+        ({}, {"subjects": ["a.*", "a.b"]}, "overlap"),
+        ({}, {"columns": ["sequense"]}, r"columns is \['sequense'\]: .*subject, data"),
+        ({}, {"columns": []}, r"columns is \[\]"),
+        ({}, {"columns": "data"}, "columns is 'data'"),
+        ({"startingSequence": "4"}, {}, "option 'startingSequence' .* argument 'start'"),
+        ({"endingTimestamp": "4"}, {}, "argument 'end'"),
+        ({"streamPattern": "A*"}, {}, "argument 'stream'"),
+        ({"includeHeaders": "false"}, {}, "argument 'columns'"),
+        ({"pushdown": "true"}, {}, "'pushdown' is for Spark"),
+        ({"mode": "queue", "consumer": "c"}, {}, "batch reads need 'log'"),
+        ({"failOnDatLoss": "false"}, {}, "did you mean 'failOnDataLoss'"),
+        ({"batchRows": "many"}, {}, "option 'batchRows' is 'many'"),
+        ({"user": "ann"}, {}, "option 'passwordEnv' is missing"),
+        ({"servers": ""}, {}, "option 'servers' is empty"),
+    ],
+    ids=str,
+)
+def test_refused_before_anything_is_sent(options, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        read_jetstream({"servers": NOWHERE, **options}, **{"stream": "ORDERS", **arguments})
+
+
+async def test_refused_by_the_server(server, stream):
+    await stream.publish(50)
+    with pytest.raises(ConnectError):
+        read_jetstream(NOWHERE, stream.name)
+    with pytest.raises(ConfigError, match="stream 'NOTHING' does not exist"):
+        read_jetstream(server.url, "NOTHING")
+    with pytest.raises(ConfigError, match=r"'other\.>' can match no message"):
+        read_jetstream(server.url, stream.name, subjects="other.>")
+    with pytest.raises(ConfigError, match=r"^start is 60, but stream .* ends at sequence 50"):
+        read_jetstream(server.url, stream.name, start=60)
+    with pytest.raises(ConfigError, match=r"^end is 51, but stream .* ends at sequence 50"):
+        read_jetstream(server.url, stream.name, end=51)

@@ -1,0 +1,127 @@
+"""Reads a range of a stream as Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from ..spark.columns import arrow_schema
+from ..spark.engine import held
+from ..spark.log.bounded import plan_bounded
+from ..spark.log.lookup import Lookup
+from ..spark.log.ranges import SequenceRange
+from ..spark.log.reading import read_range
+from ..spark.log.tasks import ReadSpec, read_spec
+from ..spark.options.source import SourceOptions
+from .options import Bound, check_columns, in_one_piece, read_options
+
+__all__ = ["ArrowReader", "RangeTask", "plan_tasks", "read_jetstream", "read_tasks", "stored_bytes"]
+
+RangeTask = tuple[ReadSpec, SequenceRange]
+"""A range, and how to read it. Can be pickled."""
+
+
+def read_jetstream(
+    options: Mapping[str, str] | str,
+    stream: str,
+    *,
+    subjects: str | Iterable[str] = (),
+    start: Bound = "first",
+    end: Bound = "now",
+    columns: Sequence[str] | None = None,
+) -> ArrowReader:
+    """Read the messages between two places of a stream as Arrow record batches, in order, each once.
+
+    The places are resolved when this is called; messages that are stored later are not read.
+
+    Args:
+        options: URLs of servers, separated by commas; or a mapping with ``servers`` and any of the options of the
+            connection and of reading that Spark's source has, such as ``credentialsFile``, ``tlsCa``,
+            ``failOnDataLoss``, ``readMode`` or ``batchRows``.
+        stream: The name of the stream, or several separated by commas, which are read one after the other.
+        subjects: Subject filters, which must not overlap; by default all messages.
+        start: The first message: "first", "now", a sequence, or a time.
+        end: The end: "now", the last sequence, or the time before which messages were stored.
+        columns: Names of columns; by default ``subject``, ``data``, ``headers``, ``stream``, ``sequence`` and
+            ``timestamp``. There are also ``timestamp_ns`` and ``stream_created``.
+
+    Raises:
+        ConfigError: An argument or option is missing, invalid or unknown; the stream does not exist, permissions are
+            missing, or it ends before ``start`` or ``end``.
+        HistoryTruncatedError: Messages from sequence ``start`` on were removed. The iteration raises it too, if
+            messages are removed before they are read.
+        ConnectError, AuthenticationError: As `jsclient.connect`.
+    """
+    asked = in_one_piece(read_options(options, stream, subjects, start, end))
+    names = check_columns(columns, asked)
+    return ArrowReader(arrow_schema(names), read_tasks(plan_tasks(asked, names)))
+
+
+def plan_tasks(options: SourceOptions, columns: tuple[str, ...]) -> list[RangeTask]:
+    """Resolve the places of a read, and divide it into ranges. The connection is closed after that."""
+    spec = read_spec(options, columns)
+    with held(options.connect):
+        return [(one.spec(spec), one.range) for one in plan_bounded(options) if one.range is not None]
+
+
+def stored_bytes(options: SourceOptions) -> int:
+    """The number of bytes that the streams store. Raises `ConfigError` if one does not exist."""
+    with held(options.connect):
+        return sum(Lookup(options.of(name)).facts().bytes for name in options.streams or (options.stream,))
+
+
+def read_tasks(tasks: Sequence[RangeTask]) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of ranges, one range after the other. The connection ends with the iteration."""
+    for spec, wanted in tasks:
+        with held(spec.connect):
+            yield from read_range(spec, wanted)
+
+
+class ArrowReader(Iterator[pa.RecordBatch]):
+    """Record batches of messages. Returned by `read_jetstream`.
+
+    Iterate over it, once, or pass it to a library that takes Arrow streams, such as DuckDB, `polars.from_arrow` or
+    ``pyarrow.RecordBatchReader.from_stream``. Errors that such a library meets are of its own classes, with the text
+    of those of jsclient.
+
+    The connection is opened by the first batch, and closed after the last one, by `close`, or when the reader is
+    discarded.
+
+    Attributes:
+        schema: The ``pyarrow.Schema`` of the batches.
+    """
+
+    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        self.schema: pa.Schema = schema
+        self._batches = batches
+
+    def __next__(self) -> pa.RecordBatch:
+        return next(self._batches)
+
+    def read_all(self) -> pa.Table:
+        """Read the rest as a ``pyarrow.Table``. Raises the errors of the iteration."""
+        return pa.Table.from_batches(self, self.schema)
+
+    def close(self) -> None:
+        """End the reading, and close the connection. Idempotent."""
+        self._batches.close()  # type: ignore[attr-defined]  # a generator
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rest as a stream of the Arrow PyCapsule interface. When it is released, the connection is closed."""
+        stream = pa.RecordBatchReader.from_batches(self.schema, self._handed_over())
+        return stream.__arrow_c_stream__(requested_schema)
+
+    def _handed_over(self) -> Iterator[pa.RecordBatch]:
+        with self:
+            yield from self._batches
