@@ -20,7 +20,7 @@ from .protocol.consumers.ack import Metadata
 from .protocol.wire.headers import Headers
 
 if TYPE_CHECKING:
-    from . import arrow, epochs, kits, peers, server, spark
+    from . import epochs, kits, peers, server, spark
     from ._runtime.handle import Opening
     from .consumers.consumer import Consumer
     from .consumers.ordered.consumer import OrderedConsumer, OrderedMessages
@@ -138,7 +138,6 @@ __all__ = [
     "Worker",
     "__version__",
     "ack_all",
-    "arrow",
     "connect",
     "epochs",
     "errors",
@@ -166,7 +165,7 @@ _EVERYDAY = (
 )  # fmt: skip
 set_module(__name__, map(models.__dict__.__getitem__, _EVERYDAY))
 
-_MODULES = frozenset({"arrow", "epochs", "kits", "peers", "server", "spark"})
+_MODULES = frozenset({"epochs", "kits", "peers", "server", "spark"})
 _LAZY = {
     "AtomicBatch": "publishing.batch",
     "Batch": "consumers.pull.fetch",
