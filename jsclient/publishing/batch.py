@@ -32,11 +32,13 @@ from ..protocol.models.publish import PubAck
 from ..protocol.publishing.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
 from ..protocol.publishing.in_flight import PAUSE, Trouble
 from ..protocol.wire.checks import check_count, check_seconds, check_server
-from ..protocol.wire.headers import encode_headers
+from ..protocol.wire.headers import encode_headers, ordinary_block
 
 __all__ = ["AtomicBatch"]
 
 AnswerT = TypeVar("AnswerT")
+
+_SMALL = 1024  # bytes; only larger messages are compared with the server's limit before they are added
 
 
 class AtomicBatch:
@@ -51,6 +53,7 @@ class AtomicBatch:
         self._context = context
         self._timeout = context.timeout if timeout is None else timeout
         self._tracker = BatchTracker(secrets.token_hex(16), ack_every)
+        self._small = min(_SMALL, context.connection.max_payload) - self._tracker.overhead
         self._lock = asyncio.Lock()  # messages are sent in the order of their numbers
         self._callers = 0  # calls that hold the lock, or wait for it
         self._saw_election = False  # no stream answered for a while, so the server may have lost the batch
@@ -113,7 +116,7 @@ class AtomicBatch:
         """
         if not self._callers:  # the lock is free: an ordinary message needs no other coroutine
             number, before = self._add(subject, data, headers, options)
-            if before is not None and not self._sent_at_once(before):
+            if before is not None and (before.acked or not self._sent_at_once(before)):
                 async with self._turn():
                     await self._send(before)
             return number
@@ -174,31 +177,42 @@ class AtomicBatch:
         options: BatchOptions,
     ) -> tuple[int, Outgoing | None]:
         """Check and add a message. Returns its number, and its predecessor, which is to be sent now."""
-        tracker, connection = self._tracker, self._context.connection
-        tracker.check_open()
+        tracker = self._tracker
+        if tracker.state is not BatchState.OPEN:
+            tracker.check_open()
         if type(subject) is not str or subject not in known_subjects:
             check_subject(subject)
-        payload, block = check_payload(data), b""
+        payload, block = data if type(data) is bytes else check_payload(data), b""
         if headers is not None or (options and any(option is not None for option in options.values())):
-            merged = message_headers(self._context, headers, **options)
-            check_batch_headers(merged, first=tracker.count == 0)
-            block = encode_headers(merged) if merged else b""
-        connection.check_size(len(block) + tracker.overhead + len(payload))
+            block = self._block(headers, options)
+        if (size := len(block) + len(payload)) > self._small:
+            self._context.connection.check_size(size + tracker.overhead)
         if not tracker.count:
             self._check_server()
         before = tracker.add(subject, block, payload)
         return tracker.count, before
 
+    def _block(self, headers: Mapping[str, str | Sequence[str]] | None, options: BatchOptions) -> bytes:
+        first = not self._tracker.count
+        if (
+            headers
+            and not options
+            and type(headers) is dict
+            and (block := ordinary_block(headers)) is not None
+        ):
+            check_batch_headers(headers, first=first)
+            return block
+        merged = message_headers(self._context, headers, **options)
+        check_batch_headers(merged, first=first)
+        return encode_headers(merged) if merged else b""
+
     def _sent_at_once(self, message: Outgoing) -> bool:
-        """Send a message that is not answered, if that needs no waiting. False: nothing was sent."""
-        connection = self._context.connection
-        if message.acked or connection.outbox is None or connection.outbox.is_full:
-            return False
-        try:
-            connection.send(message.subject, message.payload, header=message.header)
-        except JetStreamError:
-            return False  # `_send` raises it, and ends the batch
-        return True
+        """Send a message that is not answered, if that needs no waiting. False: nothing was sent, `_send` may raise."""
+        header, payload = message.header, message.payload
+        to = known_subjects.get(message.subject) or message.subject.encode()
+        size = len(header) + len(payload)
+        command = b"HPUB %b %d %d\r\n%b%b\r\n" % (to, len(header), size, header, payload)
+        return self._context.connection.write_at_once(command, size)
 
     async def _send(self, message: Outgoing) -> None:
         """Send a message that is not the last one. A failure abandons the batch."""

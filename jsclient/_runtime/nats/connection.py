@@ -206,6 +206,10 @@ class Connection(abc.ABC):
         ``settles``: it settles the message (ACK, TERM), so it is sent again if the connection is lost.
         """
 
+    def write_at_once(self, command: bytes, size: int) -> bool:
+        """Write a PUB or HPUB of ``size`` bytes if that needs no waiting; False: nothing was sent, call `publish`."""
+        return False
+
     def ack_at_once(self, reply: bytes) -> bool:
         """Publish ``+ACK`` if that needs no waiting; False: nothing was sent, call `ack`."""
         return False

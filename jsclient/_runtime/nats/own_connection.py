@@ -32,6 +32,7 @@ from .connection import Connection, HoldingSink, Lifecycle
 from .credentials import CallbackError
 from .nats_client import NatsClient, WireSubscription
 from .urls import IDENTITY, connect_error, is_refusal, reason, shared_identity, shown
+from .wire import CHUNK
 
 __all__ = ["GuardedConnection", "UnconfirmedAcks"]
 
@@ -259,6 +260,14 @@ class GuardedConnection(Connection):
         head = f"{subject} {reply}" if reply else subject
         line = f"HPUB {head} {len(header)} {size}\r\n" if header else f"PUB {head} {size}\r\n"
         return b"".join((line.encode("utf-8", "surrogateescape"), header, payload, b"\r\n"))
+
+    def write_at_once(self, command: bytes, size: int) -> bool:
+        out = self._out
+        if not self._up or size > self._nc._max_payload or not out.write_if_room(command):
+            return False
+        if out.size > CHUNK:
+            out.flush()
+        return True
 
     def send_frames(self, frames: list[Frame]) -> None:
         self.check_here()

@@ -17,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from ...errors import ApiError, BatchNotAtomicError, ClosedError, ConfigError, ProtocolError
 from ..models.publish import PubAck, read_pub_ack
@@ -40,6 +42,7 @@ MAX_KEPT: Final = 64 * 1024 * 1024
 _START: Final = b"NATS/1.0\r\n"
 _COMMIT_LINE: Final = f"{BATCH_COMMIT}: 1\r\n".encode()
 _OWN: Final = frozenset({BATCH_ID, BATCH_SEQUENCE, BATCH_COMMIT})
+_SPECIAL: Final = _OWN | {EXPECTED_LAST_MSG_ID, EXPECTED_LAST_SEQUENCE}
 _MAX_DIGITS: Final = 20  # of a number in the headers
 
 
@@ -53,7 +56,7 @@ class BatchState(Enum):
     UNKNOWN = "unknown"  # the commit was not answered
 
 
-class Outgoing(NamedTuple):
+class Outgoing(msgspec.Struct, gc=False):
     """A message to publish.
 
     ``acked``: it requests an answer, and the handle must wait for it.
@@ -72,6 +75,8 @@ def check_batch_headers(headers: Mapping[str, str | Sequence[str]], *, first: bo
         ConfigError: A header reserved for batches, an expected last message id, or an expected last sequence on a
             message that is not the first.
     """
+    if _SPECIAL.isdisjoint(headers):
+        return
     if taken := sorted(_OWN.intersection(headers)):
         raise ConfigError(f"the header {taken[0]} is reserved for the batch itself: leave it out")
     if EXPECTED_LAST_MSG_ID in headers:
@@ -95,14 +100,11 @@ class BatchTracker:
     _kept_size: int = 0
     _subject: str = ""  # of the first message
     _id_line: bytes = field(init=False)
+    overhead: int = field(init=False)  # bytes that the batch adds to the headers of a message at most
 
     def __post_init__(self) -> None:
         self._id_line = f"{BATCH_ID}: {self.id}\r\n{BATCH_SEQUENCE}: ".encode()
-
-    @property
-    def overhead(self) -> int:
-        """The maximum number of bytes that the batch adds to the headers of a message."""
-        return len(_START) + 2 + len(self._id_line) + _MAX_DIGITS + 2 + len(_COMMIT_LINE)
+        self.overhead = len(_START) + 2 + len(self._id_line) + _MAX_DIGITS + 2 + len(_COMMIT_LINE)
 
     def check_open(self) -> None:
         """Raise `ClosedError` if the batch has ended."""
@@ -111,7 +113,8 @@ class BatchTracker:
 
     def add(self, subject: str, header: bytes, payload: bytes) -> Outgoing | None:
         """Add a message with its header block. Returns the message to send now: its predecessor."""
-        self.check_open()
+        if self.state is not BatchState.OPEN:
+            self.check_open()
         self.count += 1
         before, self._held = self._held, Outgoing(subject, header, payload)
         return None if before is None else self._next(before)
@@ -140,7 +143,7 @@ class BatchTracker:
         self.state, self._held, self._kept = BatchState.ABANDONED, None, None
         if not self.accepted:
             return None
-        return Outgoing(self._subject, self._block(b"", self.sent + 2, commit=False), b"")
+        return Outgoing(self._subject, b"%b%b%d\r\n\r\n" % (_START, self._id_line, self.sent + 2), b"")
 
     def read_answer(self, data: bytes) -> None:
         """Process the answer to a message before the commit; an empty one confirms the batch.
@@ -182,21 +185,24 @@ class BatchTracker:
         return ack
 
     def _next(self, message: Outgoing, *, commit: bool = False) -> Outgoing:
-        self.sent += 1
-        if self.sent == 1:
+        self.sent = number = self.sent + 1
+        if number == 1:
             self._subject = message.subject
-        acked = commit or self.sent == 1 or (self.ack_every is not None and self.sent % self.ack_every == 0)
+        acked = commit or number == 1 or (self.ack_every is not None and number % self.ack_every == 0)
+        header, payload = message.header, message.payload
         if self._kept is not None:
-            self._keep(message)
-        header = self._block(message.header, self.sent, commit=commit)
-        return Outgoing(message.subject, header, message.payload, acked)
-
-    def _keep(self, message: Outgoing) -> None:
-        assert self._kept is not None
-        self._kept.append(message)
-        self._kept_size += len(message.header) + len(message.payload)
-        if self._kept_size > MAX_KEPT:
-            self._kept = None
+            self._kept.append(message)
+            self._kept_size += len(header) + len(payload)
+            if self._kept_size > MAX_KEPT:
+                self._kept = None
+        start, end = header[:-2] if header else _START, _COMMIT_LINE if commit else b""
+        block = b"%b%b%d\r\n%b\r\n" % (
+            start,
+            self._id_line,
+            number,
+            end,
+        )  # `start` without its last, empty line
+        return Outgoing(message.subject, block, payload, acked)
 
     @property
     def can_restart(self) -> bool:
@@ -215,8 +221,3 @@ class BatchTracker:
             self._next(message, commit=commit and number == len(messages))
             for number, message in enumerate(messages, 1)
         ]
-
-    def _block(self, header: bytes, number: int, *, commit: bool) -> bytes:
-        """The user's header block with the lines of the batch."""
-        start = header[:-2] if header else _START  # without its last, empty line
-        return b"%b%b%d\r\n%b\r\n" % (start, self._id_line, number, _COMMIT_LINE if commit else b"")
