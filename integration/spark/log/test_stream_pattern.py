@@ -114,6 +114,36 @@ async def test_stream_deleted_while_query_runs(server, two):
     assert json.dumps(reader.latestOffset(following, ReadAllAvailable())) == json.dumps(following)
 
 
+@pytest.mark.server(">=2.11")
+async def test_work_queue_that_cannot_be_read_is_left_out(server, two, make_stream, caplog, monkeypatch):
+    """It appears while the query runs, and is there at a restart. It is read as soon as that is possible."""
+    monkeypatch.setattr("jsclient.spark.log.members._LOOK_AGAIN", 0.0)
+    first, second, pattern = two
+    query = PatternQuery(server, pattern, startingOffsets="earliest")
+    reader = query.reader()
+    start = query.start(reader)
+    end = query.ask(reader, start)
+    query.batch(reader, start, end)
+    jobs = await make_stream(retention="workqueue", allow_direct=False)
+    await jobs.publish(5)
+    await first.publish(3, first=21)
+    following = query.ask(reader, end)
+    query.batch(reader, end, following)
+    await second.publish(2, first=21)
+    query.drain()
+    assert (sequences(query.rows, first), sequences(query.rows, second)) == (numbers(1, 23), numbers(1, 22))
+    assert jobs.name not in query.offsets[-1][1]["streams"]
+    told = [one for one in caplog.records if jobs.name in one.getMessage()]
+    assert [(one.levelname, "it is not read" in one.getMessage()) for one in told] == [("WARNING", True)] * 2
+    with pytest.raises(ConfigError, match="is a work queue"):  # a new query says so at its start
+        PatternQuery(server, pattern, startingOffsets="earliest").drain()
+    config = {"name": jobs.name, "subjects": [jobs.all], "retention": "workqueue", "storage": "memory"}
+    await jobs.oracle.api(f"STREAM.UPDATE.{jobs.name}", {**config, "allow_direct": True})
+    query.drain()
+    query.drain()
+    assert sequences(query.rows, jobs) == numbers(1, 5)
+
+
 async def test_query_waits_for_first_stream(server, two, make_stream, caplog):
     *_, pattern = two
     query = PatternQuery(server, f"NEW_{pattern}")

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..._runtime.retry import PATIENT, Retry
 from ...client import JetStream
@@ -32,7 +32,18 @@ from ..engine import Session, session
 from ..options.source import SourceOptions
 from .offsets import StreamFacts
 
-__all__ = ["Lookup", "LossPolicy", "NoSuchStreamError", "check_filters", "matches", "matching_names"]
+if TYPE_CHECKING:
+    from .listing import Listing
+
+__all__ = [
+    "Lookup",
+    "LossPolicy",
+    "NoSuchStreamError",
+    "WorkQueueError",
+    "check_filters",
+    "matches",
+    "matching_names",
+]
 
 T = TypeVar("T")
 
@@ -44,6 +55,10 @@ _SHORT_LIVED = 5.0  # seconds; inactivity threshold of the consumers that count 
 
 class NoSuchStreamError(ConfigError):
     """Raised when a stream does not exist."""
+
+
+class WorkQueueError(ConfigError):
+    """Raised when a work queue cannot be read beside its workers, with these options or this server."""
 
 
 class LossPolicy:
@@ -75,6 +90,7 @@ class Lookup:
         options: Options with the name of one stream.
         narrows: Whether to leave out filters that can match no message of the stream, as `facts` finds its subjects.
         known: Whether another query with these options has succeeded, so that failures are transient.
+        listing: Has the states of many streams, for a source that reads several.
 
     Attributes:
         subjects: The filters.
@@ -82,8 +98,16 @@ class Lookup:
             of the options, and are not to be read.
     """
 
-    def __init__(self, options: SourceOptions, *, narrows: bool = False, known: bool = False) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        narrows: bool = False,
+        known: bool = False,
+        listing: Listing | None = None,
+    ) -> None:
         self._options = options
+        self._listing = listing
         self._session: Session | None = None
         self._stream: Stream | None = None
         self._policy = LossPolicy(options.fail_on_data_loss)
@@ -102,10 +126,21 @@ class Lookup:
                 (await self._found()).cached_info if stream is None else await stream.info()
             )
 
+        if self._listing is not None:
+            self._listing.drop(self._options.stream)
         facts = self._asked(look)
         if self._narrows:
             self._narrow(facts)
         return facts
+
+    def polled_facts(self) -> StreamFacts:
+        """As `facts`, which may be 0.1 seconds old if the states of many streams are asked for together."""
+        listed = None if self._listing is None else self._listing.take(self._options.stream)
+        if listed is None:
+            return self.facts()
+        if self._narrows:
+            self._narrow(listed)
+        return listed
 
     def _narrow(self, facts: StreamFacts) -> None:
         """Leave out filters that can match no message, whenever the subjects of the stream change."""
@@ -207,7 +242,7 @@ class Lookup:
         wanted = self._options.read_mode
         self._check_filters(facts)
         if facts.work_queue and wanted == "consumer":
-            raise ConfigError(
+            raise WorkQueueError(
                 f"option 'readMode' is 'consumer', but stream {facts.name!r} is a work queue, which allows no reader "
                 "beside its workers: use 'readMode' = 'direct' to look at it, or 'mode' = 'queue' to work on it"
             )
@@ -261,17 +296,16 @@ class Lookup:
 
     def _check_gets(self, facts: StreamFacts, because: str) -> None:
         version = self.js.server_version
+        refused = WorkQueueError if facts.work_queue else ConfigError
         if not facts.direct:
-            raise ConfigError(
+            raise refused(
                 f"{because}, but its direct gets are not allowed: update stream {facts.name!r} with allow_direct = true"
             )
         if not is_at_least(version, BATCH_GET_SERVER):
             instead = "'mode' = 'queue'" if facts.work_queue else "'readMode' = 'consumer'"
-            raise ConfigError(
-                f"{because}, which needs nats-server 2.11; {version} is connected: use {instead}"
-            )
+            raise refused(f"{because}, which needs nats-server 2.11; {version} is connected: use {instead}")
         if len(self.subjects) > 1:
-            raise ConfigError(
+            raise refused(
                 f"{because}, but option 'subjects' has more than one filter: use one source for each, and union them"
             )
 

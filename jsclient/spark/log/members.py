@@ -12,7 +12,16 @@ from typing import Any
 
 from ...errors import JetStreamError
 from ..options.source import SourceOptions
-from .lookup import Lookup, LossPolicy, NoSuchStreamError, check_filters, matches, matching_names
+from .listing import Listing
+from .lookup import (
+    Lookup,
+    LossPolicy,
+    NoSuchStreamError,
+    WorkQueueError,
+    check_filters,
+    matches,
+    matching_names,
+)
 from .offsets import LogOffset
 from .planner import StreamPlanner
 
@@ -21,6 +30,7 @@ __all__ = ["Members"]
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _LOOK_AGAIN = 1.0  # seconds between looks for streams that match the pattern
+_TRY_AGAIN = 60.0  # seconds between attempts to read a work queue
 
 
 class Members:
@@ -38,16 +48,21 @@ class Members:
         self.names: tuple[str, ...] = options.streams
         self._options = options
         self._next = -math.inf  # monotonic seconds: time of the next look for streams that match the pattern
+        self._listing = Listing(options)
         self._planners: dict[str, StreamPlanner] = {}
         self._checked = False  # whether the filters were
         self._left_out: set[str] = set()  # names that were logged
+        self._refused: dict[str, float] = {}  # work queues, with the monotonic time of the next attempt
 
     def refresh(self) -> None:
         """Look for streams that match the pattern, if there is one and the last look is long enough ago."""
         if self._options.stream_pattern is None or self.is_held or time.monotonic() < self._next:
             return
         try:
-            self.names = matching_names(self._options)
+            now = time.monotonic()
+            found = matching_names(self._options)
+            self.names = tuple(name for name in found if self._refused.get(name, now) <= now)
+            self._listing.names = frozenset(self.names)
         except JetStreamError as error:  # if the first look has succeeded, the options are right
             if self._next == -math.inf:
                 raise
@@ -66,7 +81,8 @@ class Members:
         """
         if name not in self._planners:
             options = self._options.of(name)
-            made = StreamPlanner(options, Lookup(options, narrows=True, known=bool(self._planners)))
+            known = bool(self._planners)
+            made = StreamPlanner(options, Lookup(options, narrows=True, known=known, listing=self._listing))
             made.facts  # noqa: B018  asks
             if not made.lookup.fits:
                 level = logging.WARNING if self._options.stream_pattern is None else logging.INFO
@@ -100,14 +116,27 @@ class Members:
                 continue
             try:
                 planner = self.planner(name)
+                found[name] = planner.beginning() if self._options.stream_pattern else planner.start()
             except NoSuchStreamError as error:
                 if not self._may_be_gone:
                     self.policy.accept(error)
                 continue
-            found[name] = planner.beginning() if self._options.stream_pattern else planner.start()
+            except WorkQueueError as error:
+                self._leave_out(name, error)
+                continue
             if not found[name].idle:
                 log.info("stream %r is read from now on, after sequence %d", name, found[name].seq)
         return found
+
+    def _leave_out(self, name: str, error: WorkQueueError) -> None:
+        """Do not read a work queue that has begun to match the pattern, for a minute. Raises ``error`` without one."""
+        if self._options.stream_pattern is None:
+            raise error
+        if name not in self._refused:
+            log.warning("option 'streamPattern' matches %r, but it is not read: %s", name, error)
+        self._refused[name] = time.monotonic() + _TRY_AGAIN
+        self.names = tuple(one for one in self.names if one != name)
+        self.forget(name)
 
     @property
     def _may_be_gone(self) -> tuple[type[NoSuchStreamError], ...]:
@@ -147,7 +176,8 @@ class Members:
         self.refresh()
         self.is_held = True
         for name in self.names:
-            with contextlib.suppress(NoSuchStreamError):  # raised when the offsets are asked for
+            # Raised when the offsets are asked for.
+            with contextlib.suppress(NoSuchStreamError, WorkQueueError):
                 self.planner(name)
 
     def created(self) -> dict[str, str]:

@@ -336,7 +336,7 @@ class Head:
         if (wait := self._next - time.monotonic()) > 0:
             time.sleep(wait)
         lookup = self._lookup
-        before, facts, asked = self.facts, lookup.facts(), 1
+        before, facts, asked = self.facts, lookup.facts() if self.facts is None else lookup.polled_facts(), 1
         found_for = (facts.last_seq, facts.created, lookup.subjects, lookup.fits)
         if not lookup.subjects:
             self.last = facts.last_seq

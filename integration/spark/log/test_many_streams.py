@@ -1,0 +1,133 @@
+"""Many streams in one source: a list of all streams shows their ends, or one request each where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from integration.kit.calls.several import PatternQuery, numbers, query_of, sequences
+from integration.kit.clients.foreign import flushed
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually
+from jsclient.errors import PositionInvalidError
+
+COUNT = 20
+
+
+@pytest.fixture
+async def many(oracle, make_stream):
+    """Twenty streams with two messages each, and the pattern that they match."""
+    made = [await make_stream() for _ in range(COUNT)]
+    for one in made:
+        await one.publish(2)
+    return made, f"{made[0].name.rsplit('_', 1)[0]}_*"
+
+
+@pytest.mark.parametrize("kind", ["names", "pattern", "filters"])
+async def test_idle_query_asks_seldom(server, oracle, many, kind):
+    streams, pattern = many
+    filters = {"subjects": ",".join(one.all for one in streams)} if kind == "filters" else {}
+    query = (
+        PatternQuery(server, pattern, pollIntervalMs=100, startingOffsets="earliest")
+        if kind == "pattern"
+        else query_of(server, *streams, **filters)
+    )
+    query.drain()
+    reader, end = query.reader(), query.offsets[-1][1]
+
+    def ask():
+        begin = time.monotonic()
+        while (seconds := time.monotonic() - begin) < 1.0:
+            assert query.ask(reader, end) == end
+        return seconds
+
+    await asyncio.to_thread(query.ask, reader, end)
+    async with oracle.listen("$JS.API.>") as asked:
+        seconds = await asyncio.to_thread(ask)
+        await flushed(oracle.nc)
+    assert sequences(query.rows, streams[-1]) == numbers(1, 2)
+    assert 3 <= len(asked) <= 11 * seconds + 4
+
+
+async def test_streams_change(server, many, make_stream):
+    """Messages, a stream that appears, one that is deleted, and one that is created again."""
+    streams, pattern = many
+    query = PatternQuery(server, pattern, startingOffsets="earliest", failOnDataLoss=False)
+    reader = query.reader()
+    begin = query.start(reader)
+    end = query.ask(reader, begin)
+    query.batch(reader, begin, end)
+    await streams[7].publish(3, first=3)
+    end = await go_on(query, reader, end, streams[7], numbers(1, 5))
+    new = await make_stream()
+    await new.publish(4)
+    end = await go_on(query, reader, end, new, numbers(1, 4))
+    await streams[7].delete()
+    end = await eventually(
+        lambda: (got := query.ask(reader, end)) and streams[7].name not in got["streams"] and got
+    )
+    await streams[7].oracle.create_stream(streams[7].name, [streams[7].all], storage="memory")
+    await streams[7].publish(2)
+    await go_on(query, reader, end, streams[7], [*numbers(1, 5), *numbers(1, 2)])
+    assert sequences(query.rows, streams[8]) == numbers(1, 2)
+
+
+async def go_on(query, reader, end, stream, wanted):
+    """Read until these messages of a stream were read. The last offset."""
+
+    def read():
+        nonlocal end
+        if (following := query.ask(reader, end)) != end:
+            query.batch(reader, end, following)
+            end = following
+        return sequences(query.rows, stream) == wanted
+
+    await eventually(lambda: asyncio.to_thread(read))
+    return end
+
+
+async def test_recreated_stream_is_an_error(server, many):
+    streams, _ = many
+    query = query_of(server, *streams, pollIntervalMs=1)
+    reader = query.reader()
+    begin = query.start(reader)
+    end = query.ask(reader, begin)
+    query.batch(reader, begin, end)
+    await streams[3].delete()
+    await streams[3].oracle.create_stream(streams[3].name, [streams[3].all], storage="memory")
+
+    def ask():
+        while True:
+            assert query.ask(reader, end) == end
+
+    with pytest.raises(PositionInvalidError, match=f"stream '{streams[3].name}' was recreated"):
+        await asyncio.to_thread(ask)
+
+
+@pytest.mark.parametrize("why", ["not allowed", "too many others"])
+async def test_asked_one_by_one(own_server, oracle_for, monkeypatch, caplog, why):
+    if why == "too many others":
+        monkeypatch.setattr("jsclient.spark.log.listing._SHARE", 0)
+    caplog.set_level(logging.INFO, "jsclient.spark")
+    denied = {"publish": {"deny": ["$JS.API.STREAM.LIST"]}} if why == "not allowed" else {}
+    users = [{"user": "judge", "password": "x"}, {"user": "ann", "password": "x", "permissions": denied}]
+    own = await own_server(config={"authorization": {"users": users}})
+    oracle = await oracle_for(own.url.replace("nats://", "nats://judge:x@"))
+    streams = [await OwnStream.create(oracle, f"many_{number}") for number in range(6)]
+    for one in streams:
+        await one.publish(1)
+    query = query_of(own, *streams, user="ann", password="x", pollIntervalMs=1)
+    reader = query.reader()
+    begin = query.start(reader)
+    end = query.ask(reader, begin)
+    query.batch(reader, begin, end)
+    await streams[2].publish(2, first=2)
+    async with oracle.listen("$JS.API.STREAM.LIST") as asked:
+        await go_on(query, reader, end, streams[2], numbers(1, 3))
+        assert await asyncio.to_thread(query.ask, reader, query.offsets[-1][1]) == query.offsets[-1][1]
+        await flushed(oracle.nc)
+    assert len(asked) <= 1
+    assert ("not listed, but asked for one by one" in caplog.text) == (why == "not allowed")
