@@ -280,6 +280,13 @@ for version in PYTHONS:
     nox.session(bench.func, name=f"bench-{version}", python=version, reuse_venv=True)
 
 
+@nox.session(name="bench-page", reuse_venv=True)
+def bench_page(session: nox.Session) -> None:
+    """What docs/explanation/performance.md shows, with the compiled reader: about twelve minutes; fills the tables."""
+    session.install("--editable", ".[server]", *group("bench"), "./speedups")
+    session.run("python", "-m", "benchmarks.page", *session.posargs)
+
+
 @nox.session(name="bench-spark", reuse_venv=True)
 def bench_spark(session: nox.Session) -> None:
     """The benchmarks in Spark, beside nats-py. Options after --: see --help."""

@@ -17,7 +17,7 @@ import jsclient
 from benchmarks import draw
 from benchmarks.clients import CLIENTS, load
 from benchmarks.figures import summarize
-from benchmarks.report import FORMAT, about_line, across, between, report
+from benchmarks.report import FORMAT, about_line, across, between, overview, report
 from benchmarks.run import Settings, compare
 from benchmarks.works import GROUPS, WORKS, select
 
@@ -174,10 +174,10 @@ def _save(stored: dict[str, Any]) -> None:
 def _report(paths: Sequence[Path], *, save: bool) -> int:
     files = [_read(path) for path in paths]
     first = report(files[0])
-    others = f"\n### Other settings, jsclient\n\n{across(files)}\n" if len(files) > 1 else ""
+    others = f"\n### Other settings\n\n{across(files)}\n" if len(files) > 1 else ""
     print(first + others)
     if save:
-        for page, tables in ((HERE / "README.md", first + others), (PAGE, first)):
+        for page, tables in ((HERE / "README.md", first + others), (PAGE, overview(files[0]) + others)):
             text = page.read_text(encoding="utf-8")
             page.write_text(between(text, "tables", tables), encoding="utf-8")
             print(f"filled {page.name}")

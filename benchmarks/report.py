@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.clients import CLIENTS
+from benchmarks.clients import CLIENTS, OURS
 from benchmarks.figures import Summary, ratio, summarize
 from benchmarks.works import WORKS, Work
 
@@ -15,6 +15,7 @@ __all__ = [
     "across",
     "between",
     "markdown",
+    "overview",
     "report",
     "short",
     "table",
@@ -24,6 +25,7 @@ __all__ = [
 
 FORMAT = 2  # of the files
 Clients = Mapping[str, Mapping[str, Summary]]
+_MAIN = ("table", "headers", "more")  # groups
 
 _TITLES = {
     "table": "Rate and CPU",
@@ -69,8 +71,26 @@ def report(stored: Mapping[str, Any]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def overview(stored: Mapping[str, Any]) -> str:
+    """Rate and CPU of one file in a single table, and the latencies."""
+    runs = summarize(stored["runs"])
+    works = [work for work in WORKS if work.name in runs and work.group in _MAIN]
+    blocks = [about_line(stored["about"]), table(works, runs)]
+    if timed := [work for work in works if "p50_us" in work.figures]:
+        blocks += ["Latency:", latency(timed, runs)]
+    return "\n\n".join(blocks) + "\n"
+
+
 def across(files: Sequence[Mapping[str, Any]]) -> str:
-    """The works of the first table in several files: what another Python, loop, storage or size makes of them."""
+    """The main works in several files: what another Python, loop, storage or size makes of them.
+
+    A table for jsclient, and one for jsclient-speedups if a file has it.
+    """
+    tables = [(client, _across(files, client)) for client in OURS]
+    return "\n\n".join(f"With `{client}`:\n\n{found}" for client, found in tables if found)
+
+
+def _across(files: Sequence[Mapping[str, Any]], client: str) -> str:
     labels, columns = [], []
     for stored in files:
         about = stored["about"]
@@ -83,16 +103,16 @@ def across(files: Sequence[Mapping[str, Any]]) -> str:
         labels.append(", ".join([about["python"], *others]))
         columns.append(summarize(stored["runs"]))
     rows = []
-    for work in (work for work in WORKS if work.group == "table"):
+    for work in (work for work in WORKS if work.group in _MAIN):
         found = [runs.get(work.name, {}) for runs in columns]
-        if any("jsclient" in clients for clients in found):
-            rows.append([work.title, *(_ours(clients) for clients in found)])
-    return markdown(["msg/s · CPU µs/msg (against nats-py)", *labels], rows)
+        if any(client in clients for clients in found):
+            rows.append([work.title, *(_ours(clients, client) for clients in found)])
+    return markdown(["msg/s · CPU µs/msg (against nats-py)", *labels], rows) if rows else ""
 
 
-def _ours(clients: Clients) -> str:
-    less = ratio(clients, "cpu_us", "nats-py", "jsclient")
-    return _rate_and_cpu(clients.get("jsclient")) + ("" if less is None else f" ({less:.1f}x less)")
+def _ours(clients: Clients, client: str) -> str:
+    less = ratio(clients, "cpu_us", "nats-py", client)
+    return _rate_and_cpu(clients.get(client)) + ("" if less is None else f" ({less:.1f}x less)")
 
 
 def table(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
