@@ -6,6 +6,8 @@ checkpoint     a directory for a query's checkpoint, of this test alone
 drain          runs a streaming DataFrame until nothing is left: `drain(frame).rows`
 database       conninfo of a new PostgreSQL database; without PostgreSQL the test is skipped, or fails if marked `full`
 aside          runs what blocks in a thread in which the session is the active one: `await aside(drain, frame)`
+jobs           starts drivers in processes of their own, to be killed: `jobs(queries, master="local[2,4]")`
+recount        compares a stream with the numbers that it should have: `await recount(server, "OUT", 20_000)`
 
 Calls of Spark block, so a test that is `async` makes them in a thread. Spark knows data sources that were registered by
 the active session of a thread, which `asyncio.to_thread` gives it not: writing then fails with DATA_SOURCE_NOT_FOUND.
@@ -15,17 +17,21 @@ Functions that executors run are pickled: they find this checkout, but are best 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.oracle import Oracle, number_of
+from integration.kit.judge.recount import Recount, payloads
 from integration.kit.judge.streams import OwnStream
 from integration.kit.servers import postgres
+from integration.kit.spark.driver_process import SparkJob
 from integration.kit.spark.sessions import (
     PASSWORD,
     PASSWORD_VARIABLE,
@@ -73,6 +79,26 @@ class _NoSpark(pytest.Module):
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
     return None if missing() is None else _NoSpark.from_parent(parent, path=module_path)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """A table of all recounts of the run, also where its tests ran side by side."""
+    reports = [one for kind in ("passed", "failed") for one in terminalreporter.getreports(kind)]
+    rows = [
+        (report.nodeid, *json.loads(value).values())
+        for report in sorted(reports, key=lambda report: report.nodeid)
+        for name, value in report.user_properties
+        if name == "recount" and report.when == "call"
+    ]
+    if not rows:
+        return
+    terminalreporter.section("recounts, by a plain socket or SQL")
+    head = ("fault", "where", "expected", "found", "missing", "twice", "foreign")
+    told = [(fault, where, *(f"{number:,}" for number in numbers)) for _, fault, where, *numbers in rows]
+    widths = [max(len(row[at]) for row in (head, *told)) for at in range(len(head))]
+    for row in (head, *told):
+        cells = (f"{cell:{'<' if at < 2 else '>'}{widths[at]}}" for at, cell in enumerate(row))
+        terminalreporter.write_line("  ".join(cells).rstrip())
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -130,6 +156,47 @@ def checkpoint(tmp_path: Path) -> Path:
 def drain(checkpoint: Path) -> Callable[..., Drained]:
     """`drain(frame)`; again with the same checkpoint it goes on; see `integration.kit.spark.sessions.drain`."""
     return partial(run_to_end, checkpoint=checkpoint)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
+    """Starts jobs: `jobs(queries, master=…)`; again with the same queries a job goes on from their checkpoints."""
+    started: list[SparkJob] = []
+
+    def start(queries: list[dict[str, Any]], **options: Any) -> SparkJob:
+        started.append(SparkJob(tmp_path, queries, **options))
+        return started[-1]
+
+    yield start
+    for job in started:
+        job.kill()  # those that have ended, too: it closes what they left open
+
+
+class Recounts:
+    """The recounts of a test, which are added to the table at the end of the run."""
+
+    def __init__(self, node: pytest.Item) -> None:
+        self._node = node
+        marker = node.get_closest_marker("fault")
+        self._fault = node.name if marker is None else marker.args[0]
+
+    async def __call__(self, server: Any, stream: str, count: int, **rights: Any) -> None:
+        """Assert that a stream has each of the numbers from 1 to ``count`` once, and nothing else."""
+        found = await asyncio.to_thread(payloads, server.url, stream, **rights)
+        self.exact(Recount.of(stream, range(1, count + 1), map(number_of, found)))
+
+    def exact(self, recount: Recount) -> None:
+        self.add(recount)
+        assert recount.is_exact, recount
+
+    def add(self, recount: Recount) -> None:
+        figures = json.dumps({"fault": self._fault, **asdict(recount)})
+        self._node.user_properties.append(("recount", figures))
+
+
+@pytest.fixture
+def recount(request: pytest.FixtureRequest) -> Recounts:
+    return Recounts(request.node)
 
 
 @pytest.fixture(scope="session")

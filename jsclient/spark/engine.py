@@ -14,11 +14,12 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from .._runtime.context import Context
+from .._runtime.retry import is_transient
 from ..client import JetStream, connect
 from ..errors import JetStreamError
 from .options.connect import ConnectOptions
@@ -36,16 +37,22 @@ class Session:
         js: Use it only in coroutines on the loop; see `run`.
     """
 
-    def __init__(self, js: JetStream, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, js: JetStream, loop: asyncio.AbstractEventLoop, servers: Sequence[str]) -> None:
         self.js = js
         self.loop = loop
+        self._servers = servers
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for its result. An interrupt of the caller cancels it."""
+        """Run a coroutine on the loop and wait for its result. An interrupt of the caller cancels it.
+
+        The servers are added to a transient error as a note, which tracebacks show.
+        """
         future = self.start(work)
         try:
             return future.result()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, JetStreamError) and is_transient(error):
+                error.add_note(f"servers: {', '.join(self._servers)}")
             future.cancel()
             raise
 
@@ -96,7 +103,7 @@ class _Engine:
                 raise error.with_traceback(
                     None
                 ) from None  # Spark prints the whole chain, and the text says it all
-            self.sessions[options] = opened = Session(js, self.loop)
+            self.sessions[options] = opened = Session(js, self.loop, options.servers)
             return opened
 
     def hold(self, options: ConnectOptions) -> None:

@@ -108,6 +108,20 @@ async def test_rows_may_not_be_published(connect: Any, own_server: Any) -> None:
         await write(js, plan_of(), batch)
 
 
+async def test_frozen_server_named(connect: Any, own_server: Any, oracle_for: Any) -> None:
+    own = await own_server()
+    await (await oracle_for(own)).create_stream("OUT", ["out"])
+    js = await connect(own)
+    plan = plan_of(servers=own.url, ackTimeout="0.5", retries="0")
+    own.pause()
+    try:
+        batch = pa.record_batch({"subject": ["out"], "data": pa.array([b"1"])})
+        with pytest.raises(RowError, match=rf"the server or the network \({own.url}\) was too slow"):
+            await write(js, plan, batch)
+    finally:
+        own.resume()
+
+
 async def test_errors_are_ours(connect: Any, server: Any, stream: OwnStream) -> None:
     """Whoever catches the errors of jsclient catches those of rows."""
     js = await connect(server)

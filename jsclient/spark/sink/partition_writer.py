@@ -224,7 +224,7 @@ class PartitionWriter:
                     refused.row,
                     refused.entry.to,
                     "",
-                    advice(refused.error),
+                    self._advice(refused.error),
                     self._skipped,
                     0,
                 ) from None
@@ -269,12 +269,15 @@ class PartitionWriter:
 
     async def _refused(self, one: Failed, failures: Sequence[Failed]) -> RowError:
         self._bulk.failures = list(failures)
-        return await self._error(one.row, one.entry.to, "", advice(one.error))
+        return await self._error(one.row, one.entry.to, "", self._advice(one.error))
 
     async def _failed(
         self, error: JetStreamError, row: int = -1, subject: str = "", column: str = ""
     ) -> RowError:
-        return await self._error(row, subject, column, advice(error))
+        return await self._error(row, subject, column, self._advice(error))
+
+    def _advice(self, error: JetStreamError) -> str:
+        return advice(error, self._plan.options.connect.servers)
 
     async def _error(self, row: int, subject: str, column: str, reason: str) -> RowError:
         """Build the error after all other messages are settled."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..._runtime.retry import is_transient
 from ...errors import (
     ApiError,
     ConfigError,
+    DisconnectedError,
     InvalidNameError,
     JetStreamError,
     MaxPayloadError,
@@ -84,8 +87,8 @@ def is_passing(error: JetStreamError) -> bool:
     )
 
 
-def advice(error: JetStreamError) -> str:
-    """The text of an error, and how to fix it."""
+def advice(error: JetStreamError, servers: Sequence[str]) -> str:
+    """The text of an error, and how to fix it. ``servers`` are the URLs to name if they did not answer."""
     text = str(error)
     if isinstance(error, NoRespondersError):
         return f"{text}: create a stream with this subject, or look at account, domain and prefix"
@@ -103,7 +106,12 @@ def advice(error: JetStreamError) -> str:
     if isinstance(error, ApiError) and error.err_code == _TOO_LARGE:
         return f"{text}: make the row smaller, or raise max_msg_size of the stream"
     if isinstance(error, RequestTimeoutError):
-        return f"{text}: the server or the network was too slow; options 'ackTimeout' and 'retries' give more time"
+        return (
+            f"{text}: the server or the network ({', '.join(servers)}) was too slow; "
+            "options 'ackTimeout' and 'retries' give more time"
+        )
     if isinstance(error, InvalidNameError | ConfigError):
         return text
+    if isinstance(error, DisconnectedError):
+        text = f"{text} ({', '.join(servers)})"
     return f"{type(error).__name__}: {text}"

@@ -62,10 +62,11 @@ def test_what_passes(error: JetStreamError, passing: bool) -> None:
         (ApiError(400, 10060, "expected stream does not match"), "expectedStream"),
         (ApiError(400, 10054, "message size exceeds maximum allowed"), "max_msg_size"),
         (WrongLastSequenceError(400, 10071, "wrong"), "headers"),
-        (RequestTimeoutError("x"), "ackTimeout"),
+        (RequestTimeoutError("x"), "network (nats://a, nats://b) was too slow; options 'ackTimeout'"),
+        (DisconnectedError("gone"), "DisconnectedError: gone (nats://a, nats://b)"),
         (ApiError(500, 1, "odd"), "ApiError: odd"),
     ],
 )
 def test_advice(error: JetStreamError, helps: str) -> None:
     """What was said, and what helps."""
-    assert helps in advice(error)
+    assert helps in advice(error, ["nats://a", "nats://b"])
