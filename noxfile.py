@@ -146,7 +146,7 @@ def types(session: nox.Session) -> None:
 @nox.session(name="public-types", reuse_venv=True)
 def public_types(session: nox.Session) -> None:
     """Whether every public name has a type that all type checkers read alike, and what users' programs make of them."""
-    session.install(".[cli,spark]", *group("public-types"), *group("types"))
+    session.install(".[cli,spark,polars,ray]", *group("public-types"), *group("types"))
     session.run("pyright", "--verifytypes", "jsclient", "--ignoreexternal")
     with tempfile.TemporaryDirectory() as folder:  # outside of the tree, whose settings would count
         shutil.copytree("tests/support/programs", folder, dirs_exist_ok=True)
@@ -249,9 +249,13 @@ def speedups(session: nox.Session) -> None:
 @nox.session(reuse_venv=True)
 def coverage(session: nox.Session) -> None:
     """All tests except Spark's, and the code that they do not reach."""
-    session.install("--editable", ".", *group("integration"))
+    session.install("--editable", ".[polars]", *group("integration"), *group("arrow"))
     session.run("coverage", "erase")
-    parts = (("tests", "-n", "auto"), (*WITHOUT_SPARK, *SIDE_BY_SIDE))
+    parts = (
+        ("tests", "-n", "auto"),
+        (*WITHOUT_SPARK, *SIDE_BY_SIDE),
+        ("integration/arrow", "-n", "2", *CORE),
+    )
     try:
         each(session, *parts, command=("coverage", "run", "-m", "pytest"))
     finally:

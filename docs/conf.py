@@ -50,7 +50,9 @@ napoleon_custom_sections = [
 ]
 
 # References out of the project are not resolved: the build needs no network. Ours all are.
-_others = "|".join(map(re.escape, sorted({*sys.stdlib_module_names, "msgspec", "nats", "pyspark"})))
+_others = "|".join(
+    map(re.escape, sorted({*sys.stdlib_module_names, "msgspec", "nats", *autodoc_mock_imports}))
+)
 nitpick_ignore_regex = [
     ("py:.*", rf"({_others})(\..*)?"),
     ("py:(class|obj)", r"jsclient\..*\.([A-Z]|[A-Z][a-z]+T)"),  # type variables

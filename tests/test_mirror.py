@@ -7,7 +7,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 COVERED = {
-    "arrow/options.py": "integration/arrow/test_reader.py",
     "kits.py": "tests/test_exports.py",
     "_runtime/calls.py": "integration/streams/test_lookup.py",
     "_runtime/handlers.py": "integration/connection/test_plain_functions.py",

@@ -83,7 +83,7 @@ def read_tasks(tasks: Sequence[RangeTask]) -> Iterator[pa.RecordBatch]:
 class ArrowReader(Iterator[pa.RecordBatch]):
     """Record batches of messages. Returned by `read_jetstream`.
 
-    Iterate over it, once, or pass it to a library that takes Arrow streams, such as DuckDB, `polars.from_arrow` or
+    Iterate over it, once, or pass it to a library that takes Arrow streams, such as DuckDB, ``polars.DataFrame`` or
     ``pyarrow.RecordBatchReader.from_stream``. Errors that such a library meets are of its own classes, with the text
     of those of jsclient.
 
