@@ -233,7 +233,7 @@ SUBSCRIPTIONS = [
         window=1000,
         subscriptions=number,
     )
-    for number in (1, 10, 100)
+    for number in (1, 10, 100, 1_000)
 ]
 LINEAR = [
     Work(
