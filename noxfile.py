@@ -215,15 +215,10 @@ def spark_oldest(session: nox.Session) -> None:
     pytest(session, "integration/spark/test_compat.py")
 
 
-@nox.session(reuse_venv=True)
-def speedups(session: nox.Session) -> None:
-    """The compiled scanner: built, compared with the Python reader, and the wire tests with both.
-
-    With options after --, the comparison alone: --streams=1000000 --seed=7.
-    """
+def install_speedups(session: nox.Session) -> None:
+    """Build the wheel of jsclient-speedups, and install it."""
     if shutil.which(os.environ.get("CC", "cc").split()[0]) is None:
         session.error("no C compiler to build speedups/: install gcc and the headers of Python, or set CC")
-    session.install("--editable", ".", *group("integration"))
     folder = Path(session.create_tmp())
     source, wheels = folder / "source", folder / "wheels"
     shutil.rmtree(source, ignore_errors=True)
@@ -236,6 +231,16 @@ def speedups(session: nox.Session) -> None:
     if "-cp311-abi3-" not in wheel.name:
         session.error(f"{wheel.name} is not for the stable ABI: cp311-abi3 is needed")
     session.install("--no-deps", "--force-reinstall", str(wheel))
+
+
+@nox.session(reuse_venv=True)
+def speedups(session: nox.Session) -> None:
+    """The compiled scanner: built, compared with the Python reader, and the wire tests with both.
+
+    With options after --, the comparison alone: --streams=1000000 --seed=7.
+    """
+    session.install("--editable", ".", *group("integration"))
+    install_speedups(session)
     session.env["JSCLIENT_PURE"] = "0"
     pytest(session, "speedups/tests", "-n", "2")
     if session.posargs:
@@ -287,7 +292,8 @@ for version in PYTHONS:
 @nox.session(name="bench-page", reuse_venv=True)
 def bench_page(session: nox.Session) -> None:
     """What docs/explanation/performance.md shows, with the compiled reader: about twelve minutes; fills the tables."""
-    session.install("--editable", ".[server]", *group("bench"), "./speedups")
+    session.install("--editable", ".[server]", *group("bench"))
+    install_speedups(session)
     session.run("python", "-m", "benchmarks.page", *session.posargs)
 
 

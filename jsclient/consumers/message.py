@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
 from .._runtime.context import Requests
 from .._runtime.nats.connection import Connection
-from .._runtime.nats.speedups import chosen
+from .._runtime.nats.speedups import Choice, chosen
 from ..errors import NotJetStreamMessageError
 from ..protocol.consumers.ack import (
     ACKED,
@@ -18,7 +18,6 @@ from ..protocol.consumers.ack import (
     AckState,
     Metadata,
     ack_payload,
-    read_jsack,
     sequences,
 )
 from ..protocol.wire.frames import Frame, frame_size
@@ -34,10 +33,7 @@ class AckChannel(msgspec.Struct, frozen=True):
     requests: Requests
     timeout: float  # seconds, for `ack_sync`
     silent: bool = False  # ack policy none: acks are ignored
-    find_header: Callable[[bytes, str], str | None] = msgspec.field(
-        default_factory=lambda: chosen().find_header
-    )
-    match_jsack: Callable[[bytes], object] = msgspec.field(default_factory=lambda: chosen().match_jsack)
+    reader: Choice = msgspec.field(default_factory=chosen)
 
 
 # A struct is created in half the time of a class; it is never part of a reference cycle.
@@ -91,7 +87,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
         if self._headers is not None:
             return self._headers.get(name, default)
         try:
-            value = self._channel.find_header(self._frame[2], name)
+            value = self._channel.reader.find_header(self._frame[2], name)
         except ValueError:
             value = find_header(self._frame[2], name)
         return default if value is None else value
@@ -109,7 +105,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
             NotJetStreamMessageError: The reply is not a JSAck.
         """
         if self._metadata is None:
-            self._metadata = read_jsack(self._frame[1])
+            self._metadata = self._channel.reader.read_jsack(self._frame[1])
         return self._metadata
 
     @property
@@ -141,7 +137,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
         by jsclient).
         """
         channel, reply = self._channel, self._frame[1]
-        if self._state is None and not channel.silent and channel.match_jsack(reply):  # noqa: SIM102  the second test sends the ack
+        if self._state is None and not channel.silent and channel.reader.match_jsack(reply):  # noqa: SIM102  the second test sends the ack
             if channel.connection.ack_at_once(reply):
                 self._state = ACKED
                 return

@@ -1,8 +1,8 @@
 """A compiled scanner for the byte stream of a NATS connection. jsclient uses it if it is installed."""
 
-from .parts import find_header, is_ordinary_jsack
+from .parts import find_header, is_ordinary_jsack, split_jsack
 from .scanner import scan
 
 __version__ = "0.1.0.dev0"  # that of the jsclient in the same commit
 
-__all__ = ["__version__", "find_header", "is_ordinary_jsack", "scan"]
+__all__ = ["__version__", "find_header", "is_ordinary_jsack", "scan", "split_jsack"]

@@ -61,15 +61,17 @@ cdef const unsigned char *line_end(const unsigned char *at, const unsigned char 
         at += 1
 
 
-def is_ordinary_jsack(bytes reply not None):
-    """Whether `jsclient.protocol.consumers.ack.match_jsack` matches, which is the specification."""
+cdef int tokens(bytes reply, const unsigned char **begin) except -1:
+    """How many tokens follow the prefix of an ordinary JSAck, and where each begins; 0 if it is not one.
+
+    The end of a token is the byte in front of the next one's beginning; ``begin`` has one more place, for the last.
+    """
     cdef const unsigned char *at = <const unsigned char *> PyBytes_AsString(reply)
     cdef const unsigned char *stop = at + len(reply)
-    cdef const unsigned char *begin[MAX_TOKENS + 1]  # of a token
     cdef int count = 0, token
     cdef Py_ssize_t width, place
     if stop - at < 8 or memcmp(at, b"$JS.ACK.", 8) != 0:
-        return False
+        return 0
     at += 8
     begin[0] = at
     while at != stop:
@@ -77,20 +79,60 @@ def is_ordinary_jsack(bytes reply not None):
         if at == NULL:
             at = stop
         if at == begin[count] or count == MAX_TOKENS:
-            return False
+            return 0
         count += 1
         begin[count] = at + 1
         if at != stop:
             at += 1
             if at == stop:
-                return False  # ends with a dot
+                return 0  # ends with a dot
     if count != MAX_TOKENS - 2 and count != MAX_TOKENS:
-        return False
+        return 0
     for token in range(count - 5, count):
         width = begin[token + 1] - begin[token] - 1
         if width > MAX_NUMBER:
-            return False
+            return 0
         for place in range(width):
             if begin[token][place] < c'0' or begin[token][place] > c'9':
-                return False
-    return begin[count - 4][0] != c'0' and begin[count - 3][0] != c'0'
+                return 0
+    return count if begin[count - 4][0] != c'0' and begin[count - 3][0] != c'0' else 0
+
+
+def is_ordinary_jsack(bytes reply not None):
+    """Whether `jsclient.protocol.consumers.ack.match_jsack` matches, which is the specification."""
+    cdef const unsigned char *begin[MAX_TOKENS + 1]
+    return tokens(reply, begin) != 0
+
+
+def split_jsack(bytes reply not None):
+    """The fields of `jsclient.protocol.consumers.ack.Metadata`, in their order; None unless `is_ordinary_jsack`."""
+    cdef const unsigned char *begin[MAX_TOKENS + 1]
+    cdef int count = tokens(reply, begin)
+    if count == 0:
+        return None
+    domain = None
+    if count == MAX_TOKENS and (begin[1] - begin[0] != 2 or begin[0][0] != c'_'):
+        domain = text(begin[0], begin[1])
+    cdef const unsigned char **rest = begin + count - 7
+    return (
+        text(rest[0], rest[1]),
+        text(rest[1], rest[2]),
+        number(rest[2], rest[3]),
+        number(rest[3], rest[4]),
+        number(rest[4], rest[5]),
+        number(rest[5], rest[6]),
+        number(rest[6], rest[7]),
+        domain,
+    )
+
+
+cdef inline str text(const unsigned char *first, const unsigned char *following):
+    return PyUnicode_DecodeUTF8(<const char *> first, following - first - 1, b"surrogateescape")
+
+
+cdef inline unsigned long long number(const unsigned char *first, const unsigned char *following) noexcept nogil:
+    cdef unsigned long long value = 0
+    while first != following - 1:
+        value = value * 10 + (first[0] - c'0')
+        first += 1
+    return value

@@ -7,7 +7,7 @@ import sys
 from random import Random
 
 import pytest
-from jsclient_speedups import find_header, is_ordinary_jsack, scan
+from jsclient_speedups import find_header, is_ordinary_jsack, scan, split_jsack
 
 from tests.support import wire_streams
 
@@ -63,6 +63,9 @@ def test_parts_leave_nothing():
         assert find_header(b"NATS/1.0\r\nA: \xc3\r\nb: 2\r\n\r\n", "A") == "\ufffd"
         assert find_header(b"NATS/1.0\r\nA: 1\r\n\r\n", "B") is None
         assert is_ordinary_jsack(b"$JS.ACK.S.c.1.7.8.1750000000000000000.0")
+        assert split_jsack(b"$JS.ACK.S.c.1.7.8.1750000000000000000.0")[3] == 7
+        assert split_jsack(b"$JS.ACK.d\xff.h.S.c.1.7.8.1750000000000000000.0")[7] == "d\udcff"
+        assert split_jsack(b"$JS.ACK.S.c.1.7.8.1750000000000000000.x") is None
         for name in ("", "a:", "\ud800", None):
             with pytest.raises(ValueError):  # noqa: PT011
                 find_header(b"NATS/1.0\r\n\r\n", name)

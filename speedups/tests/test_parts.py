@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from jsclient_speedups import find_header, is_ordinary_jsack
+from jsclient_speedups import find_header, is_ordinary_jsack, split_jsack
 
 from jsclient._runtime.nats.speedups import chosen
 from jsclient.protocol.consumers import ack
@@ -74,6 +74,7 @@ def test_odd_names_are_left_to_python(name):
 
 
 ORDINARY = b"$JS.ACK.ORDERS.new.1.70.8.1750000000000000000.0"
+OF_NO_DOMAIN = b"$JS.ACK._.hash.ORDERS.new.1.70.8.1750000000000000000.0"
 WHOLE = b"$JS.ACK.hub.hash.ORDERS.new.1.70.8.1750000000000000000.0"
 TOKENS = [
     b"",
@@ -92,23 +93,31 @@ TOKENS = [
 ]
 
 
+def check_split(reply: bytes, *, ordinary: bool) -> None:
+    parts = split_jsack(reply)
+    assert (parts is not None) == ordinary, reply
+    if parts is not None:
+        assert ack.Metadata(*parts) == ack.read_jsack(reply), reply
+
+
 def test_same_jsacks_as_python(block):
     first, count = block
     matched = 0
     for seed in range(first, first + count):
         random = Random(seed)
-        tokens = random.choice((ORDINARY, WHOLE)).split(b".")
+        tokens = random.choice((ORDINARY, WHOLE, OF_NO_DOMAIN)).split(b".")
         for _ in range(random.randrange(3)):
             place = random.randrange(len(tokens) + 1)
             tokens[place : place + random.randrange(2)] = random.choices(TOKENS, k=random.randrange(2))
         reply = b".".join(tokens)
         expected = ack.match_jsack(reply) is not None
         assert is_ordinary_jsack(reply) is expected, reply
+        check_split(reply, ordinary=expected)
         matched += expected
     assert count // 10 < matched < count
 
 
-@pytest.mark.parametrize("reply", [ORDINARY, WHOLE], ids=["v1", "v2"])
+@pytest.mark.parametrize("reply", [ORDINARY, WHOLE, OF_NO_DOMAIN])
 def test_every_byte_of_a_jsack_changed(reply):
     for at in range(len(reply)):
         for byte in range(256):
@@ -117,12 +126,16 @@ def test_every_byte_of_a_jsack_changed(reply):
                 reply[:at],
                 reply[:at] + reply[at + 1 :],
             ):
-                assert is_ordinary_jsack(changed) == (ack.match_jsack(changed) is not None), changed
+                ordinary = ack.match_jsack(changed) is not None
+                assert is_ordinary_jsack(changed) == ordinary, changed
+                check_split(changed, ordinary=ordinary)
 
 
 @pytest.mark.parametrize("wrong", [None, "text", bytearray(ORDINARY)], ids=lambda wrong: type(wrong).__name__)
 def test_only_bytes(wrong):
     with pytest.raises(TypeError):
         is_ordinary_jsack(wrong)
+    with pytest.raises(TypeError):
+        split_jsack(wrong)
     with pytest.raises(TypeError):
         find_header(wrong, "A")

@@ -6,9 +6,9 @@ import functools
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...protocol.consumers.ack import match_jsack
+from ...protocol.consumers.ack import Metadata, match_jsack, read_jsack
 from ...protocol.wire.headers import find_header
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Choice(NamedTuple):
     text: str
     find_header: Callable[[bytes, str], str | None] = find_header
     match_jsack: Callable[[bytes], object] = match_jsack
+    read_jsack: Callable[[bytes], Metadata] = read_jsack
 
 
 @functools.cache
@@ -59,7 +60,16 @@ def chosen() -> Choice:
         f"compiled (jsclient-speedups {version})",
         jsclient_speedups.find_header,
         jsclient_speedups.is_ordinary_jsack,
+        _reading_with(jsclient_speedups.split_jsack),
     )
+
+
+def _reading_with(split: Callable[[bytes], tuple[Any, ...] | None]) -> Callable[[bytes], Metadata]:
+    def read(reply: bytes) -> Metadata:
+        parts = split(reply)
+        return read_jsack(reply) if parts is None else Metadata(*parts)
+
+    return read
 
 
 def _unusable(why: str) -> Choice:

@@ -53,6 +53,7 @@ def install(monkeypatch, version: str) -> None:
     module = ModuleType("jsclient_speedups")
     module.__version__, module.scan = version, stand_in
     module.find_header, module.is_ordinary_jsack = find_header, match_jsack
+    module.split_jsack = lambda reply: None
     monkeypatch.setitem(sys.modules, "jsclient_speedups", module)
 
 
