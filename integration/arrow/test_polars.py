@@ -92,6 +92,15 @@ async def test_limit_after_a_filter(server, stream, engine):
     await eventually(ended, what="the end of the reading")
 
 
+@ENGINES
+async def test_join_of_two_scans(server, oracle, stream, engine):
+    await stream.publish(2000)
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
+        one, other = (scan_jetstream(server.url, stream.name, start=start) for start in (1, 1001))
+        joined = one.select("sequence", "data").join(other.select("sequence", "subject"), on="sequence")
+        assert sorted(joined.collect(engine=engine)["sequence"]) == list(range(1001, 2001))
+
+
 async def test_errors(server, oracle, stream):
     with pytest.raises(ConfigError, match="start is 0"):
         scan_jetstream("nats://127.0.0.1:1", stream.name, start=0)

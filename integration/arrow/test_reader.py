@@ -21,6 +21,7 @@ from jsclient.errors import (
     HistoryTruncatedError,
     PositionInvalidError,
 )
+from jsclient.spark.engine import _engines
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -204,6 +205,16 @@ async def test_early_end_leaves_nothing(server, oracle, stream, end):
                         raise LookupError
             except LookupError:
                 pass
+
+
+async def test_discarded_by_the_loop(server, oracle, stream):
+    """Garbage collection runs in any thread, also in that of the connections, which cannot wait for itself."""
+    await stream.publish(3000)
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
+        readers = [read_jetstream(in_small_batches(server), stream.name)]
+        next(readers[0])
+        [engine] = _engines.values()
+        engine.loop.call_soon_threadsafe(readers.clear)
 
 
 async def test_two_readers_one_connection(server, stream):

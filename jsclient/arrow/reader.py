@@ -123,5 +123,4 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         return stream.__arrow_c_stream__(requested_schema)
 
     def _handed_over(self) -> Iterator[pa.RecordBatch]:
-        with self:
-            yield from self._batches
+        yield from self._batches  # closed with this one
