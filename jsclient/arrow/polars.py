@@ -26,7 +26,7 @@ def scan_jetstream(
 ) -> pl.LazyFrame:
     """Return a lazy frame of the messages between two places of a stream.
 
-    Each ``collect`` resolves the places anew, and reads only the columns that the query needs. A limit of rows ends the
+    Each ``collect`` resolves the places again, and reads only the columns that the query needs. A limit of rows ends the
     reading early. Filters of the query reduce what is kept, not what the server sends: give ``subjects``, ``start`` and
     ``end`` for that.
 
