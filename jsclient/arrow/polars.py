@@ -26,9 +26,9 @@ def scan_jetstream(
 ) -> pl.LazyFrame:
     """Return a lazy frame of the messages between two places of a stream.
 
-    Each ``collect`` resolves the places again, and reads only the columns that the query needs. A limit of rows ends the
-    reading early. Filters of the query reduce what is kept, not what the server sends: give ``subjects``, ``start`` and
-    ``end`` for that.
+    Each ``collect`` resolves the places again, and reads only the columns that the query needs. A limit of rows ends
+    the reading early. Filters of the query reduce what is kept, not what the server sends: give ``subjects``, ``start``
+    and ``end`` for that.
 
     The arguments are those of `read_jetstream`, and are checked at once; all other errors are raised by ``collect``.
 
