@@ -32,7 +32,15 @@ async def read_slowly(js: Any, sub: Any, count: int) -> tuple[list[int], int]:
 
 @pytest.mark.row(34, 108)
 @pytest.mark.covers("J93")
-async def test_bounded_without_a_drop(js: Any, stream: OwnStream, events: list[Any]) -> None:
+@pytest.mark.parametrize("max_consumers", [-1, 1])
+async def test_bounded_without_a_drop(
+    oracle: Any,
+    js: Any,
+    make_stream: Callable[..., Awaitable[OwnStream]],
+    events: list[Any],
+    max_consumers: int,
+) -> None:
+    stream = await make_stream(max_consumers=max_consumers)
     await stream.publish(COUNT, size=SIZE)
     async with js.subscribe(stream.all, ordered=True) as sub:
         first = sub.consumer

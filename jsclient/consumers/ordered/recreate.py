@@ -212,8 +212,10 @@ class Remaker:
             self._deleted = tracker.consumer
             self.left.add(tracker.consumer)
         if self.left:
-            context.tasks.start(self._delete(*self.left), "delete the old ordered consumer")
+            deleted = context.tasks.start(self._delete(*self.left), "delete the old ordered consumer")
             self.left.clear()
+            if why.planned:  # a new one might exceed a limit of consumers
+                await asyncio.wait({deleted})
         doubtful = cursor.wants is not None and cursor.wants.doubtful
         resume = cursor.resume_stream_seq
         info = await self._reader.create(restart_config(self._config, resume))

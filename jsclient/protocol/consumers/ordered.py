@@ -126,7 +126,7 @@ class OrderedCursor:
 
     def lost(self, reason: str) -> None:
         """The current consumer can no longer be read."""
-        if self.wants is None:
+        if self.wants is None or self.wants.planned:
             self.wants = Recreate(reason, doubtful=True)
 
     def is_in_place(self, delivered_stream_seq: int) -> bool:

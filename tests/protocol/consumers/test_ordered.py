@@ -174,6 +174,9 @@ def test_slow_reader_gets_a_new_consumer_instead_of_more(capacity, keeps_policy,
     if renews:
         assert tracker.cursor.wants.planned
         assert tracker.cursor.resume_stream_seq == 4
+        tracker.cursor.lost("the connection was replaced")
+        assert tracker.cursor.wants.doubtful
+        assert not tracker.cursor.wants.planned
 
 
 def test_messages_of_lagging_replica_skipped():
