@@ -15,9 +15,8 @@ from typing import Any
 
 import jsclient
 from benchmarks.figures import summarize
-from benchmarks.spark.server import running_server
+from benchmarks.spark.running import running_server, spark_session
 from benchmarks.spark.works import WORKS, Stage
-from jsclient.spark import register
 from jsclient.spark.engine import session
 from jsclient.spark.options.connect import ConnectOptions
 
@@ -51,31 +50,14 @@ def parser() -> argparse.ArgumentParser:
 @contextlib.contextmanager
 def running(options: argparse.Namespace) -> Iterator[Stage]:
     """A server in a process of its own with a full stream, and a session on two cores."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
-    from pyspark.sql import SparkSession
-
     from benchmarks.spark.peer import NatsPySource
 
     with running_server() as server:
         connect = ConnectOptions.of(server.url)
         opened = session(connect)
         opened.run(_fill(opened.js, options.count, options.size))
-        settings = {
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.log.level": "ERROR",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.memory": "2g",
-        }
-        builder = SparkSession.builder.master("local[2]").appName("jsclient-benchmarks")
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        spark = builder.getOrCreate()
+        spark = spark_session(2)
         try:
-            register(spark)
             spark.dataSource.register(NatsPySource)
             yield Stage(spark, server.url, connect, options.count)
         finally:

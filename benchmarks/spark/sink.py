@@ -84,7 +84,7 @@ def compare(options: argparse.Namespace) -> None:
     trees = [str(Path(tree).resolve()) for tree in options.trees]
     found: dict[tuple[str, str], list[float]] = {}
     shared = ["--rows", str(options.rows), "--size", str(options.size), "--ids", *options.ids]
-    from benchmarks.spark.server import running_server  # of this checkout, not of one that is measured
+    from benchmarks.spark.running import running_server  # of this checkout, not of one that is measured
 
     with running_server() as server:
         for number, place in itertools.product(range(options.rounds), range(len(trees))):

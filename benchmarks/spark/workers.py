@@ -1,17 +1,25 @@
-"""The CPU of Spark's Python workers: those of this process's JVM. Linux only, as `/proc` is."""
+"""The CPU of a measurement's processes: Spark's JVM, its Python workers, nats-server. Linux only, as `/proc` is."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-__all__ = ["python_cpu"]
+__all__ = ["KINDS", "cpu", "python_cpu"]
+
+KINDS = {"jvm": "java", "python": "python", "server": "nats-server"}
+"""Kinds of processes, and what their names contain."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def python_cpu() -> float:
-    """Seconds of user and system time that Python processes below this one have used, ended children included."""
+    """Seconds that Spark's Python workers have used."""
+    return cpu()["python"]
+
+
+def cpu() -> dict[str, float]:
+    """Seconds of user and system time by kind, of the processes below this one, ended children included."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     names: dict[int, str] = {}
@@ -34,6 +42,9 @@ def python_cpu() -> float:
             pid = parents[pid]
         return pid == own
 
-    return sum(
-        seconds for pid, seconds in used.items() if pid != own and "python" in names[pid] and is_below(pid)
-    )
+    return {
+        kind: sum(
+            seconds for pid, seconds in used.items() if pid != own and name in names[pid] and is_below(pid)
+        )
+        for kind, name in KINDS.items()
+    }

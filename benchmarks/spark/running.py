@@ -1,0 +1,54 @@
+"""The server and the sessions of the measurements in Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsclient
+from jsclient.spark import register
+
+__all__ = ["running_server", "spark_session"]
+
+
+@contextlib.contextmanager
+def running_server(folder: str | None = None) -> Iterator[Any]:
+    """The embedded server, for code that is not asynchronous. Its store is a new folder in ``folder``."""
+    loop = asyncio.new_event_loop()
+    with tempfile.TemporaryDirectory(dir=folder) as store:
+        server = jsclient.server.NatsServer(store_dir=store)
+        loop.run_until_complete(server.__aenter__())
+        try:
+            yield server
+        finally:
+            loop.run_until_complete(server.__aexit__(None, None, None))
+            loop.close()
+
+
+def spark_session(slots: int) -> Any:
+    """A session that runs up to ``slots`` tasks at a time, with jsclient registered."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+    }
+    builder = SparkSession.builder.master(f"local[{slots}]").appName("jsclient-benchmarks")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
