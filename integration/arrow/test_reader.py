@@ -16,6 +16,7 @@ from integration.kit.judge.leaks import no_leaks
 from jsclient.arrow import read_jetstream
 from jsclient.errors import (
     AuthenticationError,
+    ClosedError,
     ConfigError,
     ConnectError,
     HistoryTruncatedError,
@@ -270,6 +271,18 @@ async def test_limit_of_duckdb(duckdb, server, oracle, stream):
         orders = read_jetstream(in_small_batches(server), stream.name)
         assert duckdb.sql("select sequence from orders limit 3").fetchall() == [(1,), (2,), (3,)]
     assert list(orders) == []
+
+
+async def test_reader_is_read_once(duckdb, server, stream):
+    """A relation of DuckDB runs its query at each call. The second time there is nothing left, which is no result."""
+    await stream.publish(50)
+    orders = read_jetstream(server.url, stream.name)
+    relation = duckdb.sql("select count(*) from orders")
+    assert relation.fetchall() == [(50,)]
+    with pytest.raises((ClosedError, duckdb.Error), match="has ended: call read_jetstream again"):
+        relation.fetchall()
+    with pytest.raises(ClosedError, match="has ended"):
+        orders.read_all()
 
 
 async def test_error_met_by_duckdb(duckdb, server, oracle, stream):

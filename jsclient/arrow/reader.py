@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
+from ..errors import ClosedError
 from ..spark.columns import arrow_schema
 from ..spark.engine import held
 from ..spark.log.bounded import plan_bounded
@@ -73,7 +75,7 @@ def stored_bytes(options: SourceOptions) -> int:
         return sum(Lookup(options.of(name)).facts().bytes for name in options.streams or (options.stream,))
 
 
-def read_tasks(tasks: Sequence[RangeTask]) -> Iterator[pa.RecordBatch]:
+def read_tasks(tasks: Sequence[RangeTask]) -> Generator[pa.RecordBatch]:
     """Yield the messages of ranges, one range after the other. The connection ends with the iteration."""
     for spec, wanted in tasks:
         with held(spec.connect):
@@ -83,9 +85,9 @@ def read_tasks(tasks: Sequence[RangeTask]) -> Iterator[pa.RecordBatch]:
 class ArrowReader(Iterator[pa.RecordBatch]):
     """Record batches of messages. Returned by `read_jetstream`.
 
-    Iterate over it, once, or pass it to a library that takes Arrow streams, such as DuckDB, ``polars.DataFrame`` or
+    Iterate over it, or pass it to a library that takes Arrow streams, such as DuckDB, ``polars.DataFrame`` or
     ``pyarrow.RecordBatchReader.from_stream``. Errors that such a library meets are of its own classes, with the text
-    of those of jsclient.
+    of those of jsclient. A reader is read once.
 
     The connection is opened by the first batch, and closed after the last one, by `close`, or when the reader is
     discarded.
@@ -94,7 +96,7 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         schema: The ``pyarrow.Schema`` of the batches.
     """
 
-    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    def __init__(self, schema: pa.Schema, batches: Generator[pa.RecordBatch]) -> None:
         self.schema: pa.Schema = schema
         self._batches = batches
 
@@ -102,12 +104,17 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         return next(self._batches)
 
     def read_all(self) -> pa.Table:
-        """Read the rest as a ``pyarrow.Table``. Raises the errors of the iteration."""
-        return pa.Table.from_batches(self, self.schema)
+        """Read the rest as a ``pyarrow.Table``.
+
+        Raises:
+            ClosedError: The reader has ended.
+            HistoryTruncatedError: And other errors of the iteration.
+        """
+        return pa.Table.from_batches(self._rest(), self.schema)
 
     def close(self) -> None:
         """End the reading, and close the connection. Idempotent."""
-        self._batches.close()  # type: ignore[attr-defined]  # a generator
+        self._batches.close()
 
     def __enter__(self) -> Self:
         return self
@@ -118,9 +125,18 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         self.close()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The rest as a stream of the Arrow PyCapsule interface. When it is released, the connection is closed."""
-        stream = pa.RecordBatchReader.from_batches(self.schema, self._handed_over())
-        return stream.__arrow_c_stream__(requested_schema)
+        """The rest as a stream of the Arrow PyCapsule interface. When it is released, the connection is closed.
 
-    def _handed_over(self) -> Iterator[pa.RecordBatch]:
+        Raises `ClosedError` if the reader has ended: a query that is run again would silently find nothing.
+        """
+        return pa.RecordBatchReader.from_batches(self.schema, self._rest()).__arrow_c_stream__(
+            requested_schema
+        )
+
+    def _rest(self) -> Generator[pa.RecordBatch]:
+        if inspect.getgeneratorstate(self._batches) == inspect.GEN_CLOSED:
+            raise ClosedError("the reader has ended: call read_jetstream again")
+        return self._until_end()
+
+    def _until_end(self) -> Generator[pa.RecordBatch]:
         yield from self._batches  # closed with this one
