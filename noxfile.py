@@ -219,6 +219,7 @@ def install_speedups(session: nox.Session) -> None:
     """Build the wheel of jsclient-speedups, and install it."""
     if shutil.which(os.environ.get("CC", "cc").split()[0]) is None:
         session.error("no C compiler to build speedups/: install gcc and the headers of Python, or set CC")
+    session.install("pip>=23")  # not in environments that uv creates
     folder = Path(session.create_tmp())
     source, wheels = folder / "source", folder / "wheels"
     shutil.rmtree(source, ignore_errors=True)
