@@ -26,6 +26,7 @@ __all__ = [
 FORMAT = 2  # of the files
 Clients = Mapping[str, Mapping[str, Summary]]
 _MAIN = ("table", "headers", "more")  # groups
+_COMPARED = (*OURS, "nats-py")
 
 _TITLES = {
     "table": "Rate and CPU",
@@ -82,15 +83,7 @@ def overview(stored: Mapping[str, Any]) -> str:
 
 
 def across(files: Sequence[Mapping[str, Any]]) -> str:
-    """The main works in several files: what another Python, loop, storage or size makes of them.
-
-    A table for jsclient, and one for jsclient-speedups if a file has it.
-    """
-    tables = [(client, _across(files, client)) for client in OURS]
-    return "\n\n".join(f"With `{client}`:\n\n{found}" for client, found in tables if found)
-
-
-def _across(files: Sequence[Mapping[str, Any]], client: str) -> str:
+    """The main works in several files: what another Python, loop, storage or size makes of them."""
     labels, columns = [], []
     for stored in files:
         about = stored["about"]
@@ -102,17 +95,21 @@ def _across(files: Sequence[Mapping[str, Any]], client: str) -> str:
         ]
         labels.append(", ".join([about["python"], *others]))
         columns.append(summarize(stored["runs"]))
+    clients = [
+        client for client in _COMPARED if any(client in found for runs in columns for found in runs.values())
+    ]
     rows = []
     for work in (work for work in WORKS if work.group in _MAIN):
         found = [runs.get(work.name, {}) for runs in columns]
-        if any(client in clients for clients in found):
-            rows.append([work.title, *(_ours(clients, client) for clients in found)])
-    return markdown(["msg/s · CPU µs/msg (against nats-py)", *labels], rows) if rows else ""
+        if any("jsclient" in figures for figures in found):
+            rows.append([work.title, *(_used(figures, clients) for figures in found)])
+    return markdown([f"CPU µs/msg: {' · '.join(clients)}", *labels], rows)
 
 
-def _ours(clients: Clients, client: str) -> str:
-    less = ratio(clients, "cpu_us", "nats-py", client)
-    return _rate_and_cpu(clients.get(client)) + ("" if less is None else f" ({less:.1f}x less)")
+def _used(figures: Clients, clients: Sequence[str]) -> str:
+    return " · ".join(
+        short(figures[client]["cpu_us"].median) if client in figures else "–" for client in clients
+    )
 
 
 def table(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
