@@ -211,14 +211,11 @@ class Remaker:
         if tracker.consumer != self._deleted:
             self._deleted = tracker.consumer
             self.left.add(tracker.consumer)
-        if self.left:
-            deleted = context.tasks.start(self._delete(*self.left), "delete the old ordered consumer")
-            self.left.clear()
-            if why.planned:  # a new one might exceed a limit of consumers
-                await asyncio.wait({deleted})
+        if not why.planned:
+            self._delete_left()
         doubtful = cursor.wants is not None and cursor.wants.doubtful
         resume = cursor.resume_stream_seq
-        info = await self._reader.create(restart_config(self._config, resume))
+        info = await self._create(restart_config(self._config, resume))
         try:
             began_again = await self._began_again(info, doubtful=doubtful)
         except BaseException:
@@ -240,6 +237,24 @@ class Remaker:
         )
         self._made_at, self._made_after = context.connection.now(), cursor.last_stream_seq
         self._reader.use(info)
+        self._delete_left()
+
+    def _delete_left(self) -> asyncio.Task[None] | None:
+        if not self.left:
+            return None
+        left = [*self.left]
+        self.left.clear()
+        return self._context.tasks.start(self._delete(*left), "delete the old ordered consumer")
+
+    async def _create(self, config: ConsumerConfig) -> ConsumerInfo:
+        """Create the next consumer: while the old one exists, if that was not lost and no limit forbids it."""
+        try:
+            return await self._reader.create(config)
+        except ApiError:
+            if (deleting := self._delete_left()) is None:
+                raise
+            await asyncio.wait({deleting})
+        return await self._reader.create(config)
 
     async def _began_again(self, info: ConsumerInfo, *, doubtful: bool) -> bool:
         """Whether the stream was replaced by another one of the same name, which must be read from its start.
