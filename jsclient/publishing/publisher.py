@@ -19,6 +19,7 @@ from .._runtime.publish import (
     known_subjects,
     message_headers,
 )
+from .._runtime.tasks import clock
 from ..errors import ConfigError, PublishesFailedError, WrongLoopError
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import ATTEMPT, MAX_BYTES, MAX_IN_FLIGHT, InFlight
@@ -82,7 +83,7 @@ class Publisher(Handle):
             window=window,
             after_event=after_event,
         )
-        self._loop, self._thread = self.acks.loop, get_ident()
+        self._loop, self._now, self._thread = self.acks.loop, clock(self.acks.loop), get_ident()
         self._admission, self._window = self.acks.admission, self.acks.window
 
     @property
@@ -163,12 +164,26 @@ class Publisher(Handle):
         Cancelled: nothing was sent (over a nats-py connection of your own it may have been). Cancelling the future does
         not undo the publish: its place becomes free with the ack or at its deadline.
         """
-        to, data, header, repeatable, timeout = self._message(
-            subject, data, headers, msg_id, expected_stream, expected_last_seq, expected_last_subject_seq,
-            expected_last_subject_seq_subject, expected_last_msg_id, ttl, rollup, timeout,
-        )  # fmt: skip
+        to = (type(subject) is str and known_subjects.get(subject)) or check_subject(subject)
+        if type(data) is not bytes:
+            data = check_payload(data)
+        header, repeatable = b"", False
+        if (
+            (headers is not None or msg_id is not None or ttl is not None or rollup is not None)
+            or (
+                expected_stream is not None
+                or expected_last_seq is not None
+                or expected_last_msg_id is not None
+            )
+            or (expected_last_subject_seq is not None or expected_last_subject_seq_subject is not None)
+        ):
+            header, repeatable = self._header(
+                headers, msg_id, expected_stream, expected_last_seq, expected_last_subject_seq,
+                expected_last_subject_seq_subject, expected_last_msg_id, ttl, rollup,
+            )  # fmt: skip
+        timeout = self._timeout if timeout is None else check_seconds("timeout", timeout)
         admission, window, out = self._admission, self._window, self._out
-        size, now = len(header) + len(data), self._loop.time()
+        size, now = len(header) + len(data), self._now()
         if size > self.acks.small:
             self.acks.connection.check_size(size)
         if out is not None and not out.scheduled:
@@ -178,7 +193,7 @@ class Publisher(Handle):
             now > admission.yield_at or (wanted > admission.watch and admission.too_much(wanted))
         ):
             await self.acks.enter(subject, size, timeout)
-            now = self._loop.time()
+            now = self._now()
             admission.yield_at = now + YIELD_AFTER
         future = self._put(to, header, data, size, now, timeout, repeatable)
         if out is None:
@@ -217,16 +232,30 @@ class Publisher(Handle):
         """
         if get_ident() != self._thread:
             raise WrongLoopError("`send` was called outside of the thread of its publisher; nothing was sent")
-        to, data, header, repeatable, timeout = self._message(
-            subject, data, headers, msg_id, expected_stream, expected_last_seq, expected_last_subject_seq,
-            expected_last_subject_seq_subject, expected_last_msg_id, ttl, rollup, timeout,
-        )  # fmt: skip
+        to = (type(subject) is str and known_subjects.get(subject)) or check_subject(subject)
+        if type(data) is not bytes:
+            data = check_payload(data)
+        header, repeatable = b"", False
+        if (
+            (headers is not None or msg_id is not None or ttl is not None or rollup is not None)
+            or (
+                expected_stream is not None
+                or expected_last_seq is not None
+                or expected_last_msg_id is not None
+            )
+            or (expected_last_subject_seq is not None or expected_last_subject_seq_subject is not None)
+        ):
+            header, repeatable = self._header(
+                headers, msg_id, expected_stream, expected_last_seq, expected_last_subject_seq,
+                expected_last_subject_seq_subject, expected_last_msg_id, ttl, rollup,
+            )  # fmt: skip
+        timeout = self._timeout if timeout is None else check_seconds("timeout", timeout)
         admission, window, out = self._admission, self._window, self._out
         if out is None:
             raise ConfigError(
                 "`send` needs a connection that `jsclient.connect` opened; await `publish` instead"
             )
-        size, now = len(header) + len(data), self._loop.time()
+        size, now = len(header) + len(data), self._now()
         if size > self.acks.small:
             self.acks.connection.check_size(size)
         if not out.scheduled:
@@ -238,10 +267,8 @@ class Publisher(Handle):
             self.acks.enter_now(subject, size)
         return self._put(to, header, data, size, now, timeout, repeatable)
 
-    def _message(  # noqa: PLR0917  by position, which costs less
+    def _header(  # noqa: PLR0917  by position, which costs less
         self,
-        subject: str,
-        data: bytes,
         headers: Mapping[str, str | Sequence[str]] | None,
         msg_id: str | None,
         stream: str | None,
@@ -251,21 +278,16 @@ class Publisher(Handle):
         last_msg_id: str | None,
         ttl: float | timedelta | Literal["never"] | None,
         rollup: Literal["sub", "all"] | None,
-        timeout: float | None,
-    ) -> tuple[bytes, bytes, bytes, bool, float]:
-        """Check the arguments. Returns subject, payload, headers, whether the message may be repeated, and timeout."""
-        to = (type(subject) is str and known_subjects.get(subject)) or check_subject(subject)
-        if type(data) is not bytes:
-            data = check_payload(data)
-        header, repeatable = b"", False
+    ) -> tuple[bytes, bool]:
+        """The header block of a message, and whether it may be repeated."""
         if (
             (stream is None and last_seq is None and ttl is None)
             and (last_subject_seq is None and last_subject_seq_subject is None)
             and (rollup is None and (last_msg_id is None or msg_id is not None))
         ):
-            if headers is not None or msg_id is not None:
-                header, repeatable = headers_and_ids(headers, msg_id, last_msg_id)
-        elif merged := message_headers(
+            header, identified = headers_and_ids(headers, msg_id, last_msg_id)
+            return header, identified and self._resend
+        merged = message_headers(
             self._context,
             headers,
             msg_id=msg_id,
@@ -276,10 +298,8 @@ class Publisher(Handle):
             expected_last_msg_id=last_msg_id,
             ttl=ttl,
             rollup=rollup,
-        ):
-            header, repeatable = encode_headers(merged), MSG_ID in merged
-        timeout = self._timeout if timeout is None else check_seconds("timeout", timeout)
-        return to, data, header, repeatable and self._resend, timeout
+        )
+        return (encode_headers(merged), MSG_ID in merged and self._resend) if merged else (b"", False)
 
     def _put(  # noqa: PLR0917
         self,
