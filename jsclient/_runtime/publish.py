@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal, TypedDict, TypeGuard, Unpack
 
@@ -104,16 +104,21 @@ def header_of_ids(msg_id: str, after: str | None = None) -> bytes:
 
 
 def headers_and_ids(
-    headers: Mapping[str, str | Sequence[str]] | None, msg_id: str | None, after: str | None
+    headers: Mapping[str, str | Sequence[str]] | None,
+    msg_id: str | None,
+    after: str | None,
+    write: Callable[[dict[str, str | Sequence[str]]], bytes | None] = ordinary_block,
 ) -> tuple[bytes, bool]:
     """The block of the user's headers and these ids, and whether the message has an id.
+
+    ``write`` is `ordinary_block`, or the compiled one.
 
     Raises:
         ConfigError, InvalidNameError: A header or an id is not valid.
     """
     if headers is None and msg_id is not None:
         return header_of_ids(msg_id, after), True
-    if headers and type(headers) is dict and (block := ordinary_block(headers)) is not None:
+    if headers and type(headers) is dict and (block := write(headers)) is not None:
         if msg_id is None and after is None:
             return block, MSG_ID in headers
         if after is None and MSG_ID not in headers and _is_plain(msg_id):

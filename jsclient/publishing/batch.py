@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NoReturn, Self, TypeVar, Unpack
 
 from .._runtime.context import Context
+from .._runtime.nats.speedups import chosen
 from .._runtime.publish import (
     BatchOptions,
     check_payload,
@@ -32,7 +33,7 @@ from ..protocol.models.publish import PubAck
 from ..protocol.publishing.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
 from ..protocol.publishing.in_flight import PAUSE, Trouble
 from ..protocol.wire.checks import check_count, check_seconds, check_server
-from ..protocol.wire.headers import encode_headers, ordinary_block
+from ..protocol.wire.headers import encode_headers
 
 __all__ = ["AtomicBatch"]
 
@@ -198,7 +199,7 @@ class AtomicBatch:
             headers
             and not options
             and type(headers) is dict
-            and (block := ordinary_block(headers)) is not None
+            and (block := chosen().ordinary_block(headers)) is not None
         ):
             check_batch_headers(headers, first=first)
             return block

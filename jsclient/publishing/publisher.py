@@ -11,6 +11,7 @@ from typing import Literal, Self
 
 from .._runtime.context import Context
 from .._runtime.handle import Handle
+from .._runtime.nats.speedups import chosen
 from .._runtime.nats.wire import CHUNK
 from .._runtime.publish import (
     check_payload,
@@ -83,6 +84,7 @@ class Publisher(Handle):
             window=window,
             after_event=after_event,
         )
+        self._block = chosen().ordinary_block
         self._loop, self._now, self._thread = self.acks.loop, clock(self.acks.loop), get_ident()
         self._admission, self._window = self.acks.admission, self.acks.window
 
@@ -169,18 +171,16 @@ class Publisher(Handle):
             data = check_payload(data)
         header, repeatable = b"", False
         if (
-            (headers is not None or msg_id is not None or ttl is not None or rollup is not None)
-            or (
-                expected_stream is not None
-                or expected_last_seq is not None
-                or expected_last_msg_id is not None
-            )
+            (expected_stream is not None or expected_last_seq is not None or expected_last_msg_id is not None)
             or (expected_last_subject_seq is not None or expected_last_subject_seq_subject is not None)
+            or (ttl is not None or rollup is not None)
         ):
             header, repeatable = self._header(
                 headers, msg_id, expected_stream, expected_last_seq, expected_last_subject_seq,
                 expected_last_subject_seq_subject, expected_last_msg_id, ttl, rollup,
             )  # fmt: skip
+        elif headers is not None or msg_id is not None:
+            header, repeatable = headers_and_ids(headers, msg_id, None, self._block)
         timeout = self._timeout if timeout is None else check_seconds("timeout", timeout)
         admission, window, out = self._admission, self._window, self._out
         size, now = len(header) + len(data), self._now()
@@ -237,18 +237,16 @@ class Publisher(Handle):
             data = check_payload(data)
         header, repeatable = b"", False
         if (
-            (headers is not None or msg_id is not None or ttl is not None or rollup is not None)
-            or (
-                expected_stream is not None
-                or expected_last_seq is not None
-                or expected_last_msg_id is not None
-            )
+            (expected_stream is not None or expected_last_seq is not None or expected_last_msg_id is not None)
             or (expected_last_subject_seq is not None or expected_last_subject_seq_subject is not None)
+            or (ttl is not None or rollup is not None)
         ):
             header, repeatable = self._header(
                 headers, msg_id, expected_stream, expected_last_seq, expected_last_subject_seq,
                 expected_last_subject_seq_subject, expected_last_msg_id, ttl, rollup,
             )  # fmt: skip
+        elif headers is not None or msg_id is not None:
+            header, repeatable = headers_and_ids(headers, msg_id, None, self._block)
         timeout = self._timeout if timeout is None else check_seconds("timeout", timeout)
         admission, window, out = self._admission, self._window, self._out
         if out is None:
@@ -279,14 +277,13 @@ class Publisher(Handle):
         ttl: float | timedelta | Literal["never"] | None,
         rollup: Literal["sub", "all"] | None,
     ) -> tuple[bytes, bool]:
-        """The header block of a message, and whether it may be repeated."""
+        """The header block of a message with expectations and such, and whether it has an id."""
         if (
-            (stream is None and last_seq is None and ttl is None)
-            and (last_subject_seq is None and last_subject_seq_subject is None)
-            and (rollup is None and (last_msg_id is None or msg_id is not None))
+            (stream is None and last_seq is None and last_subject_seq is None)
+            and (last_subject_seq_subject is None and ttl is None)
+            and (rollup is None and msg_id is not None)
         ):
-            header, identified = headers_and_ids(headers, msg_id, last_msg_id)
-            return header, identified and self._resend
+            return headers_and_ids(headers, msg_id, last_msg_id)
         merged = message_headers(
             self._context,
             headers,
@@ -299,7 +296,7 @@ class Publisher(Handle):
             ttl=ttl,
             rollup=rollup,
         )
-        return (encode_headers(merged), MSG_ID in merged and self._resend) if merged else (b"", False)
+        return (encode_headers(merged), MSG_ID in merged) if merged else (b"", False)
 
     def _put(  # noqa: PLR0917
         self,
@@ -314,6 +311,7 @@ class Publisher(Handle):
         """Send a message for which there is room; without an outbox only register it."""
         acks, window, out = self.acks, self._window, self._out
         deadline = now + timeout
+        repeatable = repeatable and self._resend
         due = min(deadline, now + ATTEMPT) if repeatable else deadline
         future = PublishFuture(loop=self._loop)
         acks.number = number = acks.number + 1

@@ -1,8 +1,9 @@
 """A compiled scanner for the byte stream of a NATS connection. jsclient uses it if it is installed."""
 
+from .blocks import ordinary_block
 from .parts import find_header, is_ordinary_jsack, split_jsack
 from .scanner import scan
 
 __version__ = "0.1.0.dev0"  # that of the jsclient in the same commit
 
-__all__ = ["__version__", "find_header", "is_ordinary_jsack", "scan", "split_jsack"]
+__all__ = ["__version__", "find_header", "is_ordinary_jsack", "ordinary_block", "scan", "split_jsack"]

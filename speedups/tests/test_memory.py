@@ -7,7 +7,7 @@ import sys
 from random import Random
 
 import pytest
-from jsclient_speedups import find_header, is_ordinary_jsack, scan, split_jsack
+from jsclient_speedups import find_header, is_ordinary_jsack, ordinary_block, scan, split_jsack
 
 from tests.support import wire_streams
 
@@ -69,6 +69,15 @@ def test_parts_leave_nothing():
         for name in ("", "a:", "\ud800", None):
             with pytest.raises(ValueError):  # noqa: PT011
                 find_header(b"NATS/1.0\r\n\r\n", name)
+
+    assert blocks_kept(work, 1000) < 50
+
+
+def test_blocks_leave_nothing():
+    def work():
+        assert ordinary_block({"A": "1", "Trace-Id": "x" * 50})
+        for odd in ({"A": "\ud800"}, {"A": "1", "B": "\u00e9"}, {"A": None}, {"": ""}):
+            assert ordinary_block(odd) is None
 
     assert blocks_kept(work, 1000) < 50
 

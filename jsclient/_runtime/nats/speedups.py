@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...protocol.consumers.ack import Metadata, match_jsack, read_jsack
-from ...protocol.wire.headers import find_header
+from ...protocol.wire.headers import find_header, ordinary_block
 
 if TYPE_CHECKING:
     from ...protocol.wire.frames import Frame
@@ -26,7 +26,8 @@ _log = logging.getLogger("jsclient.connection")
 
 
 class Choice(NamedTuple):
-    """A scanner, None for the Python reader alone; what is in use and why, as a text; and readers of single parts.
+    """A scanner, None for the Python reader alone; what is in use and why, as a text; readers of single parts; and the
+    writer of header blocks.
 
     A compiled ``find_header`` raises ValueError for a name that only the one in Python decides.
     """
@@ -36,6 +37,7 @@ class Choice(NamedTuple):
     find_header: Callable[[bytes, str], str | None] = find_header
     match_jsack: Callable[[bytes], object] = match_jsack
     read_jsack: Callable[[bytes], Metadata] = read_jsack
+    ordinary_block: Callable[[dict[str, str | Sequence[str]]], bytes | None] = ordinary_block
 
 
 @functools.cache
@@ -61,6 +63,7 @@ def chosen() -> Choice:
         jsclient_speedups.find_header,
         jsclient_speedups.is_ordinary_jsack,
         _reading_with(jsclient_speedups.split_jsack),
+        jsclient_speedups.ordinary_block,
     )
 
 

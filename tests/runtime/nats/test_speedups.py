@@ -15,7 +15,7 @@ import jsclient
 from jsclient._runtime.nats.speedups import SERIES, chosen
 from jsclient._runtime.nats.wire import FrameReader
 from jsclient.protocol.consumers.ack import match_jsack
-from jsclient.protocol.wire.headers import find_header
+from jsclient.protocol.wire.headers import find_header, ordinary_block
 from tests.support import wire_streams
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -53,7 +53,7 @@ def install(monkeypatch, version: str) -> None:
     module = ModuleType("jsclient_speedups")
     module.__version__, module.scan = version, stand_in
     module.find_header, module.is_ordinary_jsack = find_header, match_jsack
-    module.split_jsack = lambda reply: None
+    module.split_jsack, module.ordinary_block = lambda reply: None, ordinary_block
     monkeypatch.setitem(sys.modules, "jsclient_speedups", module)
 
 

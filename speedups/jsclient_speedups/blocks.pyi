@@ -1,0 +1,3 @@
+from collections.abc import Sequence
+
+def ordinary_block(headers: dict[str, str | Sequence[str]]) -> bytes | None: ...
