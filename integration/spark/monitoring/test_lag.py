@@ -11,10 +11,12 @@ import pytest
 import jsclient
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
-from jsclient.errors import PositionInvalidError
+from jsclient.errors import ConsumerNotFoundError, PositionInvalidError
 from jsclient.spark.monitoring.lag import LagWatch, unread_after
-from jsclient.spark.monitoring.progress import LogPlace
+from jsclient.spark.monitoring.progress import LogPlace, QueuePlace
 from jsclient.spark.options.connect import ConnectOptions
+
+KEPT = {"ack_policy": "explicit", "durable_name": "c"}
 
 
 async def place_in(js, stream, seq, *subjects):
@@ -41,6 +43,47 @@ async def test_unread_messages(js, stream):
     assert nothing.last == 0
     assert before < nothing.since <= time.monotonic()
     assert (await unread_after(js, await place_in(js, stream, 10, "b"))).last == 0
+
+
+async def test_nothing_unread_takes_one_request(js, stream, monkeypatch):
+    await stream.publish(5)
+
+    async def fail(*_):
+        raise AssertionError("a message was asked for")
+
+    monkeypatch.setattr("jsclient.streams.stream.Stream.get_next_message", fail)
+    assert (await unread_after(js, await place_in(js, stream, 5, "a"))).last == 0
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "limits"])
+async def test_messages_not_acked(js, make_stream, retention):
+    """Those that wait, and those that were delivered: the age is that of the oldest."""
+    stream = await make_stream(retention=retention)
+    await stream.create_consumer("c", filter_subjects=[stream.subject("a"), stream.subject("b")], **KEPT)
+    place = QueuePlace(stream.name, "c")
+    assert (await unread_after(js, place)).last == 0
+    await stream.publish(3, "a")
+    between = time.monotonic()
+    await stream.publish(4, "b")
+    await stream.publish(2, "b")
+    found = await unread_after(js, place)
+    assert (found.last, found.since < between) == (9, True)
+    consumer = await (await js.stream(stream.name)).consumer("c")
+    claimed = await consumer.fetch(5)
+    assert (await unread_after(js, place)).last == 9
+    for message in claimed[:3]:
+        await message.ack_sync()
+    found = await unread_after(js, place)
+    assert (found.last, found.since > between - 0.01) == (6, True)  # two clocks
+    for message in [*claimed[3:], *await consumer.fetch(4)]:
+        await message.ack_sync()
+    found = await unread_after(js, place)
+    assert (found.last, found.since > between) == (0, True)
+
+
+async def test_consumer_is_missing(js, stream):
+    with pytest.raises(ConsumerNotFoundError):
+        await unread_after(js, QueuePlace(stream.name, "c"))
 
 
 async def test_recreated_stream_refused(js, stream):
@@ -91,13 +134,18 @@ async def test_server_away_and_back(own_server, oracle_for, caplog):
     await stream.publish(5)
     async with jsclient.connect(own.url) as js:
         watched = Watched(own.url, {"a": await place_in(js, stream, 2)})
+    others = {name: LogPlace(name, "", 0) for name in ("B", "C", "D", "E")}
+    watched.places |= others
     await own.stop()
     watched.watch.start()
-    await eventually(lambda: len(watched.answers) > 3)
+    await eventually(lambda: len(watched.answers) > 3 * 5)
     assert {unread for _, _, unread in watched.answers} == {None}
-    assert caplog.text.count("in seconds is unknown") == 1
+    (warning,) = [text for text in caplog.messages if "in seconds is unknown" in text]
+    assert warning.startswith("the lag of streams 'B', 'C', 'D' and 2 others in seconds is unknown: ")
+    for name in others:
+        del watched.places[name]
     await own.start()
-    await eventually(lambda: watched.answers[-1][2] is not None)
+    await eventually(lambda: watched.answers[-1][0] == "a" and watched.answers[-1][2] is not None)
     assert watched.answers[-1][2].last == 5
     await asyncio.to_thread(watched.watch.close)
 

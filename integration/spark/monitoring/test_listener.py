@@ -35,6 +35,10 @@ class Figures:
     def get(self, metric, query="copy"):
         return self.of(query).get(metric)
 
+    def of_streams(self, metric, query="copy"):
+        """The values of a metric by stream."""
+        return {stream: value for name, stream, value in self.series(query) if name == metric}
+
     def streams(self, query="copy"):
         return {stream for _, stream, _ in self.series(query) if stream}
 
@@ -71,7 +75,11 @@ def start(spark, aside, tmp_path):
     queries = []
 
     async def begin(server, stream, *, name="copy", work=lambda rows, number: None, **options):
-        given = options_of(server, stream, startingOffsets="earliest", **options)
+        given = options_of(server, stream, **options)
+        if stream is None:
+            del given["stream"]
+        if options.get("mode") != "queue":
+            given["startingOffsets"] = "earliest"
         frame = spark.readStream.format("jetstream").options(**given).load()
 
         def batch(rows, number):
@@ -135,6 +143,68 @@ async def test_lag_after_stop_and_in_long_batch(listen, start, aside, server, st
     await eventually(lambda: figures.get("rows_total") == 110)
     assert figures.get("lag_messages") == 0
     assert figures.get("query_up") == 1
+
+
+@pytest.mark.full
+async def test_lag_of_each_stream(listen, start, aside, server, make_stream):
+    """Of several streams of a source; one that is deleted loses its series."""
+    figures = listen(servers=server.url, ask_every=0.1)
+    one, two = await make_stream(), await make_stream()
+    await one.publish(50)
+    await two.publish(10)
+    pattern = f"{one.name.rsplit('_', 1)[0]}_*"
+    given = {"streamPattern": pattern, "maxMessagesPerTrigger": 30, "failOnDataLoss": False}
+    gate = threading.Event()
+    query = await start(
+        server, None, work=lambda _, number: number == 0 or gate.wait(120), pollIntervalMs=10, **given
+    )
+
+    def lags():
+        found = figures.of_streams("lag_messages")
+        return found.get(one.name), found.get(two.name)
+
+    await eventually(lambda: lags() == (25, 5), 60)
+    assert figures.of_streams("position") == {one.name: 25, two.name: 5}
+    assert figures.of_streams("end_position") == {one.name: 50, two.name: 10}
+    await two.publish(3, first=11)
+    await eventually(lambda: lags() == (25, 8))
+    assert await eventually(lambda: {one.name, two.name} == {*figures.of_streams("lag_seconds")})
+    gate.set()
+    await aside(query.processAllAvailable)
+    await eventually(lambda: figures.get("rows_total") == 63)
+    assert figures.of_streams("rows_total") == {"": 63}
+    await eventually(lambda: figures.of_streams("lag_seconds") == {one.name: 0, two.name: 0})
+    await two.delete()
+    await one.publish(1, first=51)
+    await aside(query.processAllAvailable)
+    await eventually(lambda: figures.of_streams("position") == {one.name: 51}, 60)
+    assert figures.streams() == {one.name}
+
+
+@pytest.mark.full
+async def test_lag_of_queue(listen, start, aside, server, make_stream):
+    """Messages that are not acked: those that wait, and those of the batch that runs."""
+    figures = listen(servers=server.url, ask_every=0.1)
+    stream = await make_stream(retention="workqueue", allow_direct=True)
+    await stream.create_consumer("c", ack_policy="explicit", durable_name="c")
+    await stream.publish(50)
+    gate = threading.Event()
+    query = await start(
+        server,
+        stream,
+        mode="queue",
+        consumer="c",
+        maxMessagesPerTrigger=20,
+        work=lambda _, number: number == 0 or gate.wait(120),
+    )
+    await eventually(lambda: figures.get("lag_messages") == 30, 60)
+    age = await eventually(lambda: figures.get("lag_seconds"))
+    await eventually(lambda: (figures.get("lag_seconds") or 0) > age)
+    await stream.publish(5, first=51)
+    await eventually(lambda: figures.get("lag_messages") == 35)
+    gate.set()
+    await aside(query.processAllAvailable)
+    await eventually(lambda: (figures.get("lag_messages"), figures.get("lag_seconds")) == (0, 0))
 
 
 @pytest.mark.full

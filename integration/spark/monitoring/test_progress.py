@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
+from integration.kit.calls.several import PatternQuery
 from integration.kit.calls.source import Query
+from integration.kit.judge.waiting import eventually
 from jsclient.spark.monitoring.progress import read_progress
 
 
@@ -23,8 +25,9 @@ async def test_one_stream(server, stream):
     reader = query.reader()
     end = query.ask(reader, query.start(reader))
     one = read(end, reader.reportLatestOffset())
-    assert (one.mode, one.stream, one.last) == ("log", stream.name, 50)
-    assert (one.place.stream, one.place.seq, one.place.subjects) == (stream.name, 20, (stream.subject("a"),))
+    assert (one.mode, one.stream, one.streams[0].last) == ("log", stream.name, 50)
+    place = one.streams[0].place
+    assert (place.stream, place.seq, place.subjects) == (stream.name, 20, (stream.subject("a"),))
 
 
 async def test_several_streams(server, make_stream):
@@ -36,9 +39,58 @@ async def test_several_streams(server, make_stream):
     reader = query.reader()
     end = query.ask(reader, query.start(reader))
     one = read(end, reader.reportLatestOffset())
-    assert (one.mode, one.stream, one.place, one.pending) == ("log", "", None, 60)
+    assert (one.mode, one.stream) == ("log", "")
+    assert {stream.name: (stream.place.seq, stream.last) for stream in one.streams} == {
+        large.name: (15, 60),
+        small.name: (5, 20),
+    }
     query.drain()
     reader = query.reader()
     last = query.offsets[-1][1]
     query.ask(reader, last)
-    assert read(last, reader.reportLatestOffset()).pending == 0
+    assert [stream.last - stream.place.seq for stream in read(last, reader.reportLatestOffset()).streams] == [
+        0,
+        0,
+    ]
+
+
+async def test_filters_of_several_streams(server, make_stream):
+    """Of each, those that can match its messages; a stream that no filter fits is not reported."""
+    one, two, unread = await make_stream(), await make_stream(), await make_stream()
+    for each in (one, two, unread):
+        await each.publish(5, "a")
+    filters = f"{one.subject('a')},{two.subject('a')},{two.subject('b')}"
+    names = f"{one.name},{two.name},{unread.name}"
+    query = Query(server, names, startingOffsets="earliest", subjects=filters)
+    reader = query.reader()
+    end = query.ask(reader, query.start(reader))
+    assert {
+        stream.name: stream.place.subjects for stream in read(end, reader.reportLatestOffset()).streams
+    } == {
+        one.name: (one.subject("a"),),
+        two.name: (two.subject("a"), two.subject("b")),
+    }
+
+
+async def test_stream_that_is_deleted_is_not_reported(server, make_stream):
+    """One that matched a pattern."""
+    kept, gone = await make_stream(), await make_stream()
+    await kept.publish(5)
+    await gone.publish(5)
+    pattern = f"{kept.name.rsplit('_', 1)[0]}_*"
+    query = PatternQuery(server, pattern, startingOffsets="earliest", failOnDataLoss=False)
+    reader = query.reader()
+    end = query.ask(reader, query.start(reader))
+    assert {kept.name, gone.name} <= {
+        stream.name for stream in read(end, reader.reportLatestOffset()).streams
+    }
+    await gone.delete()
+    await kept.publish(1)
+
+    def names():
+        nonlocal end
+        end = query.ask(reader, end)
+        return {stream.name for stream in read(end, reader.reportLatestOffset()).streams}
+
+    await eventually(lambda: gone.name not in names())
+    assert kept.name in names()

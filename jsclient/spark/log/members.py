@@ -206,9 +206,13 @@ class Members:
             )
 
     def report(self) -> dict[str, Any]:
-        """What is known of each stream, see `StreamPlanner.report`."""
-        reports = {name: one.report() for name, one in sorted(self._planners.items())}
-        return {name: report for name, report in reports.items() if report is not None}
+        """What is known of each stream, see `StreamPlanner.report`, and its filters, if it has any."""
+        found = {}
+        for name, one in sorted(self._planners.items()):
+            if (report := one.report()) is not None:
+                filters = one.lookup.subjects
+                found[name] = report | ({"subjects": [*filters]} if filters else {})
+        return found
 
 
 def _is_later(one: str, other: str) -> bool:

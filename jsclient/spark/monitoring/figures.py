@@ -8,17 +8,73 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .progress import LogPlace, QueryReport, SourceReport
+from .progress import LogPlace, Place, QueryReport, QueuePlace, SourceReport, StreamReport
 
-__all__ = ["QueryFigures", "SourceFigures", "Unread"]
+__all__ = ["QueryFigures", "SourceFigures", "StreamFigures", "Unread"]
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
     """What a server has answered about the messages after a place."""
 
-    last: int  # the last matching sequence; 0 if none is stored after the place
-    since: float  # no message after the place was stored before this time
+    last: (
+        int  # log: the last matching sequence, 0 if none is stored after the place. Queue: messages not acked
+    )
+    since: float  # no message after the place, or that is not acked, was stored before this time
+
+
+@dataclass
+class StreamFigures:
+    """The figures of one stream of a source."""
+
+    report: StreamReport  # the latest
+    unread: Unread | None = None  # the latest answer; None: not asked, or the server did not answer
+
+    def add(self, report: StreamReport) -> bool:
+        """Add the report of a batch. Returns whether it has more losses or lapsed claims than the one before."""
+        before, self.report = self.report, report
+        place, old = report.place, before.place
+        if isinstance(place, LogPlace) and isinstance(old, LogPlace) and place.created == old.created:
+            pass
+        elif isinstance(place, QueuePlace) and place == old and report.pending is not None:
+            self.unread = self.unread and replace(self.unread, last=report.pending)
+        else:
+            self.unread = None  # it belongs to a previous stream
+        return _harm(report) > _harm(before)
+
+    def answered(self, asked: Place, unread: Unread | None) -> None:
+        """Keep the answer of a server about an earlier place of this source, or its latest one."""
+        place = self.report.place
+        if isinstance(place, LogPlace) and isinstance(asked, LogPlace):
+            fits = place.created == asked.created and place.seq >= asked.seq
+        else:
+            fits = place == asked
+        if fits:
+            self.unread = unread
+
+    def position(self) -> int | None:
+        """The last sequence of the last completed batch, in log mode."""
+        place = self.report.place
+        return place.seq if isinstance(place, LogPlace) else None
+
+    def end(self) -> int | None:
+        """The last known sequence of the stream, or the last that matches, in log mode."""
+        known = (self.report.last, None if self.unread is None else self.unread.last)
+        ends, position = [end for end in known if end is not None], self.position()
+        return max(position, *ends) if position is not None and ends else None
+
+    def lag_messages(self) -> int | None:
+        """Messages after the last completed batch; in log mode their sequences, of which some may be deleted."""
+        position, end = self.position(), self.end()
+        if position is not None:
+            return None if end is None else end - position
+        return self.report.pending if self.unread is None else self.unread.last
+
+    def lag_seconds(self, now: float) -> float | None:
+        """The age of the oldest message that is not read; while the query reads on, an upper bound of it."""
+        if self.unread is None:
+            return None
+        return max(0.0, now - self.unread.since) if self.lag_messages() else 0.0
 
 
 @dataclass
@@ -27,35 +83,27 @@ class SourceFigures:
 
     report: SourceReport  # the latest
     rows: int = 0  # of all batches
-    unread: Unread | None = None  # the latest answer; None: not asked, or the server did not answer
+    streams: dict[str, StreamFigures] = field(default_factory=dict)  # those of the latest report, by name
 
-    def add(self, report: SourceReport) -> None:
-        """Add the report of a batch."""
-        before, self.report = self.report.place, report
+    def add(self, report: SourceReport) -> bool:
+        """Add the report of a batch. Returns whether a stream has more losses or lapsed claims than before."""
+        self.report = report
         self.rows += report.rows
-        if before is None or report.place is None or before.created != report.place.created:
-            self.unread = None  # it belongs to a previous stream
-
-    def answered(self, asked: LogPlace, unread: Unread | None) -> None:
-        """Keep the answer of a server about the messages after an earlier place of this source, or its latest one."""
-        place = self.report.place
-        if place is not None and place.created == asked.created and place.seq >= asked.seq:
-            self.unread = unread
+        before = self.streams
+        self.streams = {
+            one.name: before.get(one.name) or StreamFigures(StreamReport(one.name)) for one in report.streams
+        }
+        return sum(self.streams[one.name].add(one) for one in report.streams) > 0
 
     def lag_messages(self) -> int | None:
-        """Messages after the last completed batch; in log mode their sequences, of which some may be deleted."""
-        place = self.report.place
-        if place is None:
-            return self.report.pending
-        ends = [self.report.last, None if self.unread is None else self.unread.last]
-        known = [end for end in ends if end is not None]
-        return max(0, max(known) - place.seq) if known else None
+        """The sum over the streams of which it is known."""
+        known = [lag for one in self.streams.values() if (lag := one.lag_messages()) is not None]
+        return sum(known) if known else None
 
     def lag_seconds(self, now: float) -> float | None:
-        """The age of the oldest message that is not read; while the query reads on, an upper bound of it."""
-        if self.unread is None:
-            return None
-        return max(0.0, now - self.unread.since) if self.lag_messages() else 0.0
+        """The maximum over the streams of which it is known."""
+        known = (one.lag_seconds(now) for one in self.streams.values())
+        return max((lag for lag in known if lag is not None), default=None)
 
 
 @dataclass
@@ -79,9 +127,7 @@ class QueryFigures:
         worse = []
         for one in report.sources:
             figures = self.sources.setdefault(one.number, SourceFigures(one))
-            before = 0 if figures.report is one else _harm(figures.report)
-            figures.add(one)
-            if _harm(one) > before:
+            if figures.add(one):
                 worse.append(figures)
         return worse
 
@@ -93,26 +139,26 @@ class QueryFigures:
     def line(self, source: SourceFigures, now: float) -> str:
         """A sentence about the last batch of a source."""
         report = source.report
-        stream = f"stream {report.stream}" if report.stream else f"source {report.number}"
-        text = f"query {self.name or self.id}, batch {self.batch}: {report.rows} rows of {stream}"
+        streams = source.streams.values()
+        what = f"stream {report.stream}" if report.stream else f"source {report.number}"
+        if len(streams) > 1:
+            what = f"{len(streams)} streams"
+        text = f"query {self.name or self.id}, batch {self.batch}: {report.rows} rows of {what}"
         if report.processed_rate is not None:
             text += f", {report.processed_rate:.0f} rows/s"
         if (lag := source.lag_messages()) is not None:
             text += f", lag {lag} messages"
             if (seconds := source.lag_seconds(now)) is not None:
                 text += f" and {seconds:.1f} s"
-        for count, what in (
-            (report.lost, "messages were removed before they were read"),
-            (report.expired, "messages were removed while their batch ran"),
-            (report.lapsed, "claims have lapsed"),
-        ):
-            if count:
-                text += f"; since the start, {count} {what}"
+        harm = [(one, count, happened) for one in streams for count, happened in _harms(one.report) if count]
+        for one, count, happened in harm:
+            whose = f" of stream {one.report.name}" if not report.stream and one.report.name else ""
+            text += f"; since the start, {count} {happened.format(whose)}"
         return text
 
     def fields(self, source: SourceFigures, now: float) -> dict[str, Any]:
         """The same as attributes of a log record."""
-        report = source.report
+        report, streams = source.report, source.streams.values()
         return {
             "event": "QueryProgress",
             "query": self.name,
@@ -125,11 +171,19 @@ class QueryFigures:
             "rows_per_second": report.processed_rate,
             "lag_messages": source.lag_messages(),
             "lag_seconds": source.lag_seconds(now),
-            "lost": report.lost,
-            "expired": report.expired,
-            "lapsed": report.lapsed,
+            "lost": sum(one.report.lost for one in streams),
+            "expired": sum(one.report.expired for one in streams),
+            "lapsed": sum(one.report.lapsed for one in streams),
         }
 
 
-def _harm(report: SourceReport) -> int:
+def _harm(report: StreamReport) -> int:
     return report.lost + report.expired + report.lapsed
+
+
+def _harms(report: StreamReport) -> tuple[tuple[int, str], ...]:
+    return (
+        (report.lost, "messages{} were removed before they were read"),
+        (report.expired, "messages{} were removed while their batch ran"),
+        (report.lapsed, "claims{} have lapsed"),
+    )

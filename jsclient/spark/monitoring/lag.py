@@ -8,16 +8,18 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 from ...client import JetStream, connect
 from ...errors import JetStreamError, MessageNotFoundError, PositionInvalidError
+from ...protocol.models.message import StoredMessage
+from ...streams.stream import Stream
 from ..log.offsets import StreamFacts
 from ..options.connect import ConnectOptions
 from .figures import Unread
-from .progress import LogPlace
+from .progress import Place, QueuePlace
 
 __all__ = ["LagWatch", "unread_after"]
 
@@ -26,6 +28,8 @@ K = TypeVar("K")
 log: logging.Logger = logging.getLogger("jsclient.spark.progress")
 
 _PATIENCE = 4  # timeouts of a request within which the answers about one place must come
+_AT_ONCE = 16  # places that are asked about at the same time
+_NAMED = 3  # streams that a warning names
 
 
 class LagWatch(Generic[K]):
@@ -44,8 +48,8 @@ class LagWatch(Generic[K]):
         self,
         options: ConnectOptions,
         every: float,
-        places: Callable[[], Mapping[K, LogPlace]],
-        answer: Callable[[K, LogPlace, Unread | None], None],
+        places: Callable[[], Mapping[K, Place]],
+        answer: Callable[[K, Place, Unread | None], None],
     ) -> None:
         self._options = options
         self._every = every
@@ -55,7 +59,10 @@ class LagWatch(Generic[K]):
         self._thread: threading.Thread | None = None
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self._closed = False
-        self._complaints: dict[str, str] = {}  # the last error of each stream, which is logged once
+        self._patience = options.timeout * _PATIENCE
+        self._problems: dict[
+            str, set[str]
+        ] = {}  # the streams of each error of the last round, which is logged once
 
     def start(self) -> None:
         """Start the thread unless it runs. Does not wait."""
@@ -99,13 +106,12 @@ class LagWatch(Generic[K]):
         connection = _Connection(self._options)
         try:
             while places := self._next():
-                for key, place in places.items():
-                    self._answer(key, place, await self._ask(connection, place))
+                await self._round(connection, places)
                 await asyncio.sleep(self._every)
         finally:
             await connection.close()
 
-    def _next(self) -> Mapping[K, LogPlace]:
+    def _next(self) -> Mapping[K, Place]:
         """The places to ask about. Without any, `start` starts another thread from now on."""
         with self._lock:
             places = {} if self._closed else self._places()
@@ -113,19 +119,43 @@ class LagWatch(Generic[K]):
                 self._ended()
             return places
 
-    async def _ask(self, connection: _Connection, place: LogPlace) -> Unread | None:
-        limit = self._options.timeout * _PATIENCE
+    async def _round(self, connection: _Connection, places: Mapping[K, Place]) -> None:
+        """Ask about each place, and log the errors that are new."""
+        problems: dict[str, set[str]] = {}
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(js: JetStream, key: K, place: Place) -> None:
+            try:
+                async with room, asyncio.timeout(self._patience):
+                    self._answer(key, place, await unread_after(js, place))
+            except (JetStreamError, OSError) as error:
+                failed(error, key, place)
+
+        def failed(error: Exception, key: K, place: Place) -> None:
+            text = str(error) or f"the server did not answer within {self._patience:g} s"  # a TimeoutError
+            problems.setdefault(text, set()).add(place.stream)
+            self._answer(key, place, None)
+
         try:
-            async with asyncio.timeout(limit):
-                unread = await unread_after(await connection.get(), place)
-        except (JetStreamError, OSError) as error:  # TimeoutError is an OSError
-            text = str(error) or f"the server did not answer within {limit:g} s"
-            if self._complaints.get(place.stream) != text:
-                self._complaints[place.stream] = text
-                log.warning("the lag of stream %r in seconds is unknown: %s", place.stream, text)
-            return None
-        self._complaints.pop(place.stream, None)
-        return unread
+            async with asyncio.timeout(self._patience):
+                js = await connection.get()
+        except (JetStreamError, OSError) as error:
+            for key, place in places.items():
+                failed(error, key, place)
+        else:
+            async with asyncio.TaskGroup() as group:
+                for key, place in places.items():
+                    group.create_task(ask(js, key, place))
+        for text, streams in problems.items():
+            if more := sorted(streams - self._problems.get(text, set())):
+                log.warning("the lag of %s in seconds is unknown: %s", _named(more), text)
+        self._problems = problems
+
+
+def _named(streams: list[str]) -> str:
+    names = ", ".join(map(repr, streams[:_NAMED]))
+    others = f" and {len(streams) - _NAMED} others" if len(streams) > _NAMED else ""
+    return f"{'stream' if len(streams) == 1 else 'streams'} {names}{others}"
 
 
 class _Connection:
@@ -145,7 +175,7 @@ class _Connection:
             await self._js.close()
 
 
-async def unread_after(js: JetStream, place: LogPlace) -> Unread:
+async def unread_after(js: JetStream, place: Place) -> Unread:
     """Look up the messages after a place. Ages are those of the server's clock, plus the time of a request.
 
     Raises:
@@ -155,16 +185,33 @@ async def unread_after(js: JetStream, place: LogPlace) -> Unread:
     now = time.monotonic()
     stream = await js.stream(place.stream)
     facts = StreamFacts.of(stream.cached_info)
+
+    def since(found: Mapping[str, StoredMessage]) -> float:
+        seen_at = facts.seen_at or datetime.now(UTC)
+        return now - max(
+            (max(0.0, (seen_at - one.time).total_seconds()) for one in found.values()), default=0.0
+        )
+
+    if isinstance(place, QueuePlace):
+        info = (await stream.consumer(place.consumer)).cached_info
+        waiting = info.num_pending + info.num_ack_pending
+        found = await _next(stream, info.config.filters, info.ack_floor.stream_seq) if waiting else {}
+        return Unread(waiting, since(found))
     if facts.created != place.created:
         raise PositionInvalidError(f"it was recreated at {facts.created}")
-    last, oldest = 0, None
-    for subject in place.subjects or (">",):
+    found = await _next(stream, place.subjects, place.seq) if facts.last_seq > place.seq else {}
+    last = max((one.seq for one in found.values()), default=0)
+    for subject in found:
         with contextlib.suppress(MessageNotFoundError):
-            message = await stream.get_next_message(subject, place.seq + 1)
-            oldest = message.time if oldest is None else min(oldest, message.time)
             end = (await stream.get_last_message(subject)).seq if place.subjects else facts.last_seq
-            last = max(last, message.seq, end)
-    if oldest is None:
-        return Unread(0, now)
-    age = (facts.seen_at or datetime.now(UTC)) - oldest
-    return Unread(last, now - max(0.0, age.total_seconds()))
+            last = max(last, end)
+    return Unread(last, since(found))
+
+
+async def _next(stream: Stream, filters: Iterable[str], seq: int) -> dict[str, StoredMessage]:
+    """The first message of each filter after a sequence, where there is one."""
+    found = {}
+    for subject in tuple(filters) or (">",):
+        with contextlib.suppress(MessageNotFoundError):
+            found[subject] = await stream.get_next_message(subject, seq + 1)
+    return found

@@ -17,7 +17,7 @@ from ..options.connect import ConnectOptions
 from .figures import QueryFigures, SourceFigures, Unread
 from .lag import LagWatch
 from .metrics import Metric, prometheus_text
-from .progress import LogPlace, read_progress
+from .progress import Place, read_progress
 from .telemetry import register_metrics
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["JetStreamListener"]
 
 E = TypeVar("E")
+_Key = tuple[str, int, str]  # id of a query, number of a source, name of a stream
 
 log: logging.Logger = logging.getLogger("jsclient.spark.progress")
 
@@ -65,9 +66,9 @@ class JetStreamListener(StreamingQueryListener):
     Args:
         log_every: Minimum seconds between two sentences about a query; 0 for each batch, None for warnings only.
         servers: The server, or a mapping with the options of the connection. With it, the listener also measures the
-            lag in seconds of sources in log mode, in a thread and with a connection of its own.
-        ask_every: Seconds between two rounds of requests to the server. Each source takes two requests, and two more
-            for each subject filter.
+            lag in seconds of sources in modes log and queue, in a thread and with a connection of its own.
+        ask_every: Seconds between two rounds of requests to the server. Each stream takes one request; with unread
+            messages one more, or two for each subject filter. In queue mode it takes up to three.
 
     Raises:
         ConfigError: An option is invalid.
@@ -88,7 +89,7 @@ class JetStreamListener(StreamingQueryListener):
         self._queries: dict[str, QueryFigures] = {}  # by id, which a query keeps over restarts
         self._logged: dict[str, float] = {}  # by id of a query: when its next sentence is due
         self._past: deque[str] = deque(maxlen=_PAST)  # runs that have ended: their last reports can be late
-        self._watch: LagWatch[tuple[str, int]] | None = None
+        self._watch: LagWatch[_Key] | None = None
         if servers is not None:
             self._watch = LagWatch(ConnectOptions.of(servers), ask_every, self._places, self._answered)
 
@@ -197,19 +198,22 @@ class JetStreamListener(StreamingQueryListener):
 
     # --- for the watch -----------------------------------------------------------------------------------------
 
-    def _places(self) -> dict[tuple[str, int], LogPlace]:
+    def _places(self) -> dict[_Key, Place]:
         with self._lock:
             return {
-                (query.id, number): place
+                (query.id, number, name): place
                 for query in self._queries.values()
                 if not query.failed
                 for number, source in query.sources.items()
-                if (place := source.report.place) is not None and place.stream
+                for name, stream in source.streams.items()
+                if name and (place := stream.report.place) is not None
             }
 
-    def _answered(self, key: tuple[str, int], asked: LogPlace, unread: Unread | None) -> None:
+    def _answered(self, key: _Key, asked: Place, unread: Unread | None) -> None:
+        query_id, number, name = key
         with self._lock:
-            query = self._queries.get(key[0])
-            source = None if query is None else query.sources.get(key[1])
-            if source is not None:
-                source.answered(asked, unread)
+            query = self._queries.get(query_id)
+            source = None if query is None else query.sources.get(number)
+            stream = None if source is None else source.streams.get(name)
+            if stream is not None:
+                stream.answered(asked, unread)

@@ -6,21 +6,23 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from .figures import QueryFigures, SourceFigures
+from .figures import QueryFigures, SourceFigures, StreamFigures
+from .progress import LogPlace, QueuePlace
 
 __all__ = ["METRICS", "Metric", "prometheus_text"]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric and its value for a query, or for one of its sources. A value of None is omitted."""
+    """A metric and its value for a query, one of its sources, or one of their streams. A value of None is omitted."""
 
     name: str  # without the prefix "jsclient_spark_"; that of a counter also without "_total"
     kind: Literal["gauge", "counter"]
     help: str
     unit: str = ""  # of OpenTelemetry
     of_query: Callable[[QueryFigures], float | None] | None = None
-    of_source: Callable[[SourceFigures, float], float | None] | None = None  # the float is the time
+    of_source: Callable[[SourceFigures], float | None] | None = None
+    of_stream: Callable[[StreamFigures, float], float | None] | None = None  # the float is the time
 
     def values(self, queries: Iterable[QueryFigures], now: float) -> Iterator[tuple[dict[str, str], float]]:
         """Labels and value of each series."""
@@ -28,12 +30,15 @@ class Metric:
             labels = {"query": _encodable(query.name), "query_id": query.id}
             if self.of_query is not None and (value := self.of_query(query)) is not None:
                 yield labels, value
-            if self.of_source is None or query.failed:
-                continue
-            for number, source in sorted(query.sources.items()):
-                if (value := self.of_source(source, now)) is not None:
-                    own = {"source": str(number), "stream": source.report.stream}
-                    yield labels | own, value
+            for number, source in () if query.failed else sorted(query.sources.items()):
+                of_source = {**labels, "source": str(number)}
+                if self.of_source is not None and (value := self.of_source(source)) is not None:
+                    yield {**of_source, "stream": _encodable(source.report.stream)}, value
+                if self.of_stream is None:
+                    continue
+                for name, stream in source.streams.items():
+                    if (value := self.of_stream(stream, now)) is not None:
+                        yield {**of_source, "stream": _encodable(name)}, value
 
 
 METRICS = (
@@ -57,55 +62,67 @@ METRICS = (
         "{row}",
         of_query=lambda q: None if q.failed else q.output_rows,
     ),
-    Metric("rows", "counter", "Rows read in completed batches.", "{row}", of_source=lambda s, _: s.rows),
+    Metric("rows", "counter", "Rows read in completed batches.", "{row}", of_source=lambda s: s.rows),
     Metric(
         "input_rows_per_second",
         "gauge",
         "Rows that arrived per second before the last batch.",
         "{row}/s",
-        of_source=lambda s, _: s.report.input_rate,
+        of_source=lambda s: s.report.input_rate,
     ),
     Metric(
         "processed_rows_per_second",
         "gauge",
         "Rows that the last batch processed per second.",
         "{row}/s",
-        of_source=lambda s, _: s.report.processed_rate,
+        of_source=lambda s: s.report.processed_rate,
+    ),
+    Metric(
+        "position",
+        "gauge",
+        "Last sequence of the last completed batch.",
+        of_stream=lambda s, _: s.position(),
+    ),
+    Metric(
+        "end_position",
+        "gauge",
+        "Last known sequence of the stream that matches.",
+        of_stream=lambda s, _: s.end(),
     ),
     Metric(
         "lag_messages",
         "gauge",
         "Messages after the last completed batch.",
         "{message}",
-        of_source=lambda s, _: s.lag_messages(),
+        of_stream=lambda s, _: s.lag_messages(),
     ),
     Metric(
         "lag_seconds",
         "gauge",
         "Age of the oldest message after the last completed batch.",
         "s",
-        of_source=lambda s, now: s.lag_seconds(now),
+        of_stream=lambda s, now: s.lag_seconds(now),
     ),
     Metric(
         "lost_messages",
         "counter",
         "Messages that were removed before their batch was planned.",
         "{message}",
-        of_source=lambda s, _: s.report.lost if s.report.mode == "log" else None,
+        of_stream=lambda s, _: s.report.lost if isinstance(s.report.place, LogPlace) else None,
     ),
     Metric(
         "expired_messages",
         "counter",
         "Messages that were removed while their batch ran; tasks may have read some.",
         "{message}",
-        of_source=lambda s, _: s.report.expired if s.report.mode == "log" else None,
+        of_stream=lambda s, _: s.report.expired if isinstance(s.report.place, LogPlace) else None,
     ),
     Metric(
         "lapsed_claims",
         "counter",
         "Claims of queue mode that other clients may have received as well.",
         "{claim}",
-        of_source=lambda s, _: s.report.lapsed if s.report.mode == "queue" else None,
+        of_stream=lambda s, _: s.report.lapsed if isinstance(s.report.place, QueuePlace) else None,
     ),
 )
 

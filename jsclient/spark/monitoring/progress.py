@@ -12,17 +12,49 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["LogPlace", "QueryReport", "SourceReport", "read_progress"]
+__all__ = [
+    "LogPlace",
+    "Place",
+    "QueryReport",
+    "QueuePlace",
+    "SourceReport",
+    "StreamReport",
+    "read_progress",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """How far a source in log mode has read."""
+    """How far a source in log mode has read a stream."""
 
     stream: str
     created: str  # when the stream was created, as in `LogOffset`
     seq: int  # the last sequence of the last completed batch
     subjects: tuple[str, ...] = ()  # the filters of the source
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """The consumer of a source in queue mode: it knows which messages are not acked."""
+
+    stream: str
+    consumer: str
+
+
+Place = LogPlace | QueuePlace
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReport:
+    """What the progress of one batch contains about one stream of a source. None: it does not contain it."""
+
+    name: str  # "" if unknown
+    place: Place | None = None
+    last: int | None = None  # log: the last matching sequence, when the batch was planned
+    pending: int | None = None  # queue: messages that were not claimed, when the batch was planned
+    lost: int = 0  # lost, expired, lapsed: since the source started; see `Losses`, and `ClaimsLapsed`
+    expired: int = 0
+    lapsed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +65,9 @@ class SourceReport:
     mode: Literal["log", "queue", "epochs"]
     stream: str  # "" if unknown, or several
     rows: int  # of the batch
+    streams: tuple[StreamReport, ...]
     input_rate: float | None = None  # rows per second that arrive, and that are processed
     processed_rate: float | None = None
-    place: LogPlace | None = None
-    last: int | None = None  # log: the last matching sequence, when the batch was planned
-    # When the batch was planned: messages that were not claimed; in log mode with several streams, those after its end
-    pending: int | None = None
-    lost: int = 0  # lost, expired, lapsed: since the source started; see `Losses`, and `ClaimsLapsed`
-    expired: int = 0
-    lapsed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,55 +100,53 @@ def read_progress(progress: Mapping[str, Any]) -> QueryReport:
 
 def _source(number: int, source: Mapping[str, Any]) -> SourceReport | None:
     end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
+    name = _text(latest.get("stream"))
     given: dict[str, Any] = {
         "number": number,
-        "stream": _text(latest.get("stream")),
+        "stream": name,
         "rows": _count(source.get("numInputRows")),
         "input_rate": _rate(source.get("inputRowsPerSecond")),
         "processed_rate": _rate(source.get("processedRowsPerSecond")),
     }
     if {"seq", "created"} <= end.keys():
-        subjects = latest.get("subjects")
-        filters = tuple(map(str, subjects)) if isinstance(subjects, list) else ()
-        created, known = _text(end["created"]), latest.get("created") == end["created"]
-        return SourceReport(
-            **given,
-            mode="log",
-            place=LogPlace(given["stream"], created, _count(end["seq"]), filters),
-            last=_count(latest.get("seq")) if known else None,
-            lost=_count(latest.get("lost")),
-            expired=_count(latest.get("expired")),
-        )
+        return SourceReport(**given, mode="log", streams=(_read_up_to(name, end, latest),))
     if isinstance(ends := end.get("streams"), dict):
-        return SourceReport(**given, mode="log", **_several(ends, latest.get("streams")))
+        return SourceReport(**given, mode="log", streams=_several(ends, latest.get("streams")))
     if {"b", "runs"} <= end.keys():
-        pending = latest.get("pending")
-        return SourceReport(
-            **given,
-            mode="queue",
+        pending, consumer = latest.get("pending"), _text(latest.get("consumer"))
+        queue = StreamReport(
+            name,
+            QueuePlace(name, consumer) if consumer else None,
             pending=None if pending is None else _count(pending),
             lapsed=_count(latest.get("lapsed")),
         )
+        return SourceReport(**given, mode="queue", streams=(queue,))
     if {"v", "since", "frontiers", "stream"} <= end.keys():
-        return SourceReport(**(given | {"stream": _text(end["stream"])}), mode="epochs")
+        name = _text(end["stream"])
+        return SourceReport(**(given | {"stream": name}), mode="epochs", streams=(StreamReport(name),))
     return None
 
 
-def _several(ends: Mapping[str, Any], latest: object) -> dict[str, Any]:
-    """The sums over several streams: what is pending, and the losses. Both are the offsets of each stream by name."""
-    found = (
-        {name: one for name, one in latest.items() if isinstance(one, dict)}
-        if isinstance(latest, dict)
-        else {}
+def _read_up_to(name: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> StreamReport:
+    subjects, created = latest.get("subjects"), _text(end.get("created"))
+    filters = tuple(map(str, subjects)) if isinstance(subjects, list) else ()
+    return StreamReport(
+        name,
+        LogPlace(name, created, _count(end.get("seq")), filters),
+        last=_count(latest.get("seq")) if latest.get("created") == created else None,
+        lost=_count(latest.get("lost")),
+        expired=_count(latest.get("expired")),
     )
-    known = {name: one for name, one in ends.items() if isinstance(one, dict) and name in found}
-    pending = [
-        max(0, _count(found[name].get("seq")) - _count(end.get("seq")))
-        for name, end in known.items()
-        if found[name].get("created") == end.get("created")
-    ]
-    losses = {what: sum(_count(one.get(what)) for one in found.values()) for what in ("lost", "expired")}
-    return {"pending": sum(pending) if pending else None, **losses}
+
+
+def _several(ends: Mapping[str, Any], latest: object) -> tuple[StreamReport, ...]:
+    """The streams that the source reads. Others stay in its offsets: those that left its options, or fit no filter."""
+    found = latest if isinstance(latest, dict) else {}
+    return tuple(
+        _read_up_to(name, end, found[name])
+        for name, end in ends.items()
+        if isinstance(end, dict) and isinstance(found.get(name), dict) and not end.get("idle")
+    )
 
 
 def _offset(value: object) -> dict[str, Any]:

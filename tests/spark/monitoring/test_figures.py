@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jsclient.spark.monitoring.figures import QueryFigures, SourceFigures, Unread
-from jsclient.spark.monitoring.progress import LogPlace, SourceReport
-from tests.support.reports import CREATED, figures, log, report
+from jsclient.spark.monitoring.figures import QueryFigures, StreamFigures, Unread
+from jsclient.spark.monitoring.progress import LogPlace, QueuePlace, SourceReport, StreamReport
+from tests.support.reports import CREATED, JOBS, ORDERS, figures, log, queue, report, several
 
 OTHER = "2026-02-01T00:00:00+00:00"
 
@@ -17,43 +17,78 @@ def test_counts_add_up():
     assert made.sources[0].lag_messages() == 10
 
 
+def stream(source):
+    """The figures of the only stream of a source."""
+    (one,) = source.streams
+    return StreamFigures(one)
+
+
 @pytest.mark.parametrize(("seq", "last", "lag"), [(20, 50, 30), (50, 50, 0), (50, 20, 0), (20, None, None)])
 def test_lag_in_messages(seq, last, lag):
-    assert SourceFigures(log(seq, last)).lag_messages() == lag
+    one = stream(log(seq, last))
+    assert one.lag_messages() == lag
+    assert (one.position(), one.end()) == (seq, None if lag is None else seq + lag)
 
 
 def test_lag_of_queue():
-    assert SourceFigures(SourceReport(0, "queue", "JOBS", 3, pending=12)).lag_messages() == 12
-    assert SourceFigures(SourceReport(0, "epochs", "flights", 3)).lag_messages() is None
+    one = stream(queue(pending=12))
+    assert (one.lag_messages(), one.lag_seconds(100.0), one.position(), one.end()) == (12, None, None, None)
+    one.answered(JOBS, Unread(15, 90.0))  # among them those of the batch that runs
+    assert (one.lag_messages(), one.lag_seconds(100.0)) == (15, 10.0)
+    one.add(queue(pending=3).streams[0])
+    assert (one.lag_messages(), one.lag_seconds(101.0)) == (3, 11.0)
+    one.add(StreamReport("JOBS", JOBS))
+    assert one.unread is None  # it is not known whether this is the same
+    one.answered(JOBS, Unread(0, 102.0))
+    assert (one.lag_messages(), one.lag_seconds(103.0)) == (0, 0.0)
+    one.answered(QueuePlace("JOBS", "other"), Unread(5, 102.0))
+    assert one.lag_messages() == 0
+
+
+def test_lag_of_epochs_unknown():
+    assert StreamFigures(StreamReport("flights")).lag_messages() is None
 
 
 def test_lag_in_seconds():
-    source = SourceFigures(log(20, 50))
-    assert source.lag_seconds(100.0) is None
-    source.answered(LogPlace("ORDERS", CREATED, 20), Unread(80, 90.0))
-    assert (source.lag_messages(), source.lag_seconds(100.0)) == (60, 10.0)
-    source.add(log(70, 70))  # an upper bound, until the server is asked again
-    assert (source.lag_messages(), source.lag_seconds(101.0)) == (10, 11.0)
-    source.add(log(80, 80))
-    assert (source.lag_messages(), source.lag_seconds(102.0)) == (0, 0.0)
-    source.answered(LogPlace("ORDERS", CREATED, 80), Unread(0, 102.0))
-    assert (source.lag_messages(), source.lag_seconds(103.0)) == (0, 0.0)
-    source.answered(LogPlace("ORDERS", CREATED, 80), None)
-    assert source.lag_seconds(103.0) is None
+    one = stream(log(20, 50))
+    assert one.lag_seconds(100.0) is None
+    one.answered(ORDERS, Unread(80, 90.0))
+    assert (one.lag_messages(), one.lag_seconds(100.0)) == (60, 10.0)
+    one.add(log(70, 70).streams[0])  # an upper bound, until the server is asked again
+    assert (one.lag_messages(), one.lag_seconds(101.0)) == (10, 11.0)
+    one.add(log(80, 80).streams[0])
+    assert (one.lag_messages(), one.lag_seconds(102.0)) == (0, 0.0)
+    one.answered(LogPlace("ORDERS", CREATED, 80), Unread(0, 102.0))
+    assert (one.lag_messages(), one.lag_seconds(103.0)) == (0, 0.0)
+    one.answered(LogPlace("ORDERS", CREATED, 80), None)
+    assert one.lag_seconds(103.0) is None
 
 
-@pytest.mark.parametrize("asked", [LogPlace("ORDERS", OTHER, 20), LogPlace("ORDERS", CREATED, 21)])
+@pytest.mark.parametrize("asked", [LogPlace("ORDERS", OTHER, 20), LogPlace("ORDERS", CREATED, 21), JOBS])
 def test_answer_about_another_place_ignored(asked):
-    source = SourceFigures(log(20, 50))
-    source.answered(asked, Unread(80, 90.0))
-    assert source.unread is None
+    one = stream(log(20, 50))
+    one.answered(asked, Unread(80, 90.0))
+    assert one.unread is None
 
 
 def test_answer_about_previous_stream_dropped():
-    source = SourceFigures(log(20, 50))
-    source.answered(LogPlace("ORDERS", CREATED, 20), Unread(80, 90.0))
-    source.add(log(3, 5, created=OTHER))
-    assert (source.lag_messages(), source.lag_seconds(100.0)) == (2, None)
+    one = stream(log(20, 50))
+    one.answered(ORDERS, Unread(80, 90.0))
+    one.add(log(3, 5, created=OTHER).streams[0])
+    assert (one.lag_messages(), one.lag_seconds(100.0)) == (2, None)
+
+
+def test_lag_of_several_streams():
+    """The sum of the messages and the greatest age, as far as they are known."""
+    made = figures(report(several(log(20, 50, name="A"), log(5, 9, name="B"), log(5, None, name="C"))))
+    source = made.sources[0]
+    assert (source.lag_messages(), source.lag_seconds(100.0)) == (34, None)
+    source.streams["B"].answered(LogPlace("B", CREATED, 5), Unread(10, 97.0))
+    source.streams["A"].answered(LogPlace("A", CREATED, 20), Unread(50, 98.0))
+    assert (source.lag_messages(), source.lag_seconds(100.0)) == (35, 3.0)
+    made.add(report(several(log(7, 10, name="B"))))  # A and C went away
+    assert (list(source.streams), source.rows, source.lag_messages()) == (["B"], 12, 3)
+    assert source.lag_seconds(100.0) == 3.0
 
 
 def test_losses_are_noticed_once():
@@ -66,11 +101,18 @@ def test_losses_are_noticed_once():
     assert len(figures().add(report(log(lost=1)))) == 1  # the first report
 
 
+def test_loss_of_one_stream_is_noticed():
+    """Though the sum falls, since another stream went away."""
+    made = figures(report(several(log(name="A", lost=9), log(name="B", lost=1))))
+    assert made.add(report(several(log(name="B", lost=2)))) == [made.sources[0]]
+    assert made.add(report(several(log(name="B", lost=2), log(name="C")))) == []
+
+
 def test_sentence():
     made = figures(report(log()))
     source = made.sources[0]
     assert made.line(source, 0.0) == "query copy, batch 7: 3 rows of stream ORDERS, 6 rows/s, lag 30 messages"
-    source.answered(LogPlace("ORDERS", CREATED, 20), Unread(80, 90.0))
+    source.streams["ORDERS"].answered(ORDERS, Unread(80, 90.0))
     assert made.line(source, 92.5).endswith(", lag 60 messages and 2.5 s")
     made = figures(report(log(lost=4, expired=2, last=None, processed_rate=None)))
     assert made.line(made.sources[0], 0.0) == (
@@ -78,10 +120,20 @@ def test_sentence():
         "read; since the start, 2 messages were removed while their batch ran"
     )
     unnamed = QueryFigures("i", "r")
-    unnamed.add(report(SourceReport(1, "queue", "", 3, lapsed=2), name=""))
+    unnamed.add(report(SourceReport(1, "queue", "", 3, (StreamReport("", lapsed=2),)), name=""))
     assert unnamed.line(unnamed.sources[1], 0.0) == (
         "query i, batch 7: 3 rows of source 1; since the start, 2 claims have lapsed"
     )
+
+
+def test_sentence_about_several_streams():
+    made = figures(report(several(log(20, 50, name="A", lost=4), log(5, 9, name="B"))))
+    assert made.line(made.sources[0], 0.0) == (
+        "query copy, batch 7: 6 rows of 2 streams, 6 rows/s, lag 34 messages; since the start, 4 messages of stream A "
+        "were removed before they were read"
+    )
+    fields = made.fields(made.sources[0], 0.0)
+    assert (fields["stream"], fields["lag_messages"], fields["lost"]) == ("", 34, 4)
 
 
 def test_fields_do_not_hide_those_of_log_records():

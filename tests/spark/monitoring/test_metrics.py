@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jsclient.spark.monitoring.figures import QueryFigures, Unread
 from jsclient.spark.monitoring.metrics import METRICS, prometheus_text
-from jsclient.spark.monitoring.progress import LogPlace, SourceReport
-from tests.support.reports import CREATED, figures, log, report
+from jsclient.spark.monitoring.progress import LogPlace
+from tests.support.reports import CREATED, ORDERS, figures, log, queue, report, several
 
 
 def lines(*queries, now=0.0):
@@ -37,10 +37,10 @@ def test_prometheus_text():
 
 def every_metric():
     """Queries with a value of each metric."""
-    queue = SourceReport(1, "queue", "JOBS", 3, 1.0, 2.0, pending=12, lapsed=1)
-    made = figures(report(log(lost=4, expired=2), queue)), figures(report(log(input_rate=0.25)))
+    jobs = queue(pending=12, lapsed=1)
+    made = figures(report(log(lost=4, expired=2), jobs)), figures(report(log(input_rate=0.25)))
     for one in made:
-        one.sources[0].answered(LogPlace("ORDERS", CREATED, 20), Unread(80, 90.0))
+        one.sources[0].streams["ORDERS"].answered(ORDERS, Unread(80, 90.0))
     return made
 
 
@@ -103,6 +103,38 @@ def test_labels_are_escaped(name, written):
 def test_content_type_of_page():
     page = Path(__file__).parents[3] / "docs" / "howto" / "spark-monitoring.md"
     assert f'"Content-Type", "{CONTENT_TYPE_PLAIN_0_0_4}"' in page.read_text(encoding="utf-8")
+
+
+def series(metric, *queries, now=100.0):
+    """The values of a metric by stream."""
+    (found,) = [one for one in METRICS if one.name == metric]
+    return {labels["stream"]: value for labels, value in found.values(queries, now)}
+
+
+def test_series_for_each_stream():
+    """The rows are those of the source; all else is of each stream."""
+    made = figures(report(several(log(20, 50, name="A", lost=4), log(5, 9, name="B", expired=1))))
+    made.sources[0].streams["A"].answered(LogPlace("A", CREATED, 20), Unread(80, 90.0))
+    assert series("rows", made) == {"": 6}
+    assert series("position", made) == {"A": 20, "B": 5}
+    assert series("end_position", made) == {"A": 80, "B": 9}
+    assert series("lag_messages", made) == {"A": 60, "B": 4}
+    assert series("lag_seconds", made) == {"A": 10.0}
+    assert series("lost_messages", made) == {"A": 4, "B": 0}
+    assert series("expired_messages", made) == {"A": 0, "B": 1}
+    assert series("lapsed_claims", made) == {}
+
+
+def test_stream_that_went_away_loses_its_series():
+    made = figures(report(several(log(name="A"), log(name="B"))), report(several(log(name="B"))))
+    assert series("position", made) == series("lost_messages", made) | {"B": 20} == {"B": 20}
+    assert "A" not in prometheus_text([made], 0.0)
+
+
+def test_positions_only_in_log_mode():
+    made = figures(report(queue(pending=12)))
+    assert series("position", made) == series("end_position", made) == series("lost_messages", made) == {}
+    assert (series("lag_messages", made), series("lapsed_claims", made)) == ({"JOBS": 12}, {"JOBS": 0})
 
 
 def test_large_counts_keep_digits():

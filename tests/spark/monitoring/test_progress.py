@@ -10,7 +10,7 @@ from jsclient.protocol.epochs.frontier import Int
 from jsclient.protocol.epochs.records import EpochPosition
 from jsclient.spark.epochs.planning import place_to_json
 from jsclient.spark.log.offsets import LogOffset, StreamOffsets
-from jsclient.spark.monitoring.progress import LogPlace, read_progress
+from jsclient.spark.monitoring.progress import LogPlace, QueuePlace, StreamReport, read_progress
 from jsclient.spark.queue.claims import QueueOffset, Run
 
 CREATED = "2026-01-31T12:00:00+00:00"
@@ -45,59 +45,60 @@ def test_log_source(write):
     one = only(write(end), write(latest))
     assert (one.number, one.mode, one.stream, one.rows) == (0, "log", "ORDERS", 3)
     assert (one.input_rate, one.processed_rate) == (1.5, 6.0)
-    assert one.place == LogPlace("ORDERS", CREATED, 20, ("a.>",))
-    assert (one.last, one.lost, one.expired) == (50, 4, 2)
+    place = LogPlace("ORDERS", CREATED, 20, ("a.>",))
+    assert one.streams == (StreamReport("ORDERS", place, last=50, lost=4, expired=2),)
 
 
 def test_end_of_recreated_stream_unknown():
     end, latest = LogOffset(20, CREATED).to_json(), {"seq": 50, "created": "2026-02-01T00:00:00+00:00"}
-    assert only(end, latest).last is None
+    assert only(end, latest).streams[0].last is None
 
 
 @pytest.mark.parametrize("latest", [None, "None", "null", "", "[1]", "{", {"stream": "ORDERS"}])
 def test_latest_offset_missing(latest):
-    one = only(LogOffset(20, CREATED).to_json(), latest)
+    (one,) = only(LogOffset(20, CREATED).to_json(), latest).streams
     assert one.last is None
     assert one.place.seq == 20
     assert one.lost == 0
 
 
 def test_source_of_several_streams():
+    """Those that it reads: not the one that no filter fits, and not the one that left the options."""
     end = StreamOffsets(
-        {"A": LogOffset(20, CREATED), "B": LogOffset(7, CREATED), "C": LogOffset(9, CREATED)}
+        {name: LogOffset(seq, CREATED) for name, seq in {"A": 20, "B": 7, "C": 9, "E": 1}.items()}
+        | {"F": LogOffset(3, CREATED, idle=True)}
     ).to_json()
     latest = {
         "A": {"seq": 50, "created": CREATED, "lost": 4, "expired": 1},
-        "B": {"seq": 8, "created": CREATED, "lost": 2},
+        "B": {"seq": 8, "created": CREATED, "lost": 2, "subjects": ["b.>"]},
         "C": {"seq": 90, "created": "2026-02-01T00:00:00+00:00"},
         "D": {"seq": 5, "created": CREATED},
+        "F": {"seq": 5, "created": CREATED},
     }
     one = only(end, {"streams": latest})
-    assert (one.mode, one.stream, one.place, one.pending, one.lost, one.expired) == (
-        "log",
-        "",
-        None,
-        31,
-        6,
-        1,
+    assert (one.mode, one.stream) == ("log", "")
+    assert one.streams == (
+        StreamReport("A", LogPlace("A", CREATED, 20), last=50, lost=4, expired=1),
+        StreamReport("B", LogPlace("B", CREATED, 7, ("b.>",)), last=8, lost=2),
+        StreamReport("C", LogPlace("C", CREATED, 9)),
     )
     for unknown in (None, {"streams": None}, {"streams": {"A": 1}}, {"streams": {}}):
-        assert only(end, unknown).pending is None
+        assert only(end, unknown).streams == ()
 
 
 def test_queue_source():
     end = QueueOffset(3, (Run(1, 1, 5, 1, 0),), "$JS.ACK.S.c").to_json()
     latest = {"b": 3, "stream": "JOBS", "consumer": "c", "pending": 12, "lapsed": 2}
     one = only(json.dumps(end), json.dumps(latest))
-    assert (one.mode, one.stream, one.pending, one.lapsed) == ("queue", "JOBS", 12, 2)
-    assert one.place is None
-    assert only(end).pending is None
+    assert (one.mode, one.stream) == ("queue", "JOBS")
+    assert one.streams == (StreamReport("JOBS", QueuePlace("JOBS", "c"), pending=12, lapsed=2),)
+    assert only(end).streams == (StreamReport(""),)
 
 
 def test_epoch_source():
     place = EpochPosition(Int(), 9, (), ((4,),), ((0, 9),), "flights", CREATED)
     one = only(json.dumps(place_to_json(place)), "None")
-    assert (one.mode, one.stream, one.place) == ("epochs", "flights", None)
+    assert (one.mode, one.stream, one.streams) == ("epochs", "flights", (StreamReport("flights"),))
 
 
 def test_other_sources_omitted():

@@ -11,9 +11,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
 from jsclient.errors import ConfigError
 from jsclient.spark.monitoring.figures import Unread
 from jsclient.spark.monitoring.metrics import METRICS
-from jsclient.spark.monitoring.progress import LogPlace, SourceReport
 from jsclient.spark.monitoring.telemetry import register_metrics
-from tests.support.reports import CREATED, figures, log, report
+from tests.support.reports import ORDERS, figures, log, queue, report
 
 
 class Exported:
@@ -49,8 +48,8 @@ def exported():
 
 
 def every_metric():
-    made = figures(report(log(lost=4), SourceReport(1, "queue", "JOBS", 3, 1.0, 2.0, pending=12, lapsed=1)))
-    made.sources[0].answered(LogPlace("ORDERS", CREATED, 20), Unread(80, 90.0))
+    made = figures(report(log(lost=4), queue(pending=12, lapsed=1)))
+    made.sources[0].streams["ORDERS"].answered(ORDERS, Unread(80, 90.0))
     return made
 
 
