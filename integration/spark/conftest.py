@@ -7,6 +7,7 @@ drain          runs a streaming DataFrame until nothing is left: `drain(frame).r
 database       conninfo of a new PostgreSQL database; without PostgreSQL the test is skipped, or fails if marked `full`
 aside          runs what blocks in a thread in which the session is the active one: `await aside(drain, frame)`
 jobs           starts drivers in processes of their own, to be killed: `jobs(queries, master="local[2,4]")`
+standalone     a standalone cluster of Spark of the whole run: a master and two workers
 recount        compares a stream with the numbers that it should have: `await recount(server, "OUT", 20_000)`
 
 Calls of Spark block, so a test that is `async` makes them in a thread. Spark knows data sources that were registered by
@@ -42,6 +43,7 @@ from integration.kit.spark.sessions import (
     running_spark,
 )
 from integration.kit.spark.sessions import drain as run_to_end
+from integration.kit.spark.standalone import StandaloneCluster
 
 # What pyspark and py4j leave open or use of what is deprecated; none of it is ours to mend.
 _NOT_OURS = (
@@ -62,7 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker("limit") is None:
                 item.add_marker(pytest.mark.limit(LIMIT))
             # In a parallel run there is one session of each kind all the same; what needs none goes anywhere.
-            for session in ("spark", "connect_spark"):
+            for session in ("spark", "connect_spark", "standalone"):
                 if session in getattr(item, "fixturenames", ()):
                     item.add_marker(pytest.mark.xdist_group(session))
 
@@ -197,6 +199,13 @@ class Recounts:
 @pytest.fixture
 def recount(request: pytest.FixtureRequest) -> Recounts:
     return Recounts(request.node)
+
+
+@pytest.fixture(scope="session")
+def standalone(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    cluster = StandaloneCluster(tmp_path_factory.mktemp("standalone"))
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.waiting import eventually
-from integration.kit.spark.driver_process import SparkJob
+from integration.kit.spark.driver_process import SparkJob, writer_of
+from integration.kit.spark.sessions import finish
 
 # A batch is met in the middle if its tasks sleep, and if their rows come in small parts.
 IN_SMALL_PARTS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "500"}
@@ -38,12 +40,12 @@ def query(url: str, name: str, *, batch: int, every: int = 0, **sink: str) -> di
     }
 
 
-def by_claims(copy: dict[str, Any], consumer: str = "work") -> dict[str, Any]:
+def by_claims(copy: dict[str, Any]) -> dict[str, Any]:
     """The same in queue mode."""
     kept = {
         name: copy["source"][name] for name in ("servers", "stream", "maxMessagesPerTrigger", "minPartitions")
     }
-    return {**copy, "source": {**kept, "mode": "queue", "consumer": consumer}}
+    return {**copy, "source": {**kept, "mode": "queue", "consumer": "work"}}
 
 
 async def filled(oracle: Oracle, count: int, outs: Mapping[str, float], **config: Any) -> None:
@@ -57,14 +59,13 @@ async def filled(oracle: Oracle, count: int, outs: Mapping[str, float], **config
         await oracle.publish_many(f"in.{part}", count // 4, first=part * count // 4 + 1, size=64)
 
 
-async def with_consumer(oracle: Oracle, batch: int, name: str = "work") -> None:
+async def with_consumer(oracle: Oracle, batch: int, ack_wait: float = 120) -> None:
     """A durable consumer of IN which has room for two batches."""
     await oracle.create_consumer(
         "IN",
-        name,
-        durable_name=name,
+        "work",
         ack_policy="explicit",
-        ack_wait=120_000_000_000,
+        ack_wait=int(ack_wait * 1e9),
         max_ack_pending=2 * batch,
     )
 
@@ -82,3 +83,17 @@ async def until(oracle: Oracle, job: SparkJob, stream: str, count: int) -> None:
 def assert_running(job: SparkJob) -> None:
     if job.process.poll() is not None:
         raise RuntimeError(f"the job has ended:\n{job.log[-6000:]}")
+
+
+def run(spark: Any, copy: dict[str, Any], checkpoint: Path) -> None:
+    """Run a copy in a session until nothing is left. Raises `StreamingQueryException` if it failed."""
+    finish(writer_of(spark, copy, checkpoint).start())
+
+
+def put_back(checkpoint: Path, batch: int, *, planned: bool = False) -> None:
+    """Make a checkpoint that of the moment after a batch was committed, or, ``planned``, after it was planned."""
+    for log, last in (("offsets", batch), ("commits", batch - planned)):
+        for path in (checkpoint / log).iterdir():
+            number = path.name.removeprefix(".").removesuffix(".crc")
+            if number.isdecimal() and int(number) > last:
+                path.unlink()

@@ -5,7 +5,7 @@ They end when nothing is left, unless a query has another "trigger".
     python -m integration.kit.spark.driver_process '{"files": …, "master": …, "queries": [{"name", …}, …]}'
 
 Writes a line of JSON when all have started, and one at the end. With "together" the queries start at the same moment,
-else one after another.
+else one after another. With "gate" they start once that file exists.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ def main() -> None:
         from jsclient.spark import register
 
         register(spark)
-        writers = [_writer(spark, query, files / query["name"]) for query in job["queries"]]
+        writers = [writer_of(spark, query, files / query["name"]) for query in job["queries"]]
+        if gate := job.get("gate"):
+            print(json.dumps({"ready": True}), flush=True)
+            while not Path(gate).exists():
+                time.sleep(0.05)
         started = _start_together(spark, writers) if job.get("together") else _start_in_turn(writers)
         print(json.dumps({"started": True}), flush=True)
         for writer, query in zip(writers, started, strict=True):
@@ -42,11 +46,13 @@ def main() -> None:
     print(json.dumps({"done": True}), flush=True)
 
 
-def _writer(spark: Any, query: dict[str, Any], checkpoint: Path) -> Any:
-    frame = spark.readStream.format("jetstream").options(**query["source"]).load()
-    writer = frame.selectExpr(*query["columns"]).writeStream.format("jetstream").options(**query["sink"])
-    writer = writer.option("checkpointLocation", str(checkpoint)).queryName(query["name"])
-    return writer.trigger(**query.get("trigger", {"availableNow": True}))
+def writer_of(spark: Any, query: dict[str, Any], checkpoint: Path) -> Any:
+    """What starts a query."""
+    source = spark.readStream.format("jetstream").options(**query["source"])
+    frame = (source.schema(query["schema"]) if "schema" in query else source).load()
+    sink = frame.selectExpr(*query["columns"]).writeStream.format("jetstream").options(**query["sink"])
+    sink = sink.option("checkpointLocation", str(checkpoint)).queryName(query["name"])
+    return sink.trigger(**query.get("trigger", {"availableNow": True}))
 
 
 def _start_in_turn(writers: Sequence[Any]) -> list[Any]:
@@ -93,6 +99,7 @@ class SparkJob:
         master: str = "local[2,4]",
         *,
         together: bool = False,
+        gate: Path | None = None,
         **settings: str,
     ) -> None:
         job = {
@@ -100,6 +107,7 @@ class SparkJob:
             "master": master,
             "queries": list(queries),
             "together": together,
+            "gate": gate and str(gate),
             "settings": settings,
         }
         self._log = (files / f"job-{time.monotonic_ns()}.log").open("wb+")

@@ -33,3 +33,17 @@ def executors_in_session(leader: int) -> list[int]:
             if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return found
+
+
+def with_children(pid: int) -> list[int]:
+    """A process, and all that it started."""
+    parents = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal():
+            with contextlib.suppress(OSError):
+                # The name of the command, in brackets, may contain anything.
+                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found

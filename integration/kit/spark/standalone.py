@@ -29,7 +29,7 @@ class StandaloneCluster:
 
     Args:
         files: A directory for what they write.
-        workers: How many; each has one core.
+        workers: How many; each has one core, and a host of its own, as speculation needs.
     """
 
     def __init__(self, files: Path, workers: int = 2) -> None:
@@ -114,7 +114,7 @@ class StandaloneCluster:
 
     def _start_worker(self, number: int) -> Path:
         name = f"worker-{number}"
-        own = ("--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", "1g")
+        own = ("--host", f"127.0.0.{number + 1}", "--webui-port", "0", "--cores", "1", "--memory", "1g")
         return self._start(name, "worker.Worker", *own, "--work-dir", str(self._files / name), self.master)
 
     def _start(self, name: str, what: str, *arguments: str) -> Path:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.recount import Recount
 from integration.kit.judge.waiting import eventually
 from integration.kit.spark.program import Program
 
@@ -198,8 +199,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
 
 @pytest.mark.full
 @pytest.mark.limit(900)
+@pytest.mark.fault("work queue to PostgreSQL: driver, JVM and workers killed at five places")
 async def test_each_row_once_over_kills(
-    own_server: Any, oracle_for: Any, database: str, start: Any, tmp_path: Path
+    own_server: Any, oracle_for: Any, database: str, start: Any, recount: Any, tmp_path: Path
 ) -> None:
     """The driver, its JVM and all workers are killed at five places, each in the second batch of a run."""
     own = await own_server()
@@ -251,6 +253,8 @@ async def test_each_row_once_over_kills(
     assert await left() == 0
     await asyncio.to_thread(start(command).finish)
     await assert_each_once(oracle, database, COUNT)
+    stored = await asyncio.to_thread(select, database, "SELECT array_agg(sequence) FROM payments")
+    recount.exact(Recount.of("PostgreSQL", range(1, COUNT + 1), stored[0]))
 
 
 OTHERS = """

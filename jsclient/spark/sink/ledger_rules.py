@@ -128,8 +128,9 @@ def decide(
     if ascending and epoch < newest and (beginning is None or beginning.run != run):
         raise CheckpointBehindError(
             f"epoch {epoch} is written, but the ledger has epoch {newest} of this query already: was an older "
-            "checkpoint restored? Rows are stored twice if the epochs do not have the same rows as before, for example "
-            "with other limits. Use the latest checkpoint, or continue with option 'failOnOlderCheckpoint' = 'false'"
+            "checkpoint restored, or does another driver use it? Rows are stored twice if the epochs do not have the "
+            "same rows as before, for example with other limits. Use the latest checkpoint, or continue with option "
+            "'failOnOlderCheckpoint' = 'false'"
         )
     if beginning is None:
         if beginnings and epoch < beginnings[0].epoch:
