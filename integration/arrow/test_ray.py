@@ -59,6 +59,7 @@ async def test_messages_as_they_are(ray, server, oracle, stream):
 async def test_one_task_for_each_range(ray, server, oracle, stream):
     """Each sequence once, over connections that end with their tasks."""
     from jsclient.arrow import read_ray_dataset
+    from jsclient.arrow.options import read_options
     from jsclient.arrow.ray import JetStreamDatasource
 
     await stream.publish(4000)
@@ -68,9 +69,9 @@ async def test_one_task_for_each_range(ray, server, oracle, stream):
         await stream.publish(10)
         assert sequences(dataset) == sequences(dataset) == list(range(101, 3901))
         assert dataset.limit(5).count() == 5
-    source = JetStreamDatasource(given, stream.name)
-    assert len(source.get_read_tasks(2)) == len(source.get_read_tasks(50)) == 9
-    assert len(JetStreamDatasource(server.url, stream.name).get_read_tasks(4)) == 4
+    for options, tasks in ((given, 9), (server.url, 4)):
+        source = JetStreamDatasource(read_options(options, stream.name, (), "first", "now"), ("sequence",))
+        assert len(source.get_read_tasks(4)) == len(source.get_read_tasks(50)) == tasks
 
 
 async def test_errors(ray, server, oracle, stream):

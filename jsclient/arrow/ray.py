@@ -14,6 +14,7 @@ from ray.data.block import BlockMetadata
 
 from ..errors import JetStreamError
 from ..spark.columns import arrow_schema
+from ..spark.options.source import SourceOptions
 from .options import Bound, check_columns, read_options
 from .reader import RangeTask, plan_tasks, read_tasks, stored_bytes
 
@@ -42,27 +43,18 @@ def read_ray_dataset(
     Args:
         of_ray: Arguments of ``ray.data.read_datasource``, such as ``concurrency`` or ``override_num_blocks``.
     """
-    source = JetStreamDatasource(options, stream, subjects=subjects, start=start, end=end, columns=columns)
-    return ray.data.read_datasource(source, **of_ray)
+    asked = read_options(options, stream, subjects, start, end)
+    return ray.data.read_datasource(JetStreamDatasource(asked, check_columns(columns, asked)), **of_ray)
 
 
 class JetStreamDatasource(Datasource):
     """The source of `read_ray_dataset`. It plans once: all executions of a dataset read the same messages."""
 
-    def __init__(
-        self,
-        options: Mapping[str, str] | str,
-        stream: str,
-        *,
-        subjects: str | Iterable[str] = (),
-        start: Bound = "first",
-        end: Bound = "now",
-        columns: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         super().__init__()
-        self._options = read_options(options, stream, subjects, start, end)
-        self._columns = check_columns(columns, self._options)
-        self._size = stored_bytes(self._options)
+        self._options = options
+        self._columns = columns
+        self._size = stored_bytes(options)
         self._planned: list[RangeTask] | None = None
 
     def estimate_inmemory_data_size(self) -> int:
