@@ -198,6 +198,15 @@ WITH_HEADERS = [
 ]
 MORE = [
     Work(
+        "send",
+        "`Publisher.send`, 1,000 in flight",
+        "more",
+        "send",
+        _counts(300_000, 200_000),
+        reads=False,
+        window=1000,
+    ),
+    Work(
         "publish-many",
         "`publish_many`, 1,000 in flight",
         "more",

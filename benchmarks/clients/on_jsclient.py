@@ -10,7 +10,7 @@ import jsclient
 from benchmarks.clients.slow import Slow
 from benchmarks.job import HEADER, HEADERS, Job, Meter, Part, payload
 from benchmarks.pacer import flooded, paced
-from jsclient import ConsumerConfig, Message
+from jsclient import ConsumerConfig, Message, TooManyInFlightError
 
 VERSION = jsclient.__version__
 
@@ -114,6 +114,19 @@ async def _publisher(job: Job, meter: Meter) -> None:
                 for _ in range(part.count):
                     future = await pub.publish(job.subject, data, headers=headers)
             # Leaving has waited for every ack, and would have raised for any that failed.
+            part.done(part.count, (await future).seq)
+
+
+async def _send(job: Job, meter: Meter) -> None:
+    data, headers = payload(job), HEADERS if job.headers else None
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            async with js.publisher(max_in_flight=job.window) as pub:
+                for _ in range(part.count):
+                    try:
+                        future = pub.send(job.subject, data, headers=headers)
+                    except TooManyInFlightError:
+                        future = await pub.publish(job.subject, data, headers=headers)
             part.done(part.count, (await future).seq)
 
 
@@ -266,6 +279,7 @@ WORKS = {
     "next": _next,
     "publish": _publish,
     "publisher": _publisher,
+    "send": _send,
     "publish-many": _publish_many,
     "batches": _batches,
     "topic": _topic,

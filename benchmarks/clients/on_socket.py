@@ -178,6 +178,7 @@ WORKS = {
     "messages": _messages,
     "fetch": _fetch,
     "publisher": _publisher,
+    "send": _publisher,
     "publish-many": _publisher,
     "publish": _publish,
     "next": _next,
