@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar, Unpack
 
@@ -42,6 +41,26 @@ AnswerT = TypeVar("AnswerT")
 _SMALL = 1024  # bytes; only larger messages are compared with the server's limit before they are added
 
 
+class _Turns:
+    """Lets one caller run at a time, in the order of the calls."""
+
+    def __init__(self) -> None:
+        self.callers: int = 0  # that run or wait
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> None:
+        self.callers += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:  # cancelled
+            self.callers -= 1
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+        self.callers -= 1
+
+
 class AtomicBatch:
     """Messages that a stream stores together or not at all. Created by `JetStream.batch`.
 
@@ -54,9 +73,9 @@ class AtomicBatch:
         self._context = context
         self._timeout = context.timeout if timeout is None else timeout
         self._tracker = BatchTracker(secrets.token_hex(16), ack_every)
+        self._write_at_once = context.connection.write_at_once
         self._small = min(_SMALL, context.connection.max_payload) - self._tracker.overhead
-        self._lock = asyncio.Lock()  # messages are sent in the order of their numbers
-        self._callers = 0  # calls that hold the lock, or wait for it
+        self._turns = _Turns()  # messages are sent in the order of their numbers
         self._saw_election = False  # no stream answered for a while, so the server may have lost the batch
         self._ack: PubAck | None = None
         self._failure: JetStreamError | None = None
@@ -115,13 +134,17 @@ class AtomicBatch:
 
         Cancelled: the batch is abandoned.
         """
-        if not self._callers:  # the lock is free: an ordinary message needs no other coroutine
+        if not self._turns.callers:  # the lock is free: an ordinary message needs no other coroutine
             number, before = self._add(subject, data, headers, options)
-            if before is not None and (before.acked or not self._sent_at_once(before)):
-                async with self._turn():
-                    await self._send(before)
+            if before is not None:
+                to, header, payload = before.subject, before.header, before.payload
+                size = len(header) + len(payload)
+                line = (known_subjects.get(to) or to.encode(), len(header), size, header, payload)
+                if before.acked or not self._write_at_once(b"HPUB %b %d %d\r\n%b%b\r\n" % line, size):
+                    async with self._turns:
+                        await self._send(before)  # or raise why not
             return number
-        async with self._turn():
+        async with self._turns:
             number, before = self._add(subject, data, headers, options)
             if before is not None:
                 await self._send(before)
@@ -149,7 +172,7 @@ class AtomicBatch:
 
         Cancelled: whether it was stored is unknown.
         """
-        async with self._turn():
+        async with self._turns:
             if subject is not None:
                 _, before = self._add(subject, data, headers, options)
                 if before is not None:
@@ -159,16 +182,6 @@ class AtomicBatch:
     async def abandon(self) -> None:
         """End the batch; nothing is stored. A no-op after its end."""
         self._drop()
-
-    @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Run one caller at a time, in the order of the calls."""
-        self._callers += 1
-        try:
-            async with self._lock:
-                yield
-        finally:
-            self._callers -= 1
 
     def _add(
         self,
@@ -206,14 +219,6 @@ class AtomicBatch:
         merged = message_headers(self._context, headers, **options)
         check_batch_headers(merged, first=first)
         return encode_headers(merged) if merged else b""
-
-    def _sent_at_once(self, message: Outgoing) -> bool:
-        """Send a message that is not answered, if that needs no waiting. False: nothing was sent, `_send` may raise."""
-        header, payload = message.header, message.payload
-        to = known_subjects.get(message.subject) or message.subject.encode()
-        size = len(header) + len(payload)
-        command = b"HPUB %b %d %d\r\n%b%b\r\n" % (to, len(header), size, header, payload)
-        return self._context.connection.write_at_once(command, size)
 
     async def _send(self, message: Outgoing) -> None:
         """Send a message that is not the last one. A failure abandons the batch."""

@@ -115,8 +115,9 @@ class BatchTracker:
         """Add a message with its header block. Returns the message to send now: its predecessor."""
         if self.state is not BatchState.OPEN:
             self.check_open()
+        before = self._held
+        self._held = Outgoing(subject, header, payload)
         self.count += 1
-        before, self._held = self._held, Outgoing(subject, header, payload)
         return None if before is None else self._next(before)
 
     def commit(self) -> Outgoing:
