@@ -229,7 +229,8 @@ class BulkPublisher:
             del heads[count:], sizes[count:]
         number = acks.number + 1
         acks.number += count
-        replies = list(map((b"%b%d_" % (acks.prefix, number)).__add__, _PLACES[:count]))
+        begin = b"%b%d_" % (acks.prefix, number)
+        replies = [begin + place for place in _PLACES[:count]]
         deadline = now + self._timeout
         due = min(deadline, now + ATTEMPT) if self._repeatable else deadline
         burst = Burst(
@@ -282,16 +283,17 @@ def _commands(burst: Burst[RowsTicket], heads: Sequence[int]) -> bytes:
                 for row in zip(*columns, strict=True)
             ]
         )
-    # Joining pieces costs a third of formatting each command.
+    # Joining pieces costs half of formatting each command.
     begins = {subject: b"\r\nHPUB %b " % subject for subject in set(burst.subjects)}
-    lengths = list(zip(heads, burst.sizes, strict=True))
-    middles = {pair: b" %d %d\r\n" % pair for pair in set(lengths)}
-    pieces = [b""] * (5 * len(lengths))
-    pieces[0::5] = map(begins.__getitem__, burst.subjects)
-    pieces[1::5] = burst.replies
-    pieces[2::5] = map(middles.__getitem__, lengths)
-    pieces[3::5] = burst.headers
-    pieces[4::5] = burst.payloads
+    head_texts = {head: b" %d " % head for head in set(heads)}
+    size_texts = {size: b"%d\r\n" % size for size in set(burst.sizes)}
+    pieces = [b""] * (6 * len(heads))
+    pieces[0::6] = map(begins.__getitem__, burst.subjects)
+    pieces[1::6] = burst.replies
+    pieces[2::6] = map(head_texts.__getitem__, heads)
+    pieces[3::6] = map(size_texts.__getitem__, burst.sizes)
+    pieces[4::6] = burst.headers
+    pieces[5::6] = burst.payloads
     pieces[0] = pieces[0][2:]
     pieces.append(b"\r\n")
     return b"".join(pieces)

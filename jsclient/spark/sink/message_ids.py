@@ -142,10 +142,13 @@ class ContentIds:
                 add(one.digest())
         text = b2a_base64(b"".join(digests), newline=False)
         tails = [tail for (tail,) in _TAIL.iter_unpack(text)]
-        seen, new = self._seen, set(digests)
-        if len(new) == count and seen.isdisjoint(new):
-            seen |= new
-            return tails
+        seen = self._seen
+        if seen.isdisjoint(digests):
+            known = len(seen)
+            seen.update(digests)
+            if len(seen) == known + count:
+                return tails
+            seen.difference_update(digests)  # some are equal to each other
         for row, digest in enumerate(digests):
             if digest in seen:
                 self._again[digest] = number = self._again.get(digest, 0) + 1
