@@ -107,8 +107,13 @@ class BurstWindow(PublishWindow[TicketT]):
         answers = frames[start : start + end - first]
         if [frame[0] for frame in answers] != burst.replies[first:end]:
             return 0
+        texts = [frame[3] for frame in answers]
+        joined = b",".join(texts)
+        # Each begins with its only brace: else malformed answers could be acks when they are joined.
+        if joined.count(b"{") != len(texts) or {text[:1] for text in texts} != {b"{"}:
+            return 0
         try:
-            acks = _quick_pub_acks(b"[%b]" % b",".join([frame[3] for frame in answers]))
+            acks = _quick_pub_acks(b"[%b]" % joined)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return 0
         sequences = [ack.seq for ack in acks]

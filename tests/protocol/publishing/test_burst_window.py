@@ -86,6 +86,25 @@ def test_malformed_ack_confirms_nothing(answer):
     assert [entry.number for entry, _ in failures] + [e.number for e in window.in_flight.values()] == [2]
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b'{"stream":"S","seq":1},{"stream":"S"', b'"seq":2}'),
+        (b'{"stream":"S","seq":1},{"stream":"a}', b'{b","seq":2}'),
+        (b'{"stream":"S","seq":1,"domain":"{"},{"stream":"a}', b'b","seq":2}'),
+    ],
+)
+def test_malformed_acks_confirm_nothing_together(one, other):
+    """Joined by a comma they would be two acks."""
+    window = BurstWindow("never")
+    burst = sent(window)
+    frames = acked(1, 2, 3, 4)
+    frames[1:3] = [(b"r.2", b"", b"", one), (b"r.3", b"", b"", other)]
+    failures = window.answers(frames, 1.0)
+    assert [ack.seq for ack in window.acks + burst.ticket.acks] == [1, 4]
+    assert [entry.number for entry, _ in failures] + [e.number for e in window.in_flight.values()] == [2, 3]
+
+
 def test_error_names_its_message():
     window = BurstWindow("never")
     burst = sent(window)
