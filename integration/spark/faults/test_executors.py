@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.oracle import Oracle, number_of
 from integration.kit.judge.waiting import eventually
 from integration.kit.servers.certificates import Certificate
 from integration.kit.servers.creds import operator_config
@@ -111,6 +111,7 @@ SPECULATION = {
     "spark.speculation.interval": "200ms",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.multiplier": "1.2",
+    "spark.sql.execution.pandas.udf.buffer.size": "4096",  # the worker receives every part of the rows at once
 }
 
 
@@ -118,18 +119,28 @@ SPECULATION = {
 async def test_speculation(
     own_server: Any, oracle_for: Any, standalone: Any, submit: Any, recount: Any
 ) -> None:
-    """A batch ends while one of two executors stands still, which only a copy of its task makes possible."""
+    """A batch ends while one of two executors stands still, which only a copy of its task makes possible. Rows that its
+    Python worker has received, it publishes when it wakes."""
     server = await own_server()
     oracle = await oracle_for(server)
     await filled(oracle, COUNT, {"OUT": 600})
     given = [part for name, value in SPECULATION.items() for part in ("--conf", f"{name}={value}")]
     application = submit(query(server.url, "out", batch=BATCH, every=EVERY), *given)
     await in_batch(oracle, application, 1)
-    stopped = with_children(standalone.executors()[0])
-    signal_all(stopped, signal.SIGSTOP)
+    executor, *workers = with_children(standalone.executors()[0])
+    signal_all(workers, signal.SIGSTOP)
+    await asyncio.sleep(3)  # rows for the worker to find when it wakes
+    signal_all([executor], signal.SIGSTOP)
     await eventually(lambda: stored(oracle, application, 2 * BATCH), 90, what="the end of the batch")
-    signal_all(stopped, signal.SIGCONT)
-    await asyncio.to_thread(application.finish)
+    async with oracle.listen("out.>") as sent:
+        signal_all(workers, signal.SIGCONT)
+        await eventually(
+            lambda: any(BATCH < number_of(message.data) <= 2 * BATCH for message in sent),
+            60,
+            what="a row of the batch that has ended",
+        )
+        signal_all([executor], signal.SIGCONT)
+        await asyncio.to_thread(application.finish)
     await recount(server, "OUT", COUNT)
 
 
