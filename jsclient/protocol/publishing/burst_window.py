@@ -21,6 +21,9 @@ from .publish_window import Failures, PublishWindow, Sends
 
 __all__ = ["Burst", "BurstWindow"]
 
+# Bursts that get records at once after answers out of order, as from several streams: most of the next ones would.
+_SCATTERED = 64
+
 _quick_pub_acks = msgspec.json.Decoder(list[PubAck]).decode
 
 
@@ -48,6 +51,7 @@ class BurstWindow(PublishWindow[TicketT]):
     acks: list[PubAck] = field(default_factory=list)
     _bursts: deque[Burst[TicketT]] = field(default_factory=deque)  # newer than all of `in_flight`
     _in_bursts: int = 0
+    _scattered: int = 0  # the next bursts, which get records at once
 
     @property
     def count(self) -> int:
@@ -55,31 +59,40 @@ class BurstWindow(PublishWindow[TicketT]):
 
     def add_burst(self, burst: Burst[TicketT], size: int) -> None:
         """Take in publishes of ``size`` bytes that are being sent."""
-        self._bursts.append(burst)
-        self._in_bursts += len(burst.replies)
         self.size += size
+        if self._scattered:
+            self._scattered -= 1
+            self._record(burst)
+        else:
+            self._bursts.append(burst)
+            self._in_bursts += len(burst.replies)
 
     def expand(self) -> None:
         """Make a record of each publish in flight."""
         for burst in self._bursts:
-            rest = slice(burst.acked, None)
-            columns = zip(
-                burst.replies[rest],
-                burst.subjects[rest],
-                burst.headers[rest],
-                burst.payloads[rest],
-                burst.sizes[rest],
-                strict=True,
-            )
-            ticket, deadline, due, repeatable = burst.ticket, burst.deadline, burst.due, burst.repeatable
-            for number, (reply, to, header, data, size) in enumerate(columns, burst.number + burst.acked):
-                self.in_flight[reply] = InFlight(
-                    ticket, to, header, data, size, number, deadline, due, repeatable
-                )
+            self._record(burst)
         self._bursts.clear()
         self._in_bursts = 0
 
+    def _record(self, burst: Burst[TicketT]) -> None:
+        rest = slice(burst.acked, None)
+        columns = zip(
+            burst.replies[rest],
+            burst.subjects[rest],
+            burst.headers[rest],
+            burst.payloads[rest],
+            burst.sizes[rest],
+            strict=True,
+        )
+        in_flight, number = self.in_flight, burst.number + burst.acked
+        ticket, deadline, due, repeatable = burst.ticket, burst.deadline, burst.due, burst.repeatable
+        for reply, to, header, data, size in columns:
+            in_flight[reply] = InFlight(ticket, to, header, data, size, number, deadline, due, repeatable)
+            number += 1
+
     def answers(self, frames: Iterable[Frame], now: float) -> Failures[TicketT]:
+        if not self._bursts:
+            return PublishWindow.answers(self, frames, now)
         failures: Failures[TicketT] = []
         frames = list(frames)
         at, count = 0, len(frames)
@@ -92,6 +105,7 @@ class BurstWindow(PublishWindow[TicketT]):
                 end += 1
             if end == at:  # out of order, an error, or about a repeated attempt
                 self.expand()
+                self._scattered = _SCATTERED
                 end = count
             failures += PublishWindow.answers(self, frames[at:end], now)
             at = end

@@ -127,6 +127,21 @@ def test_new_burst_needs_no_records_while_older_publishes_have_them():
     assert (window.in_flight, window.count, [ack.seq for ack in window.acks]) == ({}, 2, [5])
 
 
+def test_bursts_after_answers_out_of_order_have_records_for_a_while():
+    window = BurstWindow("never")
+    sent(window)
+    window.answers(acked(1, 3, 2, 4), 1.0)
+    first = 5
+    while not window.acks:
+        burst = sent(window, 2, first)
+        assert window.count == 2
+        window.answers(acked(first, first + 1), 1.0)
+        assert (window.count, window.size) == (0, 0)
+        assert len(burst.ticket.acks) + len(window.acks) == 2
+        first += 2
+    assert 50 < first < 500
+
+
 def test_lost_connection():
     window = BurstWindow("never")
     sent(window)
