@@ -16,7 +16,7 @@ import msgspec
 from ...errors import JetStreamError
 from ..models.publish import MAX_SEQUENCE, PubAck
 from ..wire.frames import Frame
-from .in_flight import AnsweredSubjects, InFlight, TicketT
+from .in_flight import InFlight, TicketT
 from .publish_window import Failures, PublishWindow, Sends
 
 __all__ = ["Burst", "BurstWindow"]
@@ -136,10 +136,7 @@ class BurstWindow(PublishWindow[TicketT]):
         if "" in {ack.stream for ack in acks}:
             return 0
         self.answered.subjects.update(dict.fromkeys(burst.subjects[first:end]))
-        if len(self.answered.subjects) > AnsweredSubjects.LIMIT:
-            self.answered.trim()
-        self.size -= sum(burst.sizes[first:end])
-        self.stored += len(acks)
+        self._count_stored(sum(burst.sizes[first:end]), len(acks))
         self._in_bursts -= len(acks)
         burst.acked = end
         if end == len(burst.replies):

@@ -129,11 +129,15 @@ class PublishWindow(Generic[TicketT]):
                             ticket.set_result(ack)
                         continue
             failures += self._unusual(frame, now)
+        self._count_stored(size, stored)
+        return failures
+
+    def _count_stored(self, size: int, stored: int) -> None:
+        """Count publishes of ``size`` bytes that are stored now."""
         self.size -= size
         self.stored += stored
-        if len(answered) > AnsweredSubjects.LIMIT:
+        if len(self.answered.subjects) > AnsweredSubjects.LIMIT:
             self.answered.trim()
-        return failures
 
     def _unusual(self, frame: Frame, now: float) -> Failures[TicketT]:
         """Process an answer that is not the ack of a first attempt."""
