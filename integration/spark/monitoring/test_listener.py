@@ -264,7 +264,7 @@ async def test_losses_are_warnings(listen, start, aside, server, stream, caplog)
     await eventually(lambda: figures.get("lost_messages_total") == 5)
     (told,) = [record for record in caplog.records if getattr(record, "lost", 0)]
     assert told.levelname == "WARNING"
-    assert "5 messages were removed before they were read" in told.getMessage()
+    assert "since the start: 5 messages removed unread" in told.getMessage()
 
 
 @pytest.mark.full

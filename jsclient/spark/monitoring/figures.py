@@ -143,18 +143,15 @@ class QueryFigures:
         what = f"stream {report.stream}" if report.stream else f"source {report.number}"
         if len(streams) > 1:
             what = f"{len(streams)} streams"
-        text = f"query {self.name or self.id}, batch {self.batch}: {report.rows} rows of {what}"
+        text = f"query {self.name or self.id}, batch {self.batch}: {_counted(report.rows, 'row')} of {what}"
         if report.processed_rate is not None:
             text += f", {report.processed_rate:.0f} rows/s"
         if (lag := source.lag_messages()) is not None:
-            text += f", lag {lag} messages"
+            text += f", lag {_counted(lag, 'message')}"
             if (seconds := source.lag_seconds(now)) is not None:
                 text += f" and {seconds:.1f} s"
-        harm = [(one, count, happened) for one in streams for count, happened in _harms(one.report) if count]
-        for one, count, happened in harm:
-            whose = f" of stream {one.report.name}" if not report.stream and one.report.name else ""
-            text += f"; since the start, {count} {happened.format(whose)}"
-        return text
+        harm = [text for one in streams for text in _harms(one.report, is_named=not report.stream)]
+        return f"{text}; since the start: {', '.join(harm)}" if harm else text
 
     def fields(self, source: SourceFigures, now: float) -> dict[str, Any]:
         """The same as attributes of a log record."""
@@ -181,9 +178,15 @@ def _harm(report: StreamReport) -> int:
     return report.lost + report.expired + report.lapsed
 
 
-def _harms(report: StreamReport) -> tuple[tuple[int, str], ...]:
-    return (
-        (report.lost, "messages{} were removed before they were read"),
-        (report.expired, "messages{} were removed while their batch ran"),
-        (report.lapsed, "claims{} have lapsed"),
+def _harms(report: StreamReport, *, is_named: bool) -> list[str]:
+    stream = f" of stream {report.name}" if is_named and report.name else ""
+    texts = (
+        (report.lost, f"{_counted(report.lost, 'message')}{stream} removed unread"),
+        (report.expired, f"{_counted(report.expired, 'message')}{stream} removed while the batch ran"),
+        (report.lapsed, f"{_counted(report.lapsed, 'claim')}{stream} lapsed"),
     )
+    return [text for count, text in texts if count]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -19,13 +19,12 @@ from ...streams.stream import Stream
 from ..log.offsets import StreamFacts
 from ..options.connect import ConnectOptions
 from .figures import Unread
+from .harmless_log import HarmlessLog
 from .progress import Place, QueuePlace
 
 __all__ = ["LagWatch", "unread_after"]
 
 K = TypeVar("K")
-
-log: logging.Logger = logging.getLogger("jsclient.spark.progress")
 
 _PATIENCE = 4  # timeouts of a request within which the answers about one place must come
 _AT_ONCE = 16  # places that are asked about at the same time
@@ -55,6 +54,7 @@ class LagWatch(Generic[K]):
         self._every = every
         self._places = places
         self._answer = answer
+        self._log = HarmlessLog()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
@@ -89,8 +89,8 @@ class LagWatch(Generic[K]):
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 asyncio.run(self._watch())
-        except Exception:
-            log.exception("the lag in seconds cannot be measured")
+        except Exception as error:  # noqa: BLE001  it is logged
+            self._log.warn_once("the lag in seconds cannot be measured", error)
         with self._lock:
             self._ended()
 
@@ -128,11 +128,12 @@ class LagWatch(Generic[K]):
             try:
                 async with room, asyncio.timeout(self._patience):
                     self._answer(key, place, await unread_after(js, place))
-            except (JetStreamError, OSError) as error:
+            except Exception as error:  # noqa: BLE001  it is logged, and the other places are asked about
                 failed(error, key, place)
 
         def failed(error: Exception, key: K, place: Place) -> None:
-            text = str(error) or f"the server did not answer within {self._patience:g} s"  # a TimeoutError
+            text = str(error) if isinstance(error, JetStreamError | OSError) else repr(error)
+            text = text or f"the server did not answer within {self._patience:g} s"  # a TimeoutError
             problems.setdefault(text, set()).add(place.stream)
             self._answer(key, place, None)
 
@@ -148,7 +149,9 @@ class LagWatch(Generic[K]):
                     group.create_task(ask(js, key, place))
         for text, streams in problems.items():
             if more := sorted(streams - self._problems.get(text, set())):
-                log.warning("the lag of %s in seconds is unknown: %s", _named(more), text)
+                self._log.write(
+                    logging.WARNING, "the lag of %s in seconds is unknown: %s", _named(more), text
+                )
         self._problems = problems
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 from ...protocol.wire.checks import check_seconds
 from ..options.connect import ConnectOptions
 from .figures import QueryFigures, SourceFigures, Unread
+from .harmless_log import HarmlessLog
 from .lag import LagWatch
 from .metrics import Metric, prometheus_text
 from .progress import Place, read_progress
@@ -34,8 +35,6 @@ __all__ = ["JetStreamListener"]
 E = TypeVar("E")
 _Key = tuple[str, int, str]  # id of a query, number of a source, name of a stream
 
-log: logging.Logger = logging.getLogger("jsclient.spark.progress")
-
 _PAST = 1000  # runs that are remembered after their end
 _FAILED = 100  # queries that have failed, of which `query_up` is kept
 
@@ -43,14 +42,14 @@ _FAILED = 100  # queries that have failed, of which `query_up` is kept
 def _harmless(
     callback: Callable[[JetStreamListener, E], None],
 ) -> Callable[[JetStreamListener, E], None]:
-    """A callback of Spark that logs its errors."""
+    """A callback of Spark that logs its errors, each kind once."""
 
     @functools.wraps(callback)
     def called(self: JetStreamListener, event: E) -> None:
         try:
             callback(self, event)
-        except Exception:
-            log.exception("an event of a query was not counted")
+        except Exception as error:  # noqa: BLE001  it is logged
+            self._log.warn_once(f"an event of a query was not counted ({callback.__name__})", error)
 
     return called
 
@@ -85,6 +84,7 @@ class JetStreamListener(StreamingQueryListener):
             check_seconds("log_every", log_every)
         check_seconds("ask_every", ask_every)
         self._log_every = log_every
+        self._log = HarmlessLog()
         self._lock = threading.Lock()
         self._queries: dict[str, QueryFigures] = {}  # by id, which a query keeps over restarts
         self._logged: dict[str, float] = {}  # by id of a query: when its next sentence is due
@@ -113,7 +113,7 @@ class JetStreamListener(StreamingQueryListener):
             worse = query.add(report)
             lines = list(self._due(query, worse, now))
         for level, text, fields in lines:
-            log.log(level, "%s", text, extra=fields)
+            self._log.write(level, "%s", text, extra=fields)
         if self._watch is not None:
             self._watch.start()
 
@@ -139,7 +139,9 @@ class JetStreamListener(StreamingQueryListener):
                     del self._queries[old]
         if event.exception is not None:
             fields = {"event": "QueryFailed", "query": query.name, "query_id": query.id, "run_id": query.run}
-            log.error("query %s failed: %s", query.name or query.id, event.exception, extra=fields)
+            self._log.write(
+                logging.ERROR, "query %s failed: %s", query.name or query.id, event.exception, extra=fields
+            )
 
     # --- for monitoring systems --------------------------------------------------------------------------------
 

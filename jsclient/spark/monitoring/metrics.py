@@ -153,4 +153,4 @@ def _escaped(text: str) -> str:
 
 
 def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(value)
+    return str(int(value)) if value == int(value) else repr(round(value, 6))

@@ -23,6 +23,9 @@ __all__ = [
 ]
 
 
+_MOST = 2**63 - 1  # of a count that OpenTelemetry takes
+
+
 @dataclass(frozen=True, slots=True)
 class LogPlace:
     """How far a source in log mode has read a stream."""
@@ -84,16 +87,32 @@ class QueryReport:
 
 
 def read_progress(progress: Mapping[str, Any]) -> QueryReport:
-    """Read a ``StreamingQueryProgress``, or its decoded JSON. Sources other than those of JetStream are omitted."""
-    sources = (_source(number, one) for number, one in enumerate(progress["sources"]))
-    output, duration = (progress.get("sink") or {}).get("numOutputRows"), progress.get("batchDuration")
+    """Read a ``StreamingQueryProgress``, or its decoded JSON.
+
+    Sources other than those of JetStream are omitted, and so is what has another form than in the Spark of today.
+
+    Raises:
+        LookupError, TypeError, ValueError: It does not identify the query and the batch.
+    """
+    given, sink, milliseconds = (
+        progress.get("sources"),
+        progress.get("sink"),
+        _rate(progress.get("batchDuration")),
+    )
+    sources = (
+        _source(number, one)
+        for number, one in enumerate(given if isinstance(given, list) else ())
+        if isinstance(one, dict)
+    )
     return QueryReport(
         id=str(progress["id"]),
         run=str(progress["runId"]),
-        name=progress.get("name") or "",
+        name=_text(progress.get("name")),
         batch=int(progress["batchId"]),
-        seconds=None if duration is None else float(duration) / 1000,
-        output_rows=output if isinstance(output, int) and output >= 0 else None,  # -1: unknown
+        seconds=None if milliseconds is None else milliseconds / 1000,
+        output_rows=_known_count(sink.get("numOutputRows"))
+        if isinstance(sink, dict)
+        else None,  # -1: unknown
         sources=tuple(one for one in sources if one is not None),
     )
 
@@ -108,16 +127,16 @@ def _source(number: int, source: Mapping[str, Any]) -> SourceReport | None:
         "input_rate": _rate(source.get("inputRowsPerSecond")),
         "processed_rate": _rate(source.get("processedRowsPerSecond")),
     }
-    if {"seq", "created"} <= end.keys():
+    if _is_place(end):
         return SourceReport(**given, mode="log", streams=(_read_up_to(name, end, latest),))
     if isinstance(ends := end.get("streams"), dict):
         return SourceReport(**given, mode="log", streams=_several(ends, latest.get("streams")))
     if {"b", "runs"} <= end.keys():
-        pending, consumer = latest.get("pending"), _text(latest.get("consumer"))
+        consumer = _text(latest.get("consumer"))
         queue = StreamReport(
             name,
             QueuePlace(name, consumer) if consumer else None,
-            pending=None if pending is None else _count(pending),
+            pending=_known_count(latest.get("pending")),
             lapsed=_count(latest.get("lapsed")),
         )
         return SourceReport(**given, mode="queue", streams=(queue,))
@@ -133,7 +152,7 @@ def _read_up_to(name: str, end: Mapping[str, Any], latest: Mapping[str, Any]) ->
     return StreamReport(
         name,
         LogPlace(name, created, _count(end.get("seq")), filters),
-        last=_count(latest.get("seq")) if latest.get("created") == created else None,
+        last=_known_count(latest.get("seq")) if latest.get("created") == created else None,
         lost=_count(latest.get("lost")),
         expired=_count(latest.get("expired")),
     )
@@ -145,7 +164,7 @@ def _several(ends: Mapping[str, Any], latest: object) -> tuple[StreamReport, ...
     return tuple(
         _read_up_to(name, end, found[name])
         for name, end in ends.items()
-        if isinstance(end, dict) and isinstance(found.get(name), dict) and not end.get("idle")
+        if isinstance(found.get(name), dict) and _is_place(end) and not end.get("idle")
     )
 
 
@@ -159,13 +178,26 @@ def _offset(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _is_place(offset: object) -> bool:
+    """Whether this is the offset of one stream in log mode."""
+    return isinstance(offset, dict) and "created" in offset and _known_count(offset.get("seq")) is not None
+
+
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _known_count(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 <= value <= _MOST else None
+
+
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return _known_count(value) or 0
 
 
 def _rate(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    try:
+        number = float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return None
+    return number if 0 <= number < math.inf else None

@@ -116,21 +116,26 @@ def test_sentence():
     assert made.line(source, 92.5).endswith(", lag 60 messages and 2.5 s")
     made = figures(report(log(lost=4, expired=2, last=None, processed_rate=None)))
     assert made.line(made.sources[0], 0.0) == (
-        "query copy, batch 7: 3 rows of stream ORDERS; since the start, 4 messages were removed before they were "
-        "read; since the start, 2 messages were removed while their batch ran"
+        "query copy, batch 7: 3 rows of stream ORDERS; since the start: 4 messages removed unread, 2 messages removed "
+        "while the batch ran"
     )
     unnamed = QueryFigures("i", "r")
     unnamed.add(report(SourceReport(1, "queue", "", 3, (StreamReport("", lapsed=2),)), name=""))
     assert unnamed.line(unnamed.sources[1], 0.0) == (
-        "query i, batch 7: 3 rows of source 1; since the start, 2 claims have lapsed"
+        "query i, batch 7: 3 rows of source 1; since the start: 2 claims lapsed"
+    )
+    made = figures(report(log(20, 21, rows=1, lost=1)))
+    assert made.line(made.sources[0], 0.0) == (
+        "query copy, batch 7: 1 row of stream ORDERS, 6 rows/s, lag 1 message; since the start: 1 message removed "
+        "unread"
     )
 
 
 def test_sentence_about_several_streams():
     made = figures(report(several(log(20, 50, name="A", lost=4), log(5, 9, name="B"))))
     assert made.line(made.sources[0], 0.0) == (
-        "query copy, batch 7: 6 rows of 2 streams, 6 rows/s, lag 34 messages; since the start, 4 messages of stream A "
-        "were removed before they were read"
+        "query copy, batch 7: 6 rows of 2 streams, 6 rows/s, lag 34 messages; since the start: 4 messages of stream A "
+        "removed unread"
     )
     fields = made.fields(made.sources[0], 0.0)
     assert (fields["stream"], fields["lag_messages"], fields["lost"]) == ("", 34, 4)

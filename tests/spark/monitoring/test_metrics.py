@@ -142,6 +142,14 @@ def test_large_counts_keep_digits():
     assert " 9007199254740993\n" in text
 
 
+def test_fractions_are_short():
+    made = figures(report(log()))
+    made.sources[0].streams["ORDERS"].answered(ORDERS, Unread(80, 90.3))
+    assert 'lag_seconds{query="copy",query_id="i",source="0",stream="ORDERS"} 9.7\n' in prometheus_text(
+        [made], 100.0
+    )
+
+
 def test_failed_query_is_down():
     made = figures(report(log()))
     made.failed = True

@@ -1,0 +1,32 @@
+"""The log of the listener, whose writing never raises."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+__all__ = ["HarmlessLog"]
+
+log: logging.Logger = logging.getLogger("jsclient.spark.progress")
+
+
+class HarmlessLog:
+    """Writes to the logger ``jsclient.spark.progress``. Of the errors that handlers raise, the first is printed."""
+
+    def __init__(self) -> None:
+        self._failed = False
+        self._logged: set[tuple[str, type[Exception]]] = set()
+
+    def write(self, level: int, text: str, *args: object, **given: object) -> None:
+        try:
+            log.log(level, text, *args, **given)  # type: ignore[arg-type]
+        except Exception:  # noqa: BLE001  a handler may raise anything, and the query is not to end by it
+            if not self._failed:
+                self._failed = True
+                traceback.print_exc()
+
+    def warn_once(self, text: str, error: Exception) -> None:
+        """Log a warning with the traceback of an error, unless there was one of this text and type."""
+        if (key := (text, type(error))) not in self._logged:
+            self._logged.add(key)
+            self.write(logging.WARNING, "%s; later errors like this are not logged", text, exc_info=error)
