@@ -59,7 +59,7 @@ class BurstWindow(PublishWindow[TicketT]):
 
     def add_burst(self, burst: Burst[TicketT], size: int) -> None:
         """Take in publishes of ``size`` bytes that are being sent."""
-        self.size += size
+        self._count_sent(size)
         if self._scattered:
             self._scattered -= 1
             self._record(burst)

@@ -132,6 +132,10 @@ class PublishWindow(Generic[TicketT]):
         self._count_stored(size, stored)
         return failures
 
+    def _count_sent(self, size: int) -> None:
+        """Count publishes of ``size`` bytes that are in flight now."""
+        self.size += size
+
     def _count_stored(self, size: int, stored: int) -> None:
         """Count publishes of ``size`` bytes that are stored now."""
         self.size -= size
