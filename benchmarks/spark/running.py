@@ -31,10 +31,13 @@ def running_server(folder: str | None = None) -> Iterator[Any]:
             loop.close()
 
 
-def spark_session(slots: int) -> Any:
-    """A session that runs up to ``slots`` tasks at a time, with jsclient registered."""
+def spark_session(slots: int, path: str | None = None) -> Any:
+    """A session that runs up to ``slots`` tasks at a time, with jsclient registered.
+
+    ``path``: PYTHONPATH of Spark's Python processes; by default this checkout.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    os.environ["PYTHONPATH"] = path or str(Path(__file__).resolve().parents[2])
     from pyspark.sql import SparkSession
 
     settings = {

@@ -22,6 +22,7 @@ def cpu() -> dict[str, float]:
     """Seconds of user and system time by kind, of the processes below this one, ended children included."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
+    ended: dict[int, float] = {}  # of children
     names: dict[int, str] = {}
     for path in Path("/proc").iterdir():
         if not path.name.isdecimal():
@@ -34,7 +35,8 @@ def cpu() -> dict[str, float]:
         fields = rest.split()
         pid = int(path.name)
         parents[pid], names[pid] = int(fields[1]), name
-        used[pid] = sum(int(field) for field in fields[11:15]) / _TICKS
+        used[pid] = sum(int(field) for field in fields[11:13]) / _TICKS
+        ended[pid] = sum(int(field) for field in fields[13:15]) / _TICKS
     own = os.getpid()
 
     def is_below(pid: int) -> bool:
@@ -42,9 +44,10 @@ def cpu() -> dict[str, float]:
             pid = parents[pid]
         return pid == own
 
-    return {
-        kind: sum(
-            seconds for pid, seconds in used.items() if pid != own and name in names[pid] and is_below(pid)
-        )
-        for kind, name in KINDS.items()
-    }
+    found = dict.fromkeys(KINDS, 0.0)
+    for pid, seconds in used.items():
+        kind = next((kind for kind, name in KINDS.items() if name in names[pid]), None)
+        if kind is not None and pid != own and is_below(pid):
+            found[kind] += seconds
+            found["python" if kind == "jvm" else kind] += ended[pid]  # the JVM starts Python only
+    return found
