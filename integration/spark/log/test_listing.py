@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 
@@ -131,3 +132,32 @@ async def test_asked_one_by_one(own_server, oracle_for, monkeypatch, caplog, why
         await flushed(oracle.nc)
     assert len(asked) <= 1
     assert ("not listed, but asked for one by one" in caplog.text) == (why == "not allowed")
+
+
+@pytest.mark.full
+async def test_cluster_that_loses_a_node(cluster, oracle_for):
+    """A list has what the leaders say; without a leader of the cluster there is none."""
+    first, *others = cluster.servers.values()
+    oracle = await oracle_for(first)
+    streams = [await OwnStream.create(oracle, "lost", num_replicas=3) for _ in range(6)]
+    for one in streams:
+        await one.publish(2)
+    query = query_of(others[0], *streams, servers=",".join(one.url for one in others), pollIntervalMs=20)
+    reader = query.reader()
+    begin = await asyncio.to_thread(query.start, reader)
+    end = await asyncio.to_thread(query.ask, reader, begin)
+    await asyncio.to_thread(query.batch, reader, begin, end)
+    for _ in range(3):
+        for one in streams:
+            await cluster.step_down(oracle, one.name)
+            assert await asyncio.to_thread(query.ask, reader, end) == end
+    await first.kill()
+    survivor = OwnStream(await oracle_for(others[1]), streams[0].name, streams[0].prefix)
+
+    async def stored():
+        with contextlib.suppress(Exception):  # there is no leader yet
+            return await survivor.publish(1, first=3)
+
+    last = await eventually(stored, 60, what="a leader")
+    await go_on(query, reader, end, survivor, numbers(1, last))
+    assert all(sequences(query.rows, one) == numbers(1, 2) for one in streams[1:])
