@@ -1,4 +1,7 @@
-"""What depends on Spark itself, in short: the tests that also run on the oldest PySpark that will do."""
+"""What depends on Spark itself, in short: the tests that also run on the oldest PySpark that will do.
+
+Those marked `full` have a test of the same promise elsewhere that `check` runs.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ def numbers(rows):
     return sorted(number_of(row["data"]) for row in rows)
 
 
+@pytest.mark.full
 async def test_query_resumes(spark, server, make_stream, aside, drain):
     """Source, admission control, AvailableNow, restart from the checkpoint."""
     stream = await make_stream(allow_direct=True)
@@ -87,6 +91,7 @@ async def test_replay_stores_once(spark, server, make_stream, aside, checkpoint)
     assert sorted(number_of(one.payload) for one in await target.messages()) == list(range(1, 501))
 
 
+@pytest.mark.full
 async def test_a_batch_is_written(spark, server, make_stream, aside):
     target = await make_stream()
 
@@ -100,6 +105,7 @@ async def test_a_batch_is_written(spark, server, make_stream, aside):
     assert sorted(int(one.payload) for one in await target.messages()) == list(range(1, 101))
 
 
+@pytest.mark.full
 async def test_a_queue_is_worked_off(spark, server, make_stream, aside, drain):
     stream = await make_stream(allow_direct=True, retention="workqueue")
     await stream.create_consumer("work", ack_policy="explicit")
