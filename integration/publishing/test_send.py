@@ -14,14 +14,17 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
 from integration.kit.network.proxy import Proxy
+from integration.kit.servers.nats_server import ServerUnderTest
 from jsclient import (
     ClosedError,
     Disconnected,
     DisconnectedError,
+    NoRespondersError,
     PublishesFailedError,
     Reconnected,
     TooManyInFlightError,
     WrongLastSequenceError,
+    WrongLoopError,
 )
 
 
@@ -172,8 +175,34 @@ async def test_closed(js: Any, tap: Proxy, stream: OwnStream) -> None:
 
 async def test_wrong_thread_and_connection_refused(js: Any, foreign_js: Any, stream: OwnStream) -> None:
     async with js.publisher() as pub, foreign_js.publisher() as foreign:
-        with pytest.raises(jsclient.WrongLoopError):
+        with pytest.raises(WrongLoopError):
             await asyncio.to_thread(pub.send, stream.subject("x"))
         with pytest.raises(jsclient.ConfigError, match="await `publish`"):
             foreign.send(stream.subject("x"))
         assert (pub.published, foreign.published) == (0, 0)
+
+
+def test_wrong_loop_refused(server: ServerUnderTest) -> None:
+    """A plain call may come while another event loop runs, or none."""
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def opened() -> tuple[Any, Any, Any]:
+        js = await jsclient.connect(server.url)
+        used = js.publisher()
+        with pytest.raises(NoRespondersError):
+            await used.send("no.stream")
+        return js, used, js.publisher()
+
+    async def refused(pub: Any) -> None:
+        with pytest.raises(WrongLoopError):
+            pub.send("no.stream")
+
+    js, used, unused = first.run_until_complete(opened())
+    for pub, published in ((used, 1), (unused, 0)):
+        with pytest.raises(WrongLoopError):
+            pub.send("no.stream")
+        second.run_until_complete(refused(pub))
+        assert (pub.published, pub.in_flight) == (published, 0)
+    first.run_until_complete(within(5, js.close(), "close"))
+    first.close()
+    second.close()

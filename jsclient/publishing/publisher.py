@@ -314,10 +314,11 @@ class Publisher(Handle):
         repeatable = repeatable and self._resend
         due = min(deadline, now + ATTEMPT) if repeatable else deadline
         future = PublishFuture(loop=self._loop)
-        acks.number = number = acks.number + 1
+        number = acks.number + 1
         reply = b"%b%d" % (acks.prefix, number)
         entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
         if out is None:
+            acks.number = number
             window.add(reply, entry)
             return future
         if header:
@@ -328,7 +329,8 @@ class Publisher(Handle):
             out.commands.append(command)
             out.size += len(command)
         else:
-            out.write(command)
+            out.write(command)  # raises in another loop
+        acks.number = number
         window.in_flight[reply] = entry
         window.size += size
         if due < window.look_at:

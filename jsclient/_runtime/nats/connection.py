@@ -87,7 +87,11 @@ class Connection(abc.ABC):
 
     def check_here(self) -> None:
         """Raise `WrongLoopError` in another event loop, thread or process than the one it belongs to."""
-        if self.loop is not asyncio.get_running_loop():
+        try:
+            here = self.loop is asyncio.get_running_loop()
+        except RuntimeError:  # none runs
+            here = False
+        if not here:
             self.enter()
 
     def enter(self) -> None:

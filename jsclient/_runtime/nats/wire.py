@@ -360,9 +360,12 @@ class Outbox:
             self._send()
 
     def _schedule(self) -> None:
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            if self._loop is not None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # a plain call, of `Publisher.send` for instance, while no loop runs
+            loop = None
+        if loop is None or loop is not self._loop:
+            if loop is None or self._loop is not None:
                 raise WrongLoopError(
                     "the connection belongs to another event loop (or thread): open one in each event loop, or call "
                     "asyncio.run_coroutine_threadsafe with the loop that opened it, as a plain handler must"
