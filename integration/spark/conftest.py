@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker("limit") is None:
                 item.add_marker(pytest.mark.limit(LIMIT))
             # In a parallel run there is one session of each kind all the same; what needs none goes anywhere.
-            for session in ("spark", "connect_spark", "standalone"):
+            for session in ("spark", "connect_spark"):
                 if session in getattr(item, "fixturenames", ()):
                     item.add_marker(pytest.mark.xdist_group(session))
 

@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.limit(600),
     pytest.mark.server(">=2.11"),
+    pytest.mark.xdist_group("standalone"),  # one cluster for all
 ]
 
 COUNT, BATCH = 3_000, 1_000

@@ -22,7 +22,12 @@ from integration.kit.spark.copies import by_claims, filled, query, with_consumer
 from integration.kit.spark.processes import with_children
 from integration.kit.spark.standalone import StandaloneCluster, Submitted
 
-pytestmark = [pytest.mark.full, pytest.mark.limit(600), pytest.mark.server(">=2.11")]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.limit(600),
+    pytest.mark.server(">=2.11"),
+    pytest.mark.xdist_group("standalone"),  # one cluster for all
+]
 
 COUNT, BATCH = 20_000, 5_000
 EVERY = 10  # a row at which a task sleeps, so a batch takes some four seconds
