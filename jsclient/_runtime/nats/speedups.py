@@ -56,15 +56,19 @@ def chosen() -> Choice:
     version = str(jsclient_speedups.__version__)
     if version.split(".")[:2] != SERIES.split("."):
         return _unusable(f"{version} does not fit this jsclient, which needs {SERIES}.*")
+    try:
+        choice = Choice(
+            jsclient_speedups.scan,
+            f"compiled (jsclient-speedups {version})",
+            jsclient_speedups.find_header,
+            jsclient_speedups.is_ordinary_jsack,
+            _reading_with(jsclient_speedups.split_jsack),
+            jsclient_speedups.ordinary_block,
+        )
+    except AttributeError as error:  # an early build of the same version
+        return _unusable(f"{version} is incomplete: {error}")
     _log.info("messages are read with jsclient-speedups %s", version)
-    return Choice(
-        jsclient_speedups.scan,
-        f"compiled (jsclient-speedups {version})",
-        jsclient_speedups.find_header,
-        jsclient_speedups.is_ordinary_jsack,
-        _reading_with(jsclient_speedups.split_jsack),
-        jsclient_speedups.ordinary_block,
-    )
+    return choice
 
 
 def _reading_with(split: Callable[[bytes], tuple[Any, ...] | None]) -> Callable[[bytes], Metadata]:

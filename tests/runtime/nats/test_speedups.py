@@ -88,6 +88,16 @@ def test_other_version_warns_once(monkeypatch, caplog, version):
     assert f"{version} does not fit this jsclient, which needs {SERIES}.*" in record.getMessage()
 
 
+def test_incomplete_build_warns(monkeypatch, caplog):
+    install(monkeypatch, f"{SERIES}.0")
+    monkeypatch.delattr(sys.modules["jsclient_speedups"], "find_header")
+    choice = chosen()
+    assert choice.scan is None
+    [record] = caplog.records
+    assert f"{SERIES}.0 is incomplete: " in record.getMessage()
+    assert "find_header" in choice.text
+
+
 def test_broken_binary_warns(monkeypatch, caplog, tmp_path):
     (tmp_path / "jsclient_speedups.py").write_text("raise ImportError('wrong ELF class')")
     monkeypatch.syspath_prepend(tmp_path)
