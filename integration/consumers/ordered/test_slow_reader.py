@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, numbers, of, take
+from integration.kit.judge.reading import alarms, numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
 
@@ -87,3 +87,18 @@ async def test_not_where_delivery_removes(
         assert most > BOUND
         assert sub.consumer == first
         assert alarms(events) == []
+
+
+@pytest.mark.covers("J93")
+async def test_stream_replaced_meanwhile(js: Any, oracle: Any, stream: OwnStream, events: list[Any]) -> None:
+    """The reader resumes before missed heartbeats could reveal that the stream was deleted and created again."""
+    await stream.publish(400, size=SIZE)
+    async with js.subscribe(stream.all, ordered=True, max_pending_bytes=1_000_000) as sub:
+        await eventually(lambda: sub.dropped, what="an overflow")
+        waiting = sub.pending
+        await stream.delete()
+        await oracle.create_stream(stream.name, [stream.all], storage="memory")
+        await stream.publish(5, first=1001)
+        assert numbers(await take(sub, waiting)) == list(range(1, waiting + 1))
+        assert numbers(await take(sub, 5)) == [1001, 1002, 1003, 1004, 1005]
+        assert (await told(jsclient.StreamReset, events)).last_stream_seq == waiting

@@ -39,8 +39,9 @@ __all__ = [
 class Recreate(msgspec.Struct, frozen=True):
     """Make a new consumer; ``reason`` is for the user.
 
-    ``doubtful``: the old one fell silent, so the stream may have been deleted, or replaced by another one of the same
-    name: the server creates a consumer that starts after the end of that stream without an error.
+    ``doubtful``: the old one fell silent, or the reader kept it waiting, so the stream may have been deleted, or
+    replaced by another one of the same name: the server creates a consumer that starts after the end of that stream
+    without an error.
     """
 
     reason: str
@@ -190,7 +191,7 @@ class OrderedTracker(PushTracker):
         if self._renews and min(4 * self.pending_bytes, FLOW_CONTROL_WINDOW) > self._queue.max_bytes:
             if self.cursor.wants is None:
                 self.cursor.wants = Recreate(
-                    "the reader is slow, so the server is to send less", planned=True
+                    "the reader is slow, so the server is to send less", doubtful=True, planned=True
                 )
             return False
         return True
@@ -236,7 +237,7 @@ class OrderedTracker(PushTracker):
             return
         if not self._queue.add([frame]):
             self._drop(stream_seq, commands)
-            cursor.wants = Recreate("the queue was full")
+            cursor.wants = Recreate("the queue was full", doubtful=True)
             return
         self._has_room(commands)
         self.received += 1

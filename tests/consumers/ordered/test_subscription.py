@@ -121,6 +121,7 @@ async def test_new_stays_at_its_start():
 async def test_overflow_reads_on_without_gap():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", ordered=True, max_pending=4)
+        connection.api.last_seq = 9
         arrives(connection, *[data(number, number) for number in range(1, 10)])
         await settle(60)
         assert len(creates(connection)) == 1
