@@ -96,7 +96,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return
     terminalreporter.section("recounts, by a plain socket or SQL")
     head = ("fault", "where", "expected", "found", "missing", "twice", "foreign")
-    told = [(fault, where, *(f"{number:,}" for number in numbers)) for _, fault, where, *numbers in rows]
+    told = [(fault, where, *(f"{number:,}" for number in numbers)) for _, fault, where, *numbers, _ in rows]
     widths = [max(len(row[at]) for row in (head, *told)) for at in range(len(head))]
     for row in (head, *told):
         cells = (f"{cell:{'<' if at < 2 else '>'}{widths[at]}}" for at, cell in enumerate(row))
@@ -172,6 +172,7 @@ def jobs(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
     yield start
     for job in started:
         job.kill()  # those that have ended, too: it closes what they left open
+        print(job.log[-4000:])  # shown if the test failed
 
 
 class Recounts:
@@ -192,7 +193,7 @@ class Recounts:
         assert recount.is_exact, recount
 
     def add(self, recount: Recount) -> None:
-        figures = json.dumps({"fault": self._fault, **asdict(recount)})
+        figures = json.dumps({"fault": self._fault, **asdict(recount)})  # `between` comes last
         self._node.user_properties.append(("recount", figures))
 
 

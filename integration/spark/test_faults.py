@@ -90,11 +90,13 @@ async def test_killed_with_claims(own_server: Any, oracle_for: Any, jobs: Any, r
 
     await eventually(in_the_middle, 300, what="the second batch")
     await asyncio.to_thread(job.kill)
+    claimed = await oracle.consumer_info("IN", "work")
+    assert claimed["num_ack_pending"] == BATCH, "killed in the middle of a batch, and not between two"
     await asyncio.to_thread(jobs([one]).finish)
-    await recount(server, "OUT", COUNT)
     work = await oracle.consumer_info("IN", "work")
     assert (work["num_pending"], work["num_ack_pending"], work["num_redelivered"]) == (0, 0, 0)
     assert work["delivered"]["consumer_seq"] == COUNT
+    await recount(server, "OUT", COUNT)
 
 
 @pytest.mark.fault("two executors killed in mid-batch, local-cluster")

@@ -33,6 +33,7 @@ class Recount:
         missing: Rows that are not there.
         twice: Rows that are there once more than they should be, each further one counted.
         foreign: Rows that should not be there at all.
+        between: The first and the last of the missing rows.
     """
 
     where: str
@@ -41,6 +42,7 @@ class Recount:
     missing: int
     twice: int
     foreign: int
+    between: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, where: str, expected: Iterable[Any], found: Iterable[Any]) -> Self:
@@ -48,7 +50,9 @@ class Recount:
         known = sum(count for row, count in there.items() if row in wanted)
         kinds = len(wanted & there.keys())
         total = sum(there.values())
-        return cls(where, len(wanted), total, len(wanted) - kinds, known - kinds, total - known)
+        missing = sorted(wanted - there.keys())
+        between = (missing[0], missing[-1]) if missing else ()
+        return cls(where, len(wanted), total, len(missing), known - kinds, total - known, between)
 
     @property
     def is_exact(self) -> bool:
