@@ -11,6 +11,7 @@ import pytest
 from integration.kit.calls.queue import QueueQuery
 from integration.kit.judge.oracle import number_of
 from integration.kit.judge.waiting import eventually
+from integration.kit.network.match import published
 
 pyspark = pytest.importorskip("pyspark.sql.streaming.datasource")
 
@@ -374,6 +375,19 @@ async def test_claims_gone_told_and_settled(queue, oracle, caplog):
     assert await query.plan() is None
     assert (await info(query))["num_ack_pending"] == 0
     assert sum(int(n) for n in re.findall(r"(\d+) claimed messages from", caplog.text)) == 7
+
+
+async def test_leader_does_not_answer_about_a_missing_message(proxy, queue, oracle):
+    """Direct gets do not find it, and the leader is asked again: the rows that came with it are not lost."""
+    lossy = await proxy()
+    query = await queue(count=100, stream={"retention": "limits"}, failOnDataLoss="false")
+    query.server = lossy.url
+    partitions = await query.plan()
+    await oracle.delete_message(query.stream.name, 90)
+    rule = lossy.drop_frames(published("$JS.API.STREAM.MSG.GET.>"), count=6)
+    query.commit(await query.read(partitions))
+    assert rule.count == 6
+    assert numbers(query.rows) == [*seen(1, 89), *seen(91, 100)]
 
 
 async def test_a_purge_takes_all_claims(queue):

@@ -134,7 +134,10 @@ class _ClaimReader:
                 if self._matcher is None:
                     self._span = self._spans.pop(0)
                     self._matcher = ClaimMatcher(self._span.runs)
-                rows = await self._read_on()
+                if not self._matcher.left:
+                    await self._end_span(self._matcher, self._spans)
+                    continue
+                rows = await self._read_on(self._matcher)
             except PermissionDeniedError as error:
                 raise not_permitted("stream", error, "executors read claimed messages") from error
             except JetStreamError as error:
@@ -154,33 +157,29 @@ class _ClaimReader:
             batches=is_at_least(self._js.server_version, BATCH_GET_SERVER),
         )
 
-    async def _read_on(self) -> tuple[list[Frame], Found]:
-        matcher = self._matcher
-        assert matcher is not None
-        frames: list[Frame] = []
-        found = Found([], [], [], [])
-        if matcher.left:
-            frames, exhausted = await self._singles() if self._span.singly else await self._page()
-            found = matcher.take(map(direct_sequence, frames))
-            if exhausted:
-                matcher.passed_all()
-        if not matcher.left:
-            gone = await self._confirmed_gone(matcher.missing)
-            there, self._matcher = _without(matcher.missing, gone), None
-            if gone:
-                await self._report_gone(gone)
-            if there:
-                assert self._spans is not None
-                self._spans.insert(0, Span(tuple(there), singly=True))
-                lag = RequestTimeoutError("messages that a replica does not have yet", _RETRY.patience)
-                if not await self._retry.again(lag):
-                    raise lag
+    async def _read_on(self, matcher: ClaimMatcher) -> tuple[list[Frame], Found]:
+        """The next messages of a span. No request may follow the match: if it failed, the messages would be lost."""
+        frames, exhausted = await (self._singles(matcher) if self._span.singly else self._page(matcher))
+        found = matcher.take(map(direct_sequence, frames))
+        if exhausted:
+            matcher.passed_all()
         return [frames[place] for place in found.places], found
 
-    async def _page(self) -> tuple[list[Frame], bool]:
+    async def _end_span(self, matcher: ClaimMatcher, spans_left: list[Span]) -> None:
+        """Ask the leader about the claims of a span that were not found; those that it has are read again."""
+        gone = await self._confirmed_gone(matcher.missing)
+        there, self._matcher = _without(matcher.missing, gone), None
+        if there:
+            spans_left.insert(0, Span(tuple(there), singly=True))
+        if gone:
+            await self._report_gone(gone)
+        if there:
+            lag = RequestTimeoutError("messages that a replica does not have yet", _RETRY.patience)
+            if not await self._retry.again(lag):
+                raise lag
+
+    async def _page(self, matcher: ClaimMatcher) -> tuple[list[Frame], bool]:
         """Messages from the next claim on, and whether these are the last ones."""
-        matcher = self._matcher
-        assert matcher is not None
         page = self._stream.get_batch(
             min(matcher.left, _PAGE),
             seq=matcher.next_seq,
@@ -190,10 +189,8 @@ class _ClaimReader:
         frames = [frame async for together in page.frames() for frame in together]
         return frames, page.ending is Ending.NO_MESSAGES
 
-    async def _singles(self) -> tuple[list[Frame], bool]:
+    async def _singles(self, matcher: ClaimMatcher) -> tuple[list[Frame], bool]:
         """The messages of the next claims, one request each, and whether these claims were the last."""
-        matcher = self._matcher
-        assert matcher is not None
         following = matcher.next_seq
         seqs = (seq for run in self._span.runs for seq in range(max(run.stream_seq, following), run.last + 1))
         asked = list(islice(seqs, _AT_ONCE))
