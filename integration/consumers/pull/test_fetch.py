@@ -14,7 +14,9 @@ from integration.kit.judge.reading import alarms, numbers, of
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
+from integration.kit.network.wire import TO_CLIENT
 from integration.kit.servers.nats_server import fits
+from jsclient.consumers.pull import puller
 
 NEXT = "$JS.API.CONSUMER.MSG.NEXT.>"
 
@@ -310,6 +312,42 @@ async def test_cancelled_fetch_loses_nothing(near: Any, stream: OwnStream) -> No
     while len(got) < 20:
         got += numbers(await sub.fetch(20 - len(got), expires=5))
     assert sorted(got) == list(range(1, 21))
+
+
+@pytest.mark.row(59)
+async def test_late_answers_go_to_the_next_fetch(
+    tap: Any, near: Any, stream: OwnStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come after the time for which the inbox of a request is kept: not only after `ack_wait`."""
+    monkeypatch.setattr(puller, "_LINGER", 0.1)
+    sub = await near.pull_subscribe(stream.all)
+    await stream.publish(1000, size=1000)
+    tap.stall(TO_CLIENT)
+    assert list(await sub.fetch(1000, expires=0.1)) == []
+    await asyncio.sleep(0.2)
+    fetching = asyncio.create_task(sub.fetch(1000, expires=5))
+    await tap.wait_for(match.published(NEXT), 2)
+    tap.unstall(TO_CLIENT)
+    assert numbers(await fetching) == list(range(1, 1001))
+
+
+@pytest.mark.full
+@pytest.mark.row(59)
+@pytest.mark.parametrize("how", [{"no_wait": True}, {"expires": 1.0}], ids=["no_wait", "expires"])
+async def test_slow_link_loses_nothing(
+    proxy: Any, connect: Any, stream: OwnStream, how: dict[str, Any]
+) -> None:
+    """The messages of one request need longer than it: the rest goes to the next calls."""
+    slow = await proxy(frames=False)
+    near = await connect(slow)
+    await stream.publish(2000, size=1000)
+    sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(max_ack_pending=5000))
+    slow.rate(300_000)
+    got: list[int] = []
+    async with asyncio.timeout(25):
+        while len(got) < 2000:
+            got += numbers(await sub.fetch(2000, **how))
+    assert got == list(range(1, 2001))
 
 
 @pytest.mark.row(50)

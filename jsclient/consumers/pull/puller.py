@@ -33,7 +33,10 @@ __all__ = ["Puller", "ReaderInbox", "Slot"]
 
 _FLUSH = 1.0  # seconds that a close waits for messages in flight
 _LOOK = 0.5  # seconds in which the server says whether the consumer exists
-_LINGER = 5.0  # seconds beyond its expiry that the inbox of an abandoned request is kept
+_LINGER = (
+    5.0  # seconds beyond its expiry, or its last message, that the inbox of an abandoned request is kept
+)
+_ON_THE_WAY = 60.0  # seconds in which messages sent before the UNSUB of such an inbox arrive, at most
 
 
 class Slot:
@@ -70,6 +73,7 @@ class Slot:
         (self.puller.leftover if self.frames is None else self.frames).extend(frames)
         if request is not None:
             request.data(now, 0 if request.owed_bytes is None else total_size(frames), len(frames))
+            self.until = max(self.until, now + _LINGER)
         if self.pin is not None:
             # The server gives the pin to a request, with a message.
             self.puller.report(self.pin.message(frames[-1][2]))
@@ -197,7 +201,7 @@ class Puller:
                 pull = msgspec.structs.replace(pull, pin=slot.pin.id)
             now = self.now()
             slot.request = PullRequest(pull, now)
-            slot.until = now + (pull.expires or 0.0) + _LINGER
+            slot.until = slot.request.over_at + _LINGER
             await connection.publish(self._subject, encode_pull(pull), reply=slot.inbox.subject, urgent=True)
         except asyncio.CancelledError:
             self.abandon(slot)  # it may have been sent: its messages must not be lost
@@ -265,7 +269,7 @@ class Puller:
             self._idle.append(slot)
         for slot in [s for s in self._orphans if now >= s.until]:
             self._orphans.remove(slot)
-            self.context.tasks.start(self._drop(slot), "drop an inbox")
+            self.context.tasks.start(self._flush(slot, _ON_THE_WAY), "drop an inbox")
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is not Lifecycle.CONNECTED:
@@ -312,16 +316,17 @@ class Puller:
                 await self._drop(slot)
         if flushed:
             # All at once: if the server does not answer, each would use up the whole timeout.
-            await asyncio.gather(*(self._flush(slot) for slot in flushed))
+            within = min(_FLUSH, self.context.timeout)
+            await asyncio.gather(*(self._flush(slot, within) for slot in flushed))
         if gives_back:
             await nak_all(connection, list(self.leftover))
         self.leftover.clear()
 
-    async def _flush(self, slot: Slot) -> None:
+    async def _flush(self, slot: Slot, within: float) -> None:
         """Unsubscribe once all messages in flight for its request have arrived."""
         inbox, slot.inbox = slot.inbox, None
         if inbox is not None:
-            await self.context.connection.drain(inbox, min(_FLUSH, self.context.timeout))
+            await self.context.connection.drain(inbox, within)
 
 
 class ReaderInbox:

@@ -335,6 +335,8 @@ class Claimer:
                 for message in messages:
                     self._add(collector, message)
                     size += self._size(message)
+                if messages.error is not None:
+                    self._context.report(messages.error)
                 if not messages:
                     break
         except PermissionDeniedError as error:
