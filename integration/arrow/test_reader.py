@@ -165,6 +165,18 @@ async def test_removed_before_it_is_read(server, oracle, stream):
         reader.read_all()
 
 
+async def test_failed_reader_does_not_end(server, oracle, stream):
+    """Asked again after an error, it is not as if it had read all."""
+    await stream.publish(50)
+    with read_jetstream(server.url, stream.name) as reader:
+        await oracle.purge(stream.name, seq=21)
+        with pytest.raises(HistoryTruncatedError):
+            for _ in reader:
+                pass
+        with pytest.raises(ClosedError, match="ended with an error"):
+            next(reader)
+
+
 async def test_recreated_before_it_is_read(server, oracle, stream):
     await stream.publish(50)
     reader = read_jetstream(server.url, stream.name)

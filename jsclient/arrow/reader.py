@@ -99,9 +99,18 @@ class ArrowReader(Iterator[pa.RecordBatch]):
     def __init__(self, schema: pa.Schema, batches: Generator[pa.RecordBatch]) -> None:
         self.schema: pa.Schema = schema
         self._batches = batches
+        self._failed = False
 
     def __next__(self) -> pa.RecordBatch:
-        return next(self._batches)
+        if self._failed:  # the generator would end, as if it had read all
+            raise ClosedError("the reader ended with an error: call read_jetstream again")
+        try:
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException:
+            self._failed = True
+            raise
 
     def read_all(self) -> pa.Table:
         """Read the rest as a ``pyarrow.Table``.
