@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...errors import ProtocolError, WrongLoopError
@@ -279,6 +280,10 @@ class Tap(asyncio.BufferedProtocol):
         self._ended = ended
         self._room = self._small = memoryview(bytearray(READ_SIZE))
         self._large: memoryview | None = None
+        loop = asyncio.get_running_loop()
+        self._call_soon: Callable[..., object] | None = (
+            loop.call_soon if type(loop).__module__.startswith("uvloop") else None
+        )
         transport.set_protocol(self)
 
     def reads(self, transport: object) -> bool:
@@ -307,6 +312,14 @@ class Tap(asyncio.BufferedProtocol):
             except Exception as error:  # noqa: BLE001  raised in the read loop
                 self._client = None
                 self._reader.set_exception(error)
+        if self._call_soon is not None and nbytes == READ_SIZE:
+            # uvloop would read on, up to 32 times, before the messages are taken: they would leave the cache.
+            self._transport.pause_reading()
+            self._call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool | None:
         half_open = self._inner.eof_received()  # it is not told that nats-py has begun TLS
