@@ -138,6 +138,21 @@ async def test_old_server_message_get(own_queue):
     assert (await query.stream.state())["messages"] == 0
 
 
+@pytest.mark.parametrize("left", [0, 50])
+async def test_old_server_claims_gone(own_queue, left):
+    """It answers for each message alone: more of them than are asked for at once do not exist."""
+    _, query = await own_queue(
+        version="2.10.25", retention="limits", options={"failOnDataLoss": "false", "minPartitions": 1}
+    )
+    await query.stream.publish(300)
+    partitions = await query.plan()
+    assert len(partitions) == 1
+    await query.stream.oracle.purge(query.stream.name, seq=301 - left)
+    query.commit(await asyncio.wait_for(query.read(partitions), 20))
+    assert await query.plan() is None
+    assert numbers(query.rows) == seen(301 - left, 300)
+
+
 async def test_lagging_replica_is_not_awaited_for_ever(server, make_stream, monkeypatch):
     """The leader has a message that direct gets do not find: the task fails after its patience."""
     from jsclient._runtime.retry import RetryPolicy

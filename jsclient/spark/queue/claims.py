@@ -353,11 +353,6 @@ class ClaimMatcher:
             self.missing.append(run.part(self._offset, count))
             self._step(count)
 
-    def passed_all(self) -> None:
-        """Record all remaining claims as missing."""
-        if self.left:
-            self.passed(self._runs[-1].last)
-
     def _step(self, count: int) -> None:
         self.left -= count
         self._offset += count

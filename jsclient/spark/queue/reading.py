@@ -159,10 +159,9 @@ class _ClaimReader:
 
     async def _read_on(self, matcher: ClaimMatcher) -> tuple[list[Frame], Found]:
         """The next messages of a span. No request may follow the match: if it failed, the messages would be lost."""
-        frames, exhausted = await (self._singles(matcher) if self._span.singly else self._page(matcher))
+        frames, answered = await (self._singles(matcher) if self._span.singly else self._page(matcher))
         found = matcher.take(map(direct_sequence, frames))
-        if exhausted:
-            matcher.passed_all()
+        matcher.passed(answered)
         return [frames[place] for place in found.places], found
 
     async def _end_span(self, matcher: ClaimMatcher, spans_left: list[Span]) -> None:
@@ -178,8 +177,8 @@ class _ClaimReader:
             if not await self._retry.again(lag):
                 raise lag
 
-    async def _page(self, matcher: ClaimMatcher) -> tuple[list[Frame], bool]:
-        """Messages from the next claim on, and whether these are the last ones."""
+    async def _page(self, matcher: ClaimMatcher) -> tuple[list[Frame], int]:
+        """Messages from the next claim on, and the sequence up to which there are no others; 0: unknown."""
         page = self._stream.get_batch(
             min(matcher.left, _PAGE),
             seq=matcher.next_seq,
@@ -187,10 +186,10 @@ class _ClaimReader:
             max_bytes=self._spec.fetch_max_bytes,
         )
         frames = [frame async for together in page.frames() for frame in together]
-        return frames, page.ending is Ending.NO_MESSAGES
+        return frames, self._span.runs[-1].last if page.ending is Ending.NO_MESSAGES else 0
 
-    async def _singles(self, matcher: ClaimMatcher) -> tuple[list[Frame], bool]:
-        """The messages of the next claims, one request each, and whether these claims were the last."""
+    async def _singles(self, matcher: ClaimMatcher) -> tuple[list[Frame], int]:
+        """The messages of the next claims, one request each, and the sequence of the last of these claims."""
         following = matcher.next_seq
         seqs = (seq for run in self._span.runs for seq in range(max(run.stream_seq, following), run.last + 1))
         asked = list(islice(seqs, _AT_ONCE))
@@ -214,7 +213,7 @@ class _ClaimReader:
                     read_direct_answer(answer)  # raises the error of its status
                 continue
             frames.append((*answer[:2], answer[2][:-2] + _AS_IN_BATCH, answer[3]))
-        return frames, len(asked) == matcher.left
+        return frames, asked[-1]
 
     async def _confirmed_gone(self, missing: list[Run]) -> list[Run]:
         """The claims whose messages are missing on the stream's leader as well: a replica may lag."""
