@@ -165,16 +165,24 @@ async def test_removed_before_it_is_read(server, oracle, stream):
         reader.read_all()
 
 
-async def test_failed_reader_does_not_end(server, oracle, stream):
+READ_BY = {
+    "next": list,
+    "read_all": lambda reader: reader.read_all(),
+    "stream": lambda reader: pa.RecordBatchReader.from_stream(reader).read_all(),
+}
+
+
+@pytest.mark.parametrize("how", READ_BY)
+async def test_failed_reader_does_not_end(server, oracle, stream, how):
     """Asked again after an error, it is not as if it had read all."""
     await stream.publish(50)
     with read_jetstream(server.url, stream.name) as reader:
         await oracle.purge(stream.name, seq=21)
-        with pytest.raises(HistoryTruncatedError):
-            for _ in reader:
-                pass
-        with pytest.raises(ClosedError, match="ended with an error"):
-            next(reader)
+        with pytest.raises((HistoryTruncatedError, pa.ArrowInvalid), match="removed"):
+            READ_BY[how](reader)
+        for again in (lambda: next(reader), reader.read_all, reader.__arrow_c_stream__):
+            with pytest.raises(ClosedError, match="ended with an error"):
+                again()
 
 
 async def test_recreated_before_it_is_read(server, oracle, stream):

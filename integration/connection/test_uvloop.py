@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import trustme
-import uvloop
 
 import jsclient
 from integration.connection.test_tls import certificate, context
 from integration.kit.servers.nats_server import OwnServer
+
+uvloop = pytest.importorskip("uvloop")  # not on Windows
 
 COUNT = 30_000  # of 1 kB: many times what one read takes
 

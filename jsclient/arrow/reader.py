@@ -102,14 +102,14 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         self._failed = False
 
     def __next__(self) -> pa.RecordBatch:
-        if self._failed:  # the generator would end, as if it had read all
-            raise ClosedError("the reader ended with an error: call read_jetstream again")
+        self._check_not_failed()
         try:
             return next(self._batches)
         except StopIteration:
             raise
         except BaseException:
-            self._failed = True
+            # Not if another thread is reading: that raises ValueError.
+            self._failed = self._has_ended()
             raise
 
     def read_all(self) -> pa.Table:
@@ -143,9 +143,22 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         )
 
     def _rest(self) -> Generator[pa.RecordBatch]:
-        if inspect.getgeneratorstate(self._batches) == inspect.GEN_CLOSED:
+        self._check_not_failed()
+        if self._has_ended():
             raise ClosedError("the reader has ended: call read_jetstream again")
         return self._until_end()
 
+    def _check_not_failed(self) -> None:
+        """Raises `ClosedError` after an error: the reader would end, as if it had read all."""
+        if self._failed:
+            raise ClosedError("the reader ended with an error: call read_jetstream again")
+
+    def _has_ended(self) -> bool:
+        return inspect.getgeneratorstate(self._batches) == inspect.GEN_CLOSED
+
     def _until_end(self) -> Generator[pa.RecordBatch]:
-        yield from self._batches  # closed with this one
+        try:
+            for batch in self:  # noqa: UP028  `yield from` would close nothing, as this is not a generator
+                yield batch
+        finally:
+            self.close()

@@ -281,9 +281,10 @@ class Tap(asyncio.BufferedProtocol):
         self._room = self._small = memoryview(bytearray(READ_SIZE))
         self._large: memoryview | None = None
         loop = asyncio.get_running_loop()
-        self._call_soon: Callable[..., object] | None = (
-            loop.call_soon if type(loop).__module__.startswith("uvloop") else None
-        )
+        self._call_soon: Callable[..., object] | None = None
+        # With TLS, uvloop itself ends the turn after each read.
+        if type(loop).__module__.startswith("uvloop") and transport.get_extra_info("ssl_object") is None:
+            self._call_soon = loop.call_soon
         transport.set_protocol(self)
 
     def reads(self, transport: object) -> bool:
