@@ -311,7 +311,8 @@ async def test_error_met_by_duckdb(duckdb, server, oracle, stream):
     await oracle.purge(stream.name, seq=21)
     with pytest.raises(duckdb.Error, match="the first sequence that can be read is 21"):
         duckdb.sql("select count(*) from orders").fetchall()
-    assert list(orders) == []
+    with pytest.raises(ClosedError, match="ended with an error"):
+        next(orders)
 
 
 async def test_arrow_stream(server, stream):
