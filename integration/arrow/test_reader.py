@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -313,6 +314,46 @@ async def test_error_met_by_duckdb(duckdb, server, oracle, stream):
         duckdb.sql("select count(*) from orders").fetchall()
     with pytest.raises(ClosedError, match="ended with an error"):
         next(orders)
+
+
+@pytest.mark.parametrize("reads_all", [True, False])
+async def test_two_arrow_streams(server, oracle, stream, reads_all):
+    """The second one has nothing left, or is left with a part: it does not seem to be empty."""
+    await stream.publish(3000)
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
+        orders = read_jetstream(in_small_batches(server), stream.name)
+        first, second = (pa.RecordBatchReader.from_stream(orders) for _ in range(2))
+        if reads_all:
+            assert first.read_all().num_rows == 3000
+        else:
+            first.read_next_batch()
+            first.close()
+            del first
+        with pytest.raises(Exception, match="the reader has ended"):
+            second.read_all()
+
+
+async def test_read_by_two_threads(server, stream):
+    """The second one is refused, and the first one reads on."""
+    await stream.publish(3000)
+    orders = read_jetstream(in_small_batches(server), stream.name)
+    refused = threading.Event()
+
+    def read_too(batches):
+        for batch in batches:
+            other = threading.Thread(target=refuse)
+            yield batch
+            other.start()
+            other.join()
+
+    def refuse():
+        with pytest.raises(ValueError, match="already executing"):
+            orders.read_all()
+        refused.set()
+
+    orders._batches = read_too(orders._batches)
+    assert sum(batch.num_rows for batch in orders) == 3000
+    assert refused.is_set()
 
 
 async def test_arrow_stream(server, stream):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import jsclient
+from integration.consumers.test_poison_messages import store_raw
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
@@ -299,6 +300,21 @@ async def test_lost_connection_after_some(tap: Proxy, stream: Any) -> None:
     assert (found, batch.ending, batch.last_seq) == ([1, 2], Ending.DISCONNECTED, 2)
     # The next request waits for the connection.
     assert await seqs(stream.get_batch(3, seq=batch.last_seq + 1)) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("direct", [False, True])
+async def test_status_lines_stored(server: Any, stream: Any, own: OwnStream, direct: bool) -> None:
+    """Clients may store header blocks that look like an answer of the server without a message."""
+    blocks = [f"NATS/1.0 {status}\r\n\r\n".encode() for status in ("503", "404 Message Not Found", "408")]
+    await store_raw(server.url, [(own.subject("x").encode(), block, b"") for block in blocks])
+
+    async def stored() -> bool:
+        return bool((await own.state())["messages"] == 10 + len(blocks))
+
+    await eventually(stored, what="the messages")
+    for seq in range(11, 11 + len(blocks)):
+        assert (await stream.get_message(seq, direct=direct)).seq == seq
+        assert (await stream.get_next_message(">", seq, direct=direct)).seq == seq
 
 
 @batches

@@ -48,6 +48,7 @@ class _Asked(NamedTuple):
 
 
 _LEAST_PAUSE = 1.0  # seconds before a request is repeated
+_OF_STORED = b"\r\nNats-Sequence: "  # added by the server to a stored message
 
 
 class _Repeat(msgspec.Struct, gc=False):
@@ -133,7 +134,8 @@ class Requests:
             self._repeated.pop(key, None)
             if future.done() and not future.cancelled():
                 future.exception()  # mark as retrieved: a failed publish is raised instead
-        if frame[2] and not frame[3] and inline_status(frame[2]) == 503:
+        # Servers before 2.14 return a message that was stored with this status line as it is.
+        if frame[2] and not frame[3] and inline_status(frame[2]) == 503 and _OF_STORED not in frame[2]:
             raise NoRespondersError(503, f"no responders on {subject!r}")
         return frame
 

@@ -108,8 +108,8 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         except StopIteration:
             raise
         except BaseException:
-            # Not if another thread is reading: that raises ValueError.
-            self._failed = self._has_ended()
+            if self._has_ended():  # the ValueError raised while another thread reads ends nothing
+                self._failed = True
             raise
 
     def read_all(self) -> pa.Table:
@@ -134,31 +134,34 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         self.close()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The rest as a stream of the Arrow PyCapsule interface. When it is released, the connection is closed.
+        """The rest as a stream of the Arrow PyCapsule interface.
 
-        Raises `ClosedError` if the reader has ended: a query that is run again would silently find nothing.
+        If the stream is released after its first batch, the reader is closed. Raises `ClosedError` if the reader has
+        ended: a query that is run again would silently find nothing.
         """
+        self._check_open()
         return pa.RecordBatchReader.from_batches(self.schema, self._rest()).__arrow_c_stream__(
             requested_schema
         )
 
-    def _rest(self) -> Generator[pa.RecordBatch]:
+    def _check_open(self) -> None:
         self._check_not_failed()
         if self._has_ended():
             raise ClosedError("the reader has ended: call read_jetstream again")
-        return self._until_end()
 
     def _check_not_failed(self) -> None:
-        """Raises `ClosedError` after an error: the reader would end, as if it had read all."""
+        """Raises `ClosedError` after an error: the iteration would end as if all messages had been read."""
         if self._failed:
             raise ClosedError("the reader ended with an error: call read_jetstream again")
 
     def _has_ended(self) -> bool:
         return inspect.getgeneratorstate(self._batches) == inspect.GEN_CLOSED
 
-    def _until_end(self) -> Generator[pa.RecordBatch]:
+    def _rest(self) -> Generator[pa.RecordBatch]:
+        self._check_open()  # another stream may have read all since this one was made
         try:
-            for batch in self:  # noqa: UP028  `yield from` would close nothing, as this is not a generator
+            for batch in self:  # noqa: UP028  `yield from` would not close the reader, which is no generator
                 yield batch
-        finally:
+        except GeneratorExit:
             self.close()
+            raise

@@ -14,7 +14,7 @@ from integration.kit.judge.reading import alarms, numbers, of
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
-from integration.kit.network.wire import TO_CLIENT
+from integration.kit.network.wire import TO_CLIENT, TO_SERVER
 from integration.kit.servers.nats_server import fits
 from jsclient.consumers.pull import puller
 
@@ -328,6 +328,23 @@ async def test_late_answers_go_to_the_next_fetch(
     fetching = asyncio.create_task(sub.fetch(1000, expires=5))
     await tap.wait_for(match.published(NEXT), 2)
     tap.unstall(TO_CLIENT)
+    assert numbers(await fetching) == list(range(1, 1001))
+
+
+@pytest.mark.row(59)
+async def test_late_requests_take_nothing(
+    tap: Any, near: Any, stream: OwnStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that reaches the server after its inbox was given up gets no messages: the next one does."""
+    monkeypatch.setattr(puller, "_LINGER", 0.1)
+    sub = await near.pull_subscribe(stream.all)
+    await stream.publish(1000, size=1000)
+    tap.stall(TO_SERVER)
+    assert list(await sub.fetch(500, expires=0.1)) == []
+    await asyncio.sleep(0.7)
+    fetching = asyncio.create_task(sub.fetch(1000, expires=5))
+    await asyncio.sleep(0.2)
+    tap.unstall(TO_SERVER)
     assert numbers(await fetching) == list(range(1, 1001))
 
 

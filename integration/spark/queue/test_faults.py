@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import nats.errors
 import pytest
 
+from integration.consumers.test_poison_messages import store_raw
 from integration.kit.calls.queue import QueueQuery
 from integration.kit.judge.oracle import number_of
 from integration.kit.judge.streams import OwnStream
@@ -151,6 +152,25 @@ async def test_old_server_claims_gone(own_queue, left):
     query.commit(await asyncio.wait_for(query.read(partitions), 20))
     assert await query.plan() is None
     assert numbers(query.rows) == seen(301 - left, 300)
+
+
+@pytest.mark.parametrize("version", ["2.10.25", "newest"])
+@pytest.mark.parametrize("data", [b"", b"data"])
+async def test_status_lines_stored(own_queue, version, data):
+    """Clients may store header blocks that look like an answer of the server without a message."""
+    own, query = await own_queue(version=version)
+    statuses = ["404 Message Not Found", "409 Consumer Deleted", "503", "204 EOB"]
+    blocks = [b"", *(f"NATS/1.0 {status}\r\n\r\n".encode() for status in statuses), b"NATS/1.0", b""]
+    await store_raw(own.url, [(query.stream.subject("x").encode(), block, data) for block in blocks])
+
+    async def stored():
+        return (await query.stream.state())["messages"] == len(blocks)
+
+    await eventually(stored, what="the messages")
+    rows = await asyncio.wait_for(query.read(await query.plan()), 20)
+    assert [(row["sequence"], row["data"]) for row in rows] == [
+        (seq, data) for seq in range(1, len(blocks) + 1)
+    ]
 
 
 async def test_lagging_replica_is_not_awaited_for_ever(server, make_stream, monkeypatch):

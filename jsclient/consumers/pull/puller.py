@@ -267,7 +267,7 @@ class Puller:
             self._idle.append(slot)
         for slot in [s for s in self._orphans if now >= s.until]:
             self._orphans.remove(slot)
-            self.context.tasks.start(self._retire(slot), "drop an inbox")
+            self.context.tasks.start(self._flush(slot, _ON_THE_WAY), "drop an inbox")
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is not Lifecycle.CONNECTED:
@@ -314,25 +314,17 @@ class Puller:
                 await self._drop(slot)
         if flushed:
             # All at once: if the server does not answer, each would use up the whole timeout.
-            await asyncio.gather(*(self._flush(slot) for slot in flushed))
+            within = min(_FLUSH, self.context.timeout)
+            await asyncio.gather(*(self._flush(slot, within) for slot in flushed))
         if gives_back:
             await nak_all(connection, list(self.leftover))
         self.leftover.clear()
 
-    async def _flush(self, slot: Slot) -> None:
-        """Unsubscribe once all messages in flight for its request have arrived."""
+    async def _flush(self, slot: Slot, within: float) -> None:
+        """Unsubscribe, and take the messages in flight for its request; ``within``: seconds to wait for them."""
         inbox, slot.inbox = slot.inbox, None
         if inbox is not None:
-            await self.context.connection.drain(inbox, min(_FLUSH, self.context.timeout))
-
-    async def _retire(self, slot: Slot) -> None:
-        """Unsubscribe once all messages that the server has sent for its request, which it has ended, have arrived."""
-        try:
-            await self.context.connection.ping(_ON_THE_WAY)
-        except JetStreamError:
-            pass  # the connection was lost, and the messages with it
-        finally:
-            await self._drop(slot)
+            await self.context.connection.drain(inbox, within)
 
 
 class ReaderInbox:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -168,6 +167,8 @@ class _ClaimReader:
         """Ask the leader about the claims of a span that were not found; those that it has are read again."""
         gone = await self._confirmed_gone(matcher.missing)
         there, self._matcher = _without(matcher.missing, gone), None
+        if not there:
+            self._retry = Retry(_RETRY)
         if there:
             spans_left.insert(0, Span(tuple(there), singly=True))
         if gone:
@@ -178,7 +179,7 @@ class _ClaimReader:
                 raise lag
 
     async def _page(self, matcher: ClaimMatcher) -> tuple[list[Frame], int]:
-        """Messages from the next claim on, and the sequence up to which there are no others; 0: unknown."""
+        """Messages from the next claim on, and the sequence up to which all were returned; 0: unknown."""
         page = self._stream.get_batch(
             min(matcher.left, _PAGE),
             seq=matcher.next_seq,
@@ -209,9 +210,10 @@ class _ClaimReader:
             if isinstance(answer, BaseException):
                 raise answer
             if inline_status(answer[2]):
-                with contextlib.suppress(MessageNotFoundError):
-                    read_direct_answer(answer)  # raises the error of its status
-                continue
+                try:
+                    read_direct_answer(answer)  # a stored message may have a status line, too
+                except MessageNotFoundError:
+                    continue
             frames.append((*answer[:2], answer[2][:-2] + _AS_IN_BATCH, answer[3]))
         return frames, asked[-1]
 
