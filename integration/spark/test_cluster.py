@@ -10,6 +10,8 @@ import json
 import os
 import signal
 import ssl
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -33,6 +35,7 @@ pytestmark = [
     pytest.mark.xdist_group("standalone"),  # one cluster for all
 ]
 
+ROOT = Path(__file__).resolve().parents[2]
 COUNT, BATCH = 3_000, 1_000
 COLUMNS = ["concat('out.', sequence) as subject", "data"]
 # A batch takes five seconds, so that it can be met in the middle.
@@ -211,3 +214,27 @@ async def test_python_of_setting(
         assert await asyncio.to_thread(application.wait) == 1
         assert "DATA_SOURCE_NOT_FOUND" in application.log
         assert await stored(oracle) == 0
+
+
+async def test_packed_environment(
+    own_server: Any, oracle_for: Any, standalone: Any, submit: Any, tmp_path: Path
+) -> None:
+    """The commands of the guide: no host has jsclient, and executors unpack it from the archive."""
+    server = await own_server()
+    oracle = await oracle_for(server)
+    await filled(oracle)
+    (driver := tmp_path / "driver").mkdir()
+    for command in (
+        [sys.executable, "-m", "venv", "orders"],
+        ["orders/bin/pip", "install", "--quiet", f"{ROOT}[nkeys]", "pyarrow>=18", "venv-pack"],
+        ["orders/bin/venv-pack", "--quiet", "-p", "orders", "--compress-level", "1", "-o", "orders.tar.gz"],
+    ):
+        await asyncio.to_thread(subprocess.run, command, cwd=driver, env=standalone.environment, check=True)
+    (driver / "environment").symlink_to("orders")
+    application = submit(
+        {"servers": server.url},
+        *("--archives", "orders.tar.gz#environment"),
+        env={"PYSPARK_DRIVER_PYTHON": "orders/bin/python", "PYSPARK_PYTHON": "./environment/bin/python"},
+    )
+    await asyncio.to_thread(application.finish)
+    await assert_each_once(oracle)

@@ -134,7 +134,7 @@ class Requests:
             self._repeated.pop(key, None)
             if future.done() and not future.cancelled():
                 future.exception()  # mark as retrieved: a failed publish is raised instead
-        # Servers before 2.14 return a message that was stored with this status line as it is.
+        # Servers before 2.14 return a stored message with its own status line.
         if frame[2] and not frame[3] and inline_status(frame[2]) == 503 and _OF_STORED not in frame[2]:
             raise NoRespondersError(503, f"no responders on {subject!r}")
         return frame

@@ -99,17 +99,18 @@ class ArrowReader(Iterator[pa.RecordBatch]):
     def __init__(self, schema: pa.Schema, batches: Generator[pa.RecordBatch]) -> None:
         self.schema: pa.Schema = schema
         self._batches = batches
-        self._failed = False
+        self._broken = ""  # why the iteration stopped before the last message
+        self._streaming = False
 
     def __next__(self) -> pa.RecordBatch:
-        self._check_not_failed()
+        self._check_not_broken()
         try:
             return next(self._batches)
         except StopIteration:
             raise
         except BaseException:
-            if self._has_ended():  # the ValueError raised while another thread reads ends nothing
-                self._failed = True
+            if self._has_ended():  # a ValueError because another thread is reading does not end the reader
+                self._broken = "the reader ended with an error"
             raise
 
     def read_all(self) -> pa.Table:
@@ -122,8 +123,14 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         return pa.Table.from_batches(self._rest(), self.schema)
 
     def close(self) -> None:
-        """End the reading, and close the connection. Idempotent."""
+        """End the reading, and close the connection. Idempotent.
+
+        If there was more to read, the iteration raises `ClosedError` after that.
+        """
+        ended = self._has_ended()
         self._batches.close()
+        if not ended:
+            self._broken = "the reader was closed"
 
     def __enter__(self) -> Self:
         return self
@@ -136,8 +143,8 @@ class ArrowReader(Iterator[pa.RecordBatch]):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rest as a stream of the Arrow PyCapsule interface.
 
-        If the stream is released after its first batch, the reader is closed. Raises `ClosedError` if the reader has
-        ended: a query that is run again would silently find nothing.
+        Releasing the stream after its first batch closes the reader. Raises `ClosedError` if the reader has ended: a
+        query that is run again would silently find nothing. So does the first batch of a second stream.
         """
         self._check_open()
         return pa.RecordBatchReader.from_batches(self.schema, self._rest()).__arrow_c_stream__(
@@ -145,23 +152,28 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         )
 
     def _check_open(self) -> None:
-        self._check_not_failed()
+        self._check_not_broken()
         if self._has_ended():
             raise ClosedError("the reader has ended: call read_jetstream again")
 
-    def _check_not_failed(self) -> None:
-        """Raises `ClosedError` after an error: the iteration would end as if all messages had been read."""
-        if self._failed:
-            raise ClosedError("the reader ended with an error: call read_jetstream again")
+    def _check_not_broken(self) -> None:
+        """Raises `ClosedError` instead of ending as if all messages had been read."""
+        if self._broken:
+            raise ClosedError(f"{self._broken}: call read_jetstream again")
 
     def _has_ended(self) -> bool:
         return inspect.getgeneratorstate(self._batches) == inspect.GEN_CLOSED
 
     def _rest(self) -> Generator[pa.RecordBatch]:
-        self._check_open()  # another stream may have read all since this one was made
+        self._check_open()  # again: it may have been read since the stream was made
+        if self._streaming:
+            raise ClosedError("another Arrow stream is reading: call read_jetstream again")
+        self._streaming = True
         try:
-            for batch in self:  # noqa: UP028  `yield from` would not close the reader, which is no generator
+            for batch in self:  # noqa: UP028  `yield from` would not close the reader, which is not a generator
                 yield batch
         except GeneratorExit:
             self.close()
             raise
+        finally:
+            self._streaming = False

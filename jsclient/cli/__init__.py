@@ -135,6 +135,14 @@ def _add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     offsets.add_argument("--server", metavar="URL", help="the server of the stream, to compare with it")
     offsets.add_argument("--credentials", metavar="FILE", help="credentials file for --server")
     offsets.add_argument(
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=_option,
+        help="a connection option of the source for --server, such as tlsCa=ca.pem; may be repeated",
+    )
+    offsets.add_argument(
         "--stream",
         metavar="NAME",
         help="the name of the stream (default: the stream that was created when the checkpoint says)",
@@ -148,6 +156,14 @@ def _add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--force", action="store_true", help="rewind although the checkpoint was written in the last minute"
     )
     offsets.add_argument("--json", action="store_true", help="print JSON")
+    offsets.set_defaults(parser=offsets)
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
 
 
 def _positive(text: str) -> int:

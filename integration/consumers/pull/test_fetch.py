@@ -332,10 +332,10 @@ async def test_late_answers_go_to_the_next_fetch(
 
 
 @pytest.mark.row(59)
-async def test_late_requests_take_nothing(
+async def test_late_requests_lose_nothing(
     tap: Any, near: Any, stream: OwnStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request that reaches the server after its inbox was given up gets no messages: the next one does."""
+    """A request reaches the server after the time for which its inbox is kept: the next call gets all messages."""
     monkeypatch.setattr(puller, "_LINGER", 0.1)
     sub = await near.pull_subscribe(stream.all)
     await stream.publish(1000, size=1000)
@@ -345,7 +345,7 @@ async def test_late_requests_take_nothing(
     fetching = asyncio.create_task(sub.fetch(1000, expires=5))
     await asyncio.sleep(0.2)
     tap.unstall(TO_SERVER)
-    assert numbers(await fetching) == list(range(1, 1001))
+    assert sorted(numbers(await fetching)) == list(range(1, 1001))
 
 
 @pytest.mark.full

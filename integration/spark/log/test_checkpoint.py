@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import datetime
 
 import pytest
 
@@ -135,6 +136,24 @@ async def test_recreated_stream_and_removed_messages(server, oracle, stream, asi
     )
     assert code == 1
     assert "was recreated" in error
+
+
+async def test_server_that_asks_for_a_password(own_server, oracle_for, tmp_path):
+    own = await own_server(config={"authorization": {"users": [{"user": "ann", "password": "hush"}]}})
+    oracle = await oracle_for(own.url.replace("nats://", "nats://ann:hush@"))
+    await oracle.create_stream("ORDERS", ["orders.>"])
+    await oracle.publish_many("orders.a", 10)
+    created = (await oracle.api("STREAM.INFO.ORDERS"))["created"]
+    made = datetime.fromisoformat(created).isoformat()
+    (tmp_path / "metadata").write_text(json.dumps({"id": "ca7f5223"}))
+    for folder, text in (("offsets", json.dumps({"seq": 4, "created": made})), ("commits", "{}")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0").write_text(f"v1\n{{}}\n{text}" if folder == "offsets" else f"v1\n{text}")
+    code, _, error = command(tmp_path, server=own)
+    assert (code, "Authorization" in error) == (1, True), error
+    code, shown, error = command(tmp_path, "--option", "user=ann", "--option", "password=hush", server=own)
+    assert (code, error) == (0, "")
+    assert shown["sources"][0]["stream"]["lag"] == 6
 
 
 async def test_several_streams_shown_one_by_one(server, oracle, make_stream, tmp_path):

@@ -203,6 +203,10 @@ class ForeignConnection(Connection):
             return
         try:
             await theirs.unsubscribe()
+        except nats.errors.BadSubscriptionError:
+            # It was drained. If that failed, nats-py has kept it, and would subscribe again after each reconnect.
+            theirs._stop_processing()
+            self._nc._remove_sub(theirs._id)
         except nats.errors.Error:
             pass  # closed or draining: the subscription is gone anyway
 

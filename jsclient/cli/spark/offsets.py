@@ -27,6 +27,9 @@ _QUIET = 60.0  # seconds without a new file before a checkpoint is rewound
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit code. See `jsclient.cli.main`."""
+    others = (options.stream, options.credentials, options.rewind_to, *options.option)
+    if options.server is None and any(value is not None for value in others):
+        options.parser.error("--stream, --credentials, --option and --rewind-to need --server")
     try:
         report = _report(options)
     except (JetStreamError, OSError) as error:
@@ -37,9 +40,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
-    others = (options.stream, options.credentials, options.rewind_to)
-    if options.server is None and any(value is not None for value in others):
-        raise ConfigError("--stream, --credentials and --rewind-to need --server")
     found = Checkpoint.read(options.checkpoint)
     report = {
         "checkpoint": str(found.path),
@@ -147,6 +147,10 @@ def _asked(options: argparse.Namespace, stream: str) -> SourceOptions:
     given = {"servers": options.server, "stream": stream}
     if options.credentials is not None:
         given["credentialsFile"] = options.credentials
+    for name, value in options.option:
+        if name.lower() in {"servers", "stream", "credentialsfile"}:
+            raise ConfigError(f"--option {name}: use --server, --stream or --credentials")
+        given[name] = value
     return SourceOptions.parse(given)
 
 

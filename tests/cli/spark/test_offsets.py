@@ -250,8 +250,33 @@ def test_directory_that_is_not_a_checkpoint_reported(capsys, tmp_path):
 @pytest.mark.parametrize("option", ["--stream", "--credentials", "--rewind-to"])
 @pytest.mark.parametrize("value", ["5", ""])
 def test_options_without_server_refused(capsys, checkpoint, option, value):
-    assert main(["spark", "offsets", str(checkpoint), option, value]) == 1
+    with pytest.raises(SystemExit) as ended:
+        main(["spark", "offsets", str(checkpoint), option, value])
+    assert ended.value.code == 2
     assert "need --server" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["user", "=ann"])
+def test_malformed_option_refused(capsys, checkpoint, given):
+    with pytest.raises(SystemExit) as ended:
+        main(["spark", "offsets", str(checkpoint), "--server", "nats://127.0.0.1:1", "--option", given])
+    assert ended.value.code == 2
+    assert f"'{given}' is not NAME=VALUE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("tlsCaa=ca.pem", "'tlsCaa'.*'tlsCa'"),
+        ("servers=nats://x", "use --server"),
+        ("credentialsFile=x", "use --server, --stream or --cred"),
+    ],
+)
+def test_unknown_option_refused(capsys, checkpoint, given, says):
+    assert (
+        main(["spark", "offsets", str(checkpoint), "--server", "nats://127.0.0.1:1", "--option", given]) == 1
+    )
+    assert re.search(says, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("option", ["stream", "credentialsFile"])
