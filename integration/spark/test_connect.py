@@ -103,7 +103,7 @@ async def test_foreach_batch_acks_and_publishes(connect_spark, server, make_stre
 
 @pytest.mark.full
 async def test_foreach_batch_writes_to_database(connect_spark, server, make_stream, database, tmp_path):
-    """The functions of the example for PostgreSQL."""
+    """The functions of the example for PostgreSQL, stopped between the transaction of a batch and its ack."""
     import psycopg
 
     stream = await make_stream(retention="workqueue", allow_direct=True)
@@ -116,18 +116,35 @@ async def test_foreach_batch_writes_to_database(connect_spark, server, make_stre
 
         example = {"__name__": "example"}
         exec(program, example)
+        ack_batch = example["ack_batch"]
+
+        def stop_once(rows, servers):
+            import os
+
+            if os.path.exists(marker):
+                return ack_batch(rows, servers)
+            open(marker, "w").close()
+            raise RuntimeError("stopped before the ack")
+
+        example["ack_batch"] = stop_once
         with psycopg.connect(database) as db:
             db.execute(example["TABLES"])
         source = {"servers": servers, "stream": stream, "mode": "queue", "consumer": "database"}
         reader = spark.readStream.format("jetstream").options(**source, ackOn="manual", maxMessagesPerTrigger="200")
         rows = reader.schema("stream_created timestamp, sequence bigint, data binary, reply string").load()
-        query = (
-            rows.writeStream.foreachBatch(partial(example["write"], servers, database))
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(60)
+
+        def run():
+            writer = rows.writeStream.foreachBatch(partial(example["write"], servers, database))
+            writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+            return writer.start().awaitTermination(60)
+
+        try:
+            run()
+        except Exception as error:
+            assert "stopped before the ack" in str(error), error
+        with psycopg.connect(database) as db:
+            assert db.execute("SELECT count(*) FROM payments").fetchone() == (200,)
+        assert run()
     """
     program = Path(__file__).resolve().parents[2] / "examples" / "spark" / "payments_to_postgres.py"
     await asyncio.to_thread(
@@ -138,6 +155,7 @@ async def test_foreach_batch_writes_to_database(connect_spark, server, make_stre
         stream=stream.name,
         database=database,
         checkpoint=str(tmp_path / "checkpoint"),
+        marker=str(tmp_path / "stopped"),
     )
     with psycopg.connect(database) as db:
         found = db.execute("SELECT count(*), sum(cents) FROM payments").fetchone()

@@ -39,7 +39,7 @@ async def restarted(server: Any, stream: OwnStream, before: dict[str, Any], afte
     first = Query(server, stream, startingOffsets="earliest", **filled(before, stream))
     await asyncio.to_thread(first.drain)
     await alternating(stream, FIRST + 1, FIRST + MORE)
-    second = Query(server, stream, **{"startingOffsets": "earliest", **filled(after, stream)})
+    second = Query(server, stream, **filled(after if STARTS & {*after} else {**EARLIEST, **after}, stream))
     second.offsets = first.offsets[-1:]
     await asyncio.to_thread(second.drain)
     return second
@@ -52,6 +52,8 @@ def filled(options: dict[str, Any], stream: OwnStream) -> dict[str, Any]:
     }
 
 
+EARLIEST = {"startingOffsets": "earliest"}
+STARTS = {"startingOffsets", "startingSequence", "startingTimestamp"}
 A, B = {"subjects": "{prefix}.a"}, {"subjects": "{prefix}.b"}
 NEW = [*range(FIRST + 1, FIRST + MORE + 1)]
 ODD, EVEN = NEW[::2], NEW[1::2]
@@ -59,6 +61,8 @@ ODD, EVEN = NEW[::2], NEW[1::2]
 READ = [
     ({}, {}, NEW),
     ({}, {"startingOffsets": "latest"}, NEW),
+    ({}, {"startingSequence": 3}, NEW),
+    ({}, {"startingTimestamp": "2026-01-31T12:00:00Z"}, NEW),
     ({}, A, ODD),
     (B, A, ODD),
     (A, {}, [FIRST, *NEW]),  # it had read up to the last odd one
@@ -103,6 +107,25 @@ async def test_other_address_and_columns(server: Any, proxy: Any, stream: OwnStr
     await asyncio.to_thread(second.drain)
     assert [row["sequence"] for row in second.rows] == NEW
     assert second.rows[0].keys() == {"sequence", "headers"}
+
+
+async def test_other_way_to_the_stream(own_server: Any, oracle_for: Any) -> None:
+    """Another user, a domain, and the prefix of that domain."""
+    users = [{"user": name, "password": "hush"} for name in ("ann", "bob")]
+    own = await own_server(config={"authorization": {"users": users}, "jetstream": {"domain": "hub"}})
+    oracle = await oracle_for(own.url.replace("nats://", "nats://ann:hush@"))
+    stream = await OwnStream.create(oracle, "ways", allow_direct=True)
+    offsets: list[Any] = []
+    for number, options in enumerate(
+        ({"user": "ann"}, {"user": "bob"}, {"user": "bob", "domain": "hub"}, {"prefix": "$JS.hub.API"})
+    ):
+        await alternating(stream, 10 * number + 1, 10 * number + 10)
+        given = {"user": "ann", "password": "hush", **EARLIEST, **options}
+        query = Query(own, stream, **given)
+        query.offsets = offsets
+        await asyncio.to_thread(query.drain)
+        assert query.sequences == [*range(10 * number + 1, 10 * number + 11)]
+        offsets = query.offsets[-1:]
 
 
 async def test_batch_again_with_other_filter(server: Any, stream: OwnStream) -> None:
@@ -226,6 +249,56 @@ async def test_write_after_change(
     rows = await stored(stream)
     assert sorted(set(rows)) == sorted(numbers(1, expected))
     assert len(rows) - expected == (0 if committed else twice)
+
+
+@pytest.mark.parametrize(
+    ("ids", "options"),
+    [("source", {"dedup": "source"}), ("column", {}), ("content", {}), ("index", {"dedup": "index"})],
+)
+async def test_batch_again_with_rows_of_other_filter(
+    connect: Any, server: Any, make_stream: Any, ids: str, options: dict[str, str]
+) -> None:
+    """Half of its rows were stored before; the new filter has every second row."""
+    js, source, target = await connect(server), await make_stream(), await make_stream()
+    await source.publish(ROWS)
+    _, [(_, rows)] = await batches_from(server, source, [], ROWS)
+    plan = plan_of(ids=ids, columns="subject,msg_id" if ids == "column" else "subject", **options)
+    await write(js, plan, messages_of(rows[: ROWS // 2], target))
+    await write(js, plan, messages_of(rows[::2], target))
+    found = sorted(await stored(target))
+    if ids == "index":  # all rows were taken for those at their places
+        assert found == sorted(numbers(1, ROWS // 2))
+    else:
+        assert found == sorted({*numbers(1, ROWS // 2), *(b"%d" % number for number in range(1, ROWS, 2))})
+
+
+async def test_older_checkpoint_with_larger_batches(connect: Any, server: Any, make_stream: Any) -> None:
+    """With ids made of places, new rows are taken for others: the guide warns."""
+    js, source, target = await connect(server), await make_stream(), await make_stream()
+    await source.publish(FIRST)
+    query, batches = await batches_from(server, source, [], 5)
+    await source.publish(MORE, first=FIRST + 1)
+    _, again = await batches_from(server, source, query.offsets[:1], 8)
+    for epoch, rows in [*batches, *again]:
+        await write(js, plan_of(ids="index", epoch=epoch, dedup="index"), messages_of(rows, target))
+    assert {*numbers(1, FIRST + MORE)} - {*await stored(target)}
+
+
+@pytest.mark.parametrize("change", ["subject", "payload", "headers"])
+async def test_batch_again_with_other_rows(connect: Any, server: Any, stream: OwnStream, change: str) -> None:
+    """Other messages are stored besides those that the first attempt has stored."""
+    js, half = await connect(server), ROWS // 2
+    rows = rows_of(stream, 1, ROWS)
+    if change == "headers":
+        one = [[("run", "2")]] * ROWS
+        rows = rows_of(stream, 1, ROWS, headers=pa.array(one, pa.map_(pa.string(), pa.string())))
+    elif change == "subject":
+        rows = rows.set_column(0, "subject", pa.array([stream.subject("other")] * ROWS))
+    else:
+        rows = rows.set_column(1, "data", pa.array([b"0%d" % n for n in range(1, ROWS + 1)], pa.binary()))
+    await write(js, plan_of(), rows_of(stream, 1, half))
+    await write(js, plan_of(columns="subject,headers" if change == "headers" else "subject"), rows)
+    assert len(await stored(stream)) == ROWS + half
 
 
 # --- an older checkpoint ---------------------------------------------------------------------------------
