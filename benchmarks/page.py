@@ -1,4 +1,4 @@
-"""Measures what the documentation shows, and fills its tables: about twelve minutes.
+"""Measures what the documentation shows, and fills its tables: about five minutes.
 
 Works that are compared with other clients are measured first; then jsclient and nats-py on uvloop, and with each
 ``--python``. Figures are saved in ``benchmarks/results/``.
