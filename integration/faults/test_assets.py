@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from integration.kit.clients import readers
 from integration.kit.clients.readers import ORDERED, all_readers, wait_for_all
 from integration.kit.clients.traffic import Tally
 from integration.kit.judge.oracle import Oracle
@@ -183,8 +184,11 @@ async def test_pull_ends_by_name(js: Any, oracle: Oracle, stream: OwnStream) -> 
 
 
 @pytest.mark.covers("J90")
-async def test_a_purge_alarms_nobody(js: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_a_purge_alarms_nobody(
+    js: Any, stream: OwnStream, events: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """R7: no alarm and no stop, every way of reading."""
+    monkeypatch.setattr(readers, "HEARTBEAT", 1.0)  # a server on a busy machine may be silent for one second
     await stream.publish(200)
     async with all_readers(js, stream) as tallies:
         await wait_for_all(tallies, 200)
@@ -199,7 +203,7 @@ async def test_a_purge_alarms_nobody(js: Any, stream: OwnStream, events: list[An
             return not any(tally.lost(last, state["last_seq"] + 1) for tally in tallies.values())
 
         await eventually(all_new, 15, "the messages after the purge")
-        await never(lambda: of(HeartbeatMissed, events), 1.7, "a false alarm")
+        await never(lambda: of(HeartbeatMissed, events), 3.2, "a false alarm")
     alarms = [e for e in events if isinstance(e, GapDetected | StreamReset | ConsumerDeleted | ConsumerReset)]
     assert alarms == []
     for name in ORDERED:
