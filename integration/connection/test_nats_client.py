@@ -289,3 +289,24 @@ async def test_ping_follows_what_was_sent_before(proxy: Any) -> None:
         (sub,) = [frame for frame in tap.subs() if frame.subject == "late"]
         pings = tap.find(lambda frame: frame.op == "PING" and frame.direction == sub.direction)
         assert in_order(sub, pings[-1])
+
+
+async def test_failed_drain_leaves_no_subscription(server: Any) -> None:
+    """On a connection of the user: nats-py keeps a subscription whose drain fails, and subscribes it again later."""
+    async with client(server) as nc:
+        js = jsclient.JetStream(nc)
+        connection = js._context.connection
+        inbox = await connection.subscribe(connection.new_inbox(), list)
+        assert len(nc._subs) == 1
+        flush = nc.flush
+
+        async def flush_but_once(timeout: float = 10) -> None:
+            """As if the second PONG, for which nats-py waits by default, came too late."""
+            if timeout == 10:
+                raise nats.errors.FlushTimeoutError
+            await flush(timeout)
+
+        nc.flush = flush_but_once
+        await connection.drain(inbox, 5)
+        assert nc._subs == {}
+        await js.close()
