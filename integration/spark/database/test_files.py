@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -9,23 +10,30 @@ from typing import Any
 import pytest
 
 from integration.kit.judge.oracle import number_of
+from integration.kit.judge.recount import Recount
+from integration.kit.judge.waiting import eventually
+from integration.kit.spark.program import Program
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "spark-to-a-database.md"
 
 pytestmark = [pytest.mark.server(">=2.11"), pytest.mark.full]
 
 
-def functions(spark: Any, server: Any, folder: Path) -> dict[str, Any]:
+def code_of_page(folder: Path) -> str:
     """What the page defines for files."""
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     (code,) = (block for block in blocks if "def write_files" in block)
+    return code.replace("/data/payments", str(folder))
+
+
+def functions(spark: Any, server: Any, folder: Path) -> dict[str, Any]:
     from jsclient.spark import ack_batch
 
     def payments(rows: Any) -> Any:
         return rows.selectExpr("stream AS stream_created", "sequence", "data")
 
     names = {"spark": spark, "SERVERS": server.url, "ack_batch": ack_batch, "payments": payments}
-    exec(code.replace("/data/payments", str(folder)), names)
+    exec(code_of_page(folder), names)
     return names
 
 
@@ -76,3 +84,49 @@ async def test_foreign_checkpoint_acks_nothing(started: Any, aside: Any, drain: 
     with pytest.raises(Exception, match="has other rows"):
         await aside(drain, frame, checkpoint=tmp_path / "new", also=write)
     assert (await stream.state())["messages"] == 50
+
+
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+from jsclient.spark import ack_batch
+
+SERVERS, STREAM = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+
+
+def payments(rows):
+    return rows.selectExpr("stream AS stream_created", "sequence", "data")
+
+{code}
+reader = spark.readStream.format("jetstream").options(servers=SERVERS, stream=STREAM, mode="queue")
+rows = reader.options(consumer="q", ackOn="manual", maxMessagesPerTrigger="100").load()
+writer = rows.writeStream.foreachBatch(write_files).trigger(availableNow=True)
+writer.option("checkpointLocation", str(FOLDER / "checkpoint")).start().awaitTermination()
+"""
+
+
+@pytest.mark.limit(600)
+@pytest.mark.fault("work queue to Parquet with manifests: driver, JVM and workers killed at four places")
+async def test_each_row_once_over_kills(
+    server: Any, make_stream: Any, spark: Any, aside: Any, recount: Any, tmp_path: Path
+) -> None:
+    """In the second batch of a run: before and after the rename, and before and after the ack."""
+    stream = await make_stream(retention="workqueue", allow_direct=True)
+    await stream.publish(600)
+    await stream.create_consumer("q", ack_wait=300_000_000_000, max_ack_pending=1000)
+    folder = tmp_path / "payments"
+    (program := tmp_path / "payments.py").write_text(PROGRAM.format(code=code_of_page(folder)))
+    command = [str(program), server.url, stream.name]
+    places = [("os", "rename", "before"), ("os", "rename", "after")]
+    places += [("jsclient.spark", "ack_batch", "before"), ("jsclient.spark", "ack_batch", "after")]
+    for place in places:
+        one = Program(tmp_path, command, (*place, 2))
+        try:
+            await eventually(one.has_stopped, 240, what=f"the program {place[2]} {place[1]}", interval=0.1)
+        finally:
+            one.kill()
+    await asyncio.to_thread(Program(tmp_path, command).finish)
+    rows = await aside(lambda: functions(spark, server, folder)["written"]().collect())
+    recount.exact(Recount.of("Parquet", range(1, 601), [number_of(bytes(row.data)) for row in rows]))
+    assert (await stream.state())["messages"] == 0
