@@ -142,6 +142,8 @@ async def test_foreach_batch_writes_to_database(connect_spark, server, make_stre
             run()
         except Exception as error:
             assert "stopped before the ack" in str(error), error
+        else:
+            raise AssertionError("the first run went on")
         with psycopg.connect(database) as db:
             assert db.execute("SELECT count(*) FROM payments").fetchone() == (200,)
         assert run()

@@ -128,9 +128,11 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         If there was more to read, the iteration raises `ClosedError` after that.
         """
         ended = self._has_ended()
-        self._batches.close()
-        if not ended:
-            self._broken = "the reader was closed"
+        try:
+            self._batches.close()
+        finally:  # not if another thread is reading: ValueError
+            if not ended and self._has_ended():
+                self._broken = "the reader was closed"
 
     def __enter__(self) -> Self:
         return self

@@ -162,7 +162,7 @@ def _add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _option(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        raise argparse.ArgumentTypeError("NAME=VALUE is needed")  # the text may be a secret
     return name, value
 
 

@@ -106,7 +106,7 @@ writer.option("checkpointLocation", str(FOLDER / "checkpoint")).start().awaitTer
 """
 
 
-@pytest.mark.limit(600)
+@pytest.mark.limit(900)
 @pytest.mark.fault("work queue to Parquet with manifests: driver, JVM and workers killed at four places")
 async def test_each_row_once_over_kills(
     server: Any, make_stream: Any, spark: Any, aside: Any, recount: Any, tmp_path: Path
@@ -126,7 +126,11 @@ async def test_each_row_once_over_kills(
             await eventually(one.has_stopped, 240, what=f"the program {place[2]} {place[1]}", interval=0.1)
         finally:
             one.kill()
-    await asyncio.to_thread(Program(tmp_path, command).finish)
+    last = Program(tmp_path, command)
+    try:
+        await asyncio.to_thread(last.finish)
+    finally:
+        last.kill()
     rows = await aside(lambda: functions(spark, server, folder)["written"]().collect())
     recount.exact(Recount.of("Parquet", range(1, 601), [number_of(bytes(row.data)) for row in rows]))
     assert (await stream.state())["messages"] == 0

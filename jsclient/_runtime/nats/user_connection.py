@@ -1,4 +1,4 @@
-"""A user's own nats-py connection, through its public API only.
+"""A user's own nats-py connection, through its public API, except where a drain fails.
 
 Slower than a connection that jsclient opens, and with nats-py's own limits: messages pass one at a time through its
 queue and task, malformed input is handled by nats-py, and reconnects are detected by polling.
@@ -7,6 +7,7 @@ queue and task, malformed input is handled by nats-py, and reconnects are detect
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -203,12 +204,8 @@ class ForeignConnection(Connection):
             return
         try:
             await theirs.unsubscribe()
-        except nats.errors.BadSubscriptionError:
-            # It was drained. If that failed, nats-py has kept it, and would subscribe again after each reconnect.
-            theirs._stop_processing()
-            self._nc._remove_sub(theirs._id)
         except nats.errors.Error:
-            pass  # closed or draining: the subscription is gone anyway
+            pass  # closed, draining or drained: the subscription is gone anyway
 
     async def drain(self, inbox: Any, timeout: float) -> None:
         theirs, deadline = inbox.theirs, self.now() + timeout
@@ -220,10 +217,18 @@ class ForeignConnection(Connection):
                 draining = self._start_waiting(theirs.drain())
                 if not await until_done(draining, deadline - self.now()):
                     asyncio.get_running_loop().call_later(_DRAINED, draining.cancel)
+                elif draining.cancelled() or draining.exception() is not None:
+                    self._forget(theirs)
         except JetStreamError:
             pass
         finally:
             await self.unsubscribe(inbox)
+
+    def _forget(self, theirs: Any) -> None:
+        """Remove a subscription whose drain failed. nats-py keeps it, and subscribes it again after each reconnect."""
+        with contextlib.suppress(AttributeError):  # the names are private
+            theirs._stop_processing()
+            self._nc._remove_sub(theirs._id)
 
     async def ping(self, timeout: float) -> float:
         self.check_sendable()

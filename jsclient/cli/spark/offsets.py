@@ -18,6 +18,7 @@ from ...spark.log.checkpoint import BatchEntry, Checkpoint, CheckpointError
 from ...spark.log.lookup import Lookup, NoSuchStreamError
 from ...spark.log.offsets import LogOffset, StreamFacts
 from ...spark.log.ranges import SequenceRange, without
+from ...spark.options.connect import ConnectOptions
 from ...spark.options.source import SourceOptions
 
 __all__ = ["run"]
@@ -151,6 +152,7 @@ def _asked(options: argparse.Namespace, stream: str) -> SourceOptions:
         if name.lower() in {"servers", "stream", "credentialsfile"}:
             raise ConfigError(f"--option {name}: use --server, --stream or --credentials")
         given[name] = value
+    ConnectOptions.of({name: value for name, value in given.items() if name != "stream"})  # no other options
     return SourceOptions.parse(given)
 
 
