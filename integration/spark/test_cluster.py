@@ -187,10 +187,10 @@ async def test_executor_killed_in_middle_of_batch(
     async def in_the_middle() -> bool:
         if application.process.poll() is not None:
             raise RuntimeError(f"the application has ended:\n{application.log[-6000:]}")
-        count = await stored(oracle)
-        return BATCH + BATCH // 20 < count < BATCH + BATCH * 3 // 4
+        # Of any batch: the rows of the first ones are written at once if a Python worker starts late.
+        return BATCH // 20 < await stored(oracle) % BATCH < BATCH * 3 // 4
 
-    await eventually(in_the_middle, 240, what="the second batch")
+    await eventually(in_the_middle, 240, what="the middle of a batch")
     os.kill(standalone.executors()[0], signal.SIGKILL)
     await asyncio.to_thread(application.finish)
     assert "Lost executor" in application.log
