@@ -167,8 +167,6 @@ class _ClaimReader:
         """Ask the leader about the claims of a span that were not found; those that it has are read again."""
         gone = await self._confirmed_gone(matcher.missing)
         there, self._matcher = _without(matcher.missing, gone), None
-        if not there:
-            self._retry = Retry(_RETRY)
         if there:
             spans_left.insert(0, Span(tuple(there), singly=True))
         if gone:
