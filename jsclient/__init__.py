@@ -20,7 +20,7 @@ from .protocol.consumers.ack import Metadata
 from .protocol.wire.headers import Headers
 
 if TYPE_CHECKING:
-    from . import epochs, kits, peers, server, spark
+    from . import epochs, kits, peers, server, spark, testing
     from ._runtime.handle import Opening
     from .consumers.consumer import Consumer
     from .consumers.ordered.consumer import OrderedConsumer, OrderedMessages
@@ -153,6 +153,7 @@ __all__ = [
     "peers",
     "server",
     "spark",
+    "testing",
 ]
 __all__ += errors.__all__
 __all__ += events.__all__
@@ -165,7 +166,7 @@ _EVERYDAY = (
 )  # fmt: skip
 set_module(__name__, map(models.__dict__.__getitem__, _EVERYDAY))
 
-_MODULES = frozenset({"epochs", "kits", "peers", "server", "spark"})
+_MODULES = frozenset({"epochs", "kits", "peers", "server", "spark", "testing"})
 _LAZY = {
     "AtomicBatch": "publishing.batch",
     "Batch": "consumers.pull.fetch",
@@ -241,14 +242,6 @@ if not TYPE_CHECKING:  # else a type checker would accept any name
         return value
 
 
-_ELSEWHERE = {name for face in (errors, events, models) for name in face.__all__}
-_ELSEWHERE |= {name for name, module in _LAZY.items() if module == "kits"}
-_ELSEWHERE -= {
-    *_EVERYDAY, "ApiError", "ClosedError", "ConfigError", "ConnectError", "DisconnectedError", "JetStreamError",
-    "NoMatchingStreamError", "NoRespondersError", "RequestTimeoutError", "StreamNotFoundError",
-}  # fmt: skip
-
-
 def __dir__() -> list[str]:
-    """The names that are documented here; those of the other public modules are importable as well."""
-    return sorted(set(__all__) - _ELSEWHERE)
+    """All public names, those that are imported on first use as well."""
+    return sorted(__all__)

@@ -14,7 +14,7 @@ import jsclient
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "jsclient").rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
-MAX_LINES, MAX_FUNCTION, MAX_MODULES, MAX_ENTRIES, MAX_CHAIN = 500, 60, 22, 17, 18
+MAX_LINES, MAX_FUNCTION, MAX_MODULES, MAX_ENTRIES, MAX_CHAIN = 500, 60, 22, 18, 18
 
 # A list rather than code: every exception with its description.
 LISTS = {"jsclient/errors.py"}
@@ -82,7 +82,7 @@ def classes() -> dict[str, list[str]]:
 
 def test_public_class_names_unique():
     public = {word for word in dir(jsclient) if not word.startswith("_")}
-    for module in ("epochs", "errors", "events", "peers", "server", "spark"):
+    for module in ("epochs", "errors", "events", "peers", "server", "spark", "testing"):
         public |= set((getattr(jsclient, module, None) and getattr(jsclient, module).__all__) or ())
     twice = {word: places for word, places in classes().items() if word in public and len(places) > 1}
     assert twice == {}

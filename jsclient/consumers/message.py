@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
@@ -23,7 +24,7 @@ from ..protocol.consumers.ack import (
 from ..protocol.wire.frames import Frame, frame_size
 from ..protocol.wire.headers import Headers, find_header, parse_headers
 
-__all__ = ["AckChannel", "Message", "ack_all", "begin_attempt", "frames_of"]
+__all__ = ["AckChannel", "DeliveredMessage", "Message", "ack_all", "begin_attempt", "frames_of"]
 
 
 class AckChannel(msgspec.Struct, frozen=True):
@@ -36,20 +37,29 @@ class AckChannel(msgspec.Struct, frozen=True):
     reader: Choice = msgspec.field(default_factory=chosen)
 
 
-# A struct is created in half the time of a class; it is never part of a reference cycle.
-class Message(msgspec.Struct, eq=False, gc=False):
+class Message:
     """One delivery of a stored message.
 
     ``subject``, ``reply``, ``headers`` and ``metadata`` are read from the wire's bytes on first use. A subject or
     header that is not UTF-8 is decoded with surrogate escapes, so nothing is lost.
+
+    Only readers make messages. The test of a handler makes one with `jsclient.testing.make_message`.
     """
 
+    if not TYPE_CHECKING:
+        __slots__ = ()  # the structs below have the fields
     _frame: Frame
     _channel: AckChannel
-    _state: AckState | None = None
-    _headers: Headers | None = None
-    _metadata: Metadata | None = None
-    _attempt: int = 0  # set by a worker that retries it here
+    _state: AckState | None
+    _headers: Headers | None
+    _metadata: Metadata | None
+    _attempt: int
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} cannot be pickled or copied: it is acked on the connection that received it; pass on its "
+            "subject, data, headers and metadata, and ack it here"
+        )
 
     def __repr__(self) -> str:
         try:
@@ -206,6 +216,29 @@ class Message(msgspec.Struct, eq=False, gc=False):
         if kind is not AckKind.ACK:  # automatic acks come after one of the handler's own
             _log.debug("%s of %r ignored: it was acked, nak'ed or terminated before", kind.name.lower(), self)
         return None
+
+
+# A struct is created in half the time of a class; it is never part of a reference cycle.
+class DeliveredMessage(Message, msgspec.Struct, eq=False, gc=False):
+    """What a reader makes of a frame."""
+
+    _frame: Frame
+    _channel: AckChannel
+    _state: AckState | None = None
+    _headers: Headers | None = None
+    _metadata: Metadata | None = None
+    _attempt: int = 0  # set by a worker that retries it here
+
+
+def _refuse(_cls: type[Message], *_args: object, **_fields: object) -> NoReturn:
+    raise TypeError(
+        "a Message is what a server delivers, and cannot be made by hand; for the test of a handler, use "
+        "jsclient.testing.make_message(subject, data)"
+    )
+
+
+# Set here because msgspec refuses a base that has it; a struct is created without it.
+Message.__new__ = staticmethod(_refuse)  # type: ignore[assignment]
 
 
 def begin_attempt(message: Message, number: int) -> None:

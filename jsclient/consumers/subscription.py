@@ -19,7 +19,7 @@ from ..protocol.models.consumer import AckPolicy, ConsumerInfo
 from ..protocol.wire.checks import check_count
 from ..protocol.wire.frames import Frame
 from .ending import delete_created
-from .message import AckChannel, Message
+from .message import AckChannel, DeliveredMessage, Message
 from .push.buffer import Batches, Callback, PushBuffer
 from .worker.run import Running
 
@@ -155,7 +155,7 @@ class Subscription(ReadHandle[Message], Running):
         """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""
         buffer = self._buffer
         if buffer.ready:
-            return Message(buffer.ready.popleft(), buffer.channel)
+            return DeliveredMessage(buffer.ready.popleft(), buffer.channel)
         try:
             return await buffer.next(None)
         except ClosedError:

@@ -9,7 +9,7 @@ import pytest
 
 from jsclient import ack_all
 from jsclient._runtime.context import Requests
-from jsclient.consumers.message import AckChannel, Message
+from jsclient.consumers.message import AckChannel, DeliveredMessage, Message
 from jsclient.errors import (
     ClosedError,
     ConfigError,
@@ -24,7 +24,7 @@ from tests.support.virtual import settle, virtual
 
 
 def message(connection: FakeConnection, frame=None, *, silent: bool = False) -> Message:
-    return Message(frame or data(1), AckChannel(connection, Requests(connection), 5.0, silent))
+    return DeliveredMessage(frame or data(1), AckChannel(connection, Requests(connection), 5.0, silent))
 
 
 def verbs(msg: Message):

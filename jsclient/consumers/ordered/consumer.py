@@ -30,7 +30,7 @@ from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.wire.checks import check_count
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.names import check_consumer_name, check_stream_name
-from ..message import Message
+from ..message import DeliveredMessage, Message
 from ..pull.fetch import Batch, Collection, Fetch
 from .puller import OrderedPuller
 
@@ -224,7 +224,7 @@ class OrderedMessages(ReadHandle[Message]):
         """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""
         front = self._front
         if len(front) > self._tracker.low:
-            return Message(front.popleft(), self._channel)
+            return DeliveredMessage(front.popleft(), self._channel)
         try:
             return await self.next()
         except ClosedError:

@@ -26,7 +26,7 @@ from ...protocol.consumers.push import Emit
 from ...protocol.events import DeleteFailed, Event
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from ...protocol.wire.frames import Frame
-from ..message import AckChannel, Message
+from ..message import AckChannel, DeliveredMessage, Message
 from ..pull.puller import ReaderInbox
 from .recreate import Reader, Remaker
 
@@ -212,7 +212,7 @@ class OrderedPuller:
         frame, commands = self.tracker.take()
         if commands:
             self.carry_out(commands)
-        return Message(frame, self.channel)
+        return DeliveredMessage(frame, self.channel)
 
     def carry_out(self, commands: list[Command]) -> None:
         """Carry out the tracker's commands, and recreate the consumer if it wants that."""

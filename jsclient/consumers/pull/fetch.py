@@ -32,7 +32,7 @@ from ...protocol.consumers.priority import GroupOptions, GroupRequest
 from ...protocol.consumers.status import ORDINARY, Ending
 from ...protocol.wire.checks import check_arguments
 from ...protocol.wire.frames import Frame, frame_size
-from ..message import AckChannel, Message
+from ..message import AckChannel, DeliveredMessage, Message
 from ..worker.run import Running
 from .puller import Puller, Slot
 
@@ -154,7 +154,7 @@ class Collection:
         """The result. Raises ``error`` if it has no messages to return with it."""
         if error is not None and not self.frames:
             raise error
-        return Batch([Message(frame, channel) for frame in self.frames], ending, error)
+        return Batch([DeliveredMessage(frame, channel) for frame in self.frames], ending, error)
 
 
 class Fetch(abc.ABC, Generic[PullerT]):

@@ -15,7 +15,7 @@ from ...protocol.consumers.priority import Pin
 from ...protocol.consumers.push import Emit
 from ...protocol.events import ErrorRaised
 from ...protocol.wire.frames import Frame
-from ..message import Message
+from ..message import DeliveredMessage, Message
 from .puller import Puller, ReaderInbox
 
 __all__ = ["Messages"]
@@ -86,7 +86,7 @@ class Messages(ReadHandle[Message]):
         """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""
         front = self._front
         if len(front) > self._tracker.low and front:
-            return Message(front.popleft(), self._channel)
+            return DeliveredMessage(front.popleft(), self._channel)
         try:
             return await self.next()
         except ClosedError:
@@ -94,14 +94,14 @@ class Messages(ReadHandle[Message]):
 
     def _take(self) -> Message | None:
         if self._puller.leftover and self._state is State.OPEN:
-            return Message(self._puller.leftover.popleft(), self._channel)
+            return DeliveredMessage(self._puller.leftover.popleft(), self._channel)
         if not self._front:
             return None
         frame, commands = self._tracker.take()
         if commands and self._state is State.OPEN:
             self._carry_out(commands)
             self._arm()
-        return Message(frame, self._channel)
+        return DeliveredMessage(frame, self._channel)
 
     async def _open(self) -> None:
         async with self._starting:

@@ -15,7 +15,7 @@ from ...errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutEr
 from ...protocol.consumers.push import Answer, Command, PushTracker
 from ...protocol.events import Event, HandlerFailed, HandlerSlow
 from ...protocol.wire.frames import Frame
-from ..message import AckChannel, Message
+from ..message import AckChannel, DeliveredMessage, Message
 
 __all__ = ["Batches", "Callback", "PushBuffer"]
 
@@ -141,7 +141,9 @@ class PushBuffer:
         batch, front, channel = [await self.next(None)], self.tracker.front, self.channel
         while (room := max_messages - len(batch)) > 0:
             if front:
-                batch.extend([Message(front.popleft(), channel) for _ in range(min(room, len(front)))])
+                batch.extend(
+                    [DeliveredMessage(front.popleft(), channel) for _ in range(min(room, len(front)))]
+                )
                 continue
             try:
                 message = self.take()
@@ -163,7 +165,7 @@ class PushBuffer:
                 continue
             if self._taken is not None:
                 self._taken()
-            return None if frame is None else Message(frame, self.channel)
+            return None if frame is None else DeliveredMessage(frame, self.channel)
 
     async def call(self, callback: Callback, *, auto_ack: bool) -> None:
         """Call ``callback`` with one message after the other, until the end."""
@@ -183,7 +185,7 @@ class PushBuffer:
         watch.begin()
         since = now()
         while True:
-            message = Message(front.popleft(), channel) if front else self.take()
+            message = DeliveredMessage(front.popleft(), channel) if front else self.take()
             if message is None:
                 if self.ended:
                     return
