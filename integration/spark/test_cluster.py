@@ -148,7 +148,6 @@ async def test_copies_stream_with_secrets_in_files(
     own_server: Any, oracle_for: Any, standalone: Any, submit: Any, tmp_path: Path, guard: Any
 ) -> None:
     """Their names alone are enough, on the driver and on executors."""
-    pytest.importorskip("nkeys")
     (secrets := tmp_path / "secrets").mkdir()
     guarded = guard(secrets)
     server = await own_server(config=guarded.config)

@@ -51,7 +51,6 @@ async def test_token_replaced(spark, own_server, oracle_for, aside, provider):
 
 async def test_credentials_replaced(spark, own_server, oracle_for, aside, provider, tmp_path):
     """The user of the first credentials is revoked."""
-    pytest.importorskip("nkeys")
     import time
 
     from integration.kit.servers.creds import USER, Key, Operator

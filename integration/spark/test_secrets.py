@@ -200,7 +200,6 @@ async def test_password_from_environment(spark, guarded, aside, monkeypatch):
 
 async def test_file_handed_to_spark(spark, own_server, aside, tmp_path):
     """By its name alone: Spark has a copy on the driver and on each executor, and none in the working directory."""
-    pytest.importorskip("nkeys")
     from integration.kit.servers.creds import USER, Key
 
     mine = Key.make(USER)
@@ -222,7 +221,6 @@ async def test_file_handed_to_spark(spark, own_server, aside, tmp_path):
 
 @pytest.mark.full
 async def test_credentials_nkey_token_and_tls(spark, own_server, aside, tmp_path):
-    pytest.importorskip("nkeys")
     from integration.kit.servers.creds import USER, Key, operator_config
 
     mine = Key.make(USER)

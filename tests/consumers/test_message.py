@@ -95,6 +95,16 @@ async def test_ack_publish_to_jsack_as_came(call, payload, domain):
 
 
 @virtual
+@pytest.mark.covers("J73", "J74", "J75")
+async def test_nak_is_not_sent_again():
+    """Sent again after a lost connection, an ack changes nothing; a NAK may cost the message another delivery."""
+    connection = FakeConnection()
+    for call in (Message.ack, Message.nak, Message.term, Message.in_progress):
+        await call(message(connection))
+    assert connection.settled == [(b"+ACK", True), (b"-NAK", False), (b"+TERM", True), (b"+WPI", False)]
+
+
+@virtual
 @pytest.mark.covers("J76")
 @pytest.mark.parametrize("first", range(3))
 async def test_terminal_ack_is_final(first):

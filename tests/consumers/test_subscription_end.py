@@ -53,6 +53,18 @@ async def test_kept_consumer_not_deleted(end):
 
 
 @virtual
+@pytest.mark.covers("J108")
+@pytest.mark.parametrize("stays", [True, False])
+async def test_lost_interest_is_known_if_consumer_stays(stays):
+    """The next subscriber may come at once: `unsubscribe` returns when the server knows. A deletion says it as well."""
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", durable="d", delete_on_close=not stays)
+        await sub.unsubscribe()
+        ends = [entry for entry in connection.log if entry[1] == sub.subject and entry[0] != "sub"]
+        assert ends == [("drain" if stays else "unsub", sub.subject)]
+
+
+@virtual
 @pytest.mark.covers("J109")
 @pytest.mark.parametrize(
     ("answer", "error"), [(Refusal(10008, 503), ApiError), (SILENCE, RequestTimeoutError)]

@@ -15,6 +15,7 @@ from jsclient.protocol.peers.options import EngineOptions
 from jsclient.protocol.peers.relationship import Raise, Send, State
 from jsclient.protocol.peers.rules import Install, Raised, Tick
 from jsclient.protocol.peers.tracker import PeerTracker
+from jsclient.streams.buckets import Entry
 from tests.support.virtual import settle, virtual
 
 REQUEST = {"wellKnown_Tx": "b.wk", "Id": "fleet"}
@@ -74,6 +75,80 @@ async def test_foreign_write_judged_again():
     assert other.lists() == ["fleet"]
     for owner in (one, other):
         await owner.close()
+
+
+class Replaced(MemoryStore):
+    """``stranger``: a key whose newest message was not written by a peer, as `jsclient.streams.buckets` tells it."""
+
+    stranger = ""
+
+    async def entries(self, after=0):
+        found = await super().entries(after)
+        return [
+            Entry(entry.key, None, entry.revision, foreign=True) if entry.key == self.stranger else entry
+            for entry in found
+        ]
+
+
+@virtual
+@pytest.mark.covers("P10")
+async def test_foreign_message_removes_nothing():
+    """A stranger's message on the key of a relationship, of a channel, of the secret: what is known counts on."""
+    store = Replaced()
+    owner = await Owner(store).open()
+    await owner.request()
+    known = owner.tracker.relationships, owner.tracker.well_known_rx, owner.machine.fresh(b"17.1")
+    for key in ("relationship.fleet", "channel.wellKnown_Rx", "secret"):
+        store._revision += 1
+        store._entries[key] = Entry(key, b"a stranger's", store._revision)
+        store.stranger = key
+        assert await owner.machine.catch_up()
+        now = owner.tracker.relationships, owner.tracker.well_known_rx, owner.machine.fresh(b"17.1")
+        assert now == known, key
+    assert not await owner.machine.catch_up(), "each is read once"
+    await owner.close()
+
+
+@virtual
+async def test_catches_up_with_another_process():
+    """Two processes of one peer: what one stores, the other has after `catch_up`; a removal too."""
+    store = MemoryStore()
+    one, other = await Owner(store).open(), await Owner(store).open()
+    assert not await other.machine.catch_up()
+    await one.request()
+    assert other.lists() == []
+    assert await other.machine.catch_up()
+    assert other.lists() == ["fleet"]
+    assert [item.id for item in other.given] == [item.id for item in one.given], (
+        "the same messages, once each"
+    )
+    await one.machine.do(Raised("wrangler", "outbound_cancellation", {"Id": "fleet"}, one.machine.fresh()))
+    assert await other.machine.catch_up()
+    assert other.lists() == []
+    (failure,) = await other.machine.do(
+        Raised("wrangler", "pending_subscription_approval", {"Id": "nobody"}, other.machine.fresh())
+    )
+    assert failure.type == "no_such_subscription_failure"
+    for owner in (one, other):
+        await owner.close()
+
+
+@virtual
+async def test_both_processes_make_secret():
+    """The create race: whoever is second takes the secret of the first one."""
+
+    class Raced(MemoryStore):
+        async def update(self, key, value, revision):
+            if key == "secret" and not self._entries:
+                await super().update(key, b"the other's", 0)
+            return await super().update(key, value, revision)
+
+    store = Raced()
+    owner, later = await Owner(store).open(), await Owner(store).open()
+    assert (await store.get("secret")).value == b"the other's"
+    assert owner.machine.fresh(b"17.1") == later.machine.fresh(b"17.1")
+    for one in (owner, later):
+        await one.close()
 
 
 @pytest.mark.parametrize("late", [True, False])

@@ -66,6 +66,7 @@ class FakeConnection(Connection):
         self.sent: list[Sent] = []
         self.log: list[tuple[str, str]] = []  # ("sub" | "unsub" | "drain" | "pub", subject)
         self.inboxes: list[FakeInbox] = []
+        self.settled: list[tuple[bytes, bool]] = []  # acks; whether each is sent again after a cut
         self.api = FakeApi()
         self.failing: JetStreamError | None = None  # what every publish raises
         self.under_way: list[tuple[str, list[Frame]]] = []  # arrives while a subscription is drained
@@ -124,6 +125,7 @@ class FakeConnection(Connection):
             await asyncio.Event().wait()
 
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
+        self.settled.append((payload, settles))
         await self.publish(reply.decode("utf-8", "surrogateescape"), payload)
 
     async def subscribe(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> FakeInbox:

@@ -80,7 +80,6 @@ async def kill_executors(cluster: StandaloneCluster, oracle: Oracle, application
 async def test_killed_with_secrets(
     own_server: Any, oracle_for: Any, standalone: Any, submit: Any, recount: Any, tmp_path: Path
 ) -> None:
-    pytest.importorskip("nkeys")
     certificate, creds = Certificate.issue(tmp_path), tmp_path / "app.creds"
     ca = certificate.ca
     server = await own_server(config={**operator_config(creds), **certificate.tls()})

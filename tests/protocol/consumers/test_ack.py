@@ -228,6 +228,11 @@ def test_run_continues_or_single():
     assert not last_of_run([*frames, data(30, 10)], run, 5), "a hole"
     assert not last_of_run([*frames, frames[-1]], run, 5), "a repeat"
     assert not last_of_run([frames[1], frames[0]], run, 5), "out of order"
+    for due in (5, None):
+        again = [data(10, 5), data(10, 6)]
+        assert not last_of_run(again, run_of(again[0][1]), due), "a repeated stream sequence"
+        back = [data(10, 5), data(9, 6)]
+        assert not last_of_run(back, run_of(back[0][1]), due), "a smaller stream sequence"
     for odd in (
         b"",
         b"_INBOX.x",

@@ -131,6 +131,18 @@ def test_heartbeat_gap_recreates():
     assert tracker.cursor.resume_stream_seq == 2
 
 
+@pytest.mark.covers("J89", "J93")
+@pytest.mark.parametrize("delivered", [0, 1, 3, 4])
+def test_heartbeat_of_other_count_recreates(delivered):
+    """Fewer deliveries than arrived: one of them was not the server's. More: one was lost."""
+    tracker = reader()
+    tracker.receive([data(1, 1), data(2, 2), heartbeat(2, 2)], 0.0)
+    assert tracker.cursor.wants is None
+    tracker.receive([heartbeat(delivered, delivered)], 0.0)
+    assert tracker.cursor.wants is not None
+    assert tracker.cursor.wants.doubtful
+
+
 @pytest.mark.covers("J94")
 def test_silence_recreates():
     tracker = reader()

@@ -345,6 +345,18 @@ def test_overflow_once_per_episode(limits):
     assert (push.pending, push.pending_bytes) == (0, 0)
 
 
+@pytest.mark.parametrize("dropped", [1, 2, 3])
+def test_overflow_end_told_if_more_dropped(dropped):
+    """The first event has said 1: an end says how many, if they were more."""
+    push = tracker(max_pending=1)
+    told(push.receive(messages(*range(1, 2 + dropped)), 0.0))
+    push.take()
+    ends = told(push.receive(messages(9), 0.0))
+    assert [(end.dropped, end.last_stream_seq, end.ended) for end in ends] == (
+        [] if dropped == 1 else [(dropped, 1 + dropped, True)]
+    )
+
+
 def test_clear_returns_messages():
     push = tracker()
     push.receive([*messages(1), flow_control(1), status(503), *messages(2)], 0.0)

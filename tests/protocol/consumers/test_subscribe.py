@@ -150,6 +150,20 @@ def test_bound_below_window_refused():
         check_request(SubscribeRequest(subject="a", **fields))
 
 
+@pytest.mark.covers("J95")
+@pytest.mark.parametrize(
+    ("unacked", "max_pending", "fits"),
+    [(9, 10, True), (10, 10, True), (11, 10, False), (-1, 10, False), (None, 10, True), (None, 1, True)],
+)
+def test_unacked_of_ack_all_must_fit(unacked, max_pending, fits):
+    """Under flow control with ack policy all, a message that was dropped may be acked by a later one."""
+    config = ConsumerConfig(flow_control=True, idle_heartbeat=1.0, ack_policy="all", max_ack_pending=unacked)
+    if fits:
+        check_request(SubscribeRequest(subject="a", config=config, max_pending=max_pending))
+    else:
+        refused("max_pending", subject="a", config=config, max_pending=max_pending)
+
+
 @pytest.mark.parametrize("field", ["max_pending", "max_pending_bytes"])
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "1"])
 def test_bound_whole_number_of_one_or_more(field, value):

@@ -64,6 +64,14 @@ def test_advance_completes_all_before():
     assert (caught.value.time, caught.value.frontier) == (4, (5,))
 
 
+def test_advance_to_held_time_leaves_one():
+    for times in ([5, 5], [3, 5, 5], [5]):
+        held = Capabilities(Int(), times)
+        held.advance(5)
+        assert (held.count(3), held.count(5), held.frontier.elements) == (0, 1, (5,)), times
+        assert drop(held, 5) == [(5, -1)]
+
+
 def test_advance_leaves_no_order_with():
     held = Capabilities(PAIR)
     split(held, (0, 0), (0, 2), (1, 0))

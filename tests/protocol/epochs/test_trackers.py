@@ -371,6 +371,22 @@ def test_held_epoch_unconsumed():
     assert made.position == EpochPosition(INT, 14, (), ((9,),), ((0, 14),))
 
 
+@pytest.mark.covers("S46")
+def test_resume_with_several_frontiers():
+    """An epoch that was consumed before is given no second time, whichever frontier says so; others are given."""
+    place = EpochPosition(INT, 10, (), ((3,), (5,)), ((0, 10),))
+    made = subscriber(resumed=place)
+    made.receive(0, snapshot([0], []), 10)
+    assert given_by(made, 2, 3, 4, 5, 6) == [5, 6]
+    made.receive(0, update((0, -1), (5, 1)), 16)
+    assert made.position.frontiers == ((5,),), "nothing before 5 can come: neither is needed any more"
+
+    place = EpochPosition(PAIR, 10, (), (((0, 2),), ((1, 0),)), ((0, 10),))
+    made = subscriber(order=PAIR, resumed=place)
+    made.receive(0, snapshot([(0, 0)], []), 10)
+    assert given_by(made, (0, 2), (1, 1), (0, 3), (1, 2), (3, 3)) == [(1, 2), (3, 3)]
+
+
 def test_snapshot_as_of_earlier_place():
     made = subscriber()
     made.receive(0, snapshot([3], [4]), 20, as_of=10)
@@ -500,6 +516,18 @@ def test_slow_subscriber_removed():
         assert messages(made, "b")[-1] == DataMessage(number, number)
     assert made.subscribers == ["b"]
     assert made.put_out == 2
+
+
+@pytest.mark.covers("S34")
+def test_subscriber_queue_bound():
+    """`max_pending` messages wait, the next one is one too many."""
+    made = EpochBroadcast(EpochPublisher(INT), max_pending=3)
+    made.connect("a")
+    for number in range(2):
+        made.send(number, number)
+    assert (made.longest, made.subscribers, made.put_out) == (3, ["a"], 0), "the snapshot and two"
+    made.send(2, 2)
+    assert (made.longest, made.subscribers, made.put_out) == (0, [], 1)
 
 
 def test_lost_message_noticed_by_number():

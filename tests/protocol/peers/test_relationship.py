@@ -89,6 +89,17 @@ def test_no_channel_told_as_such():
         read_value("channel.x", b'{"eci":"a.b","policy":{"events":["odd"]}}')
 
 
+@pytest.mark.covers("P65")
+def test_dead_request_until_its_time():
+    record = made("one", State.REMOVED, dead=(Dead("b.x", 12.5), Dead("b.y", 20.0)))
+    assert record.knows_dead("b.x", 12.4)
+    assert not record.knows_dead("b.x", 12.5), "its time is over"
+    assert record.knows_dead("b.y", 12.5)
+    assert not record.knows_dead("b.z", 0.0)
+    assert record.with_dead("b.z", 30.0, 12.5) == (Dead("b.y", 20.0), Dead("b.z", 30.0)), "b.x is forgotten"
+    assert record.with_dead("b.y", 30.0, 1.0) == (Dead("b.x", 12.5), Dead("b.y", 30.0)), "one entry each"
+
+
 @pytest.mark.parametrize(
     ("attrs", "found"),
     [

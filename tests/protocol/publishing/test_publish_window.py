@@ -284,6 +284,19 @@ def test_answer_to_earlier_try_counts_if_ack():
     assert answers(under, [ack(1)], 2.2)[0] == ["1"]
 
 
+@pytest.mark.parametrize("late", [refusal(1, 10077), refusal(1, 10071), nobody(1), reply_with(1, b"x")])
+def test_late_refusal_of_earlier_try(late):
+    """The first attempt is refused after the second one went out: the second one's answer decides."""
+    under = window()
+    entry = send(under, with_id=True, timeout=30)
+    [(second, _)] = under.tick(ATTEMPT)[1]
+    wanted = (entry.header, entry.payload, entry.due)
+    assert answers(under, [late], 2.1) == ([], [], [])
+    assert (entry.waits, entry.header, entry.payload, entry.due) == (False, *wanted), "still on the wire"
+    assert under.tick(2.5) == ([], []), "nothing is sent again for it"
+    assert answers(under, [ack(second)], 2.6)[0] == ["1"]
+
+
 def test_no_time_left_for_another_try():
     under = window()
     send(under, timeout=0.2)

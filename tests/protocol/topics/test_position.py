@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import jsclient
 from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
-from jsclient.protocol.topics.position import Extent, Position
+from jsclient.protocol.topics.position import EndDoubt, Extent, Position
 
 MADE = "2026-01-31T12:00:00.123456+00:00"
 AT = Position("ORDERS", MADE, 5, 1_700_000_000_123_456_789)
@@ -209,3 +209,43 @@ def test_strictly_after_time(stamps, time_ns):
         position = holds.end
     wanted = [seq for seq, stamp in records if stamp > max(time_ns, 0)]
     assert [seq for seq, _ in records if seq > position.seq] == wanted
+
+
+# --- an end before the position --------------------------------------------------------------------------------
+
+
+def short(connects: int = 0) -> Extent:
+    """What a former leader answers: it ends before the position."""
+    return extent(1, 4, replicas=3, connects=connects)
+
+
+@pytest.mark.covers("T12")
+def test_end_in_doubt_for_ten_seconds():
+    doubt = EndDoubt()
+    for now in (0.0, 5.0, 9.9):
+        assert not doubt.check(short(), AT, now)
+    with pytest.raises(PositionInvalidError, match="after the end"):
+        doubt.check(short(), AT, 10.0)
+
+
+@pytest.mark.covers("T12")
+@pytest.mark.parametrize("how", ["reconnected", "interrupted", "answered well"])
+def test_end_in_doubt_begins_anew(how):
+    """Another server answers now, or the same one knows better: the ten seconds begin again."""
+    doubt, connects = EndDoubt(), 1 if how == "reconnected" else 0
+    assert not doubt.check(short(), AT, 0.0)
+    if how == "interrupted":
+        doubt.interrupted()
+    elif how == "answered well":
+        assert doubt.check(extent(1, 5, replicas=3), AT, 5.0)
+    for now in (9.0, 10.0, 18.9):
+        assert not doubt.check(short(connects), AT, now), now
+    with pytest.raises(PositionInvalidError, match="after the end"):
+        doubt.check(short(connects), AT, 19.0)
+
+
+@pytest.mark.parametrize("odd", [{"replicas": 1}, {"incarnation": "other"}, {"stream": "OTHER"}])
+def test_certain_at_once(odd):
+    fields = {"stream": "ORDERS", "incarnation": MADE, "replicas": 3} | odd
+    with pytest.raises(PositionInvalidError):
+        EndDoubt().check(Extent(first_seq=1, last_seq=4, **fields), AT, 0.0)

@@ -27,6 +27,8 @@ TIMES = st.datetimes(timezones=st.timezones() | st.just(UTC))
         (1e-9, 1),
         (4e-10, 0),
         (6e-10, 1),
+        (1 / 1024, 976_562),  # half a nanosecond more: to even
+        (3 / 1024, 2_929_688),
         (timedelta(microseconds=1), 1000),
         (timedelta(days=10_000, microseconds=1), 864_000_000_000_001_000),
         (9_223_372_036, 9_223_372_036 * 10**9),

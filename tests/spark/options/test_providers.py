@@ -32,7 +32,6 @@ def test_token_is_the_function(module):
 
 
 def test_credentials_are_taken_apart(module):
-    pytest.importorskip("nkeys")
     seed = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
     module.creds = lambda: (
         "-----BEGIN NATS USER JWT-----\nabc.def.ghi\n------END NATS USER JWT------\n\n"
@@ -45,7 +44,6 @@ def test_credentials_are_taken_apart(module):
 
 @pytest.mark.parametrize("text", ["", "abc.def.ghi", None, 7])
 def test_what_is_not_a_credentials_file(module, text):
-    pytest.importorskip("nkeys")
     module.creds = lambda: text
     with pytest.raises(ValueError, match="the text of a credentials file is needed"):
         arguments(credentialsProvider="our_secrets:creds")["signature_cb"]("nonce")

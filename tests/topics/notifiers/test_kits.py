@@ -288,6 +288,22 @@ async def test_other_producer_fences():
 
 
 @virtual
+@pytest.mark.covers("A50", "A66")
+@pytest.mark.parametrize("stored", [False, True])
+async def test_first_value_in_doubt_after_takeover(stored):
+    """The newest record is the predecessor's, or the value itself: neither is another producer's takeover."""
+    log = Faulty()
+    before, subscription = kit_on(log)
+    await before.update_state("before")
+    (log.after if stored else log.before).append(lost())
+    after = LogProducer(log, await newest_own(log), CODEC)
+    assert await after.publish(Kind.VALUE, "first") == 2
+    assert await after.publish(Kind.FINISH, "done") == 3
+    assert [value async for value in subscription] == ["before", "first"]
+    assert await log.data() == [b'"before"', b'"first"', b'"done"']
+
+
+@virtual
 async def test_foreign_records_fence_and_end_nothing():
     """A stranger's request whose answer was stored under the subject, a copy of an end among them."""
     log = Faulty()
