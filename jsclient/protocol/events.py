@@ -6,12 +6,8 @@ They go to ``on_event`` of the connection and to ``events()`` of the subscriptio
 
 from __future__ import annotations
 
-import re
-from typing import ClassVar, Literal, TypeAlias
-
-import msgspec
-
 from ..errors import JetStreamError
+from .event_base import Event, Severity
 
 __all__ = [
     "AcksLost", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerReset", "DeadLetterFailed",
@@ -20,44 +16,6 @@ __all__ = [
     "HistoryTruncated", "IngestGap", "IngestRefused", "PartitionsMissing", "PermissionDenied", "Pinned",
     "PublishFailed", "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned", "WorkerFailed",
 ]  # fmt: skip
-
-Severity: TypeAlias = Literal["debug", "info", "warning", "error"]
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of all events. ``str(event)`` is a sentence for a log.
-
-    Attributes:
-        about: The part of the library that it comes from; its log is ``jsclient.<about>``.
-    """
-
-    about: ClassVar[str] = "consumer"
-    _text: ClassVar[str] = ""  # with the names of fields in braces
-    _severity: ClassVar[Severity] = "warning"
-
-    stream: str = ""
-    consumer: str = ""
-
-    @property
-    def severity(self) -> Severity:
-        """The level at which it is logged."""
-        return self._severity
-
-    def __str__(self) -> str:
-        text = self._says()
-        if self.consumer:
-            return f"{text} (consumer {self.consumer!r} of stream {self.stream!r})"
-        return f"{text} (stream {self.stream!r})" if self.stream else text
-
-    def _says(self) -> str:
-        fields = {name: getattr(self, name) for name in self.__struct_fields__}
-        if self._text:
-            return self._text.format_map(fields)
-        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).lower()
-        shown = [
-            f"{k} {v!r}" for k, v in fields.items() if k not in {"stream", "consumer"} and v not in ("", None)
-        ]
-        return f"{words}: {', '.join(shown)}" if shown else words
 
 
 def _message(subject: str, stream_seq: int, attempt: int) -> str:
