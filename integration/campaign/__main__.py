@@ -8,6 +8,7 @@ import importlib
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from integration.campaign.options import LONG, PARTS, Options, share
@@ -21,6 +22,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1, help="seeds to run, one after the other (default: 1)")
     parser.add_argument(
         "--only", help=f"some of {','.join(PARTS)}; by default all that --minutes is enough for"
+    )
+    parser.add_argument(
+        "--uvloop", action="store_true", help="run on uvloop (default: on the event loop of asyncio)"
     )
     parser.add_argument("--report", type=Path, help="a file for the text; the JSON goes beside it, as .json")
     given = parser.parse_args(arguments)
@@ -37,7 +41,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 async def campaign(given: argparse.Namespace) -> Report:
     seeds = range(given.seed, given.seed + given.seeds)
-    options = {"minutes": given.minutes, "seeds": [*seeds], "only": given.only}
+    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    options = {"minutes": given.minutes, "seeds": [*seeds], "only": given.only, "event loop": loop}
     report = Report(options, notes=[machine()])
     print(f"campaign: {', '.join(given.only)}; seeds {seeds[0]} to {seeds[-1]}", flush=True)
     for seed in seeds:
@@ -64,9 +69,15 @@ async def one(part: str, options: Options, report: Report) -> None:
     print(f"--- {part}: {time.monotonic() - started:.0f} s", flush=True)
 
 
+def loop_factory(*, uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the event loop; None for asyncio's own."""
+    return importlib.import_module("uvloop").new_event_loop if uvloop else None
+
+
 def main(arguments: list[str] | None = None) -> int:
     given = parse(arguments)
-    report = asyncio.run(campaign(given))
+    with asyncio.Runner(loop_factory=loop_factory(uvloop=given.uvloop)) as runner:
+        report = runner.run(campaign(given))
     print(f"\n{report.text().splitlines()[-1 - len(report.failures)]}")
     for outcome, predicate in report.failures:
         print(

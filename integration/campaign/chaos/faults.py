@@ -14,7 +14,7 @@ from integration.kit.servers.monitor import connections
 
 KINDS = (
     "kill", "freeze", "cut off silently", "cut off", "step down", "consumers step down",
-    "leaf link cut", "leaf link silent",
+    "leaf link cut", "leaf link silent", "clients cut", "clients stalled", "clients broken off", "clients corrupted",
 )  # fmt: skip
 
 
@@ -93,8 +93,34 @@ class Faults:
                     await self._nodes.let_in(fault.node)
             case "leaf link cut" | "leaf link silent":
                 await self._nodes.harm_leaf_link(length, silently=fault.kind.endswith("silent"))
+            case "clients cut" | "clients stalled" | "clients broken off" | "clients corrupted":
+                await self._harm_clients(fault, length)
             case _:
                 await self._step_down(fault)
+
+    async def _harm_clients(self, fault: Fault, length: float) -> None:
+        """Harm the way between a node and its clients for a time; corrupt TLS only, where a wrong byte shows."""
+        transports = ("tls",) if fault.kind.endswith("corrupted") else ()
+        ways = self._nodes.ways_to(fault.node, *transports)
+        end = time.monotonic() + length
+        if fault.kind == "clients stalled":
+            for way in ways:
+                way.stall()
+            try:
+                await asyncio.sleep(length)
+            finally:
+                for way in ways:
+                    way.unstall()
+            return
+        while time.monotonic() < end:
+            for way in ways:
+                if fault.kind == "clients cut":
+                    way.cut()
+                elif fault.kind == "clients broken off":
+                    way.break_off()
+                else:
+                    way.corrupt()
+            await asyncio.sleep(self._chance.uniform(0.2, 1.5))
 
     async def _step_down(self, fault: Fault) -> None:
         stream = self._chance.choice(self._streams)

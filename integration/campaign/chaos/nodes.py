@@ -18,6 +18,7 @@ from integration.kit.servers.nats_server import OwnServer
 from integration.kit.servers.ports import HOST, free_port
 
 NAMES = ("n1", "n2", "n3")
+TRANSPORTS = ("tcp", "tls", "websocket")
 DOMAIN = "hub"
 NOWHERE = f"{HOST}:1"  # advertised to the other nodes, which then know no way but the proxies
 
@@ -28,6 +29,8 @@ class Nodes(OwnCluster):
     def __init__(self, servers: dict[str, OwnServer], proxies: dict[tuple[str, str], Proxy]) -> None:
         super().__init__(servers)
         self._proxies = proxies
+        self.ways: dict[str, dict[str, Proxy]] = {}
+        """For each transport: the proxy through which clients reach each node."""
         self.leaf: OwnServer | None = None
         self.websocket = ""
         self.leaf_links: list[Proxy] = []
@@ -49,7 +52,7 @@ class Nodes(OwnCluster):
                 await stack.enter_async_context(Proxy(port, frames=False)) for port in leaves.values()
             ]
             certificate, context = identity(Path(stack.enter_context(tempfile.TemporaryDirectory())))
-            websocket = free_port()
+            websockets = {name: free_port() for name in NAMES}
             servers = {}
             for name in NAMES:
                 config: dict[str, Any] = {
@@ -62,17 +65,26 @@ class Nodes(OwnCluster):
                         "name": "c",
                         "listen": f"{HOST}:{ports[name]}",
                         "advertise": NOWHERE,
+                        "no_advertise": True,  # clients would find ways around the proxies
                         "routes": [proxies[name, other].url for other in NAMES if other != name],
                     },
                 }
-                if name == "n1":
-                    config["websocket"] = {"listen": f"{HOST}:{websocket}", "no_tls": True}
+                config["websocket"] = {"listen": f"{HOST}:{websockets[name]}", "no_tls": True}
                 servers[name] = OwnServer(config=config)
                 stack.push_async_callback(servers[name].stop)
             await asyncio.gather(*(server.start() for server in servers.values()))
             nodes = cls(servers, proxies)
-            nodes.websocket = f"ws://{HOST}:{websocket}"
+            nodes.websocket = f"ws://{HOST}:{websockets['n1']}"
             await nodes.ready()
+            for transport in TRANSPORTS:
+                ends = {
+                    name: websockets[name] if transport == "websocket" else server.port
+                    for name, server in servers.items()
+                }
+                nodes.ways[transport] = {
+                    name: await stack.enter_async_context(Proxy(port, frames=False))
+                    for name, port in ends.items()
+                }
             # Without JetStream of its own: what is asked there by the cluster's domain goes to the cluster.
             remotes = [{"urls": [link.url.replace("nats:", "nats-leaf:") for link in leaf_links]}]
             nodes.leaf_links, nodes.tls = leaf_links, context
@@ -82,6 +94,16 @@ class Nodes(OwnCluster):
             stack.push_async_callback(nodes.leaf.stop)
             await nodes.leaf.start()
             yield nodes
+
+    def reached_over(self, transport: str) -> dict[str, Any]:
+        """The servers and options with which a client connects over a transport."""
+        scheme = "ws" if transport == "websocket" else "nats"
+        urls = [proxy.url.replace("nats:", f"{scheme}:") for proxy in self.ways[transport].values()]
+        return {"servers": urls, **({"tls": self.tls} if transport == "tls" else {})}
+
+    def ways_to(self, name: str, *transports: str) -> list[Proxy]:
+        """The proxies between clients and a node."""
+        return [self.ways[transport][name] for transport in transports or TRANSPORTS]
 
     def around(self, name: str) -> list[Proxy]:
         """The proxies of a node, both ways."""

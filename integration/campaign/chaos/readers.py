@@ -28,14 +28,19 @@ class Reading:
         self.tally = Tally(kind)
         self.position: str | None = None
         self.opened = 0
+        self.highest = 0
         self.took_at = time.monotonic()
 
     def take(self, message: Any) -> None:
         self.tally.take(message)
-        self.took_at = time.monotonic()
+        self._note(message.metadata.stream_seq)
 
     def take_record(self, seq: int) -> None:
         self.tally.seqs.append(seq)
+        self._note(seq)
+
+    def _note(self, seq: int) -> None:
+        self.highest = max(self.highest, seq)
         self.took_at = time.monotonic()
 
     async def ack(self, message: Any) -> None:

@@ -18,10 +18,11 @@ from integration.campaign.calls import Calls
 from integration.campaign.chaos import publishers, readers
 from integration.campaign.chaos.faults import Fault, Faults, History
 from integration.campaign.chaos.judge import Stored, everything
-from integration.campaign.chaos.nodes import DOMAIN, Nodes
+from integration.campaign.chaos.nodes import DOMAIN, TRANSPORTS, Nodes
 from integration.campaign.chaos.patterns import Epochs, NotifierKits, Pattern, Peers, SubscriptionKits
 from integration.campaign.chaos.publishers import Publishing
 from integration.campaign.chaos.readers import BEAT, Reading
+from integration.campaign.chaos.stalls import Stalls
 from integration.campaign.options import Options
 from integration.campaign.report import Outcome
 from integration.kit.judge.background import Background
@@ -64,6 +65,11 @@ class World:
 
     async def connect(self, name: str, servers: Any = None, **options: Any) -> Any:
         events = self.events.setdefault(name, [])
+        if servers is None and self.nodes is not None:
+            # Each connection over another transport; which one takes which depends on the seed.
+            transport = TRANSPORTS[(self.seed + len(self.connections)) % len(TRANSPORTS)]
+            way = self.nodes.reached_over(transport)
+            servers, options = way.pop("servers"), {**way, **options}
         js = await jsclient.connect(
             servers or self.urls,
             name=name,
@@ -73,6 +79,10 @@ class World:
         )
         self.connections[name] = js
         return js
+
+    def heard(self, js: Any) -> list[tuple[float, Any]]:
+        """The events of a connection so far."""
+        return next(self.events[name] for name, one in self.connections.items() if one is js)
 
     async def populate(self, kinds: Kinds) -> None:
         """Connect and start everybody."""
@@ -180,8 +190,10 @@ async def chaos(options: Options, kinds: Kinds) -> list[Outcome]:
             await world.populate(kinds)
             await asyncio.sleep(2.0)
             faults = Faults(nodes, Random(options.seed), [*STREAMS, *(f"{name}H" for name in STREAMS)])
-            await faults.run(time.monotonic() + max(options.seconds - END, 15.0))
+            async with Stalls.watched(world.readers, world.heard, nodes) as stalls:
+                await faults.run(time.monotonic() + max(options.seconds - END, 15.0))
             outcomes = await verdict(world, faults.history, oracle)
+            stalls.judge(outcomes[0], faults.history)
     finally:
         asyncio.get_running_loop().set_exception_handler(None)
     outcomes[0].none_of("no error in the background", [e[-300:] for e in background.unexpected])

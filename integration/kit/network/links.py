@@ -25,6 +25,10 @@ class Conditions:
     delay: float = 0.0
     rate: float | None = None
     lossy: bool = False
+    flips: int = 0
+    """So many of the next pieces get one wrong byte each."""
+    breaks: int = 0
+    """So many connections end in the middle of their next piece."""
     flowing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -46,6 +50,7 @@ class Pipe:
         on_frames: Callable[[list[Frame], Link], bytes] | None,
     ) -> None:
         self._link = link
+        self._direction = direction
         self._conditions = conditions
         self._parser = FrameParser(direction, link.number) if on_frames else None
         self._on_frames = on_frames
@@ -80,6 +85,14 @@ class Pipe:
     def write(self, data: bytes) -> bool:
         """Send bytes to the sink, as fast as the conditions let; False when there is no way."""
         if self.dead or self.sink is None or self.sink.is_closing():
+            return False
+        if self._conditions.flips:
+            self._conditions.flips -= 1
+            data = with_wrong_byte(data)
+        if self._conditions.breaks:
+            self._conditions.breaks -= 1
+            self.sink.write(data[: len(data) // 2])
+            self._link.end_after_sending(self._direction)
             return False
         self.passed += len(data)
         if self._conditions.clear and not self._queue:
@@ -259,6 +272,12 @@ class Side(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._incoming.set_room(True)
+
+
+def with_wrong_byte(data: bytes) -> bytes:
+    """The same bytes but for the one in the middle."""
+    middle = len(data) // 2
+    return b"%b%c%b" % (data[:middle], data[middle] ^ 0x55, data[middle + 1 :])
 
 
 def reset(transport: asyncio.Transport | None) -> None:

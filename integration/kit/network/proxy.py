@@ -150,6 +150,14 @@ class Proxy(Recording):
             conditions.rate = bytes_per_s
         self._update_reading()
 
+    def corrupt(self, pieces: int = 1, direction: Direction = TO_CLIENT) -> None:
+        """Change one byte in each of the next pieces of data, whatever connection they belong to."""
+        self._conditions[direction].flips += pieces
+
+    def break_off(self, links: int = 1, direction: Direction = TO_CLIENT) -> None:
+        """End the next connections that carry data after half of a piece, which is seldom the end of a frame."""
+        self._conditions[direction].breaks += links
+
     # Faults of frames: the first rule that takes a frame decides
 
     def drop_frames(self, predicate: Predicate, count: int | None = None) -> Rule:

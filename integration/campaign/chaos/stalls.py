@@ -1,0 +1,107 @@
+"""Readers that stand still in silence although their stream has records for them and a leader."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import nats.errors
+
+from integration.campaign.chaos.faults import History
+from integration.campaign.chaos.nodes import Nodes
+from integration.campaign.chaos.readers import Reading
+from integration.campaign.report import Outcome
+from integration.kit.judge.oracle import Oracle, OracleError
+
+PATIENCE = 5.0  # seconds without a record that a reader may take before it has to tell
+LOOK = 1.0
+
+
+Heard = Callable[[Any], list[tuple[float, Any]]]
+"""The events of a connection so far, with the moment of each."""
+
+
+class Stalls:
+    """Compares, once a second, what each reader has with what the leader of its stream has."""
+
+    def __init__(self, readers: list[Reading], heard: Heard, nodes: Nodes) -> None:
+        self._readers = [one for one in readers if one.kind != "latest"]  # it reads one subject of many
+        self._heard, self._nodes = heard, nodes
+        self._behind_since: dict[int, float] = {}
+        self.longest: dict[int, tuple[float, float]] = {}
+        """For each reader: its longest silence, and the moment at which it began."""
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def watched(cls, readers: list[Reading], heard: Heard, nodes: Nodes) -> AsyncIterator[Stalls]:
+        stalls = cls(readers, heard, nodes)
+        task = asyncio.create_task(stalls._run())
+        try:
+            yield stalls
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            last = await self._last({one.stream for one in self._readers})
+            for number, one in enumerate(self._readers):
+                self._look(number, one, last.get(one.stream))
+
+    def _look(self, number: int, one: Reading, last: int | None) -> None:
+        """Note how long a reader has been behind a leader that answers, with nothing taken and nothing told."""
+        now = time.monotonic()
+        if last is None or last <= one.highest:
+            self._behind_since.pop(number, None)
+            return
+        since = max(self._behind_since.setdefault(number, now), one.took_at, self._told(one))
+        if now - since > self.longest.get(number, (0.0, 0.0))[0]:
+            self.longest[number] = (now - since, since)
+
+    def _told(self, one: Reading) -> float:
+        """The moment of the last event of its connection."""
+        events = self._heard(one.js)
+        return events[-1][0] if events else 0.0
+
+    async def _last(self, streams: set[str]) -> dict[str, int]:
+        """The last sequence of each stream that has a leader, asked through every node."""
+
+        async def ask(url: str) -> dict[str, int]:
+            answers = {}
+            async with Oracle(url, timeout=1.0) as oracle:
+                for stream in streams:
+                    with contextlib.suppress(OracleError, TimeoutError, nats.errors.Error):
+                        answers[stream] = int(
+                            (await oracle.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"]
+                        )
+            return answers
+
+        asking = (asyncio.wait_for(ask(url), 2.0) for url in self._nodes.urls)
+        by_node = await asyncio.gather(*asking, return_exceptions=True)
+        last: dict[str, int] = {}
+        for answers in by_node:
+            if isinstance(answers, dict):
+                for stream, seq in answers.items():
+                    last[stream] = max(seq, last.get(stream, 0))
+            elif not isinstance(answers, TimeoutError | AssertionError | OSError | nats.errors.Error):
+                raise answers  # a node that is down or cut off is expected, anything else is not
+        return last
+
+    def judge(self, outcome: Outcome, history: History) -> None:
+        late = []
+        for number, (length, since) in self.longest.items():
+            if length > PATIENCE:
+                during = [
+                    str(fault)
+                    for fault in history.happened
+                    if fault.began <= since + length and fault.ended >= since - PATIENCE
+                ]
+                one = self._readers[number]
+                late.append(f"{one.stream} {one.name}: {length:.1f} s during {during}")
+        longest = max((length for length, _ in self.longest.values()), default=0.0)
+        outcome.ran["longest silence"] = f"{longest:.1f} s"
+        outcome.none_of(f"no reader stands still for over {PATIENCE} s in silence", late)
