@@ -178,6 +178,13 @@ async def test_pause_and_resume() -> None:
         assert await nc.request("$JS.API.INFO", timeout=DEADLINE)
 
 
+async def test_two_stops_at_once() -> None:
+    server = NatsServer()
+    await server.start()
+    await asyncio.gather(server.stop(), server.stop())
+    assert not server.running
+
+
 async def test_paused_server_can_be_stopped() -> None:
     async with NatsServer() as server:
         server.pause()

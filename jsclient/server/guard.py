@@ -45,8 +45,8 @@ def launch(command: list[str], directory: Path, log: IO[bytes]) -> subprocess.Po
 
 
 def ask_to_end(guard: subprocess.Popen[bytes]) -> None:
-    """Make a guard end its command, and then itself. The caller waits for that."""
-    if guard.stdin is not None:
+    """Make a guard end its command, and then itself. The caller waits for that. Harmless if called again."""
+    if guard.stdin is not None and not guard.stdin.closed:
         with contextlib.suppress(BrokenPipeError):  # it has ended already
             guard.stdin.write(b".")
         guard.stdin.close()

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 from integration.kit.network.wire import TO_CLIENT, TO_SERVER, Direction, Frame, FrameParser
 
@@ -61,6 +62,7 @@ class Pipe:
         self._room.set()
         self._reading = True
         self._ended = False
+        self._connected = asyncio.Event()
         self.source: asyncio.Transport | None = None
         self.sink: asyncio.Transport | None = None
         self.lost = False
@@ -82,10 +84,18 @@ class Pipe:
         if data:
             self.write(data)
 
+    def connect(self, sink: asyncio.Transport) -> None:
+        """Send to this transport from now on, first what came before there was one."""
+        self.sink = sink
+        self._connected.set()
+
     def write(self, data: bytes) -> bool:
         """Send bytes to the sink, as fast as the conditions let; False when there is no way."""
-        if self.dead or self.sink is None or self.sink.is_closing():
+        if self.dead or (self.sink is not None and self.sink.is_closing()):
             return False
+        if self.sink is None:  # uvloop reads once although reading is paused in `connection_made`
+            self._enqueue(data)
+            return True
         if self._conditions.flips:
             self._conditions.flips -= 1
             data = with_wrong_byte(data)
@@ -152,6 +162,7 @@ class Pipe:
 
     async def _pump(self) -> None:
         loop = asyncio.get_running_loop()
+        await self._connected.wait()
         while self._queue:
             due, data = self._queue[0]
             await self._conditions.flowing.wait()
@@ -252,11 +263,12 @@ class Side(asyncio.Protocol):
         return self.transport is not None and not self.transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is one only by its methods
         self.transport = transport
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._outgoing.source = self._incoming.sink = transport
+        self._outgoing.source = transport
+        self._incoming.connect(transport)
         self._outgoing.update_reading()
         self._incoming.update_reading()
 
