@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Self, TypeV
 
 from ..errors import ClosedError
 from ..protocol.wire.checks import no_such_name
+from ..protocol.wire.nats_py import no_attribute
 
 __all__ = ["Asking", "Handle", "Listing", "Opening", "ReadHandle", "State", "asking", "listing", "opening"]
 
@@ -33,6 +34,9 @@ class Handle(abc.ABC):
     """A handle with a life of its own; leaving ``async with`` closes it."""
 
     _state: State = State.OPEN
+
+    if not TYPE_CHECKING:  # else a type checker would accept any name
+        __getattr__ = no_attribute
 
     @property
     def is_closed(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._runtime.calls import consumer_info
 from .._runtime.context import Context
@@ -13,6 +13,7 @@ from ..protocol.consumers.priority import check_group_name
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.wire.checks import check_count, check_server
 from ..protocol.wire.codec import from_wire
+from ..protocol.wire.nats_py import no_attribute
 from ..protocol.wire.units import format_time, parse_time, time_of
 from .pull.fetch import PullReading
 from .pull.puller import Puller
@@ -26,6 +27,9 @@ class Consumer(PullReading):
     `fetch`, `next` and `messages` pull from it, `run` calls a handler with its messages; a push consumer is read with
     `JetStream.subscribe`.
     """
+
+    if not TYPE_CHECKING:  # else a type checker would accept any name
+        __getattr__ = no_attribute
 
     def __init__(self, context: Context, info: ConsumerInfo) -> None:
         self._context = context

@@ -23,6 +23,7 @@ from ..protocol.consumers.ack import (
 )
 from ..protocol.wire.frames import Frame, frame_size
 from ..protocol.wire.headers import Headers, find_header, parse_headers
+from ..protocol.wire.nats_py import no_attribute
 
 __all__ = ["AckChannel", "DeliveredMessage", "Message", "ack_all", "begin_attempt", "frames_of"]
 
@@ -48,6 +49,7 @@ class Message:
 
     if not TYPE_CHECKING:
         __slots__ = ()  # the structs below have the fields
+        __getattr__ = no_attribute  # else a type checker would accept any name
     _frame: Frame
     _channel: AckChannel
     _state: AckState | None

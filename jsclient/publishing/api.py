@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Unpack
 
 from .._runtime.calls import find_streams
 from .._runtime.context import Context
@@ -13,7 +13,7 @@ from ..errors import MessageNotFoundError, NoMatchingStreamError
 from ..protocol.models.message import read_stored_message
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import ACK_EVERY, MAX_BYTES, MAX_IN_FLIGHT
-from ..protocol.wire.checks import check_server
+from ..protocol.wire.checks import NoOptions, check_arguments, check_server
 from ..protocol.wire.header_names import SCHEDULE
 from ..protocol.wire.headers import merge_headers
 from ..protocol.wire.names import check_publish_subject
@@ -50,6 +50,7 @@ class Publishing:
         ttl: float | timedelta | Literal["never"] | None = None,
         rollup: Literal["sub", "all"] | None = None,
         timeout: float | None = None,
+        **unknown: Unpack[NoOptions],
     ) -> PubAck:
         """Publish a message and wait until a stream has stored it.
 
@@ -82,6 +83,8 @@ class Publishing:
 
         Cancelled: whether it was stored is unknown.
         """
+        if unknown:
+            check_arguments(Publishing.publish, unknown, NoOptions)
         return await publish(
             self._context,
             subject,

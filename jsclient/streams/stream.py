@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from .._runtime.calls import check_known, consumer_info, pages, subject_pages
 from .._runtime.context import Context
@@ -20,6 +20,7 @@ from ..protocol.streams.direct_get import batch_request, last_request
 from ..protocol.wire.checks import check_count, check_seconds
 from ..protocol.wire.codec import from_wire, made, to_wire
 from ..protocol.wire.names import check_filter_subject
+from ..protocol.wire.nats_py import no_attribute
 from .direct_get import DirectBatch, get_directly
 
 __all__ = ["Stream"]
@@ -31,6 +32,9 @@ _NO_CONSUMER_TO_UPDATE = 10149
 
 class Stream:
     """A stream that exists on the server. Created by `JetStream.stream` and `JetStream.create_stream`."""
+
+    if not TYPE_CHECKING:  # else a type checker would accept any name
+        __getattr__ = no_attribute
 
     def __init__(self, context: Context, info: StreamInfo) -> None:
         self._context = context

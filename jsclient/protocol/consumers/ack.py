@@ -15,11 +15,13 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...errors import ConfigError, NotJetStreamMessageError
 from ..wire.frames import Frame
+from ..wire.nats_py import no_attribute
 from ..wire.units import seconds_to_ns
 
 __all__ = [
@@ -65,6 +67,9 @@ class Metadata(msgspec.Struct, frozen=True):
     timestamp_ns: int
     num_pending: int
     domain: str | None = None
+
+    if not TYPE_CHECKING:  # else a type checker would accept any name
+        __getattr__ = no_attribute
 
     @property
     def timestamp(self) -> datetime:

@@ -9,14 +9,16 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
 from ...errors import ConfigError
+from .nats_py import argument_hint
 
 __all__ = [
     "Named",
+    "NoOptions",
     "check_arguments",
     "check_count",
     "check_fields",
@@ -29,23 +31,6 @@ __all__ = [
 
 _VAR = Parameter.VAR_KEYWORD
 
-_NATS_PY = {
-    "cb": "callback=",
-    "closed_cb": "JetStream.is_closed",
-    "disconnected_cb": "on_event=",
-    "discovered_server_cb": "on_event=",
-    "durable_name": "durable=",
-    "error_cb": "on_event=",
-    "flush_timeout": "timeout=",
-    "manual_ack": "auto_ack=False",
-    "max_outstanding_pings": "ping_interval=",
-    "max_reconnect_attempts": "leave it out: it reconnects without limit until close()",
-    "allow_reconnect": "leave it out: it reconnects without limit until close()",
-    "pending_bytes_limit": "max_pending_bytes=",
-    "pending_msgs_limit": "max_pending=",
-    "reconnected_cb": "on_event=",
-}  # its names of arguments, and ours
-
 
 def no_such_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
     """The text of an error for a name that does not exist, with the one that was probably meant."""
@@ -53,9 +38,8 @@ def no_such_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
 
     known = sorted(known)
     near = get_close_matches(name, known, 1) or [word for word in known if word in name or name in word]
-    if name in _NATS_PY and name not in known:
-        hint = _NATS_PY[name]
-        return f"{owner} has no {kind} {name!r}, as nats-py has; {hint if ' ' in hint else f'use {hint}'}"
+    if name not in known and (hint := argument_hint(owner, name)):
+        return f"{owner} has no {kind} {name!r}, as nats-py has; {hint}"
     if near:
         return f"{owner} has no {kind} {name!r}; did you mean {near[0]!r}?"
     return f"{owner} has no {kind} {name!r}; it has {', '.join(known)}"
@@ -72,6 +56,10 @@ def check_arguments(method: Callable[..., Any], given: Iterable[str], more: type
             ]
             known = {*own, *more.__annotations__} - {"self"}
             raise TypeError(no_such_name(f"{method.__name__}()", "argument", name, known))
+
+
+class NoOptions(TypedDict):
+    """The type of ``**more`` in a function that takes nothing more, and says so itself by `check_arguments`."""
 
 
 def check_fields(cls: type[msgspec.Struct], fields: Iterable[str]) -> None:

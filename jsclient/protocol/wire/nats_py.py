@@ -1,0 +1,195 @@
+"""The names of nats-py, and what they are here: for the errors that a program ported from it meets.
+
+The methods are those of nats-py's ``JetStreamContext``, its subscriptions, ``Msg``, and ``Client``, by the class of
+ours on which they are looked for; the arguments are those of all its functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Final, NoReturn
+
+__all__ = ["ARGUMENTS", "ATTRIBUTES", "argument_hint", "no_attribute"]
+
+ARGUMENTS: Final[Mapping[str, str]] = {
+    "allow_reconnect": "leave it out: it reconnects without limit until close()",
+    "cb": "callback=",
+    "closed_cb": "JetStream.is_closed",
+    "disconnected_cb": "on_event=",
+    "discovered_server_cb": "on_event=",
+    "durable_name": "durable=",
+    "error_cb": "on_event=",
+    "fetch() timeout": "expires=, the seconds that the server waits",
+    "flush_timeout": "timeout=",
+    "manual_ack": "auto_ack=False",
+    "max_outstanding_pings": "ping_interval=",
+    "max_reconnect_attempts": "leave it out: it reconnects without limit until close()",
+    "ordered_consumer": "ordered=True",
+    "payload": "data=",
+    "pending_bytes_limit": "max_pending_bytes=",
+    "pending_msgs_limit": "max_pending=",
+    "publish() stream": "expected_stream=",
+    "reconnected_cb": "on_event=",
+}  # a name that only one function has is written with the function
+
+
+def argument_hint(owner: str, name: str) -> str | None:
+    """What to do instead of passing nats-py's argument ``name`` to ``owner``; None if it is not nats-py's."""
+    hint = ARGUMENTS.get(f"{owner} {name}") or ARGUMENTS.get(name)
+    if hint is None or hint.startswith("leave "):
+        return hint
+    return f"use {hint}"
+
+
+_BESIDE = "use nats-py's own beside jsclient, on one connection: js = jsclient.JetStream(nc)"
+_NO_BUCKETS = f"is not part of jsclient: {_BESIDE}"
+_CORE = f"is core NATS, which is not part of jsclient: {_BESIDE}"
+_RECONNECTS = "has no counterpart: jsclient reconnects by itself until close(); events tell when"
+_POSITION = "is js.is_connected or js.is_closed here"
+_SERVERS = (
+    "has no counterpart: pass all servers to jsclient.connect(); those that a cluster announces are added"
+)
+_STREAM = "with stream = await js.stream(name)"
+_CONSUMER = "with consumer = await stream.consumer(name)"
+
+_MANAGER = {
+    "add_consumer": f"is stream.create_consumer() or stream.ensure_consumer() here, {_STREAM}",
+    "add_stream": "is js.create_stream() here, or js.ensure_stream(), which accepts an existing stream",
+    "consumer_info": f"is consumer.info() here, {_CONSUMER}",
+    "consumers_info": f"is 'async for info in stream.consumers()' here, {_STREAM}",
+    "delete_consumer": f"is stream.delete_consumer() here, {_STREAM}",
+    "delete_msg": f"is stream.delete_message() here, {_STREAM}",
+    "find_stream_name_by_subject": "is js.stream_name_by_subject() here, which returns a list",
+    "get_last_msg": f"is stream.get_last_message() here, {_STREAM}",
+    "get_msg": f"is stream.get_message() here, {_STREAM}",
+    "pause_consumer": f"is consumer.pause() here, {_CONSUMER}",
+    "purge_stream": f"is stream.purge() here, {_STREAM}",
+    "reset_consumer": f"is consumer.reset() here, {_CONSUMER}",
+    "resume_consumer": f"is consumer.resume() here, {_CONSUMER}",
+    "stream_info": f"is stream.info() here, {_STREAM}",
+    "streams_info": "is 'async for info in js.streams()' here",
+    "streams_info_iterator": "is 'async for info in js.streams()' here",
+}
+
+_STREAMS = {name: meaning for name, meaning in _MANAGER.items() if name != "delete_consumer"} | {
+    "account_info": "is js.account_info() here",
+    "delete_stream": "is js.delete_stream() here",
+    "update_stream": "is js.update_stream() here",
+}
+
+_CONTEXT = {
+    "PullSubscription": "is jsclient.PullSubscription here",
+    "PushSubscription": "is jsclient.Subscription here",
+    "create_key_value": _NO_BUCKETS,
+    "create_object_store": _NO_BUCKETS,
+    "delete_key_value": _NO_BUCKETS,
+    "delete_object_store": _NO_BUCKETS,
+    "is_status_msg": "is not needed here: subscriptions handle statuses, and no reader gets one",
+    "key_value": _NO_BUCKETS,
+    "object_store": _NO_BUCKETS,
+    "publish_async": "is 'async with js.publisher() as publisher' here: publisher.publish() returns a future",
+    "publish_async_completed": "is publisher.flush() here, with js.publisher()",
+    "publish_async_pending": "is publisher.in_flight here, with js.publisher()",
+    "pull_subscribe_bind": "is js.pull_subscribe(stream=, consumer=) here",
+    "subscribe_bind": "is js.subscribe(stream=, consumer=) here",
+}
+
+_CLIENT = {
+    "CLOSED": _POSITION,
+    "CONNECTED": _POSITION,
+    "CONNECTING": _POSITION,
+    "DISCONNECTED": _POSITION,
+    "DRAINING_PUBS": _POSITION,
+    "DRAINING_SUBS": _POSITION,
+    "RECONNECTING": _POSITION,
+    "client_id": "has no counterpart: connect(name=) names the connection to the server",
+    "client_ip": "has no counterpart",
+    "connect": "is jsclient.connect() here, which returns the open connection",
+    "connected_server_version": "is js.server_version here",
+    "connected_url": "is in repr(js) here",
+    "discovered_servers": _SERVERS,
+    "drain": "is js.close() here, which ends all subscriptions; one alone has a drain() of its own",
+    "flush": "is js.ping() here",
+    "force_reconnect": _RECONNECTS,
+    "is_connecting": "is 'not js.is_connected' here",
+    "is_draining": "has no counterpart: js.close() returns when all has ended, and then js.is_closed is True",
+    "is_draining_pubs": "has no counterpart: js.close() returns when all has ended, and then js.is_closed is True",
+    "is_reconnecting": "is 'not js.is_connected' here",
+    "jetstream": "is not needed here: this object has the methods of JetStream",
+    "jsm": "is not needed here: this object has the methods of JetStream",
+    "last_error": "has no counterpart: connect(on_event=) gets every problem, and by default it is logged",
+    "max_payload": "has no counterpart: js.publish() raises MaxPayloadError before it sends",
+    "msg_class": "has no counterpart: messages are jsclient.Message",
+    "new_inbox": _CORE,
+    "pending_data_size": "has no counterpart: publisher.in_flight_bytes counts what is not acked",
+    "request": _CORE,
+    "rtt": "is js.ping() here, which returns seconds",
+    "server_pool": _SERVERS,
+    "servers": _SERVERS,
+    "set_server_pool": _SERVERS,
+    "ssl_context": "has no counterpart: connect(tls=) takes it",
+}
+
+_SUBSCRIPTION = {
+    "delivered": "is in consumer_info() here: its delivered.consumer_seq counts the deliveries",
+    "next_msg": "is next(timeout=1) here: next_msg waits 1 s, and next() alone waits without limit",
+    "pending_msgs": "is pending here",
+}
+
+_PULL = {
+    **_SUBSCRIPTION,
+    "next_msg": "is next(timeout=1) here: next() alone waits 5 s",
+    "pending_bytes": "has no counterpart: a pull subscription buffers only what a cancelled call left, see pending",
+    "queue": "has no counterpart: all pull subscriptions with one durable share its messages",
+    "subject": "has no counterpart: see filter_subjects in the config of consumer_info()",
+}
+
+_INFO = {"consumer_info": "is info() here", "unsubscribe": "is close() here"}
+
+ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
+    "JetStream": {**_CLIENT, **_MANAGER, **_CONTEXT},
+    "Stream": _STREAMS,
+    "Subscription": {**_SUBSCRIPTION, "messages": "is 'async for message in sub' here"},
+    "PullSubscription": _PULL,
+    "Consumer": {
+        **_PULL,
+        **_INFO,
+        "drain": "is close() here",
+        "pending_msgs": "has no counterpart: see info()",
+    },
+    "OrderedConsumer": {**_PULL, **_INFO},
+    "Message": {
+        "Ack": "has no counterpart: use ack(), nak(), term() and in_progress()",
+        "Metadata": "is jsclient.Metadata here",
+        "is_acked": "is acked here",
+        "respond": f"is core NATS, and answers a request; a message of a stream has ack(): {_BESIDE}",
+        "sid": "has no counterpart: metadata names stream and consumer",
+    },
+    "Metadata": {
+        "SequencePair": "has no counterpart: see stream_seq and consumer_seq",
+        "sequence": "is stream_seq (nats-py's sequence.stream) and consumer_seq (sequence.consumer) here",
+    },
+}  # by the class of ours, each with the rest of a sentence that begins "nats-py's <name> …"
+
+
+def no_attribute(self: object, name: str) -> NoReturn:
+    """Raise the ``AttributeError`` for an attribute that does not exist: assigned to a class as its ``__getattr__``.
+
+    Python calls it only where the normal look-up failed.
+    """
+    cls = type(self)
+    if hasattr(cls, name):  # a property of that name raised an AttributeError: raise that one again
+        object.__getattribute__(self, name)
+    text = _advice(cls, name) if name[:1] != "_" else f"{cls.__name__} has no attribute {name!r}"
+    # Without an object in the error Python adds no "Did you mean" of its own, which would name a private attribute.
+    raise AttributeError(text, name=name, obj=None)
+
+
+def _advice(cls: type[Any], name: str) -> str:
+    for kind in cls.__mro__:
+        if meaning := ATTRIBUTES.get(kind.__name__, {}).get(name):
+            return f"{kind.__name__} has no attribute {name!r}: nats-py's {name} {meaning}"
+    public = [known for known in dir(cls) if not known.startswith("_")]
+    near = get_close_matches(name, public, 1)
+    return f"{cls.__name__} has no attribute {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
