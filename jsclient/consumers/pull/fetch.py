@@ -363,7 +363,7 @@ class PullReading(Running):
             no_wait: Take the messages that are available and return at once.
             idle_heartbeat: Seconds between the heartbeats of the server while it holds the request, at most half of
                 ``expires``; two missed ones end the fetch with `HeartbeatError`. By default a quarter of ``expires``,
-                5 s at most, and none for requests under 2 s.
+                2 s at most, and none for requests under 2 s.
             group: The priority group; required if the consumer has priority groups (ADR-42).
             min_pending, min_ack_pending: Only while at least that many messages are undelivered, or delivered and not
                 acked; if both are given, either is enough. With the policy ``overflow``.

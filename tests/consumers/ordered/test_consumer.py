@@ -298,7 +298,7 @@ async def test_refills_at_half():
         assert batches(connection) == [4]
         assert sequences([await anext(reader)]) == [2]
         assert batches(connection) == [4, 2]
-        assert connection.pulls()[-1].json["idle_heartbeat"] == 5_000_000_000
+        assert connection.pulls()[-1].json["idle_heartbeat"] == 2_000_000_000
 
 
 @virtual
@@ -409,9 +409,9 @@ async def test_missed_heartbeats_make_new_consumer():
         arrives(connection, data(1))
         connection.api.last_seq = 1
         await waiting
-        await asyncio.sleep(9)
+        await asyncio.sleep(3.5)
         assert len(creates(connection)) == 1
-        await asyncio.sleep(2)
+        await asyncio.sleep(1)
         assert [config.get("opt_start_seq") for config in creates(connection)] == [None, 2]
         assert len(connection.told(HeartbeatMissed)) == 1
         arrives(connection, data(2, 1), heartbeat(1, 2))
@@ -462,7 +462,7 @@ async def test_failed_create_retried():
         waiting = await asked(oc)
         connection.api.on("CONSUMER.CREATE", *[Refusal(10008, 503)] * 5)
         arrives(connection, data(1, 2))
-        await asyncio.sleep(8)
+        await asyncio.sleep(4.5)
         assert len(creates(connection)) == 7
         assert len(connection.told(ErrorRaised)) == 1
         arrives(connection, data(1, 1))
