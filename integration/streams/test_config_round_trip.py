@@ -18,6 +18,7 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.servers.nats_server import ServerUnderTest, fits
 from jsclient import ConsumerConfig, StreamConfig
 
+PAST = "2021-01-31T12:00:00.123456789Z"
 NOON = "2035-01-31T12:00:00.123456789Z"  # times that are set keep their nanoseconds
 
 # (name, server, fields); {p}: a prefix of the test's own, {o}: a stream that can be copied from
@@ -68,7 +69,7 @@ CONSUMERS: list[tuple[str, str, dict[str, Any]]] = [
     }),
     ("backoff", ">=2.10", {
         "name": "backoff", "backoff": [1.0, 2.5, 1.000_000_001], "max_deliver": 5, "filter_subject": "{p}.a",
-        "deliver_policy": "by_start_time", "opt_start_time": NOON,
+        "deliver_policy": "by_start_time", "opt_start_time": PAST,
     }),
     ("push", ">=2.10", {
         "durable_name": "push", "deliver_subject": "{p}deliver", "deliver_group": "group",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import (
@@ -13,6 +14,7 @@ from ..errors import (
 )
 from ..protocol.consumers.ack import AckKind, is_jsack
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ..protocol.models.consumer_checks import check_consumer
 from ..protocol.models.stream import StreamInfo
 from ..protocol.wire.api import next_offset, page_items, page_request
 from ..protocol.wire.checks import check_seconds, check_server
@@ -42,7 +44,8 @@ _SINCE = {
 
 
 def check_known(context: Context, config: ConsumerConfig) -> None:
-    """Raise `ConfigError` if a field is set that the server is too old for: it would ignore the field."""
+    """Raise `ConfigError` for what cannot work, and for a field that the server is too old for: it would ignore it."""
+    check_consumer(config, datetime.now(UTC))
     for field, version in _SINCE.items():
         if getattr(config, field):
             check_server(context.connection.server_version, version, f"{field} of a consumer")

@@ -154,10 +154,10 @@ class Subscribing:
     async def pull_subscribe(
         self,
         subject: str | None = None,
+        durable: str | None = None,
         *,
         stream: str | None = None,
         consumer: str | None = None,
-        durable: str | None = None,
         config: ConsumerConfig | None = None,
         delete_on_close: bool | None = None,
     ) -> PullSubscription:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from .._runtime.calls import consumer_info
 from .._runtime.context import Context
-from ..errors import PermissionDeniedError
+from ..errors import ConfigError, PermissionDeniedError
 from ..protocol.consumers.priority import check_group_name
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ..protocol.models.stream import StreamInfo
 from ..protocol.wire.checks import check_count, check_server
 from ..protocol.wire.codec import from_wire
 from ..protocol.wire.nats_py import no_attribute
@@ -108,7 +109,7 @@ class Consumer(PullReading):
         Returns: the stream sequence at which delivery restarts.
 
         Raises:
-            ConfigError: ``seq`` is not a valid sequence, or an older server.
+            ConfigError: ``seq`` is not a valid sequence, or is after the next message; or an older server.
             ApiError: 10204: it cannot restart there. ``seq`` requires the deliver policy all, or by_start_sequence or
                 by_start_time, and then a sequence not below that start.
             ConsumerNotFoundError: It was deleted. And those of any request.
@@ -118,6 +119,8 @@ class Consumer(PullReading):
         check_server(self._context.connection.server_version, (2, 14), "resetting a consumer")
         with suppress(PermissionDeniedError):
             await self.info()  # a reset of a deleted consumer is never answered
+        if seq is not None:
+            await self._check_reset(seq)
         body = {} if seq is None else {"seq": seq}
         answer = await self._context.call(
             self._context.api.consumer_reset(self.stream, self.name), body, what="reset"
@@ -125,6 +128,21 @@ class Consumer(PullReading):
         begins = answer.pop("reset_seq", 0)
         self._info = from_wire(ConsumerInfo, answer)
         return int(begins)
+
+    async def _check_reset(self, seq: int) -> None:
+        """Refuse a sequence that no message has yet, unless it is the next: the messages before it would be skipped."""
+        try:
+            answer = await self._context.call(
+                self._context.api.stream_info(self.stream), what="end of the stream"
+            )
+        except PermissionDeniedError:
+            return
+        last = from_wire(StreamInfo, answer).state.last_seq
+        if seq > last + 1:
+            raise ConfigError(
+                f"seq is {seq}, but the last message of stream {self.stream!r} is {last}: consumer {self.name!r} would "
+                f"skip the next {seq - last - 1:,}; give {last + 1} to go on with the next message"
+            )
 
     async def unpin(self, group: str) -> None:
         """Have the server select another client of a priority group to deliver to. Source: ADR-42.

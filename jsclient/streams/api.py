@@ -88,7 +88,6 @@ class StreamManager:
     async def ensure_stream(
         self,
         name: str | StreamConfig,
-        /,
         subjects: Sequence[str] | None = None,
         *,
         on_drift: OnDrift = "error",

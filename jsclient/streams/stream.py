@@ -302,6 +302,7 @@ class Stream:
             ApiError: The server refuses the configuration or the change. And those of any request.
         """
         wanted = _config(config, fields)
+        check_known(self._context, wanted)
         check_on_drift(on_drift)
         name = wanted.durable_name or wanted.name
         if name is None:
@@ -364,6 +365,11 @@ class Stream:
 
 
 def _config(config: ConsumerConfig | None, fields: Mapping[str, Any]) -> ConsumerConfig:
+    if config is not None and not isinstance(config, ConsumerConfig):
+        hint = f"; for a durable consumer of that name, give durable_name={config!r:.60}"
+        raise ConfigError(
+            f"config is {config!r:.60}: a ConsumerConfig or fields are needed{hint * isinstance(config, str)}"
+        )
     if config is None:
         return made(ConsumerConfig, **fields)
     return config.replace(**fields) if fields else config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -32,6 +33,11 @@ MAX_ANNOUNCED = 256
 """Servers of one INFO that are kept."""
 
 _SCHEMES: Final = ("nats", "tls", "ws", "wss")
+
+_WITH_PORT: Final = re.compile(
+    r"(?:\w+://)?(?:[^@]*@)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{5,})/?"
+)
+"""A server, without the user info, which is not shown."""
 
 IDENTITY: Final = frozenset(
     {
@@ -97,7 +103,12 @@ def _check_url(url: str) -> None:
     try:
         parsed = urlparse(_with_scheme(url))
         host, _ = parsed.hostname, parsed.port
-    except ValueError:  # its text would show a password that is not percent-encoded
+    except ValueError:
+        if server := _WITH_PORT.fullmatch(url):
+            raise ConfigError(
+                f"the port of the server {server['host']} is {server['port']}: at most 65535 is possible"
+            ) from None
+        # Its text, and that of the error, would show a password that is not percent-encoded.
         raise ConfigError(
             "a server URL is not valid: the port must be a number, special characters must be percent-encoded"
         ) from None

@@ -30,7 +30,7 @@ from ...protocol.consumers.fetch import (
 )
 from ...protocol.consumers.priority import GroupOptions, GroupRequest
 from ...protocol.consumers.status import ORDINARY, Ending
-from ...protocol.wire.checks import check_arguments
+from ...protocol.wire.checks import check_arguments, check_seconds
 from ...protocol.wire.frames import Frame, frame_size
 from ..message import AckChannel, DeliveredMessage, Message
 from ..worker.run import Running
@@ -411,6 +411,7 @@ class PullReading(Running):
         """
         if group:
             check_arguments(PullReading.next, group, GroupOptions)
+        check_seconds("timeout", timeout)
         batch = await self.fetch(1, expires=timeout, **group)
         if not batch:
             raise RequestTimeoutError("no message", timeout)

@@ -17,9 +17,9 @@ import msgspec
 from ...errors import ConfigError, NotJetStreamMessageError
 from ..events import Event, StreamReset
 from ..models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from ..models.consumer_checks import check_filters
 from ..wire.checks import check_count
 from ..wire.frames import Frame
-from ..wire.names import check_filter_subject
 from .ack import last_of_run, run_of, sequences
 from .monitors import FLOW_CONTROL_WINDOW, FlowControl
 from .push import Command, PushTracker
@@ -323,11 +323,8 @@ def ordered_pull_config(config: ConsumerConfig) -> ConsumerConfig:
             raise ConfigError(f"{name} is for push consumers: leave it out")
     if config.priority_groups or config.priority_policy:
         raise ConfigError("an ordered consumer has one reader: leave the priority groups out")
-    if config.filter_subject is not None and config.filter_subjects is not None:
-        raise ConfigError("filter_subject and filter_subjects are both given: give one of them")
+    check_filters(config)
     filters = config.filters
-    for subject in filters:
-        check_filter_subject(subject)
     policy = _start_policy(config)
     if policy == DeliverPolicy.LAST_PER_SUBJECT and not filters:
         filters = [">"]  # the server requires one

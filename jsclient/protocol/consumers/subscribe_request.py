@@ -8,6 +8,7 @@ from ...errors import (
     ConfigError,
 )
 from ..models.consumer import AckPolicy, ConsumerConfig
+from ..models.consumer_checks import check_filters
 from ..wire.checks import check_count
 from ..wire.names import (
     check_consumer_name,
@@ -140,10 +141,7 @@ def _check_config_names(config: ConsumerConfig, wanted: str | None) -> None:
             raise ConfigError(
                 f"the consumer is {wanted!r} and in the config {config.name!r}: give one of them"
             )
-    if config.filter_subject and config.filter_subjects:
-        raise ConfigError("filter_subject and filter_subjects are both given: give one of them")
-    for subject in config.filter_subjects or ():
-        check_filter_subject(subject)
+    check_filters(config)
 
 
 def _check_queue(queue: str, config: ConsumerConfig, *, named: bool) -> None:

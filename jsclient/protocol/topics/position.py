@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import total_ordering
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -22,6 +22,7 @@ from ..wire.checks import check_count
 
 __all__ = ["EndDoubt", "Extent", "Position"]
 
+_MISSING: Any = object()
 _VERSION: Final = 1
 _MAX_SEQUENCE: Final = 2**64 - 1
 _MAX_TIME: Final = 2**63 - 1
@@ -54,11 +55,16 @@ class Position:
     """
 
     stream: str
-    incarnation: str
-    seq: int
+    incarnation: str = _MISSING
+    seq: int = _MISSING
     time_ns: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
+        if self.incarnation is _MISSING or self.seq is _MISSING:
+            raise TypeError(
+                "a Position has a stream, its incarnation and a seq: take that of a record (record.position), or read "
+                "a saved one with Position.from_json(token)"
+            )
         if not isinstance(self.stream, str) or not self.stream or not isinstance(self.incarnation, str):
             raise ConfigError(
                 f"stream and incarnation of a position are {self.stream!r:.40} and {self.incarnation!r:.40}: "
@@ -94,7 +100,10 @@ class Position:
 
     def _same_stream(self, stream: str, incarnation: str) -> None:
         if self.stream != stream:
-            raise PositionInvalidError(f"the position is in stream {self.stream!r}, not in {stream!r}")
+            raise PositionInvalidError(
+                f"the position is in stream {self.stream!r}, not in {stream!r}: save one position for each stream, "
+                "and start at 'first' where there is none"
+            )
         if self.incarnation != incarnation:
             raise PositionInvalidError(
                 f"stream {stream!r} was recreated since the position was saved (created {incarnation!r}, the position "

@@ -249,3 +249,14 @@ def test_certain_at_once(odd):
     fields = {"stream": "ORDERS", "incarnation": MADE, "replicas": 3} | odd
     with pytest.raises(PositionInvalidError):
         EndDoubt().check(Extent(first_seq=1, last_seq=4, **fields), AT, 0.0)
+
+
+@pytest.mark.parametrize("given", [("S",), ("S", "then")])
+def test_made_by_hand(given):
+    with pytest.raises(TypeError, match=r"take that of a record \(record\.position\), or read a saved one"):
+        Position(*given)
+
+
+def test_other_stream_says_what_to_do():
+    with pytest.raises(PositionInvalidError, match="not in 'T': save one position for each stream"):
+        assert Position("S", "", 1) < Position("T", "", 1)

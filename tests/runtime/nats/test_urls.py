@@ -6,7 +6,8 @@ from urllib.parse import urlparse
 
 import pytest
 
-from jsclient._runtime.nats.urls import shared_identity, shown, url_identity
+from jsclient._runtime.nats.urls import server_urls, shared_identity, shown, url_identity
+from jsclient.errors import ConfigError
 
 ANN = {"user": "ann", "password": "p@ss/word", "token": None}
 
@@ -38,3 +39,16 @@ def test_options_win_over_urls(option):
 def test_shown_hides_user_info():
     assert shown("nats://ann:secret@a:4222") == "nats://a:4222"
     assert shown("tls://[::1") == "?"
+
+
+@pytest.mark.parametrize("url", ["nats://a:99999", "nats://ann:secret@a:99999", "a:99999/"])
+def test_port_too_large(url):
+    with pytest.raises(ConfigError, match="the port of the server a is 99999: at most 65535") as caught:
+        server_urls(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_odd_password_is_not_shown():
+    with pytest.raises(ConfigError, match="the port must be a number") as caught:
+        server_urls("nats://ann:1234567/s@a:1")
+    assert "12345" not in str(caught.value)

@@ -1,0 +1,57 @@
+"""What cannot work in the configuration of a consumer, whichever call it comes from: checked before the wire.
+
+Source: nats-server server/consumer.go (checkConsumerCfg), server/sublist.go (isValidSubject).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from ...errors import ConfigError
+from ..wire.names import check_filter_subject, check_queue
+from ..wire.units import parse_time
+from .consumer import ConsumerConfig
+
+__all__ = ["check_consumer", "check_filters"]
+
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
+
+
+def check_filters(config: ConsumerConfig) -> None:
+    """Refuse filters that are given twice, or are not valid subjects.
+
+    Raises:
+        ConfigError: ``filter_subject`` and ``filter_subjects`` are both given. `InvalidNameError` for a subject.
+    """
+    if config.filter_subject and config.filter_subjects:
+        raise ConfigError("filter_subject and filter_subjects are both given: give one of them")
+    if isinstance(config.filter_subjects, str):
+        raise ConfigError(f"filter_subjects is the str {config.filter_subjects!r}: give a list of subjects")
+    for subject in config.filters:
+        check_filter_subject(subject)
+
+
+def check_consumer(config: ConsumerConfig, now: datetime) -> None:
+    """Refuse a configuration that cannot work.
+
+    Args:
+        config: Of a consumer that is created or updated.
+        now: The time here. The server's clock may differ by minutes.
+
+    Raises:
+        ConfigError: As `check_filters`; or the start time is in the future. `InvalidNameError` for the group.
+    """
+    check_filters(config)
+    if config.deliver_group:
+        check_queue(config.deliver_group)
+    start = config.opt_start_time
+    if start is None:
+        return
+    moment = parse_time(start) if isinstance(start, str) else start
+    if moment > now + _CLOCKS_DIFFER:
+        raise ConfigError(
+            f"opt_start_time is {moment.isoformat()}, in the future: a consumer starts at a message that is stored "
+            'already, and the server would start at the next one; use deliver_policy="new", or pause_until to wait '
+            "until then"
+        )

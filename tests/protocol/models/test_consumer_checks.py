@@ -1,0 +1,59 @@
+"""What cannot work in the configuration of a consumer."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jsclient.errors import ConfigError, InvalidNameError
+from jsclient.protocol.models import ConsumerConfig
+from jsclient.protocol.models.consumer_checks import check_consumer
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+WRONG = ["a b", ".a", "a.", "a..b", "a\nb", "a.>.b", "a\tb", ">.a"]
+
+
+@pytest.mark.parametrize("subject", WRONG)
+@pytest.mark.parametrize(
+    "as_field", [lambda s: {"filter_subject": s}, lambda s: {"filter_subjects": ["fine", s]}]
+)
+def test_filters_are_subjects(subject, as_field):
+    with pytest.raises(InvalidNameError) as caught:
+        check_consumer(ConsumerConfig(**as_field(subject)), NOW)
+    assert repr(subject) in str(caught.value)
+
+
+@pytest.mark.parametrize("group", ["a b", "a\nb", "a\x00"])
+def test_groups_are_names(group):
+    with pytest.raises(InvalidNameError, match="queue"):
+        check_consumer(ConsumerConfig(deliver_group=group), NOW)
+
+
+def test_two_ways_to_filter():
+    with pytest.raises(ConfigError, match="give one of them"):
+        check_consumer(ConsumerConfig(filter_subject="a", filter_subjects=["b"]), NOW)
+
+
+@pytest.mark.parametrize("as_given", [lambda moment: moment, datetime.isoformat])
+def test_start_in_the_future(as_given):
+    late, soon = NOW + timedelta(hours=1), NOW + timedelta(minutes=1)
+    with pytest.raises(
+        ConfigError, match=r"2026-11-23T13:00:00\+00:00, in the future.*deliver_policy=\"new\""
+    ):
+        check_consumer(ConsumerConfig(opt_start_time=as_given(late)), NOW)
+    check_consumer(ConsumerConfig(opt_start_time=as_given(soon)), NOW)  # the server's clock may be ahead
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"filter_subject": "a.*.>", "deliver_group": "g.1"},
+        {"filter_subjects": ["a", "b.>"]},
+        {"filter_subject": "", "filter_subjects": [], "deliver_group": ""},  # as if not given
+        {"opt_start_time": "2020-01-01T00:00:00Z"},
+    ],
+)
+def test_accepted(fields):
+    check_consumer(ConsumerConfig(**fields), NOW)
