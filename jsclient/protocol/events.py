@@ -300,10 +300,10 @@ class DeadLetterFailed(Event, frozen=True, kw_only=True):
 
 
 class AdvisoryRefused(Event, frozen=True, kw_only=True):
-    """An advisory that a message ran out of deliveries contradicts the consumer's state: no dead letter was written.
+    """An advisory that a message ran out of deliveries was passed over: no dead letter was written because of it.
 
-    Another client forged it. ``reason`` says what contradicts it; ``stream_seq`` is 0 if it is malformed. ``count``
-    counts them so far; the event is reported for the first one and whenever the count has doubled.
+    ``reason``: it contradicts the consumer's state, or this worker acked the message or knows of it already; a client
+    forged or repeated it. ``stream_seq`` is 0 if it is malformed. ``count``: so far; told first and at each doubling.
     """
 
     about = "worker"

@@ -4,6 +4,9 @@ Any user who may publish to the advisory's subject can forge one, so each is com
 contradiction of one answer is not final: during an election an old leader may answer. It must last for `_CERTAIN`
 seconds; meanwhile other advisories are handled. If the state cannot be had, the dead letter is written and marked:
 one too many is a copy, one too few a loss. Nothing is terminated because of an advisory.
+
+A flood is bounded by what it can be about: each message is decided once, however often it is named, and not at all if
+this worker acked it or stored its dead letter. What is passed over is counted in `AdvisoryRefused`.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from ..._runtime.calls import consumer_info
@@ -27,6 +31,7 @@ from ...protocol.consumers.worker.dead_letter import (
     refutation,
 )
 from ...protocol.consumers.worker.reasons import DeliveriesExhaustedError
+from ...protocol.consumers.worker.seq_set import SeqSet
 from ...protocol.consumers.worker.work_rules import default_delay
 from ...protocol.events import AdvisoryRefused
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
@@ -37,8 +42,10 @@ from .sources import Source
 
 __all__ = ["Advisories"]
 
-_MOST: Final = 10_000  # advisories that may be queued
-_TRIES: Final = 5  # attempts to ask about the consumer, and to store the message
+_MOST: Final = 250_000  # messages that may wait for a decision
+_TRIES: Final = 5  # attempts to ask about the consumer
+_TURN: Final = 100  # decisions after which other tasks have their turn
+_NAMED: Final = 100  # messages that `close` reports one by one
 _CERTAIN: Final = 10.0  # seconds for which the consumer's state must contradict an advisory
 _AGAIN: Final = 2.0  # seconds between its comparisons
 _APART: Final = 0.25  # seconds between questions about the consumer: those that arrive meanwhile share one
@@ -54,19 +61,31 @@ class _Case:
     contradicted: float | None = None  # since when
     reason: str = ""
     failures: int = 0
+    not_stored: int = 0  # failed attempts to store it
 
 
 class Advisories:
-    """The advisories about one consumer. ``in_hand``: whether the worker holds the message of a sequence."""
+    """The advisories about one consumer.
+
+    ``in_hand``: whether the worker holds the message of a sequence. ``done``: those that it acked or dead-lettered.
+    """
 
     def __init__(
-        self, source: Source, letters: DeadLetters, config: ConsumerConfig, *, in_hand: Callable[[int], bool]
+        self,
+        source: Source,
+        letters: DeadLetters,
+        config: ConsumerConfig,
+        *,
+        in_hand: Callable[[int], bool],
+        done: SeqSet,
     ) -> None:
         self._source = source
         self._context = source.context
         self._now = source.context.connection.now
         self._letters = letters
         self._in_hand = in_hand
+        self._done = done
+        self._waiting: set[int] = set()  # the sequences of all cases
         self._configs = [config]  # the different ones that the consumer is known to have had
         self._inbox: Inbox | None = None
         self._new: deque[_Case] = deque()
@@ -76,7 +95,8 @@ class Advisories:
         self._reading: asyncio.Task[None] | None = None
         self._asked = float("-inf")
         self._answer: ConsumerInfo | JetStreamError | None = None
-        self._refused = 0
+        self._refused = self._lost = 0
+        self._created: datetime | None = None
 
     async def listen(self) -> None:
         """Subscribe to the advisories, which the server sends when a client next reads."""
@@ -95,48 +115,69 @@ class Advisories:
                 self._refuse(
                     advisory.seq, f"it names consumer {advisory.consumer!r} of stream {advisory.stream!r}"
                 )
+            elif advisory.seq in self._done:
+                self._refuse(advisory.seq, "this worker has acked the message or stored its dead letter")
+            elif advisory.seq in self._waiting:
+                self._refuse(advisory.seq, "the message is being decided already")
             elif not self._in_hand(advisory.seq):
                 self._keep(_Case(advisory, now))
         self._arrived.set()
 
     def _keep(self, case: _Case) -> None:
-        if len(self._new) + len(self._later) >= _MOST:
+        if len(self._waiting) >= _MOST:
             if not self._later:
-                self._letters.failed(
-                    case.advisory.seq, ConfigError("too many messages ran out of deliveries at once")
-                )
+                self._lose(case)
                 return
             doubtful = self._later.popleft()
-            self._letters.failed(
-                doubtful.advisory.seq, ConfigError(f"too many advisories: {doubtful.reason}")
+            self._waiting.discard(doubtful.advisory.seq)
+            self._refuse(
+                doubtful.advisory.seq, f"too many advisories: {doubtful.reason or 'no decision yet'}"
             )
+        self._waiting.add(case.advisory.seq)
         self._new.append(case)
 
+    def _lose(self, case: _Case) -> None:
+        """More messages wait than can be remembered: report the first and each doubling."""
+        self._lost += 1
+        if self._lost & (self._lost - 1) == 0:
+            text = f"{_MOST} messages that ran out of deliveries wait already ({self._lost} passed over)"
+            self._letters.failed(case.advisory.seq, ConfigError(text))
+
     async def _read(self) -> None:
+        decided = 0
         while True:
             if self._later and self._later[0].since <= self._now():
-                self._current = self._later.popleft()
+                case = self._later.popleft()
             elif self._new:
-                self._current = self._new.popleft()
+                case = self._new.popleft()
             else:
                 await self._arrived.wait_until(self._later[0].since if self._later else None)
                 continue
-            await self._decide(self._current)
+            self._current = case
+            if await self._decide(case):
+                self._waiting.discard(case.advisory.seq)
             self._current = None
+            decided += 1
+            if decided % _TURN == 0:
+                await asyncio.sleep(0)  # most decisions do not wait
 
-    async def _decide(self, case: _Case) -> None:
+    async def _decide(self, case: _Case) -> bool:
+        """Whether it is decided; else it waits for its next turn."""
+        if case.advisory.seq in self._done:
+            return True  # acked meanwhile
         answer = await self._state(case)
         if isinstance(answer, ConsumerInfo):
             unverified = ""
-            if self._contradicted(case, refutation(case.advisory, answer, self._limits)):
-                return
+            reason = refutation(case.advisory, answer, self._limits)
+            if reason:
+                return self._contradicted(case, reason)
         elif isinstance(answer, PermissionDeniedError) or case.failures >= _TRIES:
             unverified = f"{type(answer).__name__}: {answer}"
         else:
             case.failures += 1
             self._put_off(case, default_delay(case.failures))
-            return
-        await self._rescue(case, unverified)
+            return False
+        return await self._rescue(case, unverified)
 
     async def _state(self, case: _Case) -> ConsumerInfo | JetStreamError:
         """The consumer's state, or why it cannot be had. An older answer is enough if it confirms the advisory."""
@@ -155,6 +196,9 @@ class Advisories:
             self._answer = error
             return error
         self._answer = info
+        if self._created is not None and info.created != self._created:
+            self._done.clear()  # another consumer of this name, which delivers everything again
+        self._created = info.created
         if info.config not in self._configs:
             self._configs.append(info.config)
         return info
@@ -164,18 +208,16 @@ class Advisories:
         return {config.max_deliver for config in self._configs if config.max_deliver is not None}
 
     def _contradicted(self, case: _Case, reason: str) -> bool:
-        """Whether there is a ``reason`` to refuse the advisory: then it is refused, or decided again later."""
-        if not reason:
-            return False
+        """There is a ``reason`` to refuse the advisory: it is refused (True), or decided again later."""
         now = self._now()
         if case.contradicted is None:
             case.contradicted = now
         if now - case.contradicted >= _CERTAIN:
             self._refuse(case.advisory.seq, reason)
-        else:
-            case.reason = reason
-            self._put_off(case, _AGAIN)
-        return True
+            return True
+        case.reason = reason
+        self._put_off(case, _AGAIN)
+        return False
 
     def _put_off(self, case: _Case, delay: float) -> None:
         case.since = self._now() + delay
@@ -198,39 +240,38 @@ class Advisories:
                 )
             )
 
-    async def _rescue(self, case: _Case, unverified: str) -> None:
+    async def _rescue(self, case: _Case, unverified: str) -> bool:
+        """Store the dead letter. Returns whether nothing remains to be done; else it is tried again later."""
         seq, deliveries = case.advisory.seq, case.advisory.deliveries
-        for attempt in range(1, _TRIES + 1):
-            try:
-                stored = await self._stored(seq)
-                if not unverified and not passes(stored.subject, self._configs):
-                    # They may have been changed after its delivery: the server applies max_deliver to it all the same.
-                    unverified = f"the consumer's filters exclude {stored.subject!r}"
-                error = _exhausted(deliveries, unverified)
-                origin = Origin(
-                    self._source.stream,
-                    self._source.consumer,
-                    stored.subject,
-                    seq,
-                    stored.time_ns,
-                    deliveries,
-                )
-                where = await self._letters.store(
-                    origin,
-                    stored.data,
-                    stored.headers,
-                    error,
-                    timeout=self._context.timeout,
-                    unverified=unverified,
-                )
-            except MessageNotFoundError:
-                return  # acked late, or removed by the stream's limits
-            except JetStreamError as failure:
+        try:
+            stored = await self._stored(seq)
+            if not unverified and not passes(stored.subject, self._configs):
+                # They may have been changed after its delivery: the server applies max_deliver to it all the same.
+                unverified = f"the consumer's filters exclude {stored.subject!r}"
+            error = _exhausted(deliveries, unverified)
+            origin = Origin(
+                self._source.stream, self._source.consumer, stored.subject, seq, stored.time_ns, deliveries
+            )
+            where = await self._letters.store(
+                origin,
+                stored.data,
+                stored.headers,
+                error,
+                timeout=self._context.timeout,
+                unverified=unverified,
+            )
+        except MessageNotFoundError:
+            return True  # acked late, or removed by the stream's limits
+        except JetStreamError as failure:
+            case.not_stored += 1
+            case.reason = f"{type(failure).__name__}: {failure}"
+            if case.not_stored & (case.not_stored - 1) == 0:
                 self._letters.failed(seq, failure)
-                await asyncio.sleep(default_delay(attempt))
-            else:
-                self._source.emit(dead_lettered(origin, error, deliveries, where))
-                return
+            self._put_off(case, default_delay(case.not_stored))
+            return False
+        self._done.add(seq)
+        self._source.emit(dead_lettered(origin, error, deliveries, where))
+        return True
 
     async def _stored(self, seq: int) -> StoredMessage:
         subject = self._context.api.stream_msg_get(self._source.stream)
@@ -241,13 +282,18 @@ class Advisories:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
-        for case in (*([self._current] if self._current else ()), *self._new, *self._later):
+        cases = [*([self._current] if self._current else ()), *self._new, *self._later]
+        for case in cases[:_NAMED]:
             why = f": {case.reason}" if case.reason else ""
             self._letters.failed(
                 case.advisory.seq, ConfigError(f"the worker stopped before it was stored{why}")
             )
+        if more := cases[_NAMED:]:
+            text = f"the worker stopped before it and {len(more) - 1} more were stored"
+            self._letters.failed(more[0].advisory.seq, ConfigError(text))
         self._new.clear()
         self._later.clear()
+        self._waiting.clear()
         self._current = None
         if self._inbox is not None:
             await self._context.connection.unsubscribe(self._inbox)

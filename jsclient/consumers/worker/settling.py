@@ -21,6 +21,7 @@ from ...protocol.consumers.worker.dead_letter import (
     dead_letter_subject,
     term_reason,
 )
+from ...protocol.consumers.worker.seq_set import SeqSet
 from ...protocol.consumers.worker.work_rules import default_delay
 from ...protocol.consumers.worker.worker import Fate, Work, Workload
 from ...protocol.events import DeadLettered, DeadLetterFailed, HandlerFailed, HandlerSlow
@@ -132,6 +133,7 @@ class Settling:
         self._letters = letters
         self._ack_sync = ack_sync
         self.deadline: float | None = None
+        self.done: SeqSet | None = None  # what was acked or dead-lettered, if someone wants to know
 
     async def ended(self, work: Work[Message], error: BaseException | None, *, stuck: bool = False) -> None:
         """The handler returned (``error`` None), or failed. ``stuck``: it was abandoned while still running."""
@@ -150,6 +152,7 @@ class Settling:
             case Fate.ACK:
                 if await self._ack(work.latest):
                     load.counts.handled += 1
+                    self._note(work)
                 else:
                     load.counts.unsettled += 1
                 load.settled(work)
@@ -215,8 +218,13 @@ class Settling:
             self._load.counts.dead_lettered += 1
         else:
             self._load.counts.terminated += 1
+        self._note(work)
         self._load.settled(work)
         source.emit(dead_lettered(origin, error, work.attempt, where))
+
+    def _note(self, work: Work[Message]) -> None:
+        if self.done is not None:
+            self.done.add(work.ident[0])
 
     async def _not_buried(self, work: Work[Message], error: BaseException, failure: JetStreamError) -> None:
         load, letters = self._load, self._letters

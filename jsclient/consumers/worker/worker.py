@@ -16,6 +16,7 @@ from ..._runtime.context import Context, as_reported
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError
+from ...protocol.consumers.worker.seq_set import SeqSet
 from ...protocol.consumers.worker.work_rules import WorkOptions, WorkRules
 from ...protocol.consumers.worker.worker import WorkCounts, Workload
 from ...protocol.events import WorkerFailed
@@ -227,13 +228,16 @@ class Worker:
         rules = WorkRules(self._options, config)
         load = Workload[Message](rules, self._counts)
         letters: DeadLetters | None = None
+        done: SeqSet | None = None
         if self._options.dead_letter is not None:
             letters = DeadLetters(source, self._options.dead_letter)
             await letters.check(config)
             if rules.server_limit is not None:
-                self._advisories = Advisories(source, letters, config, in_hand=load.holds)
+                done = SeqSet()
+                self._advisories = Advisories(source, letters, config, in_hand=load.holds, done=done)
                 await self._advisories.listen()
         settling = Settling(source, load, letters=letters, ack_sync=self._ack_sync)
+        settling.done = done
         source.open(rules)
         self._crew = Crew(
             context, load, settling, self._handler, on_stop=self._stop_now, name=self.task.get_name()

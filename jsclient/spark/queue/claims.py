@@ -140,7 +140,7 @@ class ClaimCollector:
         self._runs: list[list[int]] = []  # as the fields of a `Run`
         # Of a delivery that continues the last run:
         self._next_stream_seq = self._next_consumer_seq = self._delivered = 0
-        self._again = False  # a message was delivered before, possibly to this collector
+        self._again = False  # a message may have been added twice
 
     @property
     def run_count(self) -> int:
@@ -164,11 +164,12 @@ class ClaimCollector:
         else:
             self._runs.append([stream_seq, consumer_seq, 1, delivered, pending])
             self._delivered = delivered
-            self._again = self._again or delivered > 1
+            # A server that was killed forgets deliveries: it delivers those messages as if for the first time.
+            self._again = self._again or delivered > 1 or stream_seq < self._next_stream_seq
         self._next_stream_seq, self._next_consumer_seq = stream_seq + 1, consumer_seq + 1
 
     def finish(self) -> tuple[Run, ...]:
-        """The runs of all claims. A message redelivered after its ack_wait is claimed by its last delivery."""
+        """The runs of all claims. A message that was delivered again is claimed by its last delivery."""
         runs = tuple(self.runs())
         if not self._again:
             return runs

@@ -87,6 +87,24 @@ def test_last_delivery_claims():
     assert sorted(each(collector.finish())) == [(1, 1, 1), (2, 4, 2), (3, 3, 1), (4, 5, 1)]
 
 
+def test_forgotten_delivery_claimed_once():
+    """A killed server forgot deliveries that it had not written: the same messages come again as first deliveries."""
+    collector = ClaimCollector()
+    for delivery in [(1, 1, 1, 9), (2, 2, 1, 8), (3, 3, 1, 7), (2, 2, 1, 8), (3, 3, 1, 7), (4, 4, 1, 6)]:
+        collector.add(*delivery)
+    assert sorted(each(collector.finish())) == [(1, 1, 1), (2, 2, 1), (3, 3, 1), (4, 4, 1)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 2)), max_size=30))
+def test_no_message_is_claimed_twice(taken):
+    """Whatever comes, each message is claimed once, by its last delivery."""
+    collector = ClaimCollector()
+    for stream_seq, consumer_seq, delivered in taken:
+        collector.add(stream_seq, consumer_seq, delivered, 0)
+    newest = {stream_seq: (stream_seq, *rest) for stream_seq, *rest in taken}
+    assert sorted(each(collector.finish())) == sorted(newest.values())
+
+
 @pytest.mark.parametrize(("before", "behind"), [(V1, ""), (V2, ""), (V2, ".random")])
 def test_acks_rebuilt_in_form_in_they_came(before, behind):
     reply = f"{before}.2.41.17.1769860800000000000.5{behind}"
