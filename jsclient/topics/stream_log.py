@@ -49,7 +49,7 @@ from ..streams.stream import Stream
 from .feeds import ConsumerFeed, Doubted, RepublishFeed
 from .log import Feed, Log, Page, Push
 
-__all__ = ["MAX_BYTES", "StreamLog", "find_log", "find_stream", "stream_for"]
+__all__ = ["MAX_BYTES", "StreamLog", "find_log", "find_stream", "read_extent", "stream_for"]
 
 _FETCH: Final = 5000  # records fetched together if direct gets are unavailable
 _LONG_AGE: Final = 60.0  # seconds after which no delivery is in flight
@@ -114,20 +114,7 @@ class StreamLog(Log):
 
     def read_extent(self, answer: Mapping[str, Any]) -> Extent:
         """The extent in the answer to a request for stream info. Raises `ProtocolError`."""
-        try:
-            state = answer["state"]
-            extent = Extent(
-                self.stream,
-                answer["created"],
-                state["first_seq"],
-                state["last_seq"],
-                _stamp(state.get("first_ts")),
-                _stamp(state.get("last_ts")),
-                answer["config"].get("num_replicas", 1),
-                self.context.connection.connects,
-            )
-        except (KeyError, TypeError) as error:
-            raise ProtocolError(f"the info of stream {self.stream!r} has no {error}") from None
+        extent = read_extent(self.stream, answer, self.context.connection.connects)
         if self.origin is None or self.origin.incarnation != extent.incarnation:
             self.origin = Position(self.stream, extent.incarnation, 0)
         return extent
@@ -310,6 +297,24 @@ class StreamLog(Log):
             return "all"
         # If newer records of its subject removed a record, the first of them is delivered while others are pending.
         return "late" if per_subject > 0 else "none"
+
+
+def read_extent(stream: str, answer: Mapping[str, Any], connects: int) -> Extent:
+    """The extent in the answer to a request for stream info. Raises `ProtocolError`."""
+    try:
+        state = answer["state"]
+        return Extent(
+            stream,
+            answer["created"],
+            state["first_seq"],
+            state["last_seq"],
+            _stamp(state.get("first_ts")),
+            _stamp(state.get("last_ts")),
+            answer["config"].get("num_replicas", 1),
+            connects,
+        )
+    except (KeyError, TypeError) as error:
+        raise ProtocolError(f"the info of stream {stream!r} has no {error}") from None
 
 
 def _stamp(text: Any) -> int:

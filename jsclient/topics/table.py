@@ -21,7 +21,7 @@ from .._runtime.handlers import check_handler, check_plain
 from .._runtime.retry import Retry
 from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
-from ..protocol.topics.position import Position
+from ..protocol.topics.position import BackDoubt, Position
 from ..protocol.topics.record import Record
 from ..protocol.wire.checks import deadline_of
 from ..protocol.wire.header_names import MARKER_REASON
@@ -35,6 +35,7 @@ __all__ = ["TableChange", "TableChanges", "TopicTable", "open_table"]
 _KV_OPERATION: Final = "KV-Operation"  # of a key-value bucket, ADR-8
 _EACH: Final = 0.001  # seconds between comparisons for each subject: those of many take little of the time
 _AT_ONCE: Final = 64  # requests about subjects that differ
+_RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
 
 
 class TableChange(NamedTuple):
@@ -42,6 +43,19 @@ class TableChange(NamedTuple):
 
     subject: str
     record: Record | None
+
+
+class _Newest(NamedTuple):
+    """The leader's answer about a subject, and the record that the table had when it was asked."""
+
+    subject: str
+    before: Record | None
+    newest: Record | None
+
+    @property
+    def goes_back(self) -> bool:
+        before, newest = self.before, self.newest
+        return before is not None and (newest is None or newest.seq < before.seq)
 
 
 def _is_removal(headers: Headers) -> bool:
@@ -202,7 +216,7 @@ class TopicTable(Handle, Mapping[str, Record]):
                 removed = state.last_seq - state.messages
                 if removed == known:
                     continue
-                if self._records and await self._log.last() is None:
+                if self._records and await self._is_empty():
                     self._clear(state.last_seq)
                 if now() < compare_at:
                     continue
@@ -234,19 +248,58 @@ class TopicTable(Handle, Mapping[str, Record]):
         # A record of the table may be after its position, if it was republished.
         differ = [subject for subject, seq in mine.items() if stored.get(subject, 0) < seq <= end]
         differ += [subject for subject, seq in stored.items() if mine.get(subject, 0) < seq <= read]
-        for first in range(0, len(differ), _AT_ONCE):
-            asked = map(self._ask_leader, differ[first : first + _AT_ONCE])
-            results = await asyncio.gather(*asked, return_exceptions=True)
-            self._changed.set()
-            for result in results:
-                if result is not None:
-                    raise result
+        if (back := await self._ask_leader(differ)) and await self._is_to_ask_again():
+            back = await self._ask_leader([one.subject for one in back])
+        for one in back:
+            self._answered(one)
+        self._changed.set()
         return bool(differ)
 
-    async def _ask_leader(self, subject: str) -> None:
+    async def _is_empty(self) -> bool:
+        """Whether no record of the topic is stored."""
+        if await self._log.last() is not None:
+            return False
+        return not await self._is_to_ask_again() or await self._log.last() is None
+
+    async def _is_to_ask_again(self) -> bool:
+        """After an answer that goes back: whether a former leader may have given it, which answers no more now."""
+        seen = max(self.position.seq, *(record.seq for record in self._records.values()), 0)
+        doubt, now = BackDoubt(), asyncio.get_running_loop().time
+        incarnation, replicated = self.position.incarnation, False
+        while True:
+            extent = await self._log.extent()
+            replicated |= extent.replicas > 1
+            if doubt.check(seen, extent, now(), incarnation=incarnation) != "ask again":
+                return replicated
+            await asyncio.sleep(_RECHECK)
+
+    async def _ask_leader(self, subjects: list[str]) -> list[_Newest]:
+        """Request the newest record of each subject; return those that go back, which are not in the table yet."""
+        back: list[_Newest] = []
+        for first in range(0, len(subjects), _AT_ONCE):
+            asked = map(self._newest_of, subjects[first : first + _AT_ONCE])
+            results = await asyncio.gather(*asked, return_exceptions=True)
+            for result in results:
+                if isinstance(result, _Newest):
+                    if result.goes_back:
+                        back.append(result)
+                    else:
+                        self._answered(result)
+            self._changed.set()
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+        return back
+
+    async def _newest_of(self, subject: str) -> _Newest:
         before = self._records.get(subject)
-        newest = await self._log.last(subject)
-        if newest is not None and newest.seq > max(self.position.seq, 0 if before is None else before.seq):
+        return _Newest(subject, before, await self._log.last(subject))
+
+    def _answered(self, answer: _Newest) -> None:
+        """Take it into the table, unless the reader brings it, or has brought a newer record."""
+        subject, before, newest = answer
+        known = 0 if before is None else before.seq
+        if newest is not None and (newest.seq == known or newest.seq > max(self.position.seq, known)):
             return
         if newest is not None and _is_removal(newest.headers):
             newest = None

@@ -47,6 +47,7 @@ class Stored:
         self.looks: list[float] = []
         self.compared: list[float] = []
         self.asked: list[str] = []
+        self.replicas = 1
         self.meanwhile: Any = None
 
     async def wait_ready(self) -> None:
@@ -67,6 +68,9 @@ class Stored:
         if self.meanwhile is not None:
             self.meanwhile()
         return self.records.get(subject)
+
+    async def extent(self) -> Extent:
+        return Extent("S", "I", 1, self.last_seq, replicas=self.replicas)
 
     async def newest_of_each(self, log: Any, end: int, *, headers_only: bool) -> Any:
         self.compared.append(asyncio.get_running_loop().time())
@@ -194,6 +198,37 @@ async def test_what_the_leader_has_is_still_to_be_read(monkeypatch):
         await asyncio.sleep(1.5)
         assert (stored.asked, table["s.a"]) == (["s.a"], A)
         assert not changed._pending
+
+
+@virtual
+@pytest.mark.parametrize("left", [0, 1])
+async def test_former_leader_takes_nothing_back(monkeypatch, left):
+    """A leader that was cut off lacks newer records until it hears of its successor, who is asked again."""
+    newer = record("s.a", 90), record("s.b", 95)
+    stored = Stored(*[A, B][:left])
+    stored.replicas = 3
+    async with Tabled(monkeypatch, stored, *newer) as table:
+        changed = table.changes()
+        await asyncio.sleep(2.5)
+        assert stored.asked or not left
+        stored.records = {one.subject: one for one in newer}
+        await asyncio.sleep(20)
+        assert (dict(table), changed._pending) == ({one.subject: one for one in newer}, {})
+
+
+@virtual
+async def test_removed_records_of_a_replicated_stream(monkeypatch):
+    stored = Stored(B)
+    stored.replicas = 3
+    async with Tabled(monkeypatch, stored, A, B) as table:
+        await asyncio.sleep(3)
+        assert set(table) == {"s.a", "s.b"}
+        await asyncio.sleep(4)
+        assert (set(table), stored.asked) == ({"s.b"}, ["s.a", "s.a"])
+        stored.records.clear()
+        stored.removed = 2
+        await asyncio.sleep(8)
+        assert not table
 
 
 @virtual

@@ -38,11 +38,11 @@ from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ...protocol.models.message import read_stored_message
 from ...protocol.streams.direct_get import read_direct_answer
-from ...protocol.topics.position import Position
+from ...protocol.topics.position import Extent, Position
 from ...protocol.topics.record import Record
 from ...protocol.topics.record_codec import DeliveredRecords, republished_record, stored_record
 from ...protocol.wire.frames import Frame
-from ..stream_log import find_stream
+from ..stream_log import find_stream, read_extent
 from .descriptors import NotifierDescriptor
 
 __all__ = ["Arrived", "NewestLog", "newest_log"]
@@ -116,6 +116,20 @@ class NewestLog(abc.ABC):
         except MessageNotFoundError:
             return None
         return stored_record(read_stored_message(answer), linked=False, origin=self._origin)
+
+    @property
+    def incarnation(self) -> str:
+        """That of the stream whose records are read; "": unknown. See `Position`."""
+        return "" if self._origin is None else self._origin.incarnation
+
+    async def extent(self) -> Extent | None:
+        """The extent of the stream; None: the user may not request it. Raises those of any request."""
+        context = self.context
+        try:
+            answer = await context.call(context.api.stream_info(self.stream), what="stream info")
+        except PermissionDeniedError:
+            return None
+        return read_extent(self.stream, answer, context.connection.connects)
 
     async def placed_again(self, record: Record) -> Record:
         """The record with a position in the stream that has this name now: it may have been created again.

@@ -9,6 +9,8 @@ from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.retry import Retry
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, StatusError
+from ...protocol.events import StreamReset
+from ...protocol.topics.position import BackDoubt
 from ...protocol.topics.record import Record
 from ...protocol.topics.value_codec import Codec
 from .iteration import Entry, NotifierSource
@@ -18,6 +20,7 @@ from .newest import NewestLog
 __all__ = ["StreamNotifier"]
 
 _MAX_SEQUENCE: Final = 2**64 - 1
+_RECHECK: Final = 0.5  # seconds until an answer that goes back is asked again
 
 
 class _Waiter(NamedTuple):
@@ -59,6 +62,7 @@ class StreamNotifier(NotifierSource):
         self._seen = 0  # the newest sequence received
         self._seen_at = 0  # its time, in nanoseconds; 0: unknown
         self._is_doubted = False  # the stream may have been created again: the next record is placed again
+        self._back = BackDoubt()
         self._reading: asyncio.Task[_Answer] | None = None
         self._next_reading: asyncio.Task[_Answer] | None = None
         self._waiting: dict[asyncio.Future[Record], _Waiter] = {}
@@ -120,8 +124,10 @@ class StreamNotifier(NotifierSource):
         self._reading, self._next_reading = self._next_reading, None
         try:
             answer = _Answer(await self._log.read())
-            if _seq(answer.record) < max(self._seen, *(one.had for one in self._waiting.values()), 0):
+            if _seq(answer.record) < self._had:
                 answer = await self._ask_leader(answer.record)
+            else:
+                self._back.clear()
             if answer.record is not None:
                 answer = answer._replace(record=await self._placed(answer.record))
         finally:
@@ -140,6 +146,11 @@ class StreamNotifier(NotifierSource):
             self._offer(_Answer(record, self._came, replaced=True))
         return record
 
+    @property
+    def _had(self) -> int:
+        """The latest sequence that this process, or one of its consumers, has had. A consumer may invent it."""
+        return max(self._seen, *(one.had for one in self._waiting.values()), 0)
+
     async def _ask_leader(self, found: Record | None) -> _Answer:
         """A consumer has a later count: the replica lags, the count is invented, or its record was removed."""
         came = self._came
@@ -148,11 +159,34 @@ class StreamNotifier(NotifierSource):
         except PermissionDeniedError:
             if _seq(found) < self._seen:
                 raise _LaggingError(503, "the replica lags", retryable=True) from None
-            record = found
+            return self._decided(found, came)
+        if record is None or record.seq >= self._had:
+            self._back.clear()
+        elif not await self._goes_back(record):
+            if record.seq < self._seen:
+                raise _LaggingError(503, "a former leader has answered", retryable=True)
+            return _Answer(record)  # only for consumers that have not had a later one
+        return self._decided(record, came)
+
+    def _decided(self, record: Record | None, came: int) -> _Answer:
+        """The newest record, whatever was read before."""
         self._is_doubted = self._is_doubted or _seq(record) < self._seen
-        if _seq(record) != self._seen:
-            self._seen, self._seen_at = _seq(record), 0
+        if record is not None and record.seq != self._seen:
+            self._seen, self._seen_at = record.seq, 0
         return _Answer(record, came)
+
+    async def _goes_back(self, record: Record) -> bool:
+        """Whether the newest record is certainly this one, although a later one was read. False: ask again."""
+        log, had = self._log, self._had
+        try:
+            extent = await log.extent()
+        except JetStreamError:
+            self._back.clear()
+            raise
+        verdict = self._back.check(had, extent, log.context.connection.now(), incarnation=log.incarnation)
+        if verdict == "restored" and record.seq < self._seen:
+            log.emit(StreamReset(stream=log.stream, last_stream_seq=self._seen, stream_seq=record.seq))
+        return verdict != "ask again"
 
     def _note(self, record: Record) -> None:
         if record.seq >= self._seen:
@@ -206,6 +240,11 @@ class StreamNotifier(NotifierSource):
     def _has_waiters(self) -> bool:
         return any(not waiter.done() for waiter in self._waiting)
 
+    @property
+    def _pause(self) -> float:
+        """Seconds until the newest record is requested again if nothing is pushed."""
+        return self._quiet if self._back.since is None else min(self._quiet, _RECHECK)
+
     async def _round(self) -> None:
         """Wait until a record is pushed, and pass it to all waiters."""
         log, connection = self._log, self._log.context.connection
@@ -222,7 +261,7 @@ class StreamNotifier(NotifierSource):
                     self._offer(answer)
                     if self._has_waiters:
                         log.wait(_seq(answer.record))
-                elif not await self._changed.wait_until(connection.now() + self._quiet):
+                elif not await self._changed.wait_until(connection.now() + self._pause):
                     self._must_ask = True
         finally:
             connection.remove_listener(self._lifecycle)

@@ -48,6 +48,8 @@ class OnMemory(NewestLog):
     def __init__(self, log):
         self.log = log
         self.context = Context()
+        self._origin = None
+        self.extent = log.extent
 
     async def read(self):
         await asyncio.sleep(0)

@@ -17,7 +17,8 @@ from jsclient import (
 )
 from jsclient._runtime.nats.connection import Lifecycle
 from jsclient._runtime.tasks import Tasks
-from jsclient.protocol.topics.position import Position
+from jsclient.events import StreamReset
+from jsclient.protocol.topics.position import Extent, Position
 from jsclient.protocol.topics.record import Kind, Record, RecordHeaders
 from jsclient.protocol.topics.value_codec import JsonCodec
 from jsclient.protocol.wire.api import Api
@@ -85,6 +86,13 @@ class Log(Pushes):
         self.replica = replica
         self.leader = leader
         self.asked = []
+        self.stream = "S"
+        self.state = Extent("S", "I", 1, 100)
+        self.events = []
+        self.emit = self.events.append
+
+    async def extent(self):
+        return await self._answer("extent", self.state)
 
     async def read(self):
         return await self._answer("replica", self.replica)
@@ -333,6 +341,104 @@ async def test_mixed_waiters_served():
         assert {one.value for one in results if not isinstance(one, asyncio.CancelledError)} == {turn}
     await ended(log)
     assert len([task for task in asyncio.all_tasks() if not task.done()]) == 1
+
+
+def replicated(last_seq, incarnation="I"):
+    return Extent("S", incarnation, 1, last_seq, replicas=3)
+
+
+def clock():
+    return asyncio.get_running_loop().time()
+
+
+@virtual
+@pytest.mark.parametrize("waits", [False, True])
+async def test_former_leader_not_believed(waits):
+    """It is asked again until its successor answers: a reader that has had 7 is never given 5."""
+    log = Log(replica=record(7))
+    log.state = replicated(7)
+    shared = notifier(log)
+    assert (await shared.get_update_since()).value == 7
+    log.replica = log.leader = record(5)
+    task = await start(shared.get_update_since(7 if waits else None))
+    await asyncio.sleep(2)
+    assert not task.done()
+    assert 3 <= log.asked.count("leader") <= 20
+    log.replica = log.leader = record(8 if waits else 7)
+    assert (await task).value == (8 if waits else 7)
+    await ended(log)
+
+
+@virtual
+@pytest.mark.parametrize(("last_seq", "patience"), [(7, 3), (5, 10)])
+async def test_removed_record_accepted_in_the_end(last_seq, patience):
+    """After 3 s if the stream has had the later record; after 10 s, and told, if it has lost it."""
+    log = Log(replica=record(7))
+    log.state = replicated(last_seq)
+    shared = notifier(log)
+    await shared.get_update_since()
+    log.replica = record(5)
+    begun = clock()
+    assert (await shared.get_update_since()).value == 5
+    assert patience <= clock() - begun < patience + 3
+    assert (await shared.get_update_since()).value == 5
+    told = [StreamReset(stream="S", last_stream_seq=7, stream_seq=5)] if patience == 10 else []
+    assert log.events == told
+    await ended(log)
+
+
+@virtual
+async def test_replicated_stream_made_anew():
+    """Its identity says so at once."""
+    log = Log(replica=record(50))
+    log._origin = Position("S", "I", 0)
+    log.state = replicated(50)
+    shared = notifier(log)
+    assert (await shared.get_update_since()).value == 50
+    log.replica, log.state = record(1), replicated(1, "later")
+
+    async def placed_again(found):
+        log._origin = Position("S", "later", 0)
+        return found
+
+    log.placed_again = placed_again
+    begun = clock()
+    assert (await shared.get_update_since()).value == 1
+    assert (clock(), log.events) == (begun, [])
+    await ended(log)
+
+
+@virtual
+async def test_invented_count_delays_nobody_else():
+    log = Log(replica=record(8))
+    log.state = replicated(8)
+    shared = notifier(log)
+    invented = await start(shared.get_update_since(10**9))
+    begun = clock()
+    assert (await shared.get_update_since(7)).value == 8
+    assert clock() == begun
+    assert not invented.done()
+    assert (await invented).value == 8
+    assert 10 <= clock() - begun < 12
+    await ended(log)
+
+
+@virtual
+async def test_doubt_begins_again_after_a_failed_request():
+    log = Log(replica=record(7))
+    log.state = replicated(7)
+    shared = notifier(log)
+    await shared.get_update_since()
+    log.replica = record(5)
+    begun = clock()
+    task = await start(shared.get_update_since())
+    await asyncio.sleep(2)
+    log.state = RequestTimeoutError("stream info", 1.0)
+    await asyncio.sleep(2)
+    log.state = replicated(7)
+    assert (await task).value == 5
+    assert clock() - begun >= 7
+    await ended(log)
 
 
 def test_a_quiet_period_is_over_0():
