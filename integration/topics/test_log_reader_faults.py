@@ -254,6 +254,46 @@ async def test_push_has_subscription_id(proxy: Any, connect: Any, oracle: Any, m
             await tap.wait_for(lambda frame, pushed=pushed: pushed in (frame.reply or ""))
 
 
+@pytest.mark.covers("T25", "T26", "T27")
+async def test_new_record_under_old_id_refused(
+    proxy: Any, connect: Any, oracle: Any, make_stream: Any
+) -> None:
+    """The old consumer still pushes what is stored after its subscription was replaced."""
+    tap = await proxy()
+    js = await connect(tap)
+    stream = await make_stream(allow_direct=True)
+    log = await find_log(js._context, stream.subject("a"))
+
+    def pushes(consumer: str) -> Any:
+        return lambda frame: f".{stream.name}.{consumer}." in (frame.reply or "")  # in both forms
+
+    async with await open_reader(log, push="consumer", quiet=300.0) as reader:
+        await eventually(lambda: reader.tracker.is_subscribed)
+        await stream.publish(1, "a")
+        assert (await reader.next(30.0)).seq == 1
+        created = tap.hold_frames(lambda frame: b"consumer_create_response" in frame.payload)
+        reader.set_push("consumer")
+        old = reader.id
+        await eventually(lambda: created.count == 1, what="the old consumer exists, its reader does not know")
+        reader.set_push("consumer")
+        new = reader.id
+        held = tap.hold_frames(pushes(new))
+        await eventually(lambda: created.count == 2)
+        rejected = reader.tracker.rejected
+        await stream.publish(1, "a", first=2)
+        await eventually(lambda: held.count == 1)
+        await tap.wait_for(pushes(old))
+        await eventually(lambda: reader.tracker.rejected == rejected + 1, what="refused under the old id")
+        assert (reader.position.seq, reader.tracker.pending) == (1, 0), "not given, and not waiting"
+        held.release()
+        created.release()
+        assert (await reader.next(30.0)).seq == 2
+        await stream.publish(1, "a", first=3)
+        assert (await reader.next(30.0)).seq == 3
+        assert reader.id == new
+        await eventually(lambda: has_no(stream, old))
+
+
 @pytest.mark.covers("T20", "T25", "T27")
 async def test_republish_has_sid(proxy: Any, connect: Any, oracle: Any, make_stream: Any) -> None:
     tap = await proxy()
