@@ -204,7 +204,10 @@ ROWS = [
         "A gets `wrangler:subscription` with `wellKnown_Tx`, creates its channel (Rx), raises `wrangler:subscription_request_needed`",
     ),
     ("P44", "A sends `wrangler:new_subscription_request` with all attributes, updated"),
-    ("P45", "B creates its Rx and stores it with Tx, `Tx_verify_key`, `Tx_public_key` in *inbound"),
+    (
+        "P45",
+        "B creates its Rx and stores it with Tx, `Tx_verify_key`, `Tx_public_key` (no keys without the extra `nkeys`) in *inbound*",
+    ),
     ("P46", "B raises `inbound_pending_subscription_added`, A raises `outbound_pending_subscription_added`"),
     ("P47", "Then both are static: A's record is in *outbound*, B's in *inbound"),
     (

@@ -20,11 +20,13 @@ from .errors import (
     QueryRefusedError,
 )
 from .handlers import RaisedEvent
+from .keys import ChannelKeys
 from .local_backend import LocalHub
 from .peer import Peer
 
 __all__ = [
     "Channel",
+    "ChannelKeys",
     "Engine",
     "EngineOptions",
     "EventDelayed",

@@ -35,6 +35,7 @@ __all__ = [
     "refusal",
     "reply",
     "unpack",
+    "with_id",
 ]
 
 
@@ -188,6 +189,11 @@ def read_attrs(attrs: Mapping[str, Any], limit: int) -> Attrs:
     if len(data) > limit:
         raise ConfigError(f"the attributes have {len(data)} bytes; max_event_size is {limit}")
     return unpack(data) or {}
+
+
+def with_id(id: str | None, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes, with ``Id`` if one is given."""
+    return attrs if id is None else {**attrs, "Id": id}
 
 
 def unpack(data: bytes) -> Attrs | None:

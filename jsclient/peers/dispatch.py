@@ -99,9 +99,8 @@ class Dispatcher(_Reports):
             refuse = Refuse(Refusal.MALFORMED, "not an event with a JSON object")
             await self._refuse(delivery, address, refuse)
             return
-        event = Received(
-            address.eci, address.domain, address.name, attrs, self._machine.fresh(delivery.ident)
-        )
+        fresh = self._machine.fresh(delivery.ident, event=f"{address.domain}:{address.name}")
+        event = Received(address.eci, address.domain, address.name, attrs, fresh)
         commands = await self._machine.do(event)
         if _is_unknown(commands) and await self._machine.catch_up():
             commands = await self._machine.do(event)

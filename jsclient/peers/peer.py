@@ -25,10 +25,11 @@ from ..protocol.peers.rules import (
     Tick,
 )
 from ..protocol.peers.tracker import PeerTracker, event_on
-from .backend import Attendance, Backend, Stopping, pack, read_answer, read_attrs
+from .backend import Attendance, Backend, Stopping, pack, read_answer, read_attrs, with_id
 from .dispatch import Dispatcher, Outbox, publish_all
 from .errors import PeerError
 from .handlers import Answers, Handler, HandlerError, Handlers, QueryHandler, RaisedEvent, check_rule
+from .keys import ChannelKeys
 from .stored_tracker import Machine
 
 __all__ = ["Peer"]
@@ -92,6 +93,11 @@ class Peer:
     def is_closed(self) -> bool:
         """Whether it was closed or removed."""
         return self._stopping.begun
+
+    @property
+    def keys(self) -> ChannelKeys:
+        """Sign and encrypt with the keys of the established relationships."""
+        return self._machine.keys
 
     @overload
     def on(self, event: str) -> Callable[[H], H]: ...
@@ -210,7 +216,7 @@ class Peer:
         if not colon:
             raise ConfigError(f"the event {event!r:.60} is not of the form 'domain:type'")
         data = read_attrs(attrs, self._backend.options.max_event_size)
-        fresh = self._machine.fresh()
+        fresh = self._machine.fresh(event=event)
         await self._perform(await self._machine.do(Raised(domain, type_, data, fresh, policy)))
         return fresh.id
 
@@ -240,19 +246,19 @@ class Peer:
 
         Raises as `raise_event`.
         """
-        await self._raise("wrangler:pending_subscription_approval", _with_id(Id, attrs), policy)
+        await self._raise("wrangler:pending_subscription_approval", with_id(Id, attrs), policy)
 
     async def reject(self, Id: str | None = None, **attrs: Any) -> None:
         """Reject a request that was made here; as `approve`."""
-        await self._raise("wrangler:inbound_rejection", _with_id(Id, attrs))
+        await self._raise("wrangler:inbound_rejection", with_id(Id, attrs))
 
     async def revoke(self, Id: str | None = None, **attrs: Any) -> None:
         """Take back a request that this peer made; as `approve`. One that was approved meanwhile ends as well."""
-        await self._raise("wrangler:outbound_cancellation", _with_id(Id, attrs))
+        await self._raise("wrangler:outbound_cancellation", with_id(Id, attrs))
 
     async def cancel(self, Id: str | None = None, **attrs: Any) -> None:
         """End a relationship, established or pending; as `approve`. Either side may."""
-        await self._raise("wrangler:subscription_cancellation", _with_id(Id, attrs))
+        await self._raise("wrangler:subscription_cancellation", with_id(Id, attrs))
 
     def established(self, key: str | None = None, value: object = None) -> list[Attrs]:
         """The established relationships; with ``key`` those with this value: ``established("Tx_role", "thing")``."""
@@ -492,7 +498,3 @@ class Peer:
         sends = [command for command in commands if isinstance(command, Send)]
         await publish_all(self._backend, sends)
         return len(sends)
-
-
-def _with_id(id: str | None, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
-    return attrs if id is None else {**attrs, "Id": id}

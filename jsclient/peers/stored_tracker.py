@@ -17,12 +17,14 @@ from functools import partial
 
 from .._runtime.tasks import Signal, Tasks
 from ..errors import JetStreamError, MaxPayloadError
+from ..protocol.peers.channel import channel_eci
 from ..protocol.peers.relationship import Fresh, OutboxItem, Raise, Send, read_value, write_value
-from ..protocol.peers.rules import Command, Done, PeerEvent, Store, Stored
+from ..protocol.peers.rules import STARTS, Command, Done, PeerEvent, Store, Stored
 from ..protocol.peers.tracker import PeerTracker
 from ..streams.buckets import ConflictError, Entry
 from .backend import Stopping, backoff
 from .backend import Store as PeerStore
+from .keys import ChannelKeys, public_keys
 
 __all__ = ["Machine"]
 
@@ -51,6 +53,7 @@ class Machine:
         self._stopping = stopping
         self._lock = asyncio.Lock()
         self._secret = b""
+        self.keys: ChannelKeys = ChannelKeys(lambda: self._secret, tracker.established)
         self._read = 0  # all that was written up to this revision was read
 
     async def load(self) -> None:
@@ -81,15 +84,19 @@ class Machine:
             secret = error.found.value or secret
         self._secret = secret
 
-    def fresh(self, message: bytes | None = None) -> Fresh:
-        """Unguessable names; the same ones for each delivery of a message."""
-        if message is None:
-            return Fresh(secrets.token_hex(16), secrets.token_hex(16))
+    def fresh(self, message: bytes | None = None, *, event: str = "") -> Fresh:
+        """Unguessable names, the same ones for each delivery of a message; keys if ``event`` starts a relationship."""
 
         def name(kind: bytes) -> str:
+            if message is None:
+                return secrets.token_hex(16)
             return hmac.new(self._secret, kind + message, hashlib.sha256).hexdigest()[:32]
 
-        return Fresh(name(b"id "), name(b"channel "))
+        made = Fresh(name(b"id "), name(b"channel "))
+        if event not in STARTS:
+            return made
+        keys = public_keys(self._secret, channel_eci(self.tracker.name, made.channel))
+        return Fresh(made.id, made.channel, keys.verify_key, keys.public_key)
 
     async def do(self, event: PeerEvent) -> list[Command]:
         """Handle an event and store the result. Returns the other commands, for the caller.

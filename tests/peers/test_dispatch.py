@@ -27,7 +27,7 @@ class Ground:
         self.refused: list[str] = []
         self.intake = Dispatcher("b", self, self, None, self.tell)
 
-    def fresh(self, ident: bytes) -> bool:
+    def fresh(self, ident: bytes, *, event: str) -> bool:
         return True
 
     async def do(self, event: Any) -> list[Any]:

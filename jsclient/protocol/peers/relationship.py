@@ -59,14 +59,14 @@ Attrs: TypeAlias = dict[str, Any]
 
 
 class Fresh(msgspec.Struct, frozen=True):
-    """Unguessable names for an event, supplied by the caller as the source of randomness.
+    """Unguessable names for an event, and public keys of its channel, from the caller, the source of randomness.
 
     A redelivered message needs the same ones: derive them from the message and a secret.
 
     Attributes:
         id: The Id of a relationship, and a part of message ids.
         channel: The second token of an ECI.
-        verify_key, public_key: Of the channel's owner: identifies it, and encrypts for it; None without keys.
+        verify_key, public_key: Of the channel: to verify its owner's signatures, and to encrypt for it. None: no keys.
     """
 
     id: str

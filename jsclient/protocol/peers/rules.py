@@ -42,6 +42,7 @@ from .relationship import (
 
 __all__ = [
     "FLOW_EVENTS",
+    "STARTS",
     "Answer",
     "Ask",
     "Asked",
@@ -207,6 +208,9 @@ FLOW_EVENTS: Final = frozenset(
     {*PROTOCOL_EVENTS, "wrangler:new_subscription_request", "wrangler:inbound_removal"}
 )
 """Events by which peers start and end relationships, decided by `Came`."""
+
+STARTS: Final = frozenset({"wrangler:subscription", "wrangler:new_subscription_request"})
+"""Events that make the channel of a relationship: their `Fresh` has keys, if there are any."""
 
 _ID = re.compile(r"[A-Za-z0-9_=-]{1,100}")
 

@@ -1,0 +1,143 @@
+"""The keys of channels: made when a relationship is requested or comes in, and what they are for.
+
+A channel of a relationship has two pairs of keys: one to sign (Ed25519), one to encrypt (X25519). The public halves are
+exchanged with the request and its approval. The private halves are stored nowhere: they follow from the peer's secret
+and the ECI, so each process of the peer has the same ones, and a request that is delivered again gets the same keys.
+
+Source: the picos' subscriptions, ``Tx_verify_key`` and ``Tx_public_key``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from ..errors import ConfigError, ProtocolError
+from ..protocol.peers.relationship import Attrs
+
+__all__ = ["ChannelKeys", "PublicKeys", "public_keys"]
+
+_SIZE: Final = 32  # bytes of a key
+
+
+class PublicKeys(NamedTuple):
+    """The public halves as text, base64 of 32 bytes; None: keys cannot be made here."""
+
+    verify_key: str | None
+    public_key: str | None
+
+
+def public_keys(secret: bytes, eci: str) -> PublicKeys:
+    """The public keys of a channel; without the extra ``nkeys`` both are None."""
+    try:
+        signing, sealing = _pairs(_library(), secret, eci)
+    except ConfigError:
+        return PublicKeys(None, None)
+    return PublicKeys(_text(bytes(signing.verify_key)), _text(bytes(sealing.public_key)))
+
+
+class ChannelKeys:
+    """Signs, verifies, encrypts and decrypts with the keys of a peer's established relationships.
+
+    For what travels outside of the relationship, such as a record of a shared stream: the other side can tell that it
+    is from this peer, or be the only one to read it. Needs the extra ``nkeys`` on both sides when the relationship was
+    requested and approved; otherwise its ``Tx_verify_key`` and ``Tx_public_key`` are None.
+
+    Each method takes the Id of the relationship, or its ``Rx``, and raises `ConfigError` if no such relationship is
+    established, or it has no keys.
+    """
+
+    def __init__(self, secret: Callable[[], bytes], established: Callable[[str], Attrs | None]) -> None:
+        self._secret = secret
+        self._established = established
+
+    def sign(self, to: str, data: bytes) -> bytes:
+        """The signature of ``data``, 64 bytes, by the channel of this relationship here."""
+        signing, _ = self._own(self._relationship(to))
+        return bytes(signing.sign(data).signature)
+
+    def verify(self, to: str, data: bytes, signature: bytes) -> bool:
+        """Whether the other side of this relationship has signed ``data``."""
+        key, nacl = _key(self._relationship(to), "Tx_verify_key"), _library()
+        try:
+            nacl.signing.VerifyKey(key).verify(data, signature)
+        except (nacl.exceptions.CryptoError, TypeError):
+            return False
+        return True
+
+    def encrypt(self, to: str, data: bytes) -> bytes:
+        """Encrypt for the other side of this relationship, whose `decrypt` reads it: 40 bytes more than ``data``."""
+        return bytes(self._box(to).encrypt(data))
+
+    def decrypt(self, to: str, data: bytes) -> bytes:
+        """Decrypt what the other side of this relationship has encrypted.
+
+        Raises:
+            ProtocolError: The other side did not encrypt it for this peer, or it was changed.
+        """
+        box, nacl = self._box(to), _library()
+        try:
+            return bytes(box.decrypt(data))
+        except (nacl.exceptions.CryptoError, TypeError, ValueError):
+            raise ProtocolError(
+                f"the {len(data)} bytes were not encrypted by the other side of relationship {to!r:.80} for this peer"
+            ) from None
+
+    def _box(self, to: str) -> Any:
+        relationship = self._relationship(to)
+        key, nacl = _key(relationship, "Tx_public_key"), _library()
+        _, sealing = self._own(relationship)
+        try:
+            return nacl.public.Box(sealing, nacl.public.PublicKey(key))
+        except nacl.exceptions.CryptoError:  # one of the few keys with which every secret is the same
+            raise ConfigError(f"the Tx_public_key of relationship {to!r:.80} is not a usable key") from None
+
+    def _own(self, relationship: Attrs) -> tuple[Any, Any]:
+        return _pairs(_library(), self._secret(), relationship["Rx"])
+
+    def _relationship(self, to: str) -> Attrs:
+        found = self._established(to)
+        if found is None:
+            raise ConfigError(f"no relationship {to!r:.80} is established: give its Id or its Rx")
+        return found
+
+
+def _key(relationship: Attrs, name: str) -> bytes:
+    text = relationship[name]
+    try:
+        key = base64.b64decode(text or "", validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != _SIZE:
+        why = "it is None" if text is None else f"{text!r:.60} is not base64 of {_SIZE} bytes"
+        raise ConfigError(
+            f"relationship {relationship['Id']!r} has no {name}: {why}. The other side had no keys when it was made: "
+            'pip install "jsclient[nkeys]" there, and make a new relationship'
+        )
+    return key
+
+
+def _text(key: bytes) -> str:
+    return base64.b64encode(key).decode()
+
+
+def _library() -> Any:
+    try:
+        import nacl.exceptions
+        import nacl.public
+        import nacl.signing
+    except ImportError as error:
+        raise ConfigError('keys need PyNaCl: pip install "jsclient[nkeys]"') from error
+    return nacl
+
+
+def _pairs(nacl: Any, secret: bytes, eci: str) -> tuple[Any, Any]:
+    """The private keys of a channel: to sign, and to encrypt."""
+
+    def seed(kind: bytes) -> bytes:
+        return hmac.new(secret, kind + eci.encode(), hashlib.sha256).digest()
+
+    return nacl.signing.SigningKey(seed(b"sign ")), nacl.public.PrivateKey(seed(b"encrypt "))
