@@ -29,6 +29,7 @@ class Reading:
         self.position: str | None = None
         self.opened = 0
         self.highest = 0
+        self.is_opening = False  # within a call that has a deadline of its own
         self.took_at = time.monotonic()
 
     def take(self, message: Any) -> None:
@@ -164,7 +165,13 @@ async def since(one: Reading) -> None:
     """A process that ends now and then, and goes on from the position that it saved."""
     topic = one.js.topic(one.subjects, stream=one.stream)
     opening = topic.since(one.position, quiet=1.0) if one.position else topic.each(quiet=1.0, push="consumer")
-    async with await opening as reader:
+    one.is_opening = True
+    try:
+        opened = await opening
+    finally:
+        one.is_opening = False
+    one.took_at = time.monotonic()
+    async with opened as reader:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(4.0):
                 async for record in reader:

@@ -16,7 +16,8 @@ from integration.campaign.chaos.readers import Reading
 from integration.campaign.report import Outcome
 from integration.kit.judge.oracle import Oracle, OracleError
 
-PATIENCE = 5.0  # seconds without a record that a reader may take before it has to tell
+SILENT = 5.0  # seconds for which a reader may stand still before it tells
+TOLD = 15.0  # seconds for which it may stand still after it told
 LOOK = 1.0
 
 
@@ -31,8 +32,8 @@ class Stalls:
         self._readers = [one for one in readers if one.kind != "latest"]  # it reads one subject of many
         self._heard, self._nodes = heard, nodes
         self._behind_since: dict[int, float] = {}
-        self.longest: dict[int, tuple[float, float]] = {}
-        """For each reader: its longest silence, and the moment at which it began."""
+        self.longest: dict[tuple[int, bool], tuple[float, float]] = {}
+        """For each reader, before and after it told: its longest stand-still, and the moment at which it began."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -53,14 +54,16 @@ class Stalls:
                 self._look(number, one, last.get(one.stream))
 
     def _look(self, number: int, one: Reading, last: int | None) -> None:
-        """Note how long a reader has been behind a leader that answers, with nothing taken and nothing told."""
+        """Note how long a reader has been behind a leader that answers, with nothing taken."""
         now = time.monotonic()
-        if last is None or last <= one.highest:
+        if last is None or last <= one.highest or one.is_opening:
             self._behind_since.pop(number, None)
             return
-        since = max(self._behind_since.setdefault(number, now), one.took_at, self._told(one))
-        if now - since > self.longest.get(number, (0.0, 0.0))[0]:
-            self.longest[number] = (now - since, since)
+        behind, told = self._behind_since.setdefault(number, now), self._told(one)
+        since = max(behind, one.took_at, told)
+        key = (number, told > one.took_at)
+        if now - since > self.longest.get(key, (0.0, 0.0))[0]:
+            self.longest[key] = (now - since, since)
 
     def _told(self, one: Reading) -> float:
         """The moment of the last event of its connection."""
@@ -93,15 +96,16 @@ class Stalls:
 
     def judge(self, outcome: Outcome, history: History) -> None:
         late = []
-        for number, (length, since) in self.longest.items():
-            if length > PATIENCE:
+        for (number, told), (length, since) in self.longest.items():
+            if length > (TOLD if told else SILENT):
                 during = [
                     str(fault)
                     for fault in history.happened
-                    if fault.began <= since + length and fault.ended >= since - PATIENCE
+                    if fault.began <= since + length and fault.ended >= since - SILENT
                 ]
                 one = self._readers[number]
-                late.append(f"{one.stream} {one.name}: {length:.1f} s during {during}")
-        longest = max((length for length, _ in self.longest.values()), default=0.0)
-        outcome.ran["longest silence"] = f"{longest:.1f} s"
-        outcome.none_of(f"no reader stands still for over {PATIENCE} s in silence", late)
+                late.append(f"{one.stream} {one.name}: {length:.1f} s during {during}, {told = }")
+        for told, name in ((False, "longest silence"), (True, "longest stand-still that was told")):
+            lengths = [length for (_, with_told), (length, _) in self.longest.items() if with_told is told]
+            outcome.ran[name] = f"{max(lengths, default=0.0):.1f} s"
+        outcome.none_of(f"no reader stands still for over {SILENT} s in silence", late)
