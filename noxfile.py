@@ -183,6 +183,17 @@ def integration(session: nox.Session) -> None:
 
 
 @nox.session(reuse_venv=True)
+def uvloop(session: nox.Session) -> None:
+    """The core of the tests against a nats-server, those of faults in full, with uvloop's event loop."""
+    session.install("--editable", ".", *group("integration"))
+    each(
+        session,
+        (*WITHOUT_SPARK, "--ignore=integration/faults", "--uvloop", *SIDE_BY_SIDE, *CORE),
+        ("integration/faults", "--uvloop", *SIDE_BY_SIDE),
+    )
+
+
+@nox.session(reuse_venv=True)
 def versions(session: nox.Session) -> None:
     """The wire, on the oldest and an intermediate nats-server, and with the second form of ack subjects."""
     session.install("--editable", ".", *group("integration"))
@@ -366,7 +377,7 @@ def full(session: nox.Session) -> None:
     several(
         session,
         ["lint", "types", "public-types", "docs", *others],
-        ["speedups-full", "coverage", "versions", "spark-full", "spark-4.2", "demo"],
+        ["speedups-full", "uvloop", "coverage", "versions", "spark-full", "spark-4.2", "demo"],
         at_once=1,
     )
 

@@ -13,12 +13,14 @@ background  errors behind the test's back; with tasks left over, they fail the t
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import importlib
 import inspect
 import shutil
 import sys
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,15 +59,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--ack-v2", action="store_true", help="have the server use the second form of ack subjects"
     )
+    group.addoption("--uvloop", action="store_true", help="run the tests on uvloop's event loops")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("uvloop", default=False):
+        use_uvloop()
     for marker in (
         'covers(*ids): acceptance items that the test shows, as in covers("J26")',
         'server(condition): needs a server version, as in server(">=2.12")',
         f"limit(seconds): fail the test when it takes longer than this ({_LIMIT:.0f} s by default)",
     ):
         config.addinivalue_line("markers", marker)
+
+
+def use_uvloop() -> None:
+    """Make every event loop of this process one of uvloop: of async tests, and of those that call `asyncio.run`."""
+    import uvloop
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of policies, from Python 3.14 on
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
 
 def pytest_report_header(config: pytest.Config) -> str:

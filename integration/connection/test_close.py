@@ -72,7 +72,8 @@ async def test_reset_after_cancelled_wait(background: Any) -> None:
         waiting.cancel()
         await asyncio.wait([waiting])
         peer.transport.abort()
-        await eventually(lambda: transport._io_writer.transport._conn_lost, 5, "the reset")
+        reader = transport._io_reader
+        await eventually(lambda: reader.exception() or reader.at_eof(), 5, "the reset")
         await asyncio.sleep(0)
         del waiting
     gc.collect()

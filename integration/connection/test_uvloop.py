@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 import trustme
 
 import jsclient
 from integration.connection.test_tls import certificate, context
+from integration.kit.judge.waiting import eventually
+from integration.kit.network.proxy import Proxy
 from integration.kit.servers.nats_server import OwnServer
+from jsclient._runtime.nats.transports import TcpTransport
 
 uvloop = pytest.importorskip("uvloop")  # not on Windows
 
 COUNT = 30_000  # of 1 kB: many times what one read takes
+CUTS = 20
+MESSAGES = 300
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
@@ -92,3 +99,115 @@ def test_connection_lost_in_bulk(tmp_path: Path) -> None:
             await own.stop()
 
     run(main)
+
+
+def test_calls_meet_lost_connections(tmp_path: Path) -> None:
+    """Calls raise the library's errors only, and each loss is told: uvloop's transport raises `RuntimeError`."""
+
+    async def main() -> None:
+        own = OwnServer(store_dir=tmp_path / "server")
+        await own.start()
+        told: list[jsclient.Event] = []
+        untold: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: untold.append(context))
+        others: list[BaseException] = []
+        try:
+            async with (
+                Proxy(own.url) as tap,
+                await jsclient.connect(tap.url, reconnect_time_wait=0.02, on_event=told.append) as js,
+            ):
+                await js.create_stream("S", ["s"], storage="memory")
+
+                async def call() -> None:
+                    while True:
+                        try:
+                            await js.publish("s", b"1", timeout=0.5)
+                            await js.ping(0.5)
+                        except jsclient.JetStreamError:
+                            await asyncio.sleep(0)
+                        except Exception as error:  # noqa: BLE001
+                            others.append(error)
+
+                calls = [asyncio.ensure_future(call()) for _ in range(5)]
+                for cut in range(1, CUTS + 1):
+                    tap.cut()
+                    await eventually(partial(count_of, told, jsclient.Reconnected, cut), what="a reconnect")
+                for task in calls:
+                    task.cancel()
+                assert [task for task in calls if task.done()] == []
+        finally:
+            await own.stop()
+        assert others == []
+        assert untold == []
+        assert sum(isinstance(event, jsclient.Disconnected) for event in told) == CUTS
+        assert [str(event) for event in told if isinstance(event, jsclient.ErrorRaised)] == []
+
+    run(main)
+
+
+def count_of(told: list[jsclient.Event], kind: type[jsclient.Event], count: int) -> bool:
+    return sum(isinstance(event, kind) for event in told) >= count
+
+
+def test_worker_repeats_what_failed(tmp_path: Path) -> None:
+    """Retries in order of a key set timers for moments that are very near, which uvloop's handles do not know."""
+
+    async def main() -> None:
+        own = OwnServer(store_dir=tmp_path / "server")
+        await own.start()
+        failed: set[bytes] = set()
+        handled: list[bytes] = []
+
+        async def handler(message: jsclient.Message) -> None:
+            if int(message.data) % 5 == 0 and message.data not in failed:
+                failed.add(message.data)
+                raise ValueError("now and then")
+            handled.append(message.data)
+
+        try:
+            async with await jsclient.connect(own.url, on_event=lambda _: None) as js:
+                await js.create_stream("S", ["s.*"], storage="memory")
+                for number in range(MESSAGES):
+                    await js.publish(f"s.{number % 7}", b"%d" % number)
+                sub = await js.pull_subscribe("s.*", durable="d", delete_on_close=True)
+                async with sub:
+                    work = asyncio.ensure_future(
+                        sub.run(handler, key=lambda message: message.subject, retry_delay=lambda _: 0.0004)
+                    )
+                    await eventually(lambda: len(handled) == MESSAGES or work.done(), 40, "every message")
+                    work.cancel()
+                    await asyncio.wait({work})
+        finally:
+            await own.stop()
+        assert sorted(map(int, handled)) == list(range(MESSAGES))
+
+    run(main)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_lost_connection_takes_writes(loop):
+    """As asyncio drops them: uvloop's transport raises a bare `RuntimeError`, from write and from the backlog."""
+    factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
+
+    async def main():
+        gone = asyncio.Event()
+
+        async def serve(reader, writer):
+            writer.close()
+            gone.set()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            transport = TcpTransport()
+            port = server.sockets[0].getsockname()[1]
+            await transport.connect(urlparse(f"nats://127.0.0.1:{port}"), 1024, 5)
+            await gone.wait()
+            transport.abort()
+            transport.write(b"PING\r\n")
+            await asyncio.sleep(0.01)
+            transport.write(b"PING\r\n")
+            transport.writelines([b"PING\r\n"])
+            assert transport.backlog() == 0
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())

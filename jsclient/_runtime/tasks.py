@@ -132,19 +132,21 @@ class Timer:
     again. A message costs nothing here.
     """
 
-    __slots__ = ("_callback", "_handle", "_loop")
+    __slots__ = ("_at", "_callback", "_handle", "_loop")
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._callback = callback
-        self._handle: asyncio.TimerHandle | None = None
+        self._handle: asyncio.Handle | None = None
+        self._at = 0.0  # kept here: what uvloop returns for a moment that is very near does not know it
 
     def set(self, deadline: float | None) -> None:
         """Call back at ``deadline`` (monotonic seconds of the loop) or slightly earlier; None cancels."""
         if deadline is None:
             self.cancel()
-        elif self._handle is None or deadline < self._handle.when():
+        elif self._handle is None or deadline < self._at:
             self.cancel()
+            self._at = deadline
             self._handle = self._loop.call_at(deadline, self._fire)
 
     def _fire(self) -> None:
@@ -164,24 +166,25 @@ class LoopWatch:
     Measures how late a timer is while ``busy`` returns True. It costs nothing per message.
     """
 
-    __slots__ = ("_busy", "_loop", "_report", "_timer", "_times")
+    __slots__ = ("_at", "_busy", "_loop", "_report", "_timer", "_times")
 
     def __init__(self, busy: Callable[[], bool], report: Callable[[float, int], None]) -> None:
         """Calls ``report`` with the seconds and the number of times, at the 1st, 2nd, 4th, 8th … time."""
         self._busy, self._report = busy, report
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._at = 0.0  # when the timer is due
         self._times = 0
 
     def begin(self) -> None:
         """Handlers run now."""
         if self._timer is None:
-            self._timer = self._loop.call_later(_LOOK_EVERY, self._look)
+            self._at = self._loop.time() + _LOOK_EVERY
+            self._timer = self._loop.call_at(self._at, self._look)
 
     def _look(self) -> None:
-        timer, self._timer = self._timer, None
-        assert timer is not None
-        late = self._loop.time() - timer.when()
+        self._timer = None
+        late = self._loop.time() - self._at
         if late >= _BLOCKED:
             self._times += 1
             if not self._times & (self._times - 1):

@@ -157,6 +157,31 @@ async def test_deadline_comes_nearer_counts():
     assert fired == [pytest.approx(1050.0)]
 
 
+class NearMoments(asyncio.AbstractEventLoop):
+    """A loop that returns a plain handle, as uvloop does for a moment less than half a millisecond away."""
+
+    def __init__(self):
+        self.handles = []
+
+    def call_at(self, when, callback, *args, context=None):
+        self.handles.append(asyncio.Handle(callback, args, self))
+        return self.handles[-1]
+
+    def get_debug(self):
+        return False
+
+
+def test_moment_kept_where_loop_does_not(monkeypatch):
+    loop = NearMoments()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    timer = Timer(pytest.fail)
+    timer.set(10.0)
+    timer.set(11.0)
+    assert len(loop.handles) == 1
+    timer.set(9.0)
+    assert [handle.cancelled() for handle in loop.handles] == [True, False]
+
+
 @virtual
 async def test_can_be_stopped_and_set_again():
     fired = []

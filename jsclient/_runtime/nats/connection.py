@@ -14,7 +14,16 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
-from ...errors import ClosedError, DisconnectedError, MaxPayloadError, PermissionDeniedError, WrongLoopError
+from ...errors import (
+    ClosedError,
+    DisconnectedError,
+    JetStreamError,
+    MaxPayloadError,
+    PermissionDeniedError,
+    ProtocolError,
+    WrongLoopError,
+)
+from ...protocol.events import ErrorRaised
 from ...protocol.wire.frames import Frame, Sink
 from ..event_hub import EventHub, OnEvent
 from ..tasks import Signal
@@ -130,7 +139,16 @@ class Connection(abc.ABC):
         self._changed.set()
         self.connects += what is Lifecycle.CONNECTED
         for listener in list(self._listeners):
-            listener(what)
+            try:
+                listener(what)
+            except Exception as error:  # noqa: BLE001  the others must hear of it, and the caller goes on
+                self.report(error)
+
+    def report(self, error: BaseException) -> None:
+        """Report an error that has no caller."""
+        if not isinstance(error, JetStreamError):
+            error = ProtocolError(f"{type(error).__name__}: {error}")
+        self.hub.emit(ErrorRaised(error=error))
 
     async def wait_connected(self, deadline: float | None) -> None:
         """Return when bytes can be sent.

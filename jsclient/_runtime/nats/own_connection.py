@@ -24,7 +24,7 @@ from ...errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from ...protocol.events import AcksLost, Disconnected, ErrorRaised, PermissionDenied, Reconnected
+from ...protocol.events import AcksLost, Disconnected, PermissionDenied, Reconnected
 from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.server_error import read_server_error
 from ..event_hub import OnEvent
@@ -124,12 +124,6 @@ class GuardedConnection(Connection):
         return shown(server.uri) if server is not None else ""
 
     # --- callbacks of nats-py and the reader -----------------------------------------------------------------
-
-    def report(self, error: BaseException) -> None:
-        """Report an error that has no caller."""
-        if not isinstance(error, JetStreamError):
-            error = ProtocolError(f"{type(error).__name__}: {error}")
-        self.hub.emit(ErrorRaised(error=error))
 
     def on_sink_error(self, error: Exception) -> None:
         self.report(error)

@@ -50,7 +50,7 @@ class TcpTransport(nats.aio.transport.TcpTransport):
         reader, writer = await asyncio.open_connection(uri.hostname, uri.port, limit=buffer_size)
         self._bare_io_reader, self._bare_io_writer = reader, writer
         self._io_reader, self._io_writer = reader, writer
-        self.backlog = writer.transport.get_write_buffer_size
+        self.backlog = _backlog(writer.transport)
 
     async def connect_tls(self, *args: Any, **options: Any) -> None:
         try:
@@ -61,7 +61,20 @@ class TcpTransport(nats.aio.transport.TcpTransport):
             self.backlog = _nothing
             raise
         assert self._io_writer is not None
-        self.backlog = self._io_writer.transport.get_write_buffer_size
+        self.backlog = _backlog(self._io_writer.transport)
+
+    def write(self, payload: bytes) -> None:
+        """Write, unless the connection is lost, which the reader is about to be told: its end fails the callers."""
+        writer = self._io_writer
+        assert writer is not None
+        try:
+            writer.write(payload)
+        except RuntimeError:  # of uvloop; asyncio drops what is written then
+            if not writer.transport.is_closing():
+                raise
+
+    def writelines(self, payload: list[bytes]) -> None:
+        self.write(b"".join(payload))
 
     async def readline(self) -> bytes:
         return _greeting(await super().readline())  # type: ignore[no-untyped-call]
@@ -85,6 +98,21 @@ class TcpTransport(nats.aio.transport.TcpTransport):
             if not await until_done(closed, CLOSING):
                 self.abort()
                 await until_done(closed, CLOSING)
+
+
+def _backlog(transport: asyncio.WriteTransport) -> Callable[[], int]:
+    """asyncio's method. uvloop's raises once the connection is lost."""
+    method = transport.get_write_buffer_size
+    if not type(transport).__module__.startswith("uvloop"):
+        return method
+
+    def backlog() -> int:
+        try:
+            return method()
+        except RuntimeError:
+            return 0
+
+    return backlog
 
 
 async def _closed(writer: asyncio.StreamWriter) -> None:

@@ -313,7 +313,7 @@ class Tap(asyncio.BufferedProtocol):
             except Exception as error:  # noqa: BLE001  raised in the read loop
                 self._client = None
                 self._reader.set_exception(error)
-        if self._call_soon is not None and nbytes == READ_SIZE:
+        if self._call_soon is not None and nbytes == READ_SIZE and not self._transport.is_closing():
             # uvloop would read on, up to 32 times, before the messages are taken: they would leave the cache.
             self._transport.pause_reading()
             self._call_soon(self._read_on)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from jsclient._runtime.nats.connection import HoldingSink
+from jsclient._runtime.nats.connection import HoldingSink, Lifecycle
+from jsclient._runtime.nats.own_connection import GuardedConnection
+from jsclient.events import ErrorRaised
 from tests.support.strategies import data
+from tests.support.virtual import settle, virtual
 
 ONE, TWO, THREE = data(1), data(2), data(3)
 
@@ -65,3 +68,20 @@ def test_open_after_unsubscribe():
     intake.installed(sinks, b"1")
     intake.open(print)
     assert sinks == {}
+
+
+@virtual
+async def test_raising_listener_keeps_nothing_from_others():
+    told, heard = [], []
+    connection = GuardedConnection(told.append)
+
+    def broken(what):
+        raise ValueError("a bug")
+
+    connection.add_listener(broken)
+    connection.add_listener(heard.append)
+    connection._notify(Lifecycle.DISCONNECTED)
+    await settle()
+    assert heard == [Lifecycle.DISCONNECTED]
+    assert [type(event) for event in told] == [ErrorRaised]
+    assert "ValueError: a bug" in str(told[0])
