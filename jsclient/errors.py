@@ -403,21 +403,34 @@ class QueueHeartbeatError(BindError):
 
 
 class ConfigMismatchError(BindError):
-    """Fields that the caller set differ from those of the existing consumer or stream, which was not changed.
+    """Fields that the caller set differ from those of the existing consumer or stream.
 
     Attributes:
         mismatches: ``(field, wanted, found)`` for every field that differs.
+        updated: False: the consumer or stream was not changed. True: the server accepted the change, but not these
+            fields.
     """
 
-    def __init__(self, stream: str, consumer: str, mismatches: Sequence[tuple[str, Any, Any]]) -> None:
+    def __init__(
+        self,
+        stream: str,
+        consumer: str,
+        mismatches: Sequence[tuple[str, Any, Any]],
+        updated: bool = False,  # noqa: FBT001, FBT002  an error is unpickled from its args
+    ) -> None:
         kind = "consumer" if consumer else "stream"
-        problem = (
-            f"its configuration differs from the one requested ({differences(mismatches)}); changes are not applied: "
-            f'leave the field out, or update the {kind} with ensure_{kind}(..., on_drift="update")'
-        )
+        problem = f"its configuration differs from the one requested ({differences(mismatches)})"
+        if updated:
+            problem += "; the server accepted the change, but keeps its own value: leave the field out"
+        else:
+            problem += (
+                "; changes are not applied: leave the field out, or update the "
+                f'{kind} with ensure_{kind}(..., on_drift="update")'
+            )
         super().__init__(stream, consumer, problem)
-        self.args: tuple[Any, ...] = (stream, consumer, list(mismatches))
+        self.args: tuple[Any, ...] = (stream, consumer, list(mismatches), updated)
         self.mismatches: list[tuple[str, Any, Any]] = list(mismatches)
+        self.updated: bool = updated
 
 
 class StatusError(_Fields):

@@ -16,6 +16,7 @@ from ..protocol.consumers.ack import AckKind, is_jsack
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.models.consumer_checks import check_consumer
 from ..protocol.models.stream import StreamInfo
+from ..protocol.models.stream_config import StreamConfig
 from ..protocol.wire.api import next_offset, page_items, page_request
 from ..protocol.wire.checks import check_seconds, check_server
 from ..protocol.wire.codec import from_wire, to_wire
@@ -25,6 +26,7 @@ from .nats.connection import Connection
 
 __all__ = [
     "check_known",
+    "check_known_to_stream",
     "consumer_info",
     "create_consumer",
     "delete_consumer",
@@ -49,6 +51,24 @@ def check_known(context: Context, config: ConsumerConfig) -> None:
     for field, version in _SINCE.items():
         if getattr(config, field):
             check_server(context.connection.server_version, version, f"{field} of a consumer")
+
+
+_STREAM_SINCE = {
+    "allow_msg_ttl": (2, 11),
+    "subject_delete_marker_ttl": (2, 11),
+    "allow_msg_counter": (2, 12),
+    "allow_atomic": (2, 12),
+    "allow_msg_schedules": (2, 12),
+    "persist_mode": (2, 12),
+    "allow_batched": (2, 14),
+}
+
+
+def check_known_to_stream(context: Context, config: StreamConfig) -> None:
+    """As `check_known`, for the fields of a stream."""
+    for field, version in _STREAM_SINCE.items():
+        if getattr(config, field):
+            check_server(context.connection.server_version, version, f"{field} of a stream")
 
 
 async def consumer_info(

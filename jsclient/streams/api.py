@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from .._runtime.calls import find_streams, pages
+from .._runtime.calls import check_known_to_stream, find_streams, pages
 from .._runtime.context import Context
 from .._runtime.handle import asking, listing
 from ..errors import (
@@ -54,8 +54,14 @@ class StreamManager:
     async def create_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
-        """Create a stream. Raises `StreamExistsError` if one of this name has a different configuration."""
+        """Create a stream, which stores the subject that is its name if no subjects are given.
+
+        Raises:
+            ConfigError: Invalid arguments, or a field that the server is too old for; nothing was sent.
+            StreamExistsError: One of this name has a different configuration. And those of any request.
+        """
         config = _stream_config(name, subjects, fields)
+        check_known_to_stream(self._context, config)
         return await self._make_stream(
             self._context.api.stream_create(config.name or ""), config, "create stream"
         )
@@ -63,8 +69,12 @@ class StreamManager:
     async def update_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
-        """Update a stream's configuration. Raises `StreamNotFoundError`."""
+        """Update a stream's configuration. Raises `StreamNotFoundError`, and as `create_stream`."""
         config = _stream_config(name, subjects, fields)
+        check_known_to_stream(self._context, config)
+        return await self._update_stream(config)
+
+    async def _update_stream(self, config: StreamConfig) -> Stream:
         return await self._make_stream(
             self._context.api.stream_update(config.name or ""), config, "update stream"
         )
@@ -102,11 +112,13 @@ class StreamManager:
                 fields that were given and keeps the others, "ignore" accepts the stream.
 
         Raises:
+            ConfigError: Invalid arguments, or a field that the server is too old for; nothing was sent.
             ConfigMismatchError: The stream differs; or the server accepted only part of the configuration.
             ApiError: The server refuses the configuration or the change. And those of any request.
         """
         wanted = _stream_config(name, subjects, fields)
         check_on_drift(on_drift)
+        check_known_to_stream(self._context, wanted)
         for _ in range(_RACES):
             try:
                 stream = await self._ensure_stream(wanted, on_drift)
@@ -116,7 +128,7 @@ class StreamManager:
         else:
             stream = await self._ensure_stream(wanted, on_drift)
         if on_drift != "ignore" and (different := stream_mismatches(wanted, stream.config)):
-            raise ConfigMismatchError(stream.name, "", different)
+            raise ConfigMismatchError(stream.name, "", different, updated=on_drift == "update")
         return stream
 
     async def _ensure_stream(self, wanted: StreamConfig, on_drift: OnDrift) -> Stream:
@@ -127,7 +139,7 @@ class StreamManager:
             return await self.create_stream(wanted)
         if on_drift != "update" or not stream_mismatches(wanted, stream.config):
             return stream
-        return await self.update_stream(changed_stream(wanted, stream.config))
+        return await self._update_stream(changed_stream(wanted, stream.config))
 
     async def _make_stream(self, subject: str, config: StreamConfig, what: str) -> Stream:
         try:

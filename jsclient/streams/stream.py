@@ -318,7 +318,7 @@ class Stream:
         else:
             info = await self._ensure(wanted, name, on_drift)
         if on_drift != "ignore" and (different := consumer_drift(wanted, info.config)):
-            raise ConfigMismatchError(self.name, name, different)
+            raise ConfigMismatchError(self.name, name, different, updated=on_drift == "update")
         return Consumer(self._context, info)
 
     async def _ensure(self, wanted: ConsumerConfig, name: str, on_drift: OnDrift) -> ConsumerInfo:
