@@ -8,6 +8,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 COVERED = {
     "kits.py": "tests/test_exports.py",
+    "_runtime/matching.py": "integration/consumers/test_filters_match.py",
     "_runtime/calls.py": "integration/streams/test_lookup.py",
     "_runtime/handlers.py": "integration/connection/test_plain_functions.py",
     "_runtime/nats/credentials.py": "integration/connection/test_identity.py",

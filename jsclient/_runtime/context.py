@@ -311,7 +311,13 @@ class Context:
         self.emit(ErrorRaised(error=as_reported(error)))
 
     async def call(
-        self, subject: str, body: Any = None, *, timeout: float | None = None, what: str = ""
+        self,
+        subject: str,
+        body: Any = None,
+        *,
+        timeout: float | None = None,
+        what: str = "",
+        optional: bool = False,
     ) -> dict[str, Any]:
         """Send one request to the JetStream API.
 
@@ -320,11 +326,14 @@ class Context:
             body: Sent as JSON; None: an empty request.
             timeout: Seconds; None: the default.
             what: The operation, for error texts.
+            optional: The caller can do without the answer: a denial is raised, but not reported as an event.
 
         Raises:
             ApiError: The server answered with an error.
             RequestTimeoutError, NoRespondersError, DisconnectedError, ClosedError, PermissionDeniedError.
         """
+        if optional:
+            self.connection.optional.add(subject)
         payload = b"" if body is None else codec.encode(body)
         seconds = self.timeout if timeout is None else timeout
         try:

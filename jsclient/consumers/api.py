@@ -117,7 +117,8 @@ class Subscribing:
                 uses; others are reported as `FlowControlRefused`.
 
         Raises:
-            ConfigError: Invalid arguments; nothing was sent.
+            ConfigError: Invalid arguments; nothing was sent. Or the filter can match no message of ``stream``: a new
+                consumer is deleted again.
             NoMatchingStreamError: Not exactly one stream holds ``subject``.
             BindError: The consumer exists but does not match; its class says how.
             ApiError: The server refused; ``err_code`` gives the reason. RequestTimeoutError and others of any request.

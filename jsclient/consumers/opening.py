@@ -11,8 +11,10 @@ import msgspec
 from .._runtime.calls import check_known, create_consumer, find_streams
 from .._runtime.context import Context
 from .._runtime.handlers import check_handler
+from .._runtime.matching import check_match
 from .._runtime.nats.connection import HoldingSink, Inbox
 from ..errors import (
+    ConfigError,
     ConsumerNotFoundError,
     DisconnectedError,
     JetStreamError,
@@ -33,7 +35,7 @@ from ..protocol.consumers.subscribe import (
     subscribe_workflow,
 )
 from ..protocol.consumers.subscribe_request import SubscribeRequest, check_request
-from ..protocol.models.consumer import ConsumerInfo, DeliverPolicy
+from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from ..protocol.wire.codec import from_wire
 from .ordered.subscription import OrderedSubscription
 from .pull_subscription import PullSubscription
@@ -223,10 +225,24 @@ class Binder:
             if self.inbox is not None and self.inbox.denied is not None:
                 await self._delete(info)
                 raise self.inbox.denied
+            await self._check_match(step.config, info)
         except (asyncio.CancelledError, RequestTimeoutError, DisconnectedError):
             self._context.tasks.start(self._undo(step, creating), "undo create consumer")
             raise
         return info
+
+    async def _check_match(self, config: ConsumerConfig, info: ConsumerInfo) -> None:
+        """Refuse a filter that can match nothing, and delete its consumer.
+
+        Asked only if the stream was named, and not found by the subject, and if no message matches yet.
+        """
+        if info.num_pending or self._request.stream is None:
+            return
+        try:
+            await check_match(self._context, info.stream_name, config.filters)
+        except ConfigError:
+            await self._delete(info)
+            raise
 
     async def _undo(self, step: Create, creating: asyncio.Task[ConsumerInfo]) -> None:
         try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from .._runtime.calls import check_known, consumer_info, pages, subject_pages
 from .._runtime.context import Context
 from .._runtime.handle import asking, listing
+from .._runtime.matching import check_match
 from ..consumers.consumer import Consumer
 from ..errors import ApiError, ConfigError, ConfigMismatchError, ConsumerExistsError, ConsumerNotFoundError
 from ..protocol.models.consumer import ConsumerConfig, ConsumerFields, ConsumerInfo
@@ -259,6 +260,8 @@ class Stream:
         """Create a consumer: a pull consumer unless ``deliver_subject`` is given.
 
         Raises:
+            ConfigError: An invalid field, one that the server is too old for, or a filter that can match no message of
+                the stream; no consumer was created.
             ConsumerExistsError: A consumer of this name has a different configuration.
         """
         return Consumer(self._context, await self._make(_config(config, fields), "create"))
@@ -334,6 +337,8 @@ class Stream:
     async def _make(self, config: ConsumerConfig, action: str | None) -> ConsumerInfo:
         api = self._context.api
         check_known(self._context, config)
+        if action != "update":
+            await check_match(self._context, self.name, config.filters, self.config)
         name = config.name or config.durable_name
         if name is None:
             subject = api.consumer_create(self.name)

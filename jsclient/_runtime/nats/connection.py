@@ -60,6 +60,7 @@ class Connection(abc.ABC):
         self.hub: EventHub = EventHub(on_event)
         self.inbox_prefix = inbox_prefix
         self.denied: list[OnDenied] = []
+        self.optional: set[str] = set()  # subjects of requests whose denial is raised, but not reported
         self.connects: int = 0  # how often it has reconnected
         self.loop: asyncio.AbstractEventLoop | None = None  # the one it belongs to, once it is used
         self._process = os.getpid()

@@ -210,7 +210,7 @@ class GuardedConnection(Connection):
     def _on_err(self, text: str) -> None:
         error, closes = read_server_error(text)
         if isinstance(error, PermissionDeniedError):
-            if self._is_news(error):
+            if error.subject not in self.optional and self._is_news(error):
                 self.hub.emit(PermissionDenied(operation=error.operation, subject=error.subject))
             if error.operation == "subscribe":
                 for inbox in self._nc._subs.values():

@@ -10,6 +10,7 @@ from ..._runtime.calls import consumer_info, create_consumer, delete_consumer
 from ..._runtime.context import Context
 from ..._runtime.event_hub import EventLog
 from ..._runtime.handle import State
+from ..._runtime.matching import check_match
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.tasks import Signal, Timer
 from ...errors import (
@@ -120,12 +121,23 @@ class OrderedPuller:
         connection = self.context.connection
         connection.check_open()
         info = await self._create(self.config)
+        if not info.num_pending:
+            await self._check_match(info)
         connection.check_open()  # closed meanwhile: readers would wait forever
         self.state = State.OPEN
         self.context.attach(self, self._lifecycle, self._denied)
         self.num_pending = info.num_pending
         self._use(info)
         self.remaker.remember_stream()
+
+    async def _check_match(self, info: ConsumerInfo) -> None:
+        """Refuse a filter that can match nothing, and delete its consumer."""
+        try:
+            await check_match(self.context, self.stream, self.config.filters)
+        except BaseException:
+            await self._inbox.close()
+            self.context.tasks.start(self._delete(info.name), "undo create consumer")
+            raise
 
     async def _create(self, config: ConsumerConfig) -> ConsumerInfo:
         info = await self._create_under_new_name(config)

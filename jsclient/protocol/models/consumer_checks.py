@@ -5,15 +5,17 @@ Source: nats-server server/consumer.go (checkConsumerCfg), server/sublist.go (is
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
 from ...errors import ConfigError
-from ..wire.names import check_filter_subject, check_queue
+from ..wire.names import check_filter_subject, check_queue, subjects_overlap
 from ..wire.units import parse_time
 from .consumer import ConsumerConfig
+from .stream_config import StreamConfig
 
-__all__ = ["check_consumer", "check_filters"]
+__all__ = ["check_consumer", "check_filters", "impossible_filters", "stores_other_subjects"]
 
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
@@ -30,6 +32,23 @@ def check_filters(config: ConsumerConfig) -> None:
         raise ConfigError(f"filter_subjects is the str {config.filter_subjects!r}: give a list of subjects")
     for subject in config.filters:
         check_filter_subject(subject)
+
+
+def stores_other_subjects(stream: StreamConfig) -> bool:
+    """Whether it may store messages of other subjects than its own: a mirror, sources, a subject transform."""
+    return bool(stream.mirror or stream.sources or stream.subject_transform)
+
+
+def impossible_filters(filters: Iterable[str], stream: StreamConfig) -> list[str]:
+    """The filters that match no subject of the stream.
+
+    None of them if the stream may store other subjects than its own. It may also hold messages of subjects that it had
+    before.
+    """
+    if stores_other_subjects(stream):
+        return []
+    subjects = stream.subjects or [stream.name]
+    return [one for one in filters if not any(subjects_overlap(one, subject) for subject in subjects)]
 
 
 def check_consumer(config: ConsumerConfig, now: datetime) -> None:

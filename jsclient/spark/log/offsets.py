@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from ...errors import ConfigError, HistoryTruncatedError, JetStreamError, PositionInvalidError
+from ...protocol.models.consumer_checks import stores_other_subjects
 from ...protocol.models.stream import StreamInfo
 from ...protocol.models.stream_config import RetentionPolicy
 from .ranges import SequenceRange
@@ -162,7 +163,7 @@ class StreamFacts:
             last_time=state.last_ts,
             seen_at=info.ts,
             subjects=tuple(config.subjects or ()),
-            copies=bool(config.mirror or config.sources or config.subject_transform),
+            copies=stores_other_subjects(config),
         )
 
     @property

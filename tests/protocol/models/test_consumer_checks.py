@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jsclient.errors import ConfigError, InvalidNameError
-from jsclient.protocol.models import ConsumerConfig
-from jsclient.protocol.models.consumer_checks import check_consumer
+from jsclient.protocol.models import ConsumerConfig, StreamConfig, StreamSource, SubjectTransform
+from jsclient.protocol.models.consumer_checks import check_consumer, impossible_filters
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 WRONG = ["a b", ".a", "a.", "a..b", "a\nb", "a.>.b", "a\tb", ">.a"]
@@ -57,3 +57,28 @@ def test_start_in_the_future(as_given):
 )
 def test_accepted(fields):
     check_consumer(ConsumerConfig(**fields), NOW)
+
+
+@pytest.mark.parametrize(
+    ("subjects", "filters", "impossible"),
+    [
+        (["a"], ["zzz"], ["zzz"]),
+        (["a.>"], ["a.b", "*.c", ">", "a", "b.>"], ["a", "b.>"]),
+        (["a.*", "b"], ["a.b.c", "*"], ["a.b.c"]),
+        (None, ["S", "s"], ["s"]),  # the subject is its name
+    ],
+)
+def test_impossible_filters(subjects, filters, impossible):
+    assert impossible_filters(filters, StreamConfig(name="S", subjects=subjects)) == impossible
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"mirror": StreamSource(name="O")},
+        {"sources": [StreamSource(name="O")], "subjects": ["a"]},
+        {"subject_transform": SubjectTransform(src="a", dest="b.{{partition(3,1)}}"), "subjects": ["a"]},
+    ],
+)
+def test_streams_of_other_subjects(other):
+    assert impossible_filters(["zzz"], StreamConfig(name="S", **other)) == []
