@@ -21,6 +21,7 @@ from ._runtime.retry import varied
 from ._runtime.tasks import until_done
 from .consumers.api import Subscribing
 from .errors import AuthenticationError, ConfigError, ConnectError, JetStreamError
+from .protocol.consumers.stall import STALL_AFTER
 from .protocol.wire.api import DEFAULT_PREFIX, Api
 from .protocol.wire.checks import check_seconds, no_such_name
 from .protocol.wire.names import check_publish_subject
@@ -47,6 +48,8 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
         timeout: Seconds for API requests and publishes.
         on_event: Called with every event (see `jsclient.events`); a function or a coroutine function. It never
             blocks reading. By default events are logged, see `jsclient.events`.
+        stall_after: Seconds without a message after which a reader whose program waits for one asks the server why,
+            and reports a reason as `ConsumerStalled`; repeated after pauses that double up to 5 minutes. None: never.
     """
 
     def __init__(
@@ -56,15 +59,19 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
         prefix: str = DEFAULT_PREFIX,
         timeout: float = 5.0,
         on_event: OnEvent | None = None,
+        *,
+        stall_after: float | None = STALL_AFTER,
     ) -> None:
         check_seconds("timeout", timeout)
+        if stall_after is not None:
+            check_seconds("stall_after", stall_after)
         api = Api(prefix, domain)
         if not isinstance(nc, Connection):
             from ._runtime.nats.user_connection import ForeignConnection
 
             nc = ForeignConnection(nc, on_event)
         self._connection: Connection = nc
-        self._context = Context(nc, api, timeout)
+        self._context = Context(nc, api, timeout, stall_after)
         self._closing = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -186,6 +193,7 @@ def connect(
     reconnect_max_wait: float = 1.0,
     ping_interval: float = 20.0,
     wait: float = 0.0,
+    stall_after: float | None = STALL_AFTER,
     **options: Unpack[ConnectOptions],
 ) -> Opening[JetStream]:
     """Connect to NATS: ``async with connect(...) as js`` or ``js = await connect(...)``.
@@ -199,7 +207,7 @@ def connect(
             ``ws://`` and ``wss://``, which need ``pip install "jsclient[websocket]"``.
             User info in a URL, ``user:password@`` or ``token@``, percent-encoded, is also used for the servers that
             the cluster announces. The options below win over it.
-        domain, prefix, timeout, on_event: As `JetStream`.
+        domain, prefix, timeout, on_event, stall_after: As `JetStream`.
         inbox_prefix: The first token of reply and deliver subjects; permissions can separate users by their own prefix.
         connect_timeout: Seconds per attempt, from the TCP connection to the end of the handshake.
         reconnect_time_wait: Seconds before the second attempt to reconnect to a server; doubled after each failure,
@@ -245,12 +253,12 @@ def connect(
                 plain = await open_plain(
                     urls, on_event, inbox_prefix, reconnect_time_wait=reconnect_time_wait, options=settings
                 )
-                return JetStream(plain, domain, prefix, timeout)
+                return JetStream(plain, domain, prefix, timeout, stall_after=stall_after)
         else:
 
             async def attempt() -> JetStream:
                 connection = GuardedConnection(on_event, inbox_prefix)
-                js = JetStream(connection, domain, prefix, timeout)
+                js = JetStream(connection, domain, prefix, timeout, stall_after=stall_after)
                 await connection.open(urls, **pauses, options=settings)
                 _log.info("connected to %s, nats-server %s", connection.url, connection.server_version)
                 return js

@@ -37,6 +37,8 @@ COVERED = {
     "consumers/pull/puller.py": "tests/consumers/pull/test_messages.py",
     "consumers/pull_subscription.py": "tests/consumers/pull/test_fetch.py",
     "consumers/push/buffer.py": "tests/consumers/test_subscription.py",
+    "consumers/look.py": "integration/consumers/test_stalled.py",
+    "consumers/stall_watch.py": "integration/consumers/test_stalled.py",
     "consumers/worker/handler_pool.py": "tests/consumers/worker/test_worker.py",
     "consumers/worker/run.py": "tests/consumers/worker/test_worker.py",
     "consumers/worker/settling.py": "tests/consumers/worker/test_worker.py",

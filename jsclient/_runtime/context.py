@@ -266,6 +266,7 @@ class Context:
     connection: Connection
     api: Api
     timeout: float  # seconds, of API requests
+    stall_after: float | None = None  # seconds until a reader that gets nothing looks why; None: never
     requests: Requests = field(init=False)
     tasks: Tasks = field(init=False)
     open: set[Closable] = field(default_factory=set)

@@ -211,6 +211,11 @@ class Signal:
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a task waits."""
+        return bool(self._waiters)
+
     def set(self) -> None:
         """Wake all waiting tasks."""
         if self._waiters:

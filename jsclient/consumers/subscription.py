@@ -187,6 +187,7 @@ class Subscription(ReadHandle[Message], Running):
             self,
             emit=self._buffer.emit,
             known=self._binding.config,
+            watch=self._buffer.stall_watch,
             receive_rest=self._end_with_worker,
             over=self._worker_ended,
         )
@@ -210,6 +211,7 @@ class Subscription(ReadHandle[Message], Running):
 
     def _listen(self, inbox: Inbox, intake: HoldingSink) -> None:
         self._inbox = inbox
+        self._buffer.stall_watch.subject = inbox.subject
         intake.open(self._buffer.receive)
 
     def _lifecycle(self, what: Lifecycle) -> None:

@@ -10,11 +10,12 @@ from ..errors import JetStreamError
 from .event_base import Event, Severity
 
 __all__ = [
-    "AcksLost", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerReset", "DeadLetterFailed",
-    "DeadLettered", "DeleteFailed", "Disconnected", "DurableDeleted", "ErrorRaised", "Event", "FlowControlRefused",
-    "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow", "HeartbeatMissed",
-    "HistoryTruncated", "IngestGap", "IngestRefused", "PartitionsMissing", "PermissionDenied", "Pinned",
-    "PublishFailed", "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned", "WorkerFailed",
+    "AcksLost", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerReset",
+    "ConsumerResumed", "ConsumerStalled", "DeadLetterFailed", "DeadLettered", "DeleteFailed", "Disconnected",
+    "DurableDeleted", "ErrorRaised", "Event", "FlowControlRefused", "FlowControlStalled", "ForeignMessage",
+    "GapDetected", "HandlerFailed", "HandlerSlow", "HeartbeatMissed", "HistoryTruncated", "IngestGap",
+    "IngestRefused", "PartitionsMissing", "PermissionDenied", "Pinned", "PublishFailed", "Reconnected",
+    "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned", "WorkerFailed",
 ]  # fmt: skip
 
 
@@ -110,6 +111,40 @@ class ConsumerDeleted(Event, frozen=True, kw_only=True):
     """The consumer no longer exists, and this subscription did not delete it."""
 
     _text = "the consumer was deleted, not by this subscription"
+
+
+class ConsumerStalled(Event, frozen=True, kw_only=True):
+    """The program asks for messages, there should be some, and none came for a while.
+
+    It is told once for each ``reason``; `ConsumerResumed` tells the end.
+
+    ``reason`` is a word: ``paused``, ``max_ack_pending``, ``pinned``, ``no_interest``, ``handler``, ``filter``,
+    ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``, ``deleted``, ``stream_deleted``, ``unexplained``, or
+    ``could_not_look`` if this user may not ask. ``evidence`` says what was seen, ``fix`` what to do; ``stood_for`` is
+    in seconds.
+    """
+
+    _text = "nothing came for {stood_for:.0f} s: {evidence}. What to do: {fix}"
+
+    reason: str
+    evidence: str
+    fix: str
+    stood_for: float = 0.0
+
+    @property
+    def severity(self) -> Severity:
+        """Info if the user may not ask for the reason, so that perhaps there is none; else a warning."""
+        return "info" if self.reason == "could_not_look" else "warning"
+
+
+class ConsumerResumed(Event, frozen=True, kw_only=True):
+    """A message came again after `ConsumerStalled`, or its ``reason`` is gone; ``stood_for`` is in seconds."""
+
+    _text = "the reason {reason!r} for which nothing came is gone, after {stood_for:.0f} s"
+    _severity = "info"
+
+    reason: str
+    stood_for: float = 0.0
 
 
 class StreamReset(Event, frozen=True, kw_only=True):

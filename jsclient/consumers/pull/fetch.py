@@ -402,6 +402,7 @@ class PullReading(Running):
             group=puller.group(group),
         )
         puller.check_open()
+        puller.watch.asked()
         return await _SlotFetch(puller, wanted).run()
 
     async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:
@@ -474,4 +475,5 @@ class PullReading(Running):
             messages=partial(self.messages, **group),
             emit=puller.emit,
             known=puller.config,
+            watch=puller.watch,
         )

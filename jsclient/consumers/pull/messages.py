@@ -76,6 +76,7 @@ class Messages(ReadHandle[Message]):
             if self._state is State.CLOSED or (self._state is State.DRAINING and not self._flushing):
                 await self.close()
                 raise ClosedError("the reader is closed")
+            self._puller.watch.asked()
             if not await self._puller.changed.wait_until(deadline):
                 message = self._take()
                 if message is not None:
@@ -157,7 +158,9 @@ class Messages(ReadHandle[Message]):
     def _receive(self, frames: list[Frame]) -> None:
         if self._state is State.CLOSED and not self._flushing:
             return
+        before = len(self._front)
         commands = self._tracker.receive(frames, self._context.connection.now())
+        self._puller.arrived += len(self._front) - before
         if self._state is State.OPEN:
             commands += self._tracker.ask()
         self._carry_out(commands)

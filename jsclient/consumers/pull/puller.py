@@ -28,6 +28,7 @@ from ...protocol.wire.checks import check_server
 from ...protocol.wire.frames import Frame, Sink, is_control, is_data
 from ...protocol.wire.headers import parse_headers
 from ..message import AckChannel
+from ..stall_watch import StallWatch
 
 __all__ = ["Puller", "ReaderInbox", "Slot"]
 
@@ -68,6 +69,7 @@ class Slot:
 
     def _messages(self, frames: list[Frame], now: float) -> None:
         request = self.request
+        self.puller.arrived += len(frames)
         (self.puller.leftover if self.frames is None else self.frames).extend(frames)
         if request is not None:
             request.data(now, 0 if request.owed_bytes is None else total_size(frames), len(frames))
@@ -97,6 +99,8 @@ class Puller:
         changed: Set after every arrival and change of state.
         readers: The continuous readers of the handle, which end with it.
         closed: The handle was closed.
+        arrived: Messages that have arrived.
+        watch: Looks at the consumer when nothing comes.
     """
 
     def __init__(
@@ -130,6 +134,8 @@ class Puller:
         self.closed: bool = False
         self._listening = False
         self._pins: dict[str, Pin] = {}  # by group
+        self.arrived: int = 0
+        self.watch: StallWatch = StallWatch(context, self, pins=self._pin_ids)
 
     def group(self, options: GroupOptions) -> GroupRequest | None:
         """The priority group part of requests. Raises `ConfigError` if it does not fit the consumer."""
@@ -150,6 +156,14 @@ class Puller:
         if group.group not in self._pins:
             self._pins[group.group] = Pin(self.stream, self.consumer, group.group)
         return self._pins[group.group]
+
+    def _pin_ids(self) -> frozenset[str]:
+        return frozenset(pin.id for pin in self._pins.values() if pin.id is not None)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a call waits for a message."""
+        return self.changed.is_awaited
 
     def emit(self, event: Event) -> None:
         """Report an event to the user."""
@@ -296,6 +310,7 @@ class Puller:
         if self.closed:
             return
         self.closed = True
+        self.watch.close()
         connection = self.context.connection
         connection.remove_listener(self._lifecycle, self._denied)
         for slot in self._busy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Self, TypeAlias
 
 from ..._runtime.context import Context
@@ -16,6 +16,7 @@ from ...protocol.consumers.push import Answer, Command, PushTracker
 from ...protocol.events import Event, HandlerFailed, HandlerSlow
 from ...protocol.wire.frames import Frame
 from ..message import AckChannel, DeliveredMessage, Message
+from ..stall_watch import Handling, StallWatch
 
 __all__ = ["Batches", "Callback", "PushBuffer"]
 
@@ -34,6 +35,7 @@ class PushBuffer:
         ready: Messages that can be read without `take`. Empty while each read must go through it.
         watching: Whether silence is an alarm.
         ended: Nothing more will arrive; what waits can still be read.
+        stall_watch: Looks at the consumer when nothing comes.
     """
 
     def __init__(
@@ -62,6 +64,36 @@ class PushBuffer:
         self._idle = False  # no callback runs
         self._timer = Timer(self._tick)
         self._now = asyncio.get_running_loop().time
+        self.stall_watch: StallWatch = StallWatch(context, self)
+        if has_callback:
+            self.stall_watch.workers.append(self._handling)
+
+    @property
+    def stream(self) -> str:
+        """The stream it reads from."""
+        return self.tracker.stream
+
+    @property
+    def consumer(self) -> str:
+        """The consumer it reads through now."""
+        return self.tracker.consumer
+
+    @property
+    def arrived(self) -> int:
+        """Messages that have arrived."""
+        return self.tracker.received
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a reader, or the callback, waits for a message."""
+        return self._arrived.is_awaited
+
+    def _handling(self) -> Handling:
+        """What the callback does; its messages are told apart by their number."""
+        tracker = self.tracker
+        taken = tracker.received - tracker.pending
+        running: list[tuple[Hashable, float]] = [] if self._idle or not taken else [(taken, self._now())]
+        return Handling(running, tracker.pending, None, taken)
 
     # The fast path of reading is `ready`, the tracker's own deque. An ordered subscription hides it during a reset:
     # then each read goes through `take`, which reports the freed capacity.
@@ -116,6 +148,7 @@ class PushBuffer:
     def end(self) -> None:
         """Nothing more will arrive. Wakes all readers."""
         self.ended = True
+        self.stall_watch.close()
         self._timer.cancel()
         self._arrived.set()
 
@@ -128,6 +161,7 @@ class PushBuffer:
             if self.ended:
                 self._emptied()
                 raise ClosedError("the subscription is closed")
+            self.stall_watch.asked()
             if not await self._arrived.wait_until(deadline):
                 # The message and the deadline may have come in the same turn of the loop.
                 message = self.take()
@@ -183,6 +217,7 @@ class PushBuffer:
     ) -> None:
         front, channel, now = self.tracker.front, self.channel, self._now
         watch.begin()
+        self.stall_watch.asked()
         since = now()
         while True:
             message = DeliveredMessage(front.popleft(), channel) if front else self.take()
@@ -190,6 +225,7 @@ class PushBuffer:
                 if self.ended:
                     return
                 self._idle = True
+                self.stall_watch.asked()
                 await self._arrived.wait()
                 self._idle = False
                 watch.begin()

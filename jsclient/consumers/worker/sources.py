@@ -24,6 +24,7 @@ from ..message import Message
 
 if TYPE_CHECKING:
     from ..pull.messages import Messages
+    from ..stall_watch import StallWatch
 
 __all__ = ["PullSource", "PushSource", "Source"]
 
@@ -41,12 +42,19 @@ class Source(abc.ABC):
         *,
         emit: Callable[[Event], None],
         known: ConsumerConfig | None,
+        watch: StallWatch,
     ) -> None:
         self.stream: str = stream
         self.consumer: str = consumer
         self.emit = emit
         self.context: Context = context
         self._known = known
+        self.watch: StallWatch = watch
+
+    @property
+    def pending(self) -> int:
+        """Messages that have arrived and are not taken yet."""
+        return 0
 
     @property
     def drained(self) -> bool:
@@ -104,12 +112,17 @@ class PullSource(Source):
         messages: Callable[..., Messages],
         emit: Callable[[Event], None],
         known: ConsumerConfig | None,
+        watch: StallWatch,
     ) -> None:
-        super().__init__(context, stream, consumer, emit=emit, known=known)
+        super().__init__(context, stream, consumer, emit=emit, known=known, watch=watch)
         self._messages = messages
         self._limits: dict[str, Any] = {}
         self._reader: Messages | None = None
         self._error: JetStreamError | None = None
+
+    @property
+    def pending(self) -> int:
+        return 0 if self._reader is None else self._reader.pending
 
     async def config(self) -> ConsumerConfig:
         config = await super().config()
@@ -179,13 +192,20 @@ class PushSource(Source):
         *,
         emit: Callable[[Event], None],
         known: ConsumerConfig | None,
+        watch: StallWatch,
         receive_rest: Callable[[float], Awaitable[None]],
         over: Callable[[], asyncio.Task[None] | None],
     ) -> None:
         """``receive_rest`` ends the subscription within seconds; ``over`` is called after the last message."""
-        super().__init__(context, subscription.stream, subscription.consumer, emit=emit, known=known)
+        super().__init__(
+            context, subscription.stream, subscription.consumer, emit=emit, known=known, watch=watch
+        )
         self._subscription = subscription
         self._receive_rest, self._over = receive_rest, over
+
+    @property
+    def pending(self) -> int:
+        return self._subscription.pending
 
     @property
     def drained(self) -> bool:

@@ -21,6 +21,7 @@ from ...protocol.consumers.worker.work_rules import WorkOptions, WorkRules
 from ...protocol.consumers.worker.worker import WorkCounts, Workload
 from ...protocol.events import WorkerFailed
 from ..message import Message
+from ..stall_watch import Handling
 from .advisories import Advisories
 from .handler_pool import Crew, Handler
 from .settling import DeadLetters, Settling
@@ -245,8 +246,18 @@ class Worker:
         self._feeder = self._help(self._feed(self._crew), "take messages for a worker")
         self._help(self._watch(), "check that the consumer exists")
         self._stops.open()
+        source.watch.add(self._handling)
         context.connection.add_listener(self._lifecycle)
         self._begun.set()
+
+    def _handling(self) -> Handling:
+        """What it does, for the watch that looks why nothing comes."""
+        counts, load = self._counts, None if self._crew is None else self._crew.load
+        running = [] if load is None else load.running
+        held = 0 if load is None else load.rules.capacity - load.room
+        ended = counts.handled + counts.failed + counts.dead_lettered + counts.terminated
+        waiting = self._source.pending + counts.waiting
+        return Handling([*running], waiting, held + self._source.pending, ended)
 
     def _help(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=f"jsclient:{name}")
@@ -333,6 +344,7 @@ class Worker:
             await self._advisories.close()
         self._context.connection.remove_listener(self._lifecycle)
         await self._stops.close()
+        self._source.watch.forget(self._handling)
         for task in self._helpers:
             task.cancel()
         if self._helpers:

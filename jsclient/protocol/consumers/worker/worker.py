@@ -120,6 +120,7 @@ class Work(Generic[T]):
     broken: Exception | None = None  # its key function failed: counts as handled and failed
     abandoned: bool = False  # its handler still runs, but its result is ignored
     interval: float = 0.0  # seconds between progress reports
+    began: float = 0.0  # monotonic seconds: when its handler was started last
     lane: Lane[T] | None = None
 
     @property
@@ -193,6 +194,12 @@ class Workload(Generic[T]):
         """All held works."""
         return list(self._held.values())
 
+    @property
+    def running(self) -> list[tuple[tuple[int, int, float], float]]:
+        """What is handled now: an identity of each attempt, and when it began."""
+        works = [work for work in self._held.values() if work.phase is Phase.RUNNING]
+        return [((*work.ident, work.began), work.began) for work in works]
+
     def holds(self, stream_seq: int) -> bool:
         """Whether this message is held."""
         return any(ident[0] == stream_seq for ident in self._held)
@@ -236,6 +243,7 @@ class Workload(Generic[T]):
         entry = self._ready.popleft()
         work = entry.works[0] if isinstance(entry, Lane) else entry
         work.phase = Phase.RUNNING
+        work.began = now
         self.counts.running += 1
         self.counts.waiting -= 1
         if self.rules.options.handler_timeout is not None and work.doomed is None:

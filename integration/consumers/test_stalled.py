@@ -1,0 +1,244 @@
+"""A reader from which nothing comes is told why: each reason, made on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.reading import of, take, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually
+from integration.kit.servers.nats_server import ServerUnderTest
+from jsclient.events import ConsumerResumed, ConsumerStalled
+
+AFTER = 0.4  # seconds, in place of 25
+READERS = ["fetch", "next", "messages", "worker"]
+
+
+@pytest.fixture
+async def quick(connect: Callable[..., Awaitable[Any]], server: ServerUnderTest) -> Any:
+    return await connect(server, stall_after=AFTER)
+
+
+@pytest.fixture
+async def read() -> Any:
+    """Read in the background, in one of the ways of a program, and ack nothing but what a worker handles."""
+    tasks: list[asyncio.Task[Any]] = []
+
+    def start(sub: Any, way: str) -> None:
+        tasks.append(asyncio.create_task(reading(sub, way)))
+
+    yield start
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def reading(sub: Any, way: str) -> None:
+    if way == "worker":
+        await sub.run(handled)
+    messages = sub.messages() if way == "messages" else sub
+    while True:
+        try:
+            await (sub.fetch(1, expires=0.3) if way == "fetch" else messages.next(timeout=0.3))
+        except jsclient.RequestTimeoutError:
+            pass
+
+
+async def handled(_: Any) -> None: ...
+
+
+async def reason(events: list[Any], code: str) -> ConsumerStalled:
+    event = await told(ConsumerStalled, events, lambda one: one.reason == code, timeout=20)
+    assert event.stream
+    assert event.consumer == "c"
+    assert event.evidence
+    assert event.fix
+    return event
+
+
+@pytest.mark.smoke
+@pytest.mark.server(">=2.11")
+@pytest.mark.parametrize("way", READERS)
+async def test_paused_told(quick: Any, stream: OwnStream, events: list[Any], read: Any, way: str) -> None:
+    await stream.create_consumer("c", ack_policy="explicit")
+    handle = await (await quick.stream(stream.name)).consumer("c")
+    await handle.pause(600)
+    await stream.publish(2)
+    read(await quick.pull_subscribe(stream=stream.name, consumer="c"), way)
+    event = await reason(events, "paused")
+    assert "is paused until 20" in event.evidence
+    assert "2 messages wait" in event.evidence
+    assert "resume()" in event.fix
+    await handle.resume()
+    resumed = await told(ConsumerResumed, events, timeout=30)
+    assert resumed.reason == "paused"
+    assert resumed.stood_for > 0
+
+
+@pytest.mark.parametrize("way", READERS)
+async def test_unacked_elsewhere_told(
+    quick: Any, js: Any, stream: OwnStream, events: list[Any], read: Any, way: str
+) -> None:
+    await stream.create_consumer("c", ack_policy="explicit", max_ack_pending=3)
+    await stream.publish(5)
+    other = await js.pull_subscribe(stream=stream.name, consumer="c")
+    assert len(await other.fetch(3)) == 3
+    read(await quick.pull_subscribe(stream=stream.name, consumer="c"), way)
+    event = await reason(events, "max_ack_pending")
+    assert "3 of 3 are not acked" in event.evidence
+    assert "other clients hold them all" in event.evidence
+    assert "2 messages wait" in event.evidence
+
+
+@pytest.mark.parametrize("way", ["fetch", "next", "messages"])
+async def test_unacked_here_told(
+    quick: Any, stream: OwnStream, events: list[Any], read: Any, way: str
+) -> None:
+    await stream.create_consumer("c", ack_policy="explicit", max_ack_pending=3)
+    await stream.publish(5)
+    read(await quick.pull_subscribe(stream=stream.name, consumer="c"), way)
+    assert "this client received as many" in (await reason(events, "max_ack_pending")).evidence
+
+
+@pytest.mark.parametrize("way", ["iteration", "callback"])
+async def test_push_unacked_told(quick: Any, stream: OwnStream, events: list[Any], way: str) -> None:
+    await stream.create_consumer(
+        "c", ack_policy="explicit", max_ack_pending=3, deliver_subject=stream.prefix + "-to"
+    )
+    await stream.publish(5)
+    options = {"callback": handled, "auto_ack": False} if way == "callback" else {}
+    sub = await quick.subscribe(stream=stream.name, consumer="c", **options)
+    if way == "iteration":
+        await take(sub, 3)
+        with pytest.raises(jsclient.RequestTimeoutError):
+            await sub.next(timeout=4 * AFTER)
+    assert "3 of 3 are not acked" in (await reason(events, "max_ack_pending")).evidence
+
+
+@pytest.mark.parametrize("way", ["pull", "push", "callback"])
+async def test_hanging_handler_told(quick: Any, stream: OwnStream, events: list[Any], way: str) -> None:
+    push = {} if way == "pull" else {"deliver_subject": stream.prefix + "-to"}
+    await stream.create_consumer("c", ack_policy="explicit", ack_wait=300_000_000, **push)
+    await stream.publish(3)
+    free = asyncio.Event()
+
+    async def hangs(_: Any) -> None:
+        await free.wait()
+
+    names = {"stream": stream.name, "consumer": "c"}
+    if way == "callback":
+        await quick.subscribe(**names, callback=hangs)
+    else:
+        sub = await (quick.pull_subscribe(**names) if way == "pull" else quick.subscribe(**names))
+        sub.run(hangs)
+    event = await reason(events, "handler")
+    assert "ack_wait is 0.3 s" in event.evidence
+    free.set()
+    assert (await told(ConsumerResumed, events, timeout=20)).reason == "handler"
+
+
+async def test_impossible_filter_told(quick: Any, stream: OwnStream, events: list[Any], read: Any) -> None:
+    await stream.create_consumer("c", ack_policy="explicit", filter_subject="nowhere.at.all")
+    await stream.publish(1)
+    read(await quick.pull_subscribe(stream=stream.name, consumer="c"), "messages")
+    event = await reason(events, "filter")
+    assert "'nowhere.at.all'" in event.evidence
+    assert repr(stream.all) in event.evidence
+
+
+@pytest.mark.server(">=2.11")
+async def test_pinned_elsewhere_told(
+    quick: Any, js: Any, stream: OwnStream, events: list[Any], read: Any
+) -> None:
+    handle = await (await js.stream(stream.name)).create_consumer(
+        durable_name="c", priority_groups=["g"], priority_policy="pinned_client", priority_timeout=60
+    )
+    await stream.publish(3)
+    assert len(await handle.fetch(1, group="g")) == 1  # and never asks again
+    sub = await quick.pull_subscribe(stream=stream.name, consumer="c")
+    waiting = asyncio.create_task(sub.fetch(1, expires=30, group="g"))
+    event = await reason(events, "pinned")
+    assert "group 'g'" in event.evidence
+    assert "unpin('g')" in event.fix
+    await handle.unpin("g")
+    assert len(await waiting) == 1
+    await sub.unsubscribe()
+
+
+async def test_other_subject_told(quick: Any, stream: OwnStream, events: list[Any]) -> None:
+    await stream.create_consumer("c", deliver_subject=stream.prefix + "-old")
+    sub = await quick.subscribe(stream=stream.name, consumer="c")
+    waiting = asyncio.create_task(sub.next(timeout=30))
+    await stream.delete_consumer("c")
+    await stream.create_consumer("c", deliver_subject=stream.prefix + "-new")
+    await stream.publish(2)
+    event = await reason(events, "no_interest")
+    assert "-new', and the server knows nobody who listens there" in event.evidence
+    assert "-old'" in event.evidence
+    waiting.cancel()
+
+
+async def test_silent_mirror_told(
+    quick: Any, oracle: Oracle, make_stream: Callable[..., Awaitable[OwnStream]], events: list[Any], read: Any
+) -> None:
+    mirror = await make_stream(oracle=oracle, subjects=[], mirror={"name": "not-there"})
+    await mirror.create_consumer("c", ack_policy="explicit")
+    read(await quick.pull_subscribe(stream=mirror.name, consumer="c"), "next")
+    event = await reason(events, "mirror")
+    assert "'not-there'" in event.evidence
+
+
+async def test_nothing_told_while_healthy(
+    quick: Any, js: Any, stream: OwnStream, events: list[Any], read: Any
+) -> None:
+    """Idle readers, slow handlers that take all the consumer allows, a program that is busy, work that others do."""
+    names = {"stream": stream.name, "consumer": "c"}
+    await stream.create_consumer("c", ack_policy="explicit", max_ack_pending=2)
+    for way in READERS[:3]:
+        await stream.create_consumer(way, ack_policy="explicit")
+        read(await quick.pull_subscribe(stream=stream.name, consumer=way), way)
+    ended = 0
+
+    async def slow(_: Any) -> None:
+        nonlocal ended
+        await asyncio.sleep(4 * AFTER)
+        ended += 1
+
+    await stream.publish(6)
+    (await quick.pull_subscribe(**names)).run(slow, concurrency=2)
+    starving = await quick.pull_subscribe(**names)
+    read(starving, "fetch")
+    await eventually(lambda: ended >= 4, 60)
+    # Only the one that starves beside the slow worker may hear of it, by what the server shows.
+    assert [event for event in of(ConsumerStalled, events) if event.consumer != "c"] == []
+
+
+async def test_busy_program_is_left_alone(quick: Any, stream: OwnStream, events: list[Any]) -> None:
+    """One message at a time: while the program works on it, nothing can come, and nothing is missed."""
+    await stream.create_consumer("c", ack_policy="explicit", max_ack_pending=1)
+    await stream.publish(3)
+    sub = await quick.pull_subscribe(stream=stream.name, consumer="c")
+    messages = sub.messages()
+    for _ in range(3):
+        message = await messages.next(timeout=10)
+        await asyncio.sleep(4 * AFTER)
+        await message.ack_sync()
+    assert of(ConsumerStalled, events) == []
+
+
+@pytest.mark.full
+@pytest.mark.limit(120)
+async def test_told_with_default_options(js: Any, stream: OwnStream, events: list[Any], read: Any) -> None:
+    """Within 35 s, although the server delivers unacked messages again after 30 s."""
+    await stream.create_consumer("c", ack_policy="explicit", max_ack_pending=3)
+    await stream.publish(5)
+    read(await js.pull_subscribe(stream=stream.name, consumer="c"), "messages")
+    event = await told(ConsumerStalled, events, timeout=35)
+    assert event.reason == "max_ack_pending"
+    assert 25 <= event.stood_for < 30

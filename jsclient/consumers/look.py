@@ -1,0 +1,64 @@
+"""A look at a consumer that delivers nothing: the requests, and what they show. For readers and ``jsclient doctor``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .._runtime.calls import consumer_info
+from .._runtime.context import Context
+from ..errors import ClosedError, DisconnectedError, JetStreamError, PermissionDeniedError
+from ..protocol.consumers.diagnosis import Finding, Local, cannot_look, diagnose, handler_due
+from ..protocol.models.consumer import ConsumerInfo
+from ..protocol.models.stream import StreamInfo
+from ..protocol.wire.codec import from_wire
+
+__all__ = ["Seen", "look_at_consumer", "stream_info"]
+
+
+class Seen(NamedTuple):
+    """What a look has shown."""
+
+    findings: list[Finding]
+    info: ConsumerInfo | None = None
+    due: float | None = None  # seconds until a handler here counts as hanging
+    fits: bool = False  # the filter can match, and the stream is no copy: it need not be asked for again
+    denied: bool = False  # this user may not ask
+
+
+async def look_at_consumer(
+    context: Context, stream: str, consumer: str, local: Local | None = None, *, with_stream: bool = True
+) -> Seen | None:
+    """Look once. None: the connection was lost or closed meanwhile."""
+    try:
+        info = await consumer_info(context, stream, consumer)
+        state: StreamInfo | None = None
+        fits = False
+        if with_stream and not info.num_pending:  # only then can the stream explain it
+            state, fits = await _stream(context, info)
+    except (ClosedError, DisconnectedError):
+        return None
+    except JetStreamError as error:
+        denied = isinstance(error, PermissionDeniedError)
+        return Seen([cannot_look(error, stream, consumer)], denied=denied)
+    due = None if local is None else handler_due(info, local)
+    return Seen(diagnose(info, state, local), info, due, fits)
+
+
+async def _stream(context: Context, info: ConsumerInfo) -> tuple[StreamInfo | None, bool]:
+    """The stream's state, and whether the filter can match and the stream is no copy."""
+    try:
+        stream = await stream_info(context, info.stream_name)
+    except PermissionDeniedError:
+        return None, True
+    except (ClosedError, DisconnectedError):
+        raise
+    except JetStreamError:
+        return None, False
+    is_copy = bool(stream.config.mirror or stream.config.sources)
+    return stream, not is_copy and not diagnose(info, stream)
+
+
+async def stream_info(context: Context, stream: str) -> StreamInfo:
+    """The state of a stream. Raises `StreamNotFoundError`, and those of any request."""
+    answer = await context.call(context.api.stream_info(stream), what=f"info of stream {stream!r}")
+    return from_wire(StreamInfo, answer)

@@ -1,0 +1,407 @@
+"""Why a consumer delivers nothing: from the infos of the server and from what this client knows.
+
+One set of rules for the readers, which look when nothing comes (`stall`), and for ``jsclient doctor``. Nothing is a
+cause where nothing is to be delivered. Source: ADR-13, ADR-42; nats-server server/consumer.go (ConsumerInfo).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from ...errors import (
+    ApiError,
+    ConsumerNotFoundError,
+    JetStreamError,
+    PermissionDeniedError,
+    StreamNotFoundError,
+)
+from ..models.consumer import ConsumerInfo, PriorityPolicy, ReplayPolicy
+from ..models.stream import StreamInfo
+from ..wire.names import subjects_overlap
+
+__all__ = ["SILENT_MIRROR", "Finding", "Level", "Local", "cannot_look", "diagnose", "handler_due", "is_cause"]
+
+Level: TypeAlias = Literal["ok", "note", "warning", "error", "unknown"]
+
+SILENT_MIRROR = 15.0  # seconds; the server checks its own sources every 10 s
+_CONSUMER_LIMIT = 10026
+_SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
+_BETWEEN_LOOKS = 10.0  # seconds: a request that waits is served at its next heartbeat after a pause
+_EXCEEDS = 2.0  # times the longest of the handlers before it: slow handlers are not hanging ones
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at.
+
+    Attributes:
+        code: A word for programs, such as ``"paused"``.
+        level: ``"ok"``, ``"note"`` (nothing to do), ``"warning"``, ``"error"``, or ``"unknown"``: it could not be
+            looked at.
+        what: What is so, as a sentence.
+        evidence: The figures that show it.
+        fix: What to do; empty if there is nothing to do.
+    """
+
+    code: str
+    level: Level
+    what: str
+    evidence: str = ""
+    fix: str = ""
+
+
+class Local(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client that reads knows itself.
+
+    Attributes:
+        after: Seconds without a delivery after which it looks.
+        asks: The program waits for a message.
+        received: Messages that this client received.
+        held: Messages that its worker holds; None: it has none.
+        running: Seconds that its longest handler has run.
+        longest: Seconds that the longest handler before it had run.
+        waiting: Messages that wait here for a handler.
+        subject: The subject on which a push subscription listens.
+        pins: The ids under which it is pinned.
+        before: The info at its last look, if nothing was delivered since.
+    """
+
+    after: float
+    asks: bool = True
+    received: int = 0
+    held: int | None = None
+    running: float = 0.0
+    longest: float = 0.0
+    waiting: int = 0
+    subject: str = ""
+    pins: frozenset[str] = frozenset()
+    before: ConsumerInfo | None = None
+
+
+def is_cause(finding: Finding) -> bool:
+    """Whether it is a reason for a stand-still."""
+    return finding.level in ("warning", "error")
+
+
+def diagnose(
+    info: ConsumerInfo, stream: StreamInfo | None = None, local: Local | None = None
+) -> list[Finding]:
+    """What keeps a consumer from delivering, the likeliest cause first.
+
+    Args:
+        info: The consumer's state.
+        stream: The state of its stream, which shows filters that match nothing and mirrors that lag.
+        local: What the client that reads knows; None: the one who asks does not read.
+    """
+    hanging = _hanging(info, local)
+    if local is not None and not local.asks:
+        return hanging  # the program is busy: nothing is owed to it
+    if info.paused:
+        return [_paused(info, local)]
+    if info.num_pending == 0:
+        return [*hanging, *_nothing_matches(info, stream), *_mirror(stream, local)] or _leader(info)
+    if _delivers(info, local):
+        return []
+    rules: tuple[Callable[[ConsumerInfo, Local | None], Iterable[Finding]], ...] = (
+        _no_interest, _pinned, _max_ack_pending, _nobody_pulls, _unexplained,
+    )  # fmt: skip
+    return [*hanging, *_leader(info), *(found for rule in rules for found in rule(info, local))]
+
+
+def cannot_look(error: JetStreamError, stream: str, consumer: str) -> Finding:
+    """What an info that could not be read says."""
+    if isinstance(error, ConsumerNotFoundError):
+        return Finding(
+            code="deleted",
+            level="error",
+            what="the consumer does not exist",
+            evidence=f"the server knows no consumer {consumer!r} of stream {stream!r}: it was deleted, or removed "
+            "after its inactive_threshold without a reader",
+            fix="create it again; a durable consumer with inactive_threshold unset stays",
+        )
+    if isinstance(error, StreamNotFoundError):
+        return Finding(
+            code="stream_deleted",
+            level="error",
+            what="the stream does not exist",
+            evidence=f"the server knows no stream {stream!r}",
+            fix="create the stream, or correct its name or the JetStream domain",
+        )
+    if isinstance(error, PermissionDeniedError):
+        return Finding(
+            code="could_not_look",
+            level="unknown",
+            what="why nothing comes could not be looked up",
+            evidence=str(error),
+            fix=f"let this user publish to {error.subject!r}, or connect with stall_after=None to look no more",
+        )
+    if isinstance(error, ApiError) and error.err_code == _CONSUMER_LIMIT:
+        return Finding(
+            code="consumer_limit",
+            level="error",
+            what="the server refuses another consumer",
+            evidence=str(error),
+            fix=f"delete consumers of stream {stream!r} that nobody uses, or raise max_consumers",
+        )
+    return Finding(
+        code="no_answer",
+        level="error",
+        what="the server does not say how the consumer is",
+        evidence=f"{type(error).__name__}: {error}",
+        fix="look at the servers of the cluster: a consumer without a leader neither answers nor delivers",
+    )
+
+
+def _hanging(info: ConsumerInfo, local: Local | None) -> list[Finding]:
+    """A handler here that has run too long while messages wait."""
+    wait = _ack_wait(info)
+    if local is None or not wait or not (local.waiting or info.num_pending):
+        return []
+    if local.running <= _SLOW * wait or local.running <= _EXCEEDS * local.longest:
+        return []
+    return [
+        Finding(
+            code="handler",
+            level="warning",
+            what="a handler has run longer than twice the ack_wait",
+            evidence=f"it has run for {local.running:.0f} s, ack_wait is {wait:g} s; {local.waiting} messages wait for "
+            f"a handler here, {info.num_pending} at the server",
+            fix="look at what the handler waits for; handler_timeout= ends one that hangs, concurrency= lets others "
+            "run, and a larger ack_wait says that it takes this long",
+        )
+    ]
+
+
+def handler_due(info: ConsumerInfo, local: Local) -> float | None:
+    """Seconds until a handler that runs now counts as hanging; None: none runs, or it does already."""
+    wait = _ack_wait(info)
+    if not local.running or not wait:
+        return None
+    left = max(_SLOW * wait, _EXCEEDS * local.longest) - local.running
+    return left if left > 0 else None
+
+
+def _ack_wait(info: ConsumerInfo) -> float:
+    config = info.config
+    return config.backoff[0] if config.backoff else config.ack_wait or 0.0
+
+
+def _paused(info: ConsumerInfo, local: Local | None) -> Finding:
+    remaining = info.pause_remaining or 0.0
+    until = info.config.pause_until
+    moment = f"until {until}" if until else f"for another {remaining:.0f} s"
+    return Finding(
+        code="paused",
+        level="warning" if info.num_pending or local is None else "note",
+        what=f"the consumer is paused {moment}",
+        evidence=f"{remaining:.0f} s of the pause are left; {info.num_pending} messages wait",
+        fix="call resume() of the consumer (or wait for the end of the pause)",
+    )
+
+
+def _nothing_matches(info: ConsumerInfo, stream: StreamInfo | None) -> list[Finding]:
+    if stream is None:
+        return []
+    config, filters = stream.config, info.config.filters
+    subjects = config.subjects or []
+    # Copied and transformed messages have other subjects than those of the stream.
+    if not filters or not subjects or config.mirror or config.sources or config.subject_transform:
+        return []
+    if any(subjects_overlap(one, other) for one in filters for other in subjects):
+        return []
+    return [
+        Finding(
+            code="filter",
+            level="error",
+            what="the filter of the consumer matches nothing that the stream stores",
+            evidence=f"it filters {_list(filters)}; stream {stream.name!r} stores {_list(subjects)}",
+            fix="correct filter_subject of the consumer, or add the subject to the stream",
+        )
+    ]
+
+
+def _mirror(stream: StreamInfo | None, local: Local | None) -> list[Finding]:
+    """A mirror, or a source, that does not copy what there is."""
+    if stream is None:
+        return []
+    after = SILENT_MIRROR if local is None else min(SILENT_MIRROR, local.after)
+    findings = []
+    for kind, one in [("mirror", stream.mirror), *[("source", one) for one in stream.sources or ()]]:
+        if one is None:
+            continue
+        silent = one.active is None or one.active < 0 or one.active > SILENT_MIRROR
+        stands = one.lag > 0 and not _recent(stream.state.last_ts, stream.ts, after)
+        if not (silent or stands or one.error):
+            continue
+        heard = (
+            "it was never heard of"
+            if one.active is None or one.active < 0
+            else f"it was last heard of {one.active:.0f} s ago"
+        )
+        error = f"; the server says {one.error.get('description', one.error)!r}" if one.error else ""
+        findings.append(
+            Finding(
+                code="mirror",
+                level="warning",
+                what=f"stream {stream.name!r} does not follow its {kind} {one.name!r}",
+                evidence=f"{one.lag} messages are not copied yet; {heard}{error}",
+                fix=f"look whether stream {one.name!r} exists and can be reached from the server of {stream.name!r}, "
+                "and whether start and filter are right",
+            )
+        )
+    return findings
+
+
+def _leader(info: ConsumerInfo) -> list[Finding]:
+    cluster = info.cluster
+    if cluster is None or not cluster.replicas or cluster.leader:
+        return []
+    away = [peer.name for peer in cluster.replicas if peer.offline]
+    return [
+        Finding(
+            code="no_leader",
+            level="error",
+            what="the consumer has no leader",
+            evidence=f"servers that are offline: {', '.join(away) or 'none'}",
+            fix="start the servers that are away: most of its replicas must be up",
+        )
+    ]
+
+
+def _delivers(info: ConsumerInfo, local: Local | None) -> bool:
+    """Whether it delivers all the same: to others, slowly, or as soon as a condition of the request is met."""
+    config = info.config
+    if local is None:
+        return False
+    if config.replay_policy == ReplayPolicy.ORIGINAL or config.rate_limit_bps:
+        return True
+    if config.priority_policy in (PriorityPolicy.OVERFLOW, PriorityPolicy.PRIORITIZED):
+        return not _full(info)
+    return _recent(info.delivered.last_active, info.ts, local.after)
+
+
+def _recent(moment: datetime | None, now: datetime | None, within: float) -> bool:
+    """Whether it was less than ``within`` seconds ago, with a tenth for what is in flight."""
+    return moment is not None and now is not None and now - moment < timedelta(seconds=0.9 * within)
+
+
+def _no_interest(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
+    target = info.config.deliver_subject
+    if not target:
+        return
+    elsewhere = local is not None and bool(local.subject) and local.subject != target
+    if info.push_bound and not elsewhere:
+        return
+    listens = f"; this subscription listens on {local.subject!r}" if local is not None and elsewhere else ""
+    somebody = (
+        "another client listens there" if info.push_bound else "the server knows nobody who listens there"
+    )
+    yield Finding(
+        code="no_interest",
+        level="warning",
+        what="the consumer delivers to a subject where this client does not listen"
+        if elsewhere
+        else "nobody listens where the consumer delivers",
+        evidence=f"it delivers to {target!r}, and {somebody}{listens}; {info.num_pending} messages wait",
+        fix="subscribe again, which uses the subject of the consumer"
+        if elsewhere
+        else "subscribe to the consumer with JetStream.subscribe, or look whether the subscriber has the right to "
+        "listen on this subject",
+    )
+
+
+def _pinned(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
+    if info.config.priority_policy != PriorityPolicy.PINNED_CLIENT:
+        return
+    for group in info.priority_groups or ():
+        pin = group.pinned_client_id
+        if not pin or (local is not None and pin in local.pins):
+            continue
+        since = f", since {group.pinned_ts:%Y-%m-%d %H:%M:%S} UTC" if group.pinned_ts else ""
+        yield Finding(
+            code="pinned",
+            level="warning",
+            what=f"another client is pinned for group {group.group!r} and takes nothing"
+            if local is not None
+            else f"a client is pinned for group {group.group!r} and takes nothing",
+            evidence=f"the pin is {pin!r}{since}; {info.num_pending} messages wait for that client",
+            fix=f"stop that client, or call unpin({group.group!r}) of the consumer; a shorter priority_timeout lets "
+            "the server do it",
+        )
+
+
+def _full(info: ConsumerInfo) -> bool:
+    limit = info.config.max_ack_pending or 0
+    return 0 < limit <= info.num_ack_pending
+
+
+def _max_ack_pending(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
+    if not _full(info):
+        return
+    unacked = info.num_ack_pending
+    if local is not None and local.held is not None and local.held >= unacked:
+        return  # handlers here work on all of them
+    yield Finding(
+        code="max_ack_pending",
+        level="warning",
+        what="max_ack_pending is reached: as many messages are delivered and not acked as the consumer allows",
+        evidence=f"{unacked} of {info.config.max_ack_pending} are not acked, {info.num_redelivered} of them delivered "
+        f"more than once; {_holders(unacked, local)}; {info.num_pending} messages wait",
+        fix="ack (or nak) every message that is delivered; look at clients that read and do not ack; or raise "
+        "max_ack_pending. The server delivers them again after ack_wait",
+    )
+
+
+def _holders(unacked: int, local: Local | None) -> str:
+    if local is None:
+        return "the clients that received them hold them"
+    mine = local.received if local.held is None else local.held
+    if not mine:
+        return "other clients hold them all"
+    if mine < unacked:
+        return f"this client holds {mine} at most, other clients hold the rest"
+    return "this client received as many" if local.held is None else "this client holds them"
+
+
+def _nobody_pulls(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
+    if local is not None or info.is_push or info.num_waiting or _full(info):
+        return
+    yield Finding(
+        code="no_request",
+        level="warning",
+        what="no client asks for messages now",
+        evidence=f"no pull request waits at the server; {info.num_pending} messages wait; the last delivery was "
+        f"{_ago(info.delivered.last_active, info.ts)}",
+        fix="start the program that reads it, or look at it: it may be busy with messages that it has",
+    )
+
+
+def _unexplained(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
+    """Two looks, nothing delivered in between, and none of the other rules applies."""
+    if local is None or local.before is None:
+        return
+    before = local.before
+    stands = before.num_pending and before.delivered.consumer_seq == info.delivered.consumer_seq
+    if stands and not _full(info) and not _recent(before.ts, info.ts, _BETWEEN_LOOKS):
+        yield Finding(
+            code="unexplained",
+            level="warning",
+            what="the server has messages for this client and delivers none",
+            evidence=f"{info.num_pending} messages wait, {info.num_waiting} requests wait, the last delivery was "
+            f"{_ago(info.delivered.last_active, info.ts)}",
+            fix="run 'jsclient doctor' for this consumer, and look at the log of the server",
+        )
+
+
+def _ago(moment: datetime | None, now: datetime | None) -> str:
+    if moment is None:
+        return "never"
+    return f"{(now - moment).total_seconds():.0f} s ago" if now is not None else f"at {moment}"
+
+
+def _list(subjects: list[str]) -> str:
+    shown = ", ".join(repr(subject) for subject in subjects[:5])
+    return f"{shown} and {len(subjects) - 5} more" if len(subjects) > 5 else shown

@@ -1,0 +1,164 @@
+"""When to look at a consumer from which nothing comes, and what to tell.
+
+A reader is polled twenty times within `StallTracker.after`; a message costs nothing here. It stands still if its
+program asks and no message arrives. After ``after`` seconds the consumer is looked at (`diagnosis`), then after pauses
+that double up to five minutes. Source: ADR-15 (asynchronous error callback).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..events import ConsumerResumed, ConsumerStalled, Event
+
+if TYPE_CHECKING:
+    from ..models.consumer import ConsumerInfo
+    from .diagnosis import Finding
+
+__all__ = ["STALL_AFTER", "HandlerTimes", "Look", "StallTracker"]
+
+STALL_AFTER = 25.0  # seconds: under the server's default ack_wait of 30 s, which would hide unacked messages
+_TOLD = ("warning", "error", "unknown")
+_LONGEST = 300.0  # seconds between looks
+_POLLS = 20  # until the first look: each may be late by one, and it must not reach the default ack_wait
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Look at the consumer, then call `StallTracker.looked`. ``stood_for``: seconds without a message."""
+
+    stood_for: float
+
+
+@dataclass(slots=True)
+class StallTracker:
+    """Decides when to look and what to tell.
+
+    Attributes:
+        after: Seconds without a message until the first look.
+        before: The info at the last look, if it showed no reason and no message came since.
+    """
+
+    after: float
+    before: ConsumerInfo | None = None
+    _arrived: int | None = None
+    _asks: int = 0
+    _since: float = 0.0  # the program has asked, and nothing has arrived, since then
+    _asked_at: float = 0.0
+    _look_at: float = 0.0
+    _pause: float = 0.0
+    _reason: str = ""
+    _told_at: float = 0.0
+
+    @property
+    def interval(self) -> float:
+        """Seconds between polls."""
+        return self.after / _POLLS
+
+    def poll(
+        self, now: float, arrived: int, asks: int, *, asking: bool, stream: str, consumer: str
+    ) -> list[Event | Look]:
+        """The state of the reader now.
+
+        Args:
+            now: Monotonic seconds.
+            arrived: Messages that have arrived so far; with handlers, those that have ended.
+            asks: Times that the program has asked for a message so far.
+            asking: It waits for one now, or a handler runs.
+            stream, consumer: For events.
+        """
+        asks_now = asking or asks != self._asks
+        self._asks = asks
+        if asks_now:
+            self._asked_at = now
+        if arrived != self._arrived:
+            is_first = self._arrived is None
+            self._arrived = arrived
+            self._begin(now)
+            return [] if is_first else [*self._resumed(now, stream, consumer)]
+        if not asks_now:
+            self._begin(now)  # the program does something else: nothing is owed
+        elif now >= self._look_at:
+            self._look_at = now + self._pause
+            self._pause = min(2 * self._pause, _LONGEST)
+            return [Look(now - self._since)]
+        return []
+
+    def is_idle(self, now: float) -> bool:
+        """Whether the program has not asked for so long that polling may stop until it does."""
+        return now - self._asked_at >= self.after
+
+    def looked(
+        self,
+        now: float,
+        findings: list[Finding],
+        *,
+        stood_for: float,
+        stream: str,
+        consumer: str,
+        info: ConsumerInfo | None = None,
+        due: float | None = None,
+    ) -> list[Event]:
+        """The findings of a look.
+
+        Args:
+            now: Monotonic seconds.
+            findings: Of `diagnose` or `cannot_look`, the likeliest cause first.
+            stood_for: As in the `Look`.
+            stream, consumer: For events.
+            info: What was seen.
+            due: Seconds after which a handler counts as hanging: then the next look follows.
+        """
+        if due is not None:
+            self._look_at = min(self._look_at, now + due)
+        causes = [found for found in findings if found.level in _TOLD]
+        self.before = None if causes else info
+        if not causes:
+            return self._resumed(now, stream, consumer)
+        cause = causes[0]
+        if cause.code == self._reason:
+            return []
+        self._reason, self._told_at = cause.code, now - stood_for
+        evidence = f"{cause.what}: {cause.evidence}" if cause.evidence else cause.what
+        return [
+            ConsumerStalled(
+                stream=stream,
+                consumer=consumer,
+                reason=cause.code,
+                evidence=evidence,
+                fix=cause.fix,
+                stood_for=stood_for,
+            )
+        ]
+
+    def _begin(self, now: float) -> None:
+        self._since, self._look_at, self._pause, self.before = now, now + self.after, self.after, None
+
+    def _resumed(self, now: float, stream: str, consumer: str) -> list[Event]:
+        reason, self._reason = self._reason, ""
+        if not reason or reason == "could_not_look":
+            return []
+        stood_for = now - self._told_at
+        return [ConsumerResumed(stream=stream, consumer=consumer, reason=reason, stood_for=stood_for)]
+
+
+@dataclass(slots=True)
+class HandlerTimes:
+    """How long handlers run, seen from time to time."""
+
+    longest: float = 0.0  # seconds that the longest one had run when it was last seen; it has ended
+    _seen: dict[Hashable, float] = field(default_factory=dict)  # when each began
+    _seen_at: float = 0.0
+
+    def seen(self, now: float, running: Iterable[tuple[Hashable, float]]) -> float:
+        """These run now, each with the time of its start; returns the seconds that the longest has run, 0.0: none."""
+        current = dict(running)
+        for ident, began in self._seen.items():
+            if ident not in current:
+                self.longest = max(self.longest, self._seen_at - began)
+        # The start of one that was seen before is kept: its caller may know only that it runs.
+        self._seen = {ident: self._seen.get(ident, began) for ident, began in current.items()}
+        self._seen_at = now
+        return max((now - began for began in self._seen.values()), default=0.0)

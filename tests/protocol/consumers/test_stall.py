@@ -1,0 +1,161 @@
+"""When a reader from which nothing comes is looked at, and what is told, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient.protocol.consumers.diagnosis import Finding
+from jsclient.protocol.consumers.stall import (
+    STALL_AFTER,
+    HandlerTimes,
+    Look,
+    StallTracker,
+)
+from jsclient.protocol.events import ConsumerStalled
+
+NAMES = {"stream": "S", "consumer": "c"}
+PAUSED = Finding(code="paused", level="warning", what="it is paused", evidence="9 wait", fix="call resume()")
+FULL = Finding(code="max_ack_pending", level="warning", what="it is full", fix="ack")
+
+
+class Reader:
+    """A reader in virtual time, polled as its watch does."""
+
+    def __init__(self) -> None:
+        self.tracker = StallTracker(25.0)
+        self.now = 1000.0
+        self.arrived = self.asks = 0
+        self.waits = True
+        self.events: list[object] = []
+        self.looks: list[float] = []
+        self.findings: list[Finding] = []
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            steps = self.tracker.poll(self.now, self.arrived, self.asks, asking=self.waits, **NAMES)
+            for step in steps:
+                if not isinstance(step, Look):
+                    self.events.append(step)
+                    continue
+                self.looks.append(self.now - 1000)
+                self.events += self.tracker.looked(self.now, self.findings, stood_for=step.stood_for, **NAMES)
+            self.now += self.tracker.interval
+
+    @property
+    def told(self) -> list[str]:
+        return [f"{type(event).__name__} {event.reason}" for event in self.events]
+
+
+def test_the_first_look_is_before_ack_wait():
+    assert StallTracker(STALL_AFTER).interval * 2 + STALL_AFTER < 30
+
+
+def test_healthy_reader_is_asked_seldom_and_told_nothing():
+    reader = Reader()
+    reader.run(3600)
+    assert reader.looks[:5] == [25, 50, 100, 200, 400]
+    assert len(reader.looks) == 15  # then every five minutes
+    assert reader.events == []
+
+
+def test_a_reader_that_gets_messages_is_not_looked_at():
+    reader = Reader()
+    for _ in range(200):
+        reader.run(20)
+        reader.arrived += 1
+    assert reader.looks == []
+
+
+def test_a_program_that_is_busy_is_not_looked_at():
+    reader = Reader()
+    reader.waits = False
+    reader.run(600)
+    assert reader.looks == []
+    assert reader.tracker.is_idle(reader.now)
+
+
+def test_short_waits_in_a_loop_are_one_long_wait():
+    reader = Reader()
+    reader.waits = False
+    for _ in range(30):
+        reader.asks += 1
+        reader.run(1.25)
+    assert reader.looks == [25]
+
+
+def test_a_reason_is_told_once_and_its_end():
+    reader = Reader()
+    reader.findings = [PAUSED]
+    reader.run(500)
+    assert reader.told == ["ConsumerStalled paused"]
+    (event,) = reader.events
+    assert event == ConsumerStalled(
+        reason="paused", evidence="it is paused: 9 wait", fix="call resume()", stood_for=25.0, **NAMES
+    )
+    assert str(event) == (
+        "nothing came for 25 s: it is paused: 9 wait. What to do: call resume() (consumer 'c' of stream 'S')"
+    )
+    reader.arrived += 1
+    reader.run(10)
+    assert reader.told == ["ConsumerStalled paused", "ConsumerResumed paused"]
+    assert reader.events[-1].stood_for == pytest.approx(500, abs=3)
+
+
+def test_another_reason_is_told_too():
+    reader = Reader()
+    reader.findings = [PAUSED, FULL]
+    reader.run(30)
+    reader.findings = [FULL]
+    reader.run(30)
+    reader.findings = []
+    reader.run(100)
+    assert reader.told == [
+        "ConsumerStalled paused",
+        "ConsumerStalled max_ack_pending",
+        "ConsumerResumed max_ack_pending",
+    ]
+
+
+def test_looks_are_frequent_again_after_a_message():
+    reader = Reader()
+    reader.run(800)
+    reader.arrived, reader.findings = 1, [PAUSED]
+    reader.run(30)
+    assert reader.told == ["ConsumerStalled paused"]
+
+
+def test_notes_are_no_reason():
+    reader = Reader()
+    reader.findings = [Finding(code="paused", level="note", what="paused")]
+    reader.run(600)
+    assert reader.events == []
+
+
+def test_that_it_could_not_look_is_information():
+    reader = Reader()
+    reader.findings = [Finding(code="could_not_look", level="unknown", what="unknown", fix="permit it")]
+    reader.run(60)
+    assert [event.severity for event in reader.events] == ["info"]
+    reader.arrived += 1
+    reader.run(5)
+    assert len(reader.events) == 1
+
+
+def test_look_again_when_a_handler_is_due():
+    tracker = StallTracker(25.0)
+    tracker.poll(0, 0, 0, asking=True, **NAMES)
+    assert tracker.poll(25, 0, 0, asking=True, **NAMES) == [Look(25)]
+    tracker.looked(25, [], stood_for=25, due=5.0, **NAMES)
+    assert tracker.poll(29, 0, 0, asking=True, **NAMES) == []
+    assert tracker.poll(30, 0, 0, asking=True, **NAMES) == [Look(30)]
+
+
+def test_handlers_are_timed_from_what_is_seen():
+    times = HandlerTimes()
+    assert times.seen(10, []) == 0.0
+    assert times.seen(20, [("a", 12.0), ("b", 19.0)]) == 8
+    assert times.seen(30, [("a", 30.0)]) == 18  # a callback's start is not known: the first sight counts
+    assert times.longest == 1  # b, when it was last seen
+    assert times.seen(40, []) == 0.0
+    assert times.longest == 18
