@@ -90,7 +90,7 @@ async def test_failing_server_does_not_hold_reconnect(
 ) -> None:
     tap = await proxy()
     async with _bad_server(kind) as bad:
-        js = await connect(f"{tap.url},{bad}", dont_randomize=True, **{**FAST, "connect_timeout": 0.5})
+        js = await connect(f"{tap.url},{bad}", dont_randomize=True, **{**FAST, "connect_timeout": 2.0})
         tap.cut()
         await told(Reconnected, events)
         await js.account_info()

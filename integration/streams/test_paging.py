@@ -60,7 +60,7 @@ async def test_subjects_in_pages(js: Any, tap: Proxy, oracle: Oracle, make_strea
     async def stored() -> bool:
         return (await stream.state())["messages"] == 100_005
 
-    await eventually(stored, 10, "the messages, which nobody acks")
+    await eventually(stored, 120, "the messages, which nobody acks")
     handle = await js.stream(stream.name)
     info = await handle.info(subjects_filter=">")
     assert len(info.state.subjects) == info.state.num_subjects == 100_005

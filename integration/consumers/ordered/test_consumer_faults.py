@@ -485,18 +485,23 @@ async def test_slow_reader_just_stops_asking(
     await stream.publish(count)
     oc = await near.ordered_consumer(stream.name)
     got: list[int] = []
-    most = 0
-    async with oc.messages(max_messages=100, **QUICK) as reader:
+    most, beat = 0, 1.0
+    async with oc.messages(max_messages=100, expires=4.0, idle_heartbeat=beat) as reader:
         async for message in reader:
             most = max(most, reader.pending)
             got += numbers([message])
-            assert sum(json.loads(frame.payload)["batch"] for frame in tap.sent(NEXT)[-3:]) <= 300
-            if len(got) in {500, 1700}:
-                await asyncio.sleep(3 * BEAT)
+            if len(got) == 500:
+                await eventually(lambda: reader.pending >= 50, what="as much waits as makes it stop asking")
+                asked = len(tap.sent(NEXT))
+                await asyncio.sleep(2.5 * beat)  # a heartbeat that is owed would be missed
+                assert len(tap.sent(NEXT)) <= asked + 1, "it has stopped, but for a request that had begun"
+                most = max(most, reader.pending)
             if len(got) == count:
                 break
     assert got == list(range(1, count + 1))
     assert 50 <= most <= 100
+    batches = [json.loads(frame.payload)["batch"] for frame in tap.sent(NEXT)]
+    assert all(sum(batches[at : at + 3]) <= 300 for at in range(len(batches))), "never more than was allowed"
     assert alarms(events) == []
     await oc.stop()
 

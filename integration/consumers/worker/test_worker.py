@@ -183,7 +183,7 @@ async def test_good_handled_poison_stored(
 async def test_long_work_not_delivered_twice(kind: str, stream: OwnStream, near: Any, tap: Any) -> None:
     """Those that wait behind it neither."""
     await stream.publish(8)
-    config = ConsumerConfig(ack_wait=0.4)
+    config = ConsumerConfig(ack_wait=3.0)
     if kind == "push":
         sub = await near.subscribe(stream.all, durable="long", config=config)
     elif kind == "pull":
@@ -193,12 +193,14 @@ async def test_long_work_not_delivered_twice(kind: str, stream: OwnStream, near:
     seen: Counter[int] = Counter()
 
     async def handler(message: Any) -> None:
-        seen[number_of(message.data)] += 1
+        number = number_of(message.data)
+        seen[number] += 1
         assert message.metadata.num_delivered == 1
-        await asyncio.sleep(0.55)
+        if number <= 4:
+            await asyncio.sleep(3.5)  # the others wait as long
 
     worker = sub.run(handler, concurrency=4, prefetch=2 if kind == "pull" else 8)
-    await eventually(lambda: worker.counts.handled == 8, 20, "all are handled")
+    await eventually(lambda: worker.counts.handled == 8, 120, "all are handled")
     info = await eventually(lambda: _all_acked(stream, "long"))
     worker.stop()
     await worker
@@ -415,7 +417,8 @@ async def test_dead_last_delivery_found(
 
     again = await js.pull_subscribe(stream=stream.name, consumer="crew")
     async with again.run(_raising, dead_letter="dead.>"):
-        await told(DeadLettered, events, lambda event: event.stream_seq == 3)
+        for number in (1, 2, 3):
+            await told(DeadLettered, events, lambda event, number=number: event.stream_seq == number)
     letters = await dead.messages()
     assert sorted(number_of(letter.payload) for letter in letters) == [1, 2, 3]
     for letter in letters:

@@ -43,7 +43,7 @@ def of(kind: type[T], events: Iterable[Any]) -> list[T]:
 
 
 async def told(
-    kind: type[T], events: list[Any], fits: Callable[[T], object] = bool, timeout: float = 10.0
+    kind: type[T], events: list[Any], fits: Callable[[T], object] = bool, timeout: float = 60.0
 ) -> T:
     """The first event of a class that fits, from those told already or to come."""
 

@@ -22,7 +22,7 @@ async def eventually(
     fn: Callable[[], T], timeout: float = ..., what: str = ..., *, interval: float = ...
 ) -> T: ...
 async def eventually(
-    fn: Callable[[], Any], timeout: float = 20.0, what: str = "the condition", *, interval: float = 0.01
+    fn: Callable[[], Any], timeout: float = 60.0, what: str = "the condition", *, interval: float = 0.01
 ) -> Any:
     """Return the first truthy result of `fn`, plain or async.
 

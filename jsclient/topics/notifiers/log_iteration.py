@@ -142,7 +142,6 @@ class _Member:
     data: bytes
     id: str
     future: asyncio.Future[int]
-    since: float
     awaited: bool = False
     failure: _Failure | None = None
 
@@ -164,7 +163,8 @@ class LogProducer:
         log: A log of one subject.
         last: Its newest record.
         codec: Encodes the values.
-        timeout: Seconds after which a member that could not be stored has failed, including restarts of servers.
+        timeout: Seconds after which a member that could not be stored has failed, including restarts of servers; the
+            members before it have theirs first.
         max_pending, max_pending_bytes: Members that may wait to be stored.
     """
 
@@ -216,8 +216,8 @@ class LogProducer:
         ):
             raise TooManyInFlightError(f"{len(self._waiting)} values wait to be stored: await some of them")
         self._count += 1
-        loop = asyncio.get_running_loop()
-        member = _Member(self, kind, data, f"{self._name}:{self._count}", loop.create_future(), loop.time())
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        member = _Member(self, kind, data, f"{self._name}:{self._count}", future)
         self._waiting.append(member)
         self._bytes += len(data)
         self._ended = kind is not Kind.VALUE
@@ -259,8 +259,11 @@ class LogProducer:
             self._log.open.discard(self)
 
     async def _store(self, member: _Member) -> int:
-        """Append a member, and retry while the server is unavailable."""
-        deadline = member.since + self._timeout
+        """Append a member, and retry while the server is unavailable.
+
+        Its time begins here: while those before it are stored, however slowly, none of them has failed.
+        """
+        deadline = asyncio.get_running_loop().time() + self._timeout
         tries, mismatches, refused = Retry(), 0, -1
         while True:
             try:

@@ -213,6 +213,22 @@ async def test_unstored_value_unknown():
 
 
 @virtual
+async def test_slow_is_not_failed():
+    """Each value has its time once those before it are stored: a busy machine stores many values in more than that."""
+
+    class Slow(Faulty):
+        async def append(self, data, **options):
+            await asyncio.sleep(1.0)
+            return await super().append(data, **options)
+
+    log = Slow()
+    publication, _ = kit_on(log, timeout=10)
+    numbers = [publication.update_state(number) for number in range(100)]
+    assert [await one for one in numbers] == list(range(1, 101))
+    assert log.events == []
+
+
+@virtual
 async def test_failure_reported_once():
     log = Faulty()
     publication, _ = kit_on(log)
