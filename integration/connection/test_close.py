@@ -217,17 +217,18 @@ async def main():
         async for _ in readable:
             pass
     if kind == "worker":
-        sub = await js.subscribe(f"{stream}.>", durable="d")
+        sub = await js.subscribe(f"{stream}.>", durable="d", delete_on_close=False)
         kept.append(await sub.run(handle).__aenter__())
     if kind == "pull worker":
-        sub = await js.pull_subscribe(f"{stream}.>", durable="d")
+        sub = await js.pull_subscribe(f"{stream}.>", durable="d", delete_on_close=False)
         kept.append(await sub.run(handle).__aenter__())
     if kind == "callback":
         await js.subscribe(f"{stream}.>", callback=handle)
     if kind == "ordered":
         kept.append(asyncio.create_task(read(await js.subscribe(f"{stream}.>", ordered=True))))
     if kind == "messages":
-        kept.append(asyncio.create_task(read((await js.pull_subscribe(f"{stream}.>", durable="d")).messages())))
+        sub = await js.pull_subscribe(f"{stream}.>", durable="d", delete_on_close=False)
+        kept.append(asyncio.create_task(read(sub.messages())))
     if kind == "each":
         kept.append(asyncio.create_task(read(js.topic(stream).each())))
     if kind == "publisher":

@@ -148,8 +148,8 @@ async def test_late_binding_is_no_gap(js: Any, stream: OwnStream, events: list[A
 @pytest.mark.covers("J91")
 async def test_queue_members_see_no_gaps(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     lost = tap.drop_frames(match.is_message(10, 20))
-    first = await near.subscribe(stream.all, queue="workers")
-    second = await near.subscribe(stream.all, queue="workers")
+    first = await near.subscribe(stream.all, queue="workers", delete_on_close=True)
+    second = await near.subscribe(stream.all, queue="workers", delete_on_close=True)
     await stream.publish(60)
     await eventually(lambda: first.pending + second.pending == 58, what="58 messages")
     assert first.pending > 0

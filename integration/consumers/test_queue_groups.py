@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, numbers
+from integration.kit.judge.reading import alarms, numbers, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
 
@@ -41,9 +41,13 @@ async def test_example_of_seed_holds_as_written(
     # This causes member2 to stop receiving messages.
     await stream.publish(5, "foo")
     await never(lambda: member2.pending, 0.5, "a message for member2")
+    # Both ends are told: the deletion, and to member2 the loss of its consumer.
+    deleted = await told(jsclient.ConsumerDeleted, events)
+    assert (deleted.stream, deleted.consumer) == (stream.name, "shared")
     # What member2 did not create it does not delete: no error about a consumer that is gone.
     await member2.drain()
-    assert alarms(events) == []
+    kinds = [type(event) for event in alarms(events)]
+    assert kinds == [jsclient.ConsumerNotKept, jsclient.DurableDeleted, jsclient.ConsumerDeleted]
 
 
 @pytest.mark.covers("J114")

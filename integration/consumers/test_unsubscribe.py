@@ -177,7 +177,7 @@ async def test_many_leave_nothing(
     await js.stream_names(stream.all).__anext__()
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
         for number in range(20):
-            sub = await subscribe(js, stream, kind)
+            sub = await subscribe(js, stream, kind, delete_on_close=True)
             if kind in ("ephemeral", "durable", "ordered"):
                 assert numbers(await take(sub, 1)) == [1]
             elif "pull" in kind:

@@ -107,8 +107,8 @@ async def create_consumer(
 
 async def delete_consumer(
     context: Context, stream: str, consumer: str, *, timeout: float | None = None
-) -> None:
-    """Delete a consumer; a no-op if it does not exist. Raises those of any request."""
+) -> bool:
+    """Delete a consumer; False, and a no-op, if it does not exist. Raises those of any request."""
     try:
         await context.call(
             context.api.consumer_delete(stream, consumer),
@@ -116,7 +116,8 @@ async def delete_consumer(
             what=f"delete consumer {consumer!r}",
         )
     except (ConsumerNotFoundError, StreamNotFoundError):
-        pass
+        return False
+    return True
 
 
 async def is_gone(context: Context, stream: str, consumer: str) -> bool:

@@ -105,8 +105,9 @@ class Subscribing:
             heartbeat_alarm: Idle heartbeats that may be missed before the event `HeartbeatMissed`.
             gap_alarm: Report missing deliveries with the event `GapDetected`. Never in a queue group.
             delete_on_close: Delete the consumer at `Subscription.unsubscribe` and `Subscription.drain` if this call
-                created it; True by default (ADR-15), for durable ones too: `DurableDeleted` reports one with messages
-                left. False keeps a durable for the next run, and for the other members of a queue group.
+                created it. It does so by default (ADR-15), for durable ones too: `ConsumerNotKept` warns at the
+                creation of a named one, and `DurableDeleted` reports its deletion. True deletes without the warning;
+                False keeps a durable for the next run, and for the other members of a queue group.
             max_pending: Messages that may wait here, 524,288 by default. When full, messages are dropped and the event
                 `SlowConsumer` reports it; an ordered subscription reads them again. Below 1,000 it also bounds
                 ``max_ack_pending``, so that nothing is dropped. With flow control only bytes are limited, and a number

@@ -88,7 +88,7 @@ async def open_subscription(
         binding,
         callback=callback,
         auto_ack=callback is not None and auto_ack is not False,
-        delete_on_close=delete_on_close is not False,
+        delete_on_close=delete_on_close,
     )
     subscription.start(inbox, binder.intake)
     return subscription
@@ -141,7 +141,7 @@ async def open_pull_subscription(
     """See `JetStream.pull_subscribe`."""
     context.connection.check_open()
     binding = await Binder(context, request).bind()
-    return PullSubscription(context, binding, delete_on_close=delete_on_close is not False)
+    return PullSubscription(context, binding, delete_on_close=delete_on_close)
 
 
 class Binder:

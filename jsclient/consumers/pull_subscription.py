@@ -12,7 +12,7 @@ from ..errors import JetStreamError
 from ..protocol.consumers.subscribe import Binding
 from ..protocol.events import DeleteFailed, Event
 from ..protocol.models.consumer import ConsumerInfo
-from .ending import delete_created
+from .ending import delete_created, warn_of_deletion
 from .pull.fetch import PullReading
 from .pull.puller import Puller
 
@@ -26,15 +26,17 @@ class PullSubscription(PullReading, Handle):
     consumer: each message goes to one of them.
     """
 
-    def __init__(self, context: Context, binding: Binding, *, delete_on_close: bool) -> None:
+    def __init__(self, context: Context, binding: Binding, *, delete_on_close: bool | None) -> None:
         self._context = context
         self._binding = binding
-        self._deletes = delete_on_close and binding.created
+        self._deletes = delete_on_close is not False and binding.created
+        self._chosen = delete_on_close is True
         self._log = EventLog()
         self._puller = Puller(
             context, binding.stream, binding.consumer, binding.config, listener=self._log.add
         )
         context.open.add(self)
+        warn_of_deletion(binding, self._puller.emit, delete_on_close=delete_on_close)
 
     @property
     def stream(self) -> str:
@@ -115,7 +117,9 @@ class PullSubscription(PullReading, Handle):
         await self._puller.close(give_back=not deletes)
         self._context.open.discard(self)
         if deletes:
-            await delete_created(self._context, self._binding, self.consumer, self._puller.emit)
+            await delete_created(
+                self._context, self._binding, self.consumer, self._puller.emit, chosen=self._chosen
+            )
 
     async def abandon(self) -> None:
         """The connection is closing: end, and delete an ephemeral consumer created here."""

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from .._runtime.calls import consumer_info, is_gone, nak_all
+from .._runtime.calls import consumer_info, is_missing, nak_all
 from .._runtime.context import Context
 from .._runtime.handle import ReadHandle, State
 from .._runtime.nats.connection import HoldingSink, Inbox, Lifecycle
-from ..errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
+from .._runtime.tasks import Timer
+from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
 from ..protocol.consumers.priority import GroupOptions
 from ..protocol.consumers.push import PushTracker
 from ..protocol.consumers.subscribe import Binding
@@ -18,7 +19,7 @@ from ..protocol.events import ConsumerDeleted, DeleteFailed, Event
 from ..protocol.models.consumer import AckPolicy, ConsumerInfo
 from ..protocol.wire.checks import check_count
 from ..protocol.wire.frames import Frame
-from .ending import delete_created
+from .ending import delete_created, warn_of_deletion
 from .message import AckChannel, DeliveredMessage, Message
 from .push.buffer import Batches, Callback, PushBuffer
 from .worker.run import Running
@@ -32,6 +33,7 @@ __all__ = ["Callback", "Subscription"]
 DRAIN_TIMEOUT = 30.0  # seconds
 _FLUSH_TIMEOUT = 1.0  # seconds
 _CANCEL_TIMEOUT = 1.0  # seconds that a cancelled handler has to end
+_LOOK = 2.5  # seconds without a message after which a subscription without heartbeats looks for its consumer
 
 
 class Subscription(ReadHandle[Message], Running):
@@ -50,7 +52,7 @@ class Subscription(ReadHandle[Message], Running):
         *,
         callback: Callback | None,
         auto_ack: bool,
-        delete_on_close: bool,
+        delete_on_close: bool | None,
         received: Callable[[], None] | None = None,
         taken: Callable[[], None] | None = None,
     ) -> None:
@@ -69,8 +71,11 @@ class Subscription(ReadHandle[Message], Running):
             received=received,
             taken=taken,
         )
-        self._deletes = delete_on_close and binding.created
+        self._deletes = delete_on_close is not False and binding.created
+        self._chosen = delete_on_close is True
+        warn_of_deletion(binding, self._buffer.emit, delete_on_close=delete_on_close)
         self._checking = False
+        self._looks: Timer | None = None  # without heartbeats
         self._inbox: Inbox | None = None
         self._runner: asyncio.Task[None] | None = None  # of the callback, or of a worker
         self._draining: asyncio.Task[None] | None = None  # or the worker's, which drains in it
@@ -201,6 +206,9 @@ class Subscription(ReadHandle[Message], Running):
         heartbeat = self._buffer.tracker.heartbeat
         if heartbeat is not None:
             heartbeat.heard(self._context.connection.now())
+        else:
+            self._looks = Timer(self._look)
+            self._look()
         self._buffer.watch()
         if self._callback is not None:
             self._runner = self._context.tasks.start(
@@ -221,6 +229,19 @@ class Subscription(ReadHandle[Message], Running):
             # Without interest the server may have removed it meanwhile; without heartbeats nothing else reveals that.
             self._check_consumer()
 
+    def _look(self) -> None:
+        """Look for the consumer when an interval has passed without a message: a member of a queue group, which has
+        no heartbeats, would not learn that another member deleted it."""
+        assert self._looks is not None
+        if self._inbox is not None and not self._buffer.heard:
+            self._check_consumer()
+        self._buffer.heard = False
+        self._looks.set(self._context.connection.now() + _LOOK)
+
+    def _stop_looking(self) -> None:
+        if self._looks is not None:
+            self._looks.cancel()
+
     def _check_consumer(self) -> None:
         """After silence: report a deleted consumer, once."""
         if not self._checking and self._context.connection.is_connected:
@@ -228,10 +249,22 @@ class Subscription(ReadHandle[Message], Running):
             self._context.tasks.start(self._ask_for_consumer(), "check that the consumer exists")
 
     async def _ask_for_consumer(self) -> None:
-        if await is_gone(self._context, self.stream, self.consumer):
+        if await self._is_gone():
+            self._stop_looking()
             self._buffer.emit(ConsumerDeleted(stream=self.stream, consumer=self.consumer))
             return  # and never ask again
         self._checking = False
+
+    async def _is_gone(self) -> bool:
+        """Whether the consumer does not exist, or only another one of its name, which delivers elsewhere."""
+        try:
+            info = await consumer_info(self._context, self.stream, self.consumer)
+        except PermissionDeniedError:
+            self._stop_looking()
+            return False
+        except JetStreamError as error:
+            return is_missing(error)
+        return info.config.deliver_subject != self._binding.deliver_subject
 
     # Ending. `unsubscribe` drops what waits; `drain` first has it handled: it stops listening, waits for the callback,
     # the worker or the reader (`_emptied`), and then deletes the consumer in the background.
@@ -254,7 +287,7 @@ class Subscription(ReadHandle[Message], Running):
         await self._give_back(self._buffer.tracker.clear())
         if self._deletes:
             self._deletes = False
-            await delete_created(self._context, self._binding, self.consumer, self._buffer.emit)
+            await self._delete()
 
     close = unsubscribe
 
@@ -278,6 +311,7 @@ class Subscription(ReadHandle[Message], Running):
         itself = self._is_handler(asyncio.current_task())
         if self._state is State.OPEN:
             self._state, self._buffer.watching = State.DRAINING, False
+            self._stop_looking()
             self._draining = self._context.tasks.start(self._drain(timeout), "drain", awaited=not itself)
         if self._draining is None or itself:
             return
@@ -319,6 +353,7 @@ class Subscription(ReadHandle[Message], Running):
         """Receive what is in flight, then nothing more; a no-op during a drain."""
         if self._state is State.OPEN:
             self._state, self._buffer.watching = State.DRAINING, False
+            self._stop_looking()
             self._draining = self._runner
             await self._receive_rest(timeout)
 
@@ -361,9 +396,13 @@ class Subscription(ReadHandle[Message], Running):
         if self._deleting is not None:
             await asyncio.shield(self._deleting)
 
+    async def _delete(self) -> None:
+        emit = self._buffer.emit
+        await delete_created(self._context, self._binding, self.consumer, emit, chosen=self._chosen)
+
     async def _delete_and_report(self) -> None:
         try:
-            await delete_created(self._context, self._binding, self.consumer, self._buffer.emit)
+            await self._delete()
         except JetStreamError as error:
             self._buffer.emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
         finally:
@@ -390,6 +429,7 @@ class Subscription(ReadHandle[Message], Running):
 
     def _end(self) -> None:
         self._state, self._buffer.watching = State.CLOSED, False
+        self._stop_looking()
         self._context.detach(self, self._lifecycle)
         self._buffer.end()
         if self._deleting is None:  # else it may still report a failure

@@ -7,15 +7,16 @@ They go to ``on_event`` of the connection and to ``events()`` of the subscriptio
 from __future__ import annotations
 
 from ..errors import JetStreamError
+from .ending_events import ConsumerNotKept, DeleteFailed, DurableDeleted
 from .event_base import Event, Severity
 
 __all__ = [
-    "AcksLost", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerReset",
-    "ConsumerResumed", "ConsumerStalled", "DeadLetterFailed", "DeadLettered", "DeleteFailed", "Disconnected",
-    "DurableDeleted", "ErrorRaised", "Event", "FlowControlRefused", "FlowControlStalled", "ForeignMessage",
-    "GapDetected", "HandlerFailed", "HandlerSlow", "HeartbeatMissed", "HistoryTruncated", "IngestGap",
-    "IngestRefused", "PartitionsMissing", "PermissionDenied", "Pinned", "PublishFailed", "Reconnected",
-    "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned", "WorkerFailed",
+    "AcksLost", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerNotKept",
+    "ConsumerReset", "ConsumerResumed", "ConsumerStalled", "DeadLetterFailed", "DeadLettered", "DeleteFailed",
+    "Disconnected", "DurableDeleted", "ErrorRaised", "Event", "FlowControlRefused", "FlowControlStalled",
+    "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow", "HeartbeatMissed", "HistoryTruncated",
+    "IngestGap", "IngestRefused", "PartitionsMissing", "PermissionDenied", "Pinned", "PublishFailed",
+    "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned", "WorkerFailed",
 ]  # fmt: skip
 
 
@@ -347,29 +348,6 @@ class AdvisoryRefused(Event, frozen=True, kw_only=True):
     reason: str
     stream_seq: int = 0
     count: int = 1
-
-
-class DurableDeleted(Event, frozen=True, kw_only=True):
-    """A subscription that had created a durable consumer deleted it at its end (ADR-15), with messages left in it.
-
-    ``pending`` were not delivered, ``unacked`` delivered but not acked; ``delete_on_close=False`` keeps the consumer.
-    """
-
-    _text = (
-        "the durable consumer was deleted with {pending} messages undelivered and {unacked} unacked, because this "
-        "subscription had created it: give delete_on_close=False to keep it"
-    )
-
-    pending: int
-    unacked: int
-
-
-class DeleteFailed(Event, frozen=True, kw_only=True):
-    """A drained subscription could not delete the consumer that it had created."""
-
-    _text = "the consumer could not be deleted: {error}"
-
-    error: JetStreamError
 
 
 class AcksLost(Event, frozen=True, kw_only=True):

@@ -302,6 +302,37 @@ async def test_found_heartbeat_is_watched():
 
 
 @virtual
+@pytest.mark.parametrize("deleted_after", [0.1, 2.4, 2.6, 4.9])
+async def test_without_heartbeats_told_in_5_s(deleted_after):
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", queue="crew", delete_on_close=True)
+        await asyncio.sleep(deleted_after)
+        connection.deliver(sub.subject, [data(1)])
+        connection.api.consumers.clear()
+        await asyncio.sleep(5.01)
+        assert connection.told(ConsumerDeleted) == [ConsumerDeleted(stream="ORDERS", consumer="crew")]
+        await asyncio.sleep(60)
+        assert len(connection.told(ConsumerDeleted)) == 1
+
+
+@virtual
+async def test_looks_in_silence_only():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", queue="crew", delete_on_close=True)
+        looks = len(connection.to("$JS.API.CONSUMER.INFO"))
+        for number in range(1, 21):
+            connection.deliver(sub.subject, [data(number)])
+            await asyncio.sleep(1)
+        assert len(connection.to("$JS.API.CONSUMER.INFO")) == looks
+        await asyncio.sleep(10)
+        assert len(connection.to("$JS.API.CONSUMER.INFO")) >= looks + 3
+        await sub.unsubscribe()
+        ended = len(connection.to("$JS.API.CONSUMER.INFO"))
+        await asyncio.sleep(30)
+        assert len(connection.to("$JS.API.CONSUMER.INFO")) == ended
+
+
+@virtual
 async def test_gone_consumer_named_once():
     async with connected() as (js, connection):
         await js.subscribe("orders.new", config=BEATS)

@@ -256,7 +256,7 @@ class _SlotFetch(Fetch[Puller]):
     async def _run(self) -> Outcome:
         ending, error = await super()._run()
         if ending is Ending.NO_RESPONDERS:
-            error = await self._puller.not_answered()
+            error = await self._puller.not_answered(ends=True)
         return ending, error
 
     def _named(self, error: JetStreamError | None) -> JetStreamError | None:

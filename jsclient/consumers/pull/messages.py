@@ -194,7 +194,7 @@ class Messages(ReadHandle[Message]):
 
     async def _report_no_answer(self) -> None:
         puller = self._puller
-        error = await puller.not_answered()
+        error = await puller.not_answered(ends=False)
         puller.emit(ErrorRaised(stream=puller.stream, consumer=puller.consumer, error=error))
 
     async def _look_for_consumer(self) -> None:

@@ -16,7 +16,13 @@ from ..._runtime.calls import consumer_info, is_missing, nak_all
 from ..._runtime.context import Closable, Context
 from ..._runtime.nats.connection import Connection, Inbox, Lifecycle
 from ..._runtime.tasks import Signal
-from ...errors import ClosedError, JetStreamError, NoRespondersError, PermissionDeniedError
+from ...errors import (
+    ClosedError,
+    ConsumerDeletedError,
+    JetStreamError,
+    NoRespondersError,
+    PermissionDeniedError,
+)
 from ...protocol.consumers.ack import PREFIX
 from ...protocol.consumers.fetch import Pull, PullRequest, encode_pull
 from ...protocol.consumers.priority import GroupOptions, GroupRequest, Pin, group_request, pins_clients
@@ -225,19 +231,23 @@ class Puller:
             raise
         return slot
 
-    async def not_answered(self) -> JetStreamError:
-        """Why no server answered a pull request: the consumer does not exist, or it is unknown.
+    async def not_answered(self, *, ends: bool) -> JetStreamError:
+        """Why no server answered a pull request: the consumer does not exist, or it has no leader for a moment.
 
-        The server is asked only if the consumer was never seen: one that exists has no leader for a moment.
+        ``ends``: the call ends with this error, so the server is asked in any case. A reader that goes on asks later
+        about a consumer that was seen before.
         """
-        if self.config is None:
+        if ends or self.config is None:
             try:
                 info = await consumer_info(self.context, self.stream, self.consumer, timeout=_LOOK)
                 self.config = info.config
             except JetStreamError as error:
                 if is_missing(error):
-                    return error
+                    return error if self.config is None else self._deleted()
         return NoRespondersError(503, "", True, self.stream, self.consumer)
+
+    def _deleted(self) -> ConsumerDeletedError:
+        return ConsumerDeletedError(409, "Consumer Deleted", False, self.stream, self.consumer)
 
     def adopt(self, wanted: int, group: GroupRequest | None) -> list[Slot]:
         """Hand over requests that lost their caller, for up to ``wanted`` messages.

@@ -34,6 +34,7 @@ class PushBuffer:
         log: The events of the subscription.
         ready: Messages that can be read without `take`. Empty while each read must go through it.
         watching: Whether silence is an alarm.
+        heard: Something arrived. The subscription clears it.
         ended: Nothing more will arrive; what waits can still be read.
         stall_watch: Looks at the consumer when nothing comes.
     """
@@ -56,6 +57,7 @@ class PushBuffer:
         self.log: EventLog = EventLog()
         self.ready: deque[Frame] = deque() if has_callback else tracker.front
         self.watching = True
+        self.heard: bool = True
         self.ended: bool = False
         self._context = context
         self._has_callback = has_callback
@@ -110,6 +112,7 @@ class PushBuffer:
     def receive(self, frames: list[Frame]) -> None:
         """The sink of the NATS subscription."""
         tracker = self.tracker
+        self.heard = True
         if commands := tracker.receive(frames, self._now()):
             self._carry_out(commands)
         if tracker.front or tracker.waits:

@@ -214,7 +214,10 @@ Step: TypeAlias = FindStream | LookUp | Listen | StopListening | Create
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscription's consumer. ``info`` is None if it could not be looked up (pull by name)."""
+    """A subscription's consumer. ``info`` is None if it could not be looked up (pull by name).
+
+    ``is_named``: the user named it, by ``consumer``, ``durable``, ``queue`` or the config.
+    """
 
     stream: str
     consumer: str
@@ -222,6 +225,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     created: bool
     deliver_subject: str | None = None
     queue: str | None = None
+    is_named: bool = False
 
     @property
     def config(self) -> ConsumerConfig | None:
@@ -308,6 +312,7 @@ def _bound(request: SubscribeRequest, info: ConsumerInfo, *, created: bool = Fal
         created=created,
         deliver_subject=info.config.deliver_subject,
         queue=request.queue,
+        is_named=bool(request.consumer or request.durable or request.config.name),
     )
 
 

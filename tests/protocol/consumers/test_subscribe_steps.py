@@ -126,7 +126,12 @@ def test_bound_consumer_not_created():
     steps, binding = play(info(**THERE), "_INBOX.there", stream="ORDERS", consumer="worker")
     assert steps == [LookUp("ORDERS", "worker"), Listen("_INBOX.there", None)]
     assert binding == Binding(
-        stream="ORDERS", consumer="worker", info=info(**THERE), created=False, deliver_subject="_INBOX.there"
+        stream="ORDERS",
+        consumer="worker",
+        info=info(**THERE),
+        created=False,
+        deliver_subject="_INBOX.there",
+        is_named=True,
     )
 
 

@@ -33,7 +33,9 @@ async def main(url: str) -> None:
         await js.create_stream("MAILS", ["mails.>"])
         await js.publish_many("mails.out", (b"mail %d" % number for number in range(25)))
         config = ConsumerConfig(ack_wait=timedelta(seconds=10), max_ack_pending=100, max_deliver=5)
-        async with js.pull_subscribe("mails.>", durable="mailer", config=config) as mails:
+        async with js.pull_subscribe(
+            "mails.>", durable="mailer", config=config, delete_on_close=True
+        ) as mails:
             sent = await deliver(mails)
             async with mails.messages(max_messages=4) as rest:
                 while sent < 25:

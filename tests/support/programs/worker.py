@@ -46,7 +46,7 @@ async def main(url: str) -> None:
     async with jsclient.connect(url, on_event=on_event) as js:
         await js.create_stream("ORDERS", ["orders.*"], retention="workqueue")
         dead = await js.create_stream("DEAD", ["dead.>"])
-        crew = [await js.subscribe("orders.*", queue="crew") for _ in range(2)]
+        crew = [await js.subscribe("orders.*", queue="crew", delete_on_close=True) for _ in range(2)]
         await js.publish_many("orders.new", [b"%d" % number for number in range(20)])
         async with work(crew[0]) as one, work(crew[1]) as other:
             counts: tuple[WorkCounts, WorkCounts] = await one, await other

@@ -1,0 +1,70 @@
+"""The events about the end of a subscription's consumer. Source: ADR-15."""
+
+from __future__ import annotations
+
+from ..errors import JetStreamError
+from .event_base import Event, Severity
+
+__all__ = ["ConsumerNotKept", "DeleteFailed", "DurableDeleted"]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+class ConsumerNotKept(Event, frozen=True, kw_only=True):
+    """A subscription created a named consumer without saying whether to keep it: it will delete it at its end (ADR-15).
+
+    Reported once, at the creation. ``delete_on_close=False`` keeps the consumer, ``delete_on_close=True`` deletes it
+    without this event.
+    """
+
+    _text = (
+        "this subscription created the consumer, and will delete it at unsubscribe() or drain(), also under other "
+        "readers, because delete_on_close was not given: give delete_on_close=False to keep it for the next run, "
+        "or delete_on_close=True to have it deleted"
+    )
+
+
+class DurableDeleted(Event, frozen=True, kw_only=True):
+    """A subscription deleted a named consumer at its end, since it had created it (ADR-15): every time it does so.
+
+    ``pending`` messages were not delivered, ``unacked`` delivered but not acked. Other readers lose it as well:
+    ``num_waiting`` pull requests waited, and ``push_bound`` says whether another member of its queue group was
+    subscribed. All four are None if the consumer's state could not be had. ``chosen``: ``delete_on_close=True`` was
+    given. ``delete_on_close=False`` keeps the consumer.
+    """
+
+    pending: int | None = None
+    unacked: int | None = None
+    num_waiting: int | None = None
+    push_bound: bool | None = None
+    chosen: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        """Info if it was chosen and took nothing along, else a warning."""
+        harmless = self.pending == 0 and not (self.unacked or self.num_waiting or self.push_bound)
+        return "info" if self.chosen and harmless else "warning"
+
+    def _says(self) -> str:
+        state = "; its state could not be read, so what was left in it is unknown"
+        if self.pending is not None:
+            state = f" with {_count(self.pending, 'message')} undelivered and {self.unacked} unacked"
+        others = ""
+        if self.push_bound:
+            others = "; other members of its queue group are still subscribed and receive nothing more"
+        elif self.num_waiting:
+            others = f"; {_count(self.num_waiting, 'pull request')} of other readers waited"
+        why = "delete_on_close=True was given" if self.chosen else "this subscription had created it"
+        return (
+            f"the consumer was deleted{state}{others}, because {why}: give delete_on_close=False to keep it"
+        )
+
+
+class DeleteFailed(Event, frozen=True, kw_only=True):
+    """A drained subscription could not delete the consumer that it had created."""
+
+    _text = "the consumer could not be deleted: {error}"
+
+    error: JetStreamError
