@@ -99,7 +99,6 @@ COVERED = {
     "spark/sink/spark_writer.py": "integration/spark/sink/test_writers.py",
     "spark/source.py": "integration/spark/log/test_stream.py",
     "streams/api.py": "integration/streams/test_ensure.py",
-    "streams/buckets.py": "integration/peers/test_store.py",
     "streams/stream.py": "integration/streams/test_management.py",
     "topics/latest.py": "integration/topics/test_table.py",
     "topics/snapshot.py": "integration/topics/test_table.py",
@@ -116,7 +115,6 @@ COVERED = {
     "topics/notifiers/descriptors.py": "integration/topics/notifiers/test_sites.py",
     "topics/notifiers/log_iteration.py": "tests/topics/notifiers/test_kits.py",
     "topics/notifiers/newest.py": "tests/topics/notifiers/test_stream_notifier.py",
-    "topics/stream_log.py": "integration/topics/test_log_reader.py",
 }
 """Modules without a test module of their own, and the tests that cover them most directly."""
 

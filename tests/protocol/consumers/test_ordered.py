@@ -122,6 +122,22 @@ def test_gap_recreates_after_last_good():
 
 
 @pytest.mark.covers("J93")
+@pytest.mark.parametrize(
+    "frames", [[data(4, 2)], [data(4, 2), data(5, 3)], [heartbeat(1, 1)]], ids=["one", "run", "heartbeat"]
+)
+def test_first_message_lost_recreates(frames):
+    """The loss of a consumer's first message is a gap like any other."""
+    tracker = reader()
+    tracker.receive(frames, 0.0)
+    assert tracker.cursor.wants is not None
+    assert taken(tracker) == []
+    assert tracker.cursor.resume_stream_seq == 1, "from the start again"
+    tracker.recreated("c2", 0, 1.0)
+    tracker.receive([data(3, 1), data(4, 2)], 1.0)
+    assert taken(tracker) == [3, 4]
+
+
+@pytest.mark.covers("J93")
 def test_heartbeat_gap_recreates():
     tracker = reader()
     tracker.receive([data(1, 1), heartbeat(1, 1)], 0.0)

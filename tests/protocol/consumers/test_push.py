@@ -176,6 +176,16 @@ def test_hole_between_messages_told():
     assert drained(push) == [b"1", b"2", b"5"]
 
 
+@pytest.mark.covers("J88")
+@pytest.mark.parametrize("first", [2, 5])
+def test_hole_before_first_message_told(first):
+    push = watching()
+    (event,) = told(push.receive(messages(first, first + 1), 0.0))
+    assert isinstance(event, GapDetected)
+    assert (event.last_consumer_seq, event.consumer_seq, event.missed) == (0, first, first - 1)
+    assert told(push.receive(messages(first + 2), 0.0)) == [], "once"
+
+
 @pytest.mark.covers("J89")
 def test_hole_before_heartbeat_told():
     push = watching()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import (
+    AnswerLostError,
     BadRequestError,
     ConfigError,
     MessageNotFoundError,
@@ -196,6 +197,33 @@ def test_missing_message_noticed():
     tracker = DirectBatchTracker(5)
     tracker.take(message(2, last=1))
     assert isinstance(tracker.error, ProtocolError)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(0, 20), st.integers(0, 20))
+def test_lost_frame_ends_the_answer(steps, lost, cut):
+    """One frame of a whole answer is lost in transit, wherever it is: nothing after it is taken, and it is told."""
+    seqs = [sum(steps[: at + 1]) for at in range(len(steps))]
+    frames = [message(seq, last=seq - step) for seq, step in zip(seqs, steps, strict=True)]
+    lost = min(lost, len(frames) - 1)
+    answer = [*frames[:lost], *frames[lost + 1 :], end(seqs[-1])]
+    tracker = DirectBatchTracker(100)
+    taken = tracker.take_frames(answer[:cut])  # in two reads
+    if tracker.ending is None:
+        taken += tracker.take_frames(answer[cut:])
+    assert taken == frames[:lost]
+    assert isinstance(tracker.error, AnswerLostError)
+    assert (tracker.ending, tracker.count) == (Ending.REFUSED, lost)
+    assert tracker.last_seq == (seqs[lost - 1] if lost else 0)
+
+
+def test_whole_answer_in_frames():
+    frames = [message(seq) for seq in range(1, 6)]
+    tracker = DirectBatchTracker(5)
+    assert tracker.take_frames([*frames, end(5)]) == frames
+    assert (tracker.ending, tracker.error, tracker.count, tracker.last_seq) == (Ending.FULL, None, 5, 5)
+    repeated = DirectBatchTracker(5)
+    assert repeated.take_frames([frames[0], frames[0]]) == frames[:1]
+    assert isinstance(repeated.error, AnswerLostError)
 
 
 def test_old_servers_single_answer_told():
