@@ -84,7 +84,12 @@ async def consumer_info(
 
 
 async def create_consumer(
-    context: Context, stream: str, config: ConsumerConfig, *, what: str = "create consumer"
+    context: Context,
+    stream: str,
+    config: ConsumerConfig,
+    *,
+    timeout: float | None = None,
+    what: str = "create consumer",
 ) -> ConsumerInfo:
     """Create a consumer. One that exists under its name with another configuration is never changed.
 
@@ -102,7 +107,7 @@ async def create_consumer(
         subject = api.consumer_create(stream)
     if config.durable_name is not None or config.name is not None:
         body["action"] = "create"
-    return from_wire(ConsumerInfo, await context.call(subject, body, what=what))
+    return from_wire(ConsumerInfo, await context.call(subject, body, timeout=timeout, what=what))
 
 
 async def delete_consumer(

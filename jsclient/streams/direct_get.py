@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from .._runtime.context import Context
 from .._runtime.nats.connection import Connection, Inbox, Lifecycle
@@ -28,6 +29,8 @@ from ..protocol.wire.codec import encode
 from ..protocol.wire.frames import Frame
 
 __all__ = ["DirectBatch", "get_directly"]
+
+_FIRST: Final = 0.25  # share of the timeout after which an unanswered request is sent again
 
 
 async def get_directly(context: Context, stream: str, body: dict[str, Any]) -> StoredMessage:
@@ -147,16 +150,25 @@ class DirectBatch:
         await self._check()
         check_server(connection.server_version, BATCH_GET_SERVER, "a batch of stored messages")
         tracker = self._tracker = DirectBatchTracker(self._body.get("batch"))
-        answers = _Answers(connection, self._context.api.direct_get(self._stream))
+        subject, body = self._context.api.direct_get(self._stream), encode(self._body)
+        answers, wait = _Answers(connection, subject), self._timeout * _FIRST
+        is_first = True
         try:
-            await answers.ask(encode(self._body), self._timeout)
+            await answers.ask(body, self._timeout)
             while tracker.ending is None:
                 if answers.frames:
+                    wait, is_first = self._timeout, False
                     yield answers
                 elif answers.error is not None:
                     tracker.ending = Ending.DISCONNECTED
                     raise answers.error
-                elif not await answers.more(self._timeout):
+                elif await answers.more(wait):
+                    continue
+                elif is_first:
+                    # Nothing at all: the request, or its answer, may be lost with the server that had it.
+                    wait, is_first = self._timeout - wait, False
+                    await answers.ask(body, wait)
+                else:
                     tracker.ending = Ending.SILENT
                     raise RequestTimeoutError("the rest of the messages", self._timeout)
             if tracker.error is not None:
@@ -173,30 +185,39 @@ class _Answers:
         self.error: JetStreamError | None = None
         self._connection = connection
         self._subject = subject
-        self._reply = connection.new_inbox()
-        self._inbox: Inbox | None = None
+        self._replies: list[str] = []
+        self._inboxes: list[Inbox] = []
+        self._answered: str | None = None  # the one of these that is answered
         self._changed = Signal()
 
     async def ask(self, body: bytes, timeout: float) -> None:
+        """Send the request, or send it again: what is answered first counts, and the other is ignored."""
         connection = self._connection
         await connection.wait_connected(connection.now() + timeout)
-        self._inbox = await connection.subscribe(self._reply, self._receive)
-        connection.add_listener(self._lifecycle, self._denied)
-        await connection.publish(self._subject, body, reply=self._reply)
+        reply = connection.new_inbox()
+        self._inboxes.append(await connection.subscribe(reply, partial(self._receive, reply)))
+        self._replies.append(reply)
+        if len(self._replies) == 1:
+            connection.add_listener(self._lifecycle, self._denied)
+        await connection.publish(self._subject, body, reply=reply)
 
     async def more(self, timeout: float) -> bool:
         """Wait for the next answer or error. False: neither arrived."""
         return await self._changed.wait_until(self._connection.now() + timeout) or bool(self.frames)
 
     async def close(self) -> None:
-        connection, inbox = self._connection, self._inbox
-        if inbox is not None:
+        connection = self._connection
+        if self._replies:
             connection.remove_listener(self._lifecycle, self._denied)
-            await connection.unsubscribe(inbox)
+        while self._inboxes:
+            await connection.unsubscribe(self._inboxes.pop())
 
-    def _receive(self, frames: list[Frame]) -> None:
-        self.frames.extend(frames)
-        self._changed.set()
+    def _receive(self, reply: str, frames: list[Frame]) -> None:
+        if self._answered is None:
+            self._answered = reply
+        if self._answered == reply:
+            self.frames.extend(frames)
+            self._changed.set()
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is Lifecycle.CLOSED:
@@ -205,7 +226,7 @@ class _Answers:
             self._end(DisconnectedError("the connection was lost while messages were read"))
 
     def _denied(self, error: PermissionDeniedError) -> None:
-        if error.subject in (self._subject, self._reply):
+        if error.subject in (self._subject, *self._replies):
             self._end(error)
 
     def _end(self, error: JetStreamError) -> None:

@@ -46,7 +46,7 @@ async def test_message_renews_patience():
     async with connected() as (js, connection):
         stream, found = await opened(js, connection), list[int]()
         batch = stream.get_batch(10, timeout=2.0)
-        connection.api.script["DIRECT.GET"] = [SILENCE]
+        connection.api.script["DIRECT.GET"] = [SILENCE, SILENCE]
         reading, reply = await begun(connection, batch, found)
         for seq in (1, 2, 3):
             await asyncio.sleep(1.5)
@@ -55,6 +55,28 @@ async def test_message_renews_patience():
             await reading
         assert (found, batch.ending, batch.last_seq) == ([1, 2, 3], Ending.SILENT, 3)
         assert connection.listening == []
+
+
+@virtual
+@pytest.mark.parametrize("late", [False, True])
+async def test_lost_request_is_sent_again(late):
+    """Once, after a quarter of the timeout. If the first one is answered after all, that counts, and only once."""
+    async with connected() as (js, connection):
+        stream, found = await opened(js, connection), list[int]()
+        connection.api.script["DIRECT.GET"] = [SILENCE, SILENCE]
+        reading, first = await begun(connection, stream.get_batch(10, timeout=2.0), found)
+        await asyncio.sleep(0.4)
+        assert len(connection.to(API)) == 1
+        await asyncio.sleep(0.2)
+        one, other = connection.to(API)
+        assert (one.payload, one.reply != other.reply) == (other.payload, True)
+        answered, ignored = (first, other.reply) if late else (other.reply, first)
+        connection.deliver(answered, [message(1), message(2)])
+        await settle()
+        connection.deliver(ignored, [message(1), end(last=1)])
+        connection.deliver(answered, [end(last=2)])
+        await reading
+        assert (found, len(connection.to(API)), connection.listening) == ([1, 2], 2, [])
 
 
 @virtual

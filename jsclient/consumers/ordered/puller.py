@@ -139,8 +139,8 @@ class OrderedPuller:
             self.context.tasks.start(self._delete(info.name), "undo create consumer")
             raise
 
-    async def _create(self, config: ConsumerConfig) -> ConsumerInfo:
-        info = await self._create_under_new_name(config)
+    async def _create(self, config: ConsumerConfig, timeout: float | None = None) -> ConsumerInfo:
+        info = await self._create_under_new_name(config, timeout)
         try:
             await self._inbox.open()
         except BaseException:
@@ -148,21 +148,23 @@ class OrderedPuller:
             raise
         return info
 
-    async def _create_under_new_name(self, config: ConsumerConfig) -> ConsumerInfo:
+    async def _create_under_new_name(self, config: ConsumerConfig, timeout: float | None) -> ConsumerInfo:
         left = _NAMES
         while True:
             self._serial += 1
             left -= 1
             name = f"{self._prefix}_{self._serial}"
             try:
-                return await self._create_named(name, config.replace(name=name))
+                return await self._create_named(name, config.replace(name=name), timeout)
             except ConsumerExistsError:
                 if not left:
                     raise
 
-    async def _create_named(self, name: str, config: ConsumerConfig) -> ConsumerInfo:
+    async def _create_named(self, name: str, config: ConsumerConfig, timeout: float | None) -> ConsumerInfo:
         """Create the consumer; delete it if the caller no longer waits."""
-        request = create_consumer(self.context, self.stream, config, what="create the ordered consumer")
+        request = create_consumer(
+            self.context, self.stream, config, timeout=timeout, what="create the ordered consumer"
+        )
         creating = self.context.tasks.start(request, "create ordered consumer", awaited=True)
         try:
             return await asyncio.shield(creating)

@@ -18,7 +18,7 @@ from ...errors import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
-from ...protocol.consumers.ordered import OrderedCursor, Recreate, restart_config
+from ...protocol.consumers.ordered import OrderedCursor, Recreate, create_timeout, restart_config
 from ...protocol.events import ConsumerReset, ErrorRaised, Event
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.models.stream import StreamInfo
@@ -26,7 +26,7 @@ from ...protocol.wire.codec import from_wire
 
 __all__ = ["Ordered", "Reader", "Remaker"]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between attempts to create a consumer
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to create a consumer
 _GONE_AFTER = 5.0  # seconds of "not found" on a healthy connection before the reader fails
 _SHORT_LIVED = 1.0  # seconds: after a consumer lost sooner, without a message, the next one waits
 
@@ -50,8 +50,8 @@ class Reader:
     Attributes:
         is_open: Whether it is still reading.
         let_go: Unsubscribe from the old consumer.
-        create: Create a consumer and subscribe to it; arrivals are held for ``use``. After an error nothing is
-            subscribed.
+        create: Create a consumer within these seconds and subscribe to it; arrivals are held for ``use``. After an
+            error nothing is subscribed.
         discard: Unsubscribe from the consumer of ``create``, which is deleted elsewhere.
         use: Read from the consumer of ``create``.
         fail: End the reader with an error, raised after its buffered messages.
@@ -60,7 +60,7 @@ class Reader:
 
     is_open: Callable[[], bool]
     let_go: Callable[[], Awaitable[None]]
-    create: Callable[[ConsumerConfig], Awaitable[ConsumerInfo]]
+    create: Callable[[ConsumerConfig, float], Awaitable[ConsumerInfo]]
     discard: Callable[[], Awaitable[None]]
     use: Callable[[ConsumerInfo], None]
     fail: Callable[[JetStreamError], Awaitable[None]]
@@ -150,7 +150,7 @@ class Remaker:
         while cursor.wants is not None and await self._may_make():
             self._making = True
             try:
-                await self._make_new(cursor.wants)
+                await self._make_new(cursor.wants, create_timeout(failures, self._context.timeout))
             except ClosedError:
                 self._over = True
             except DisconnectedError:
@@ -205,7 +205,7 @@ class Remaker:
             tracker = self._tracker
             self._reader.emit(ErrorRaised(stream=tracker.stream, consumer=tracker.consumer, error=error))
 
-    async def _make_new(self, why: Recreate) -> None:
+    async def _make_new(self, why: Recreate, timeout: float) -> None:
         context, tracker, cursor = self._context, self._tracker, self._tracker.cursor
         await self._reader.let_go()
         if tracker.consumer != self._deleted:
@@ -215,7 +215,7 @@ class Remaker:
             self._delete_left()
         doubtful = cursor.wants is not None and cursor.wants.doubtful
         resume = cursor.resume_stream_seq
-        info = await self._create(restart_config(self._config, resume))
+        info = await self._create(restart_config(self._config, resume), timeout)
         try:
             began_again = await self._began_again(info, doubtful=doubtful)
         except BaseException:
@@ -246,15 +246,15 @@ class Remaker:
         self.left.clear()
         return self._context.tasks.start(self._delete(*left), "delete the old ordered consumer")
 
-    async def _create(self, config: ConsumerConfig) -> ConsumerInfo:
+    async def _create(self, config: ConsumerConfig, timeout: float) -> ConsumerInfo:
         """Create the next consumer: while the old one exists, if that was not lost and no limit forbids it."""
         try:
-            return await self._reader.create(config)
+            return await self._reader.create(config, timeout)
         except ApiError:
             if (deleting := self._delete_left()) is None:
                 raise
             await asyncio.wait({deleting})
-        return await self._reader.create(config)
+        return await self._reader.create(config, timeout)
 
     async def _began_again(self, info: ConsumerInfo, *, doubtful: bool) -> bool:
         """Whether the stream was replaced by another one of the same name, which must be read from its start.

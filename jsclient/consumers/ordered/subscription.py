@@ -122,14 +122,16 @@ class OrderedSubscription(Subscription):
         self._intake.close()
         await self._stop_listening()
 
-    async def _create(self, config: ConsumerConfig) -> ConsumerInfo:
+    async def _create(self, config: ConsumerConfig, timeout: float) -> ConsumerInfo:
         context = self._context
         subject, intake = context.connection.new_inbox(), HoldingSink()
         inbox = await context.connection.subscribe(subject, intake)
         self._next = inbox, intake
         config = config.replace(deliver_subject=subject)
         try:
-            return await create_consumer(context, self.stream, config, what="reset the ordered consumer")
+            return await create_consumer(
+                context, self.stream, config, timeout=timeout, what="reset the ordered consumer"
+            )
         except BaseException:
             await self._discard()
             raise

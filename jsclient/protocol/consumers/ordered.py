@@ -11,6 +11,7 @@ Source: ADR-17, ADR-15 §Ordered Consumers.
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, field
+from typing import Final
 
 import msgspec
 
@@ -29,11 +30,14 @@ __all__ = [
     "OrderedTracker",
     "Recreate",
     "check_ordered",
+    "create_timeout",
     "ephemeral_config",
     "ordered_config",
     "ordered_pull_config",
     "restart_config",
 ]
+
+_LEAST_TIMEOUT: Final = 1.0  # seconds
 
 
 class Recreate(msgspec.Struct, frozen=True):
@@ -359,3 +363,12 @@ def restart_config(config: ConsumerConfig, resume_stream_seq: int) -> ConsumerCo
     return config.replace(
         deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=resume_stream_seq, opt_start_time=None
     )
+
+
+def create_timeout(failures: int, timeout: float) -> float:
+    """Seconds to wait for the next consumer of a reader: a quarter of the timeout at first, doubled by each failure.
+
+    The answer may be lost with a leader, or the consumer placed on a server that is away; the next attempt creates
+    another consumer, on another server perhaps. A slow server gets the whole timeout in the end.
+    """
+    return min(timeout, max(timeout / 4, _LEAST_TIMEOUT) * (1 << min(failures, 8)))

@@ -10,7 +10,7 @@ from jsclient import OrderedSubscription
 from jsclient.errors import ConfigError, StreamNotFoundError
 from jsclient.protocol.events import ConsumerReset, ErrorRaised, HeartbeatMissed, StreamReset
 from jsclient.protocol.models.consumer import ConsumerConfig
-from tests.support.fake import Refusal, connected
+from tests.support.fake import SILENCE, Refusal, connected
 from tests.support.strategies import data, heartbeat
 from tests.support.virtual import noting, settle, virtual
 
@@ -83,6 +83,27 @@ async def test_missed_heartbeats_make_new_consumer():
         assert len(creates(connection)) == 2
         assert creates(connection)[1]["opt_start_seq"] == 2
         assert len(connection.told(HeartbeatMissed)) == 1
+        connection.api.delivered = 1
+        arrives(connection, data(2, 1), heartbeat(1, 2))
+        assert await taken(sub, 2) == [1, 2]
+
+
+@virtual
+async def test_lost_answer_makes_another_soon():
+    """The answer to a request for a consumer may be lost with a leader: not 5 s, as for other requests, but 1.25 s."""
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", ordered=True)
+        arrives(connection, data(1, 1))
+        connection.api.last_seq = 1
+        connection.api.on("CONSUMER.CREATE", SILENCE, SILENCE)
+        connection.disconnect()
+        connection.reconnect()
+        await asyncio.sleep(1.2)
+        assert len(creates(connection)) == 2
+        await asyncio.sleep(2.5)
+        assert len(creates(connection)) == 3
+        await asyncio.sleep(0.5)
+        assert len(creates(connection)) == 4
         connection.api.delivered = 1
         arrives(connection, data(2, 1), heartbeat(1, 2))
         assert await taken(sub, 2) == [1, 2]

@@ -6,7 +6,13 @@ import pytest
 
 from jsclient.errors import ConfigError, NotJetStreamMessageError
 from jsclient.protocol.consumers.monitors import HeartbeatMonitor
-from jsclient.protocol.consumers.ordered import OrderedTracker, check_ordered, ordered_config, restart_config
+from jsclient.protocol.consumers.ordered import (
+    OrderedTracker,
+    check_ordered,
+    create_timeout,
+    ordered_config,
+    restart_config,
+)
 from jsclient.protocol.consumers.push import Answer
 from jsclient.protocol.consumers.subscribe_request import SubscribeRequest, check_request
 from jsclient.protocol.events import HeartbeatMissed, SlowConsumer, StreamReset
@@ -267,3 +273,10 @@ def test_broken_jsack_told_at_place():
     tracker.take()
     with pytest.raises(NotJetStreamMessageError):
         tracker.take()
+
+
+def test_patience_with_a_new_consumer():
+    """It grows, so that a slow server is not asked for ever; a short timeout is kept."""
+    assert [create_timeout(failures, 5.0) for failures in (0, 1, 2, 3, 10**6)] == [1.25, 2.5, 5.0, 5.0, 5.0]
+    assert create_timeout(0, 2.0) == 1.0
+    assert create_timeout(0, 0.3) == 0.3
