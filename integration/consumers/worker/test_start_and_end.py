@@ -241,3 +241,99 @@ async def test_unawaited_end_is_logged(
     where = f"consumer 'w' of stream '{stream.name}'"
     assert record.getMessage() == f"the worker ended: {where} was deleted ({where})"
     assert [one for one in caplog.records if one.name == "jsclient.connection"] == []
+
+
+# --- what is told at the start ---------------------------------------------------------------------------------
+
+
+def warnings(caplog: pytest.LogCaptureFixture, name: str = "jsclient.worker") -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == name and one.levelname == "WARNING"]
+
+
+async def test_limits_that_contradict(
+    js: Any, stream: OwnStream, make_stream: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    dead = await make_stream()
+    sub = await js.pull_subscribe(stream.all, config=ConsumerConfig(max_deliver=3))
+    async with sub.run(print, max_deliver=5):
+        pass
+    assert ["max_deliver of run() is 5" in text and stream.name in text for text in warnings(caplog)] == [
+        True
+    ]
+    caplog.clear()
+    other = await js.pull_subscribe(stream.all)
+    async with other.run(print, dead_letter=dead.subject("x")):
+        pass
+    assert ["deliveries have no limit" in text for text in warnings(caplog)] == [True]
+
+
+@pytest.mark.parametrize("second", ["run", "fetch", "messages"])
+async def test_second_reader_of_a_subscription(
+    js: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture, second: str
+) -> None:
+    sub = await js.pull_subscribe(stream.all)
+    async with sub.run(print):
+        for _ in range(2):
+            match second:
+                case "run":
+                    async with sub.run(print):
+                        pass
+                case "fetch":
+                    await sub.fetch(1, no_wait=True)
+                case _:
+                    async with sub.messages():
+                        pass
+    await sub.fetch(1, no_wait=True)
+    assert [f"or to this {second}()" in text for text in warnings(caplog)] == [True]
+
+
+async def test_one_reader_is_not_told(js: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture) -> None:
+    sub = await js.pull_subscribe(stream.all)
+    for _ in range(2):  # one after the other
+        async with sub.run(print):
+            pass
+    await sub.fetch(1, no_wait=True)
+    assert warnings(caplog) == []
+
+
+# --- in a task group -------------------------------------------------------------------------------------------
+
+
+async def test_task_group_takes_a_worker(js: Any, stream: OwnStream) -> None:
+    await stream.publish(3)
+    sub = await js.pull_subscribe(stream.all)
+    handled, stop = [], asyncio.Event()
+
+    async def handle(msg: Any) -> None:
+        handled.append(msg.metadata.stream_seq)
+        if len(handled) == 3:
+            stop.set()
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(sub.run(handle, stop=stop))
+    assert (task.result().handled, handled) == (3, [1, 2, 3])
+
+
+async def test_task_group_cancels_a_worker(js: Any, stream: OwnStream) -> None:
+    sub = await js.pull_subscribe(stream.all)
+    worker = sub.run(print)
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  one block in the other
+        async with asyncio.TaskGroup() as group:
+            group.create_task(worker)
+            async with worker:
+                raise ValueError("another task failed")
+    assert [str(error) for error in caught.value.exceptions] == ["another task failed"]
+    assert not worker.is_running
+
+
+async def test_lookup_of_dead_letters_that_is_denied(own_server: Any, connect: Any) -> None:
+    rights = {"publish": {"deny": ["$JS.API.STREAM.NAMES"]}}
+    users = [{"user": "limited", "password": "l", "permissions": rights}]
+    server = await own_server(config={"authorization": {"users": users}})
+    events: list[Any] = []
+    js = await connect(server, user="limited", password="l", on_event=events.append)
+    await js.create_stream("S", ["s", "dead"])
+    sub = await js.pull_subscribe("s", stream="S")
+    async with sub.run(print, dead_letter="dead", max_deliver=2):
+        pass
+    assert events == []

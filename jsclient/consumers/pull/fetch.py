@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack, overload
 
 from ...errors import (
     ClosedError,
@@ -335,6 +335,9 @@ class _SlotFetch(Fetch[Puller]):
             self._puller.abandon(slot)
 
 
+_NO_BOUNDS = dict.fromkeys(("max_messages", "max_bytes", "threshold_messages", "idle_heartbeat"))
+
+
 class PullReading(Running):
     """`fetch`, `next`, `messages`, ``async for`` and `run` on one pull consumer."""
 
@@ -392,6 +395,8 @@ class PullReading(Running):
         if group:
             check_arguments(PullReading.fetch, group, GroupOptions)
         puller = self._puller
+        if self._all_workers:
+            self._check_alone("fetch()")
         wanted = Collection(
             puller.now(),
             batch,
@@ -440,20 +445,27 @@ class PullReading(Running):
             idle_heartbeat: Seconds; as for `fetch`.
             group, min_pending, min_ack_pending, priority: As for `fetch`.
         """
+        check_arguments(PullReading.messages, group, GroupOptions)
+        if self._all_workers:
+            self._check_alone("messages()")
+        window = {
+            "max_messages": max_messages,
+            "max_bytes": max_bytes,
+            "threshold_messages": threshold_messages,
+            "expires": expires,
+            "idle_heartbeat": idle_heartbeat,
+        }
+        return self._messages(group, **window)
+
+    def _messages(self, group: GroupOptions, *, expires: float | None = None, **window: Any) -> Messages:
         from .messages import Messages
 
-        check_arguments(PullReading.messages, group, GroupOptions)
         puller = self._puller
         wanted = puller.group(group)
         pin = puller.pin_of(wanted)
-        pull, threshold = reader_window(
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            threshold_messages=threshold_messages,
-            expires=default_expires(None if pin is None else puller.config) if expires is None else expires,
-            idle_heartbeat=idle_heartbeat,
-            group=wanted,
-        )
+        if expires is None:
+            expires = default_expires(None if pin is None else puller.config)
+        pull, threshold = reader_window(**{**_NO_BOUNDS, **window}, expires=expires, group=wanted)
         return Messages(puller, pull, threshold, pin)
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -472,7 +484,7 @@ class PullReading(Running):
             puller.context,
             puller.stream,
             puller.consumer,
-            messages=partial(self.messages, **group),
+            messages=partial(self._messages, group),
             emit=puller.emit,
             known=puller.config,
             watch=puller.watch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Unpack
 
@@ -20,12 +21,15 @@ if TYPE_CHECKING:  # imported when a worker is started
 
 __all__ = ["Running"]
 
+_log = logging.getLogger("jsclient.worker")
+
 
 class Running:
     """The common part of `Subscription`, `PullSubscription` and `Consumer`: a worker can be run on them."""
 
     _context: Context
     _all_workers: tuple[Worker, ...] = ()
+    _told_of_others: bool = False
 
     def _source(self, group: GroupOptions) -> Source:
         """The source of a worker's messages; ``group`` is for pull requests."""
@@ -37,6 +41,17 @@ class Running:
     def _workers(self) -> list[Worker]:
         """Those that have not ended."""
         return [worker for worker in self._all_workers if worker.is_running]
+
+    def _check_alone(self, reader: str) -> None:
+        """Warn of a second reader beside a worker: each message goes to one of them only."""
+        if self._all_workers and not self._told_of_others and self._workers():
+            self._told_of_others = True
+            _log.warning(
+                "%r is read by run() already: each message goes either to its handler or to this %s; use concurrency= "
+                "for more handlers at a time, or a consumer for each reader to have every message in both",
+                self,
+                reader,
+            )
 
     async def _end_workers(self) -> None:
         """Stop them and wait, unless called from one of their handlers."""
@@ -138,6 +153,7 @@ class Running:
             check_plain("retry_delay", retry_delay)
         from .worker import Worker
 
+        self._check_alone("run()")
         worker = Worker(
             self._context,
             self._source(group),

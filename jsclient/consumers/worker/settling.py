@@ -51,7 +51,10 @@ class DeadLetters:
         """
         try:
             answer = await self._context.call(
-                self._context.api.stream_names(), {"subject": self.pattern}, what="stream names"
+                self._context.api.stream_names(),
+                {"subject": self.pattern},
+                what="stream names",
+                optional=True,
             )
         except JetStreamError:
             return  # no permission to ask

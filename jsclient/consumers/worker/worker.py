@@ -8,6 +8,7 @@ serves all.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Coroutine, Generator, Hashable
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -35,12 +36,15 @@ _MOST_KEPT = 10_000  # messages of a push subscription kept alive beyond the cap
 _LAST_WORDS = 2.0  # seconds beyond the grace, for messages interrupted in their last delivery
 
 
-class Worker:
+_log = logging.getLogger("jsclient.worker")
+
+
+class Worker(Coroutine[Any, Any, WorkCounts]):
     """A running worker. Made by ``run`` of a subscription or consumer.
 
-    ``await worker`` waits for its end and returns its `WorkCounts`. ``async with`` runs it for the duration of the
-    block: entering raises why it cannot start, as `wait`, and if it fails later the block is cancelled and leaving
-    raises the error.
+    ``await worker`` waits for its end and returns its `WorkCounts`; a task or an `asyncio.TaskGroup` can do so, too.
+    ``async with`` runs it for the duration of the block: entering raises why it cannot start, as `wait`, and if it
+    fails later the block is cancelled and leaving raises the error.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Worker:
         self._holding = False  # the feeder must not be cancelled: messages it holds would be lost
         self._stop_at: float | None = None  # monotonic seconds: handlers may run until then
         self._is_over = False
+        self._waiter: Generator[Any, None, WorkCounts] | None = None  # of a task that was given the worker
         self._drained = False
         self._awaited = False
         self._begun = Signal()  # it has started, or has failed to
@@ -154,6 +159,22 @@ class Worker:
     def __await__(self) -> Generator[Any, None, WorkCounts]:
         return self.wait().__await__()
 
+    def send(self, value: Any, /) -> Any:
+        """Used by tasks."""
+        self._waiter = self._waiter or self.__await__()
+        return self._waiter.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Used by tasks."""
+        self._waiter = self._waiter or self.__await__()
+        return self._waiter.throw(*error)
+
+    def close(self) -> None:
+        """Used by tasks that cannot start: stop."""
+        if self._waiter is not None:
+            self._waiter.close()
+        self.stop()
+
     def exception(self) -> BaseException | None:
         """The error that ended it, as `wait` raises it; None while it runs and after an ordinary end."""
         return self._error if self.task.done() else None
@@ -227,6 +248,8 @@ class Worker:
         context, source = self._context, self._source
         config = await source.config()
         rules = WorkRules(self._options, config)
+        for doubt in rules.doubts():
+            _log.warning("worker of consumer %r of stream %r: %s", source.consumer, source.stream, doubt)
         load = Workload[Message](rules, self._counts)
         letters: DeadLetters | None = None
         done: SeqSet | None = None

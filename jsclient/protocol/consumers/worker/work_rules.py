@@ -119,6 +119,21 @@ class WorkRules:
         self.waits: tuple[float, ...] = tuple(config.backoff or ()) or (config.ack_wait or ACK_WAIT,)
         self.backed_off: bool = bool(config.backoff)
 
+    def doubts(self) -> list[str]:
+        """What was probably meant otherwise, in sentences that say what to do."""
+        options, found = self.options, []
+        if options.dead_letter is not None and self.limit is None:
+            found.append(
+                f"dead_letter is {options.dead_letter!r}, but deliveries have no limit: a failing message is retried "
+                "for ever, and only Reject makes a dead letter; set max_deliver of run(), or that of the consumer"
+            )
+        if self.server_limit is not None and (options.max_deliver or 0) > self.server_limit:
+            found.append(
+                f"max_deliver of run() is {options.max_deliver}, but the consumer stops at {self.server_limit} "
+                "deliveries, which is what counts: set that of the consumer to -1, or to more"
+            )
+        return found
+
     def ack_wait(self, deliveries: int) -> float:
         """Seconds that the server waits for the ack of this delivery."""
         return self.waits[min(max(deliveries, 1), len(self.waits)) - 1]

@@ -140,3 +140,22 @@ def test_few_wait_fewer_asked(options, capacity, pull):
 
 def test_consumer_limit_respected():
     assert rules(ConsumerConfig(max_batch=3), concurrency=10).pull == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "expected"),
+    [
+        ({}, {"dead_letter": "dead"}, ["only Reject makes a dead letter; set max_deliver of run()"]),
+        ({"max_deliver": -1}, {"dead_letter": "dead"}, ["deliveries have no limit"]),
+        ({"max_deliver": 3}, {"dead_letter": "dead"}, []),
+        ({}, {"dead_letter": "dead", "max_deliver": 3}, []),
+        ({"max_deliver": 3}, {"max_deliver": 5}, ["max_deliver of run() is 5, but the consumer stops at 3"]),
+        ({"max_deliver": 5}, {"max_deliver": 5}, []),
+        ({"max_deliver": -1}, {"max_deliver": 5}, []),
+        ({}, {}, []),
+    ],
+)
+def test_doubts(config, options, expected):
+    found = rules(ConsumerConfig(**config), **options).doubts()
+    assert len(found) == len(expected)
+    assert all(part in text for part, text in zip(expected, found, strict=True))
