@@ -18,6 +18,7 @@ from jsclient import (
     ErrorRaised,
     FlowControlRefused,
     ForeignMessage,
+    HandlerFailed,
     JetStreamError,
     NotJetStreamMessageError,
     RequestTimeoutError,
@@ -151,6 +152,37 @@ async def test_damaged_number_within_a_run(
         assert seen == sorted(set(seen)), "nothing twice"
     assert failures or of(ConsumerReset, events), "it is reported"
     await reading.close()
+
+
+@pytest.mark.covers("J66")
+@pytest.mark.parametrize("place", [-4, -3, -2, -1])
+async def test_damaged_number_reaches_no_handler(
+    place: int, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """A durable push: it is reported, the handler gets only messages it can ack, and the server delivers it again."""
+    tap = await proxy()
+    js = await connect(tap, on_event=events.append)
+    await stream.publish(300)
+
+    def damaged(frame: Any) -> bytes:
+        parts = frame.reply.split(".")
+        parts[place] = "7x"
+        raw: bytes = frame.but(reply=".".join(parts)).raw
+        return raw
+
+    tap.modify_frames(lambda f: is_data(f) and stream_seq(f) == 150, damaged, count=1)
+    seen: list[int] = []
+
+    async def handler(message: Any) -> None:
+        seen.append(message.metadata.stream_seq)
+        await message.ack()
+
+    config = ConsumerConfig(ack_wait=1.0)
+    sub = await js.subscribe(stream.all, handler, durable="d", config=config, delete_on_close=False)
+    await eventually(lambda: set(seen) == {*range(1, 301)}, 20, "all are handled")
+    assert [type(event.error) for event in of(ErrorRaised, events)] == [NotJetStreamMessageError]
+    assert not of(HandlerFailed, events)
+    await sub.unsubscribe()
 
 
 @pytest.mark.covers("J66", "J107")

@@ -33,7 +33,7 @@ class EventHub:
         self._on_event = on_event
         self._waiting: deque[Event] = deque(maxlen=_KEPT)
         self._scheduled = False
-        self._tasks = Tasks(_report)
+        self._tasks = Tasks(_report)  # of coroutines that report their own errors
         self._running = 0
 
     def emit(self, event: Event) -> None:
@@ -59,11 +59,11 @@ class EventHub:
             try:
                 result = self._on_event(event)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a user's callback may raise anything
-                _report(error)
+                _report(error, event)
                 continue
             if inspect.isawaitable(result):
                 self._running += 1
-                self._tasks.start(_await(result), "on_event").add_done_callback(self._ended)
+                self._tasks.start(_await(result, event), "on_event").add_done_callback(self._ended)
 
     def _ended(self, _: asyncio.Task[None]) -> None:
         self._running -= 1
@@ -78,8 +78,11 @@ class EventHub:
         await self._tasks.cancel()
 
 
-async def _await(result: Awaitable[None]) -> None:
-    await result
+async def _await(result: Awaitable[None], event: Event) -> None:
+    try:
+        await result
+    except Exception as error:  # noqa: BLE001  a user's callback may raise anything
+        _report(error, event)
 
 
 def _write(event: Event) -> None:
@@ -100,8 +103,11 @@ def _write(event: Event) -> None:
         log.log(level, "%s", event, exc_info=trace, extra={"event": type(event).__name__, **fields})
 
 
-def _report(error: BaseException) -> None:
+def _report(error: BaseException, event: Event | None = None) -> None:
+    """Log what ``on_event`` raised, and the event, which nobody else has heard of."""
     _log.error("on_event raised", exc_info=error)
+    if event is not None:
+        _write(event)
 
 
 class EventLog:

@@ -186,23 +186,34 @@ class Unpinned(Event, frozen=True, kw_only=True):
 class SlowConsumer(Event, frozen=True, kw_only=True):
     """The subscription's buffer was full and messages were dropped.
 
-    Reported for the first one, and again with the sum (``ended``) when messages are accepted again and several were
-    dropped. ``dropped`` counts them; ``first_stream_seq`` and ``last_stream_seq`` are their range. Unless the ack
-    policy is none, the server redelivers them after ``ack_wait``; an ordered subscription reads them again.
+    Reported for the first one, whenever their number has doubled, and with the sum (``ended``) when messages are
+    accepted again and several were dropped. ``dropped`` counts them; ``first_stream_seq`` and ``last_stream_seq`` are
+    their range. Unless the ack policy is none, the server redelivers them after ``ack_wait``; an ordered subscription
+    reads them again.
     """
-
-    _text = "the buffer was full: {dropped} messages dropped, from {first_stream_seq} to {last_stream_seq}"
 
     dropped: int
     first_stream_seq: int
     last_stream_seq: int
     ended: bool = False
 
+    def _says(self) -> str:
+        count, first, last = self.dropped, self.first_stream_seq, self.last_stream_seq
+        which = f"message {first}" if count == 1 else f"{count} messages, from {first} to {last},"
+        return (
+            f"the buffer was full: {which} dropped"
+            if self.ended
+            else f"the buffer is full: {which} dropped so far"
+        )
+
 
 class FlowControlStalled(Event, frozen=True, kw_only=True):
-    """A heartbeat showed that the server still waits for a flow control answer, which was then sent again."""
+    """A heartbeat showed that the server still waits for a flow control answer.
 
-    _text = "the server waits for a flow control answer on {subject!r}, which was sent again"
+    It is sent when the messages before it have been taken, once more if it was sent before.
+    """
+
+    _text = "the server waits for a flow control answer on {subject!r}: it is sent once all earlier messages are taken"
 
     subject: str
 
@@ -225,10 +236,14 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
     ``count`` counts them so far; the event is reported for the first one and whenever the count has doubled.
     """
 
-    _text = "{count} messages that are neither data nor a status were dropped, the last one on {subject!r}"
-
     subject: str
     count: int
+
+    def _says(self) -> str:
+        if self.count == 1:
+            return f"a message on {self.subject!r} that is neither data nor a status was dropped"
+        text = f"{self.count} messages that are neither data nor a status were dropped"
+        return f"{text}, the last one on {self.subject!r}"
 
 
 class RecordSkipped(Event, frozen=True, kw_only=True):

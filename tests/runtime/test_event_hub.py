@@ -62,6 +62,8 @@ async def test_on_event_error_logged(caplog):
     await settle()
     assert len(got) == 2
     assert caplog.text.count("on_event raised") == 2
+    for number in (1, 2):
+        assert str(event(number)) in caplog.text, "the event itself is not lost"
     caplog.clear()
     EventHub(later).emit(event(3))
     await settle()

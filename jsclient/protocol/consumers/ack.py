@@ -30,6 +30,7 @@ __all__ = [
     "AckState",
     "Metadata",
     "ack_payload",
+    "has_whole_numbers",
     "is_jsack",
     "last_of_run",
     "match_jsack",
@@ -245,6 +246,20 @@ def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -
     except ValueError:
         return 0
     return last
+
+
+# The last four tokens of JSAcks, each behind a dot, each JSAck followed by a space.
+_match_ends = re.compile(
+    rb"(?:\.[1-9][0-9]{0,18}+\.[1-9][0-9]{0,18}+\.[0-9]{1,19}+\.[0-9]{1,19}+ )*+\Z"
+).match
+
+
+def has_whole_numbers(frames: Sequence[Frame], run: bytes) -> bool:
+    """Whether all four numbers behind ``run`` are such in each JSAck, so that none is odd where it is read."""
+    start = len(run)
+    ends = [frame[1][start:] for frame in frames]
+    ends.append(b"")
+    return _match_ends(b" ".join(ends)) is not None
 
 
 _MANY = 8  # frames from which comparing them all at once costs less than one by one

@@ -28,7 +28,7 @@ from ..wire import header_names as names
 from ..wire.frames import Frame, is_control, is_data
 from ..wire.headers import Headers, parse_headers
 from ..wire.replies import may_answer_flow_control
-from .ack import last_of_run, run_of, sequences
+from .ack import has_whole_numbers, last_of_run, run_of, sequences
 from .monitors import FlowControl, GapTracker, HeartbeatMonitor
 from .status import Meaning, classify, is_idle_heartbeat
 
@@ -315,7 +315,7 @@ class PushTracker:
                 return False
             expected = gaps.consumer_seq + 1
         last = last_of_run(frames, self._run, expected)
-        if not last or not self._queue.add(frames):
+        if not last or not has_whole_numbers(frames, self._run) or not self._queue.add(frames):
             return False
         if gaps is not None and expected is not None:
             gaps.consumer_seq, gaps.stream_seq = expected + len(frames) - 1, last
@@ -329,9 +329,8 @@ class PushTracker:
             commands.append(Emit(msgspec.structs.replace(overflow, ended=True)))
 
     def _drop(self, stream_seq: int, commands: list[Command]) -> None:
-        """The queue is full. One event at the start of an episode, one at its end; `dropped` counts all messages."""
+        """The queue is full: an event for the first, each doubling and the end. `dropped` counts all episodes."""
         self.dropped += 1
-        first = self._overflow is None
         begun = stream_seq if self._overflow is None else self._overflow.first_stream_seq
         count = 1 if self._overflow is None else self._overflow.dropped + 1
         self._overflow = SlowConsumer(
@@ -341,7 +340,7 @@ class PushTracker:
             first_stream_seq=begun,
             last_stream_seq=stream_seq,
         )
-        if first:
+        if not count & (count - 1):
             commands.append(Emit(self._overflow))
 
     def _foreign(self, frame: Frame, commands: list[Command]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from jsclient.errors import (
@@ -121,6 +122,22 @@ def test_broken_jsack_then_next():
     push = tracker()
     push.receive([*messages(1), (b"orders.new", b"$JS.ACK.x", b"", b"odd"), *messages(2)], 0.0)
     assert drained(push) == [b"1", NotJetStreamMessageError, b"2"]
+
+
+@pytest.mark.covers("J66")
+@pytest.mark.parametrize("make", [tracker, watching])
+@pytest.mark.parametrize("place", [-4, -3, -2, -1])
+@pytest.mark.parametrize("odd", [b"x", b"", b"1_0", b"+1", b"-1", b" 1", b"9" * 21, b"9" * 400])
+def test_odd_number_in_run_reaches_no_handler(make, place, odd):
+    """A number is damaged within a batch that arrives together: the message is no data, the others are."""
+    push, frames = make(), messages(*range(1, 40))
+    tokens = frames[20][1].split(b".")
+    tokens[place] = odd
+    frames[20] = (frames[20][0], b".".join(tokens), *frames[20][2:])
+    push.receive(frames, 0.0)
+    expected: list[object] = [b"%d" % number for number in range(1, 40)]
+    expected[20] = NotJetStreamMessageError
+    assert drained(push) == expected
 
 
 def test_foreign_reported_at_doubling():
@@ -344,12 +361,12 @@ def test_overflow_once_per_episode(limits):
     wanted = SlowConsumer(
         stream="ORDERS", consumer="worker", dropped=1, first_stream_seq=4, last_stream_seq=4
     )
-    assert events == [wanted]
+    assert events == [wanted, msgspec.structs.replace(wanted, dropped=2, last_stream_seq=5)]
     assert push.dropped == 3
     assert push.take()[0] == messages(1)[0]
     (over,) = told(push.receive(messages(7), 0.0))  # room again: the episode is over
     assert (over.dropped, over.first_stream_seq, over.last_stream_seq, over.ended) == (3, 4, 6, True)
-    (again,) = told(push.receive(messages(8, 9), 0.0))
+    again = told(push.receive(messages(8, 9), 0.0))[0]
     assert (again.first_stream_seq, push.dropped) == (8, 5)
     assert drained(push) == [b"2", b"3", b"7"]
     assert (push.pending, push.pending_bytes) == (0, 0)
@@ -365,6 +382,15 @@ def test_overflow_end_told_if_more_dropped(dropped):
     assert [(end.dropped, end.last_stream_seq, end.ended) for end in ends] == (
         [] if dropped == 1 else [(dropped, 1 + dropped, True)]
     )
+
+
+def test_long_overflow_told_at_doublings():
+    """Somebody who takes nothing any more is told how much is lost, too."""
+    push = tracker(max_pending=3)
+    events = told(push.receive(messages(*range(1, 2904)), 0.0))
+    assert [event.dropped for event in events] == [2**power for power in range(12)]
+    assert "2048 messages, from 4 to 2051, dropped so far" in str(events[-1])
+    assert "message 4 dropped so far" in str(events[0])
 
 
 def test_clear_returns_messages():
