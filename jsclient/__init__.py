@@ -20,7 +20,7 @@ from .protocol.consumers.ack import Metadata
 from .protocol.wire.headers import Headers
 
 if TYPE_CHECKING:
-    from . import epochs, kits, peers, server, spark, testing
+    from . import doctor, epochs, kits, peers, server, spark, testing
     from ._runtime.handle import Opening
     from .consumers.consumer import Consumer
     from .consumers.ordered.consumer import OrderedConsumer, OrderedMessages
@@ -139,6 +139,7 @@ __all__ = [
     "__version__",
     "ack_all",
     "connect",
+    "doctor",
     "epochs",
     "errors",
     "events",
@@ -166,7 +167,7 @@ _EVERYDAY = (
 )  # fmt: skip
 set_module(__name__, map(models.__dict__.__getitem__, _EVERYDAY))
 
-_MODULES = frozenset({"epochs", "kits", "peers", "server", "spark", "testing"})
+_MODULES = frozenset({"doctor", "epochs", "kits", "peers", "server", "spark", "testing"})
 _LAZY = {
     "AtomicBatch": "publishing.batch",
     "Batch": "consumers.pull.fetch",

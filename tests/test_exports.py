@@ -18,7 +18,19 @@ import pytest
 import jsclient
 
 ROOT = Path(__file__).resolve().parent.parent
-FACES = ("arrow", "epochs", "errors", "events", "kits", "models", "peers", "server", "spark", "testing")
+FACES = (
+    "arrow",
+    "doctor",
+    "epochs",
+    "errors",
+    "events",
+    "kits",
+    "models",
+    "peers",
+    "server",
+    "spark",
+    "testing",
+)
 REFERENCE = "\n".join(
     page.read_text(encoding="utf-8")
     for page in sorted((ROOT / "docs/reference").glob("*.md"))
@@ -274,7 +286,7 @@ def test_import_is_light():
     loaded = done.stdout.split()
     assert len(loaded) <= MAX_MODULES
     assert {name.partition(".")[0] for name in loaded} == {"jsclient"}
-    rooms = {"arrow", "peers", "server", "spark", "cli", "kits", "epochs", "testing"}
+    rooms = {"arrow", "peers", "server", "spark", "cli", "kits", "epochs", "testing", "doctor"}
     assert rooms.isdisjoint(name.removeprefix("jsclient.").partition(".")[0] for name in loaded)
 
 

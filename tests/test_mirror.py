@@ -7,6 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 COVERED = {
+    "doctor.py": "integration/cli/test_doctor.py",
     "kits.py": "tests/test_exports.py",
     "_runtime/matching.py": "integration/consumers/test_filters_match.py",
     "_runtime/calls.py": "integration/streams/test_lookup.py",

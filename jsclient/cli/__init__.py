@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import signal
 import sys
 from collections.abc import Sequence
@@ -23,7 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0: success. 1: failure, with a one-line message on standard error. 2: invalid arguments, or an optional package
         is missing. 130: interrupted.
     """
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
     # Until the event loop runs, SIGTERM acts like Ctrl-C.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -32,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return run_offsets(options)
         if options.command == "doctor":
-            return _doctor()
+            from .doctor import run as run_doctor
+
+            return run_doctor(options)
         from .demo.command import run
 
         return run(options)
@@ -51,23 +56,37 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(prog="jsclient", description="An asyncio client for NATS JetStream.")
     parser.add_argument("--version", action="version", version=f"jsclient {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    commands = parser.add_subparsers(dest="command", metavar="command")
     _add_demo(commands)
     _add_spark(commands)
-    commands.add_parser("doctor", help="print the versions in use, and whether the compiled reader is")
+    _add_doctor(commands)
     return parser
 
 
-def _doctor() -> int:
-    """Print what this installation consists of."""
-    from importlib.metadata import version
-
-    from .. import __version__
-    from .._runtime.nats.speedups import chosen
-
-    print(f"jsclient {__version__}, nats-py {version('nats-py')}, Python {platform.python_version()}")
-    print(f"reader: {chosen().text}")
-    return 0
+def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="print the versions in use; with --server, what is wrong with a server, a stream or a consumer",
+        description=(
+            "Print the versions in use, and whether the compiled reader is. With --server, look at the server and the "
+            "account, at a stream and its limits, and at a consumer that stands still. Nothing is changed."
+        ),
+        epilog="The exit code is 1 if there is a warning or an error, or if no server can be reached.",
+    )
+    doctor.add_argument("stream", nargs="?", metavar="STREAM", help="look at this stream")
+    doctor.add_argument("consumer", nargs="?", metavar="CONSUMER", help="look at this consumer of it")
+    doctor.add_argument("--server", metavar="URL", help="the server, or several separated by commas")
+    doctor.add_argument("--credentials", metavar="FILE", help="credentials file")
+    doctor.add_argument(
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=_option,
+        help="a connection option, named as for Spark, such as tlsCa=ca.pem; may be repeated",
+    )
+    doctor.add_argument("--json", action="store_true", help="print a JSON object for each finding")
+    doctor.set_defaults(parser=doctor)
 
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

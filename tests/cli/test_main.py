@@ -14,7 +14,8 @@ from jsclient.cli import main
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "required: command"),
+        (["doctor", "S"], "need --server"),
+        (["doctor", "--json"], "need --server"),
         (["dance"], "invalid choice"),
         (["demo", "--limit", "0"], "0 is less than 1"),
         (["demo", "--limit", "many"], "'many' is not an integer"),
@@ -31,6 +32,26 @@ def test_wrong_arguments_refused_with_code_2(arguments, said, capsys):
         main(arguments)
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_without_a_command_the_help_is_printed(capsys):
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("usage: jsclient")
+    assert "doctor" in text
+
+
+def test_doctor_without_server_says_so(capsys):
+    assert main(["doctor", "--server", "nats://127.0.0.1:1"]) == 1
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 2
+    assert captured.err.startswith("jsclient doctor: ")
+    assert "nats://127.0.0.1:1" in captured.err
+
+
+def test_doctor_refuses_unknown_options(capsys):
+    assert main(["doctor", "--server", "nats://127.0.0.1:1", "--option", "dance=yes"]) == 2
+    assert "dance" in capsys.readouterr().err
 
 
 def test_the_version_is_told(capsys):

@@ -120,7 +120,7 @@ def cannot_look(error: JetStreamError, stream: str, consumer: str) -> Finding:
             what="the consumer does not exist",
             evidence=f"the server knows no consumer {consumer!r} of stream {stream!r}: it was deleted, or removed "
             "after its inactive_threshold without a reader",
-            fix="create it again; a durable consumer with inactive_threshold unset stays",
+            fix="correct its name, or create it again; a durable consumer with inactive_threshold unset stays",
         )
     if isinstance(error, StreamNotFoundError):
         return Finding(

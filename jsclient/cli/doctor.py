@@ -1,0 +1,75 @@
+"""The command ``jsclient doctor``: the versions in use, and what is wrong with a server, a stream or a consumer."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import sys
+
+import msgspec
+
+from ..client import connect
+from ..doctor import Finding, examine
+from ..errors import ConfigError, JetStreamError
+from ..events import Event
+from ..spark.options.connect import ConnectOptions
+
+__all__ = ["run"]
+
+_MARKS = {"ok": "[ok]", "note": "[note]", "warning": "[warning]", "error": "[error]", "unknown": "[unknown]"}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run it and return the exit code: 1 if a warning or an error was found, or no server could be reached."""
+    if options.server is None and (options.stream or options.credentials or options.option or options.json):
+        options.parser.error("STREAM, --credentials, --option and --json need --server")
+    if not options.json:
+        _print_versions()
+    if options.server is None:
+        return 0
+    try:
+        given = {"servers": options.server, **dict(options.option)}
+        if options.credentials is not None:
+            given["credentialsFile"] = options.credentials
+        findings = asyncio.run(_examine(ConnectOptions.of(given).arguments(), options))
+    except (ConfigError, ValueError) as error:
+        print(f"jsclient doctor: {error}", file=sys.stderr)
+        return 2
+    except JetStreamError as error:
+        print(f"jsclient doctor: {error}", file=sys.stderr)
+        return 1
+    _print(findings, as_json=options.json)
+    return int(any(finding.level in ("warning", "error") for finding in findings))
+
+
+async def _examine(arguments: dict[str, object], options: argparse.Namespace) -> list[Finding]:
+    async with connect(**{**arguments, "name": "jsclient-doctor", "on_event": _ignore}) as js:  # type: ignore[arg-type]
+        return await examine(js, options.stream, options.consumer)
+
+
+def _ignore(_: Event) -> None:
+    """The findings say it."""
+
+
+def _print_versions() -> None:
+    from importlib.metadata import version
+
+    from .. import __version__
+    from .._runtime.nats.speedups import chosen
+
+    print(f"jsclient {__version__}, nats-py {version('nats-py')}, Python {platform.python_version()}")
+    print(f"reader: {chosen().text}")
+
+
+def _print(findings: list[Finding], *, as_json: bool) -> None:
+    for finding in findings:
+        if as_json:
+            print(json.dumps(msgspec.structs.asdict(finding)))
+            continue
+        print(f"{_MARKS[finding.level]} {finding.what}")
+        if finding.evidence:
+            print(f"    {finding.evidence}")
+        if finding.fix and finding.level != "ok":
+            print(f"    what to do: {finding.fix}")
