@@ -202,8 +202,7 @@ class ApiError(_Fields):
         """An error of the class registered for ``err_code``."""
         kind = cls.by_err_code.get(err_code, ApiError)
         advice = _ADVICE.get(err_code, "")
-        if description == _NO_ROLLUP:  # other failures of a rollup have the same code
-            advice = "create or update the stream with allow_rollup_hdrs=True"
+        advice = _ADVICE_OF_TEXT.get(description, advice)  # other failures have the same code
         return kind(code, err_code, description, stream, consumer, advice)
 
     def with_advice(self, advice: str) -> Self:
@@ -225,9 +224,21 @@ class ApiError(_Fields):
 
 _NO_JETSTREAM = "JetStream is not enabled on this server or for this account, or domain= or prefix= is wrong"
 
-_NO_ROLLUP = "rollup not permitted"
+_FULL = (
+    'with discard="new" it refuses messages beyond its {0}: raise {0}, purge messages, or use discard="old"'
+)
+_ADVICE_OF_TEXT = {
+    "rollup not permitted": "create or update the stream with allow_rollup_hdrs=True",
+    "maximum bytes exceeded": _FULL.format("max_bytes"),
+    "maximum messages exceeded": _FULL.format("max_msgs"),
+    "maximum messages per subject exceeded": _FULL.format("max_msgs_per_subject"),
+}  # by the server's description
 
 _ADVICE = {
+    10023: "the storage of the server is full, or has reached max_file_store or max_memory_store of its configuration",
+    10047: "the server has no memory left for it: raise max_memory_store of its configuration, or delete messages",
+    10049: "the server has no disk space left for it: raise max_file_store of its configuration, or delete messages",
+    10054: "the message is larger than max_msg_size of the stream, headers included: raise it, or send less",
     10014: "check both names, or create the consumer first",
     10039: _NO_JETSTREAM,
     10059: "check the name, or create the stream first; `JetStream.stream_names` lists those that exist",

@@ -218,7 +218,7 @@ def read_response(data: bytes, subject: str = "") -> dict[str, Any]:
     answer = decode(data)
     error = answer.get("error")
     if error is not None:
-        raise _api_error(error, subject)
+        raise _api_error(error, subject, answer.get("stream"))
     return answer
 
 
@@ -257,15 +257,25 @@ _NAMES: Final = re.compile(
 )
 
 
-def _api_error(error: object, subject: str) -> ApiError | ProtocolError:
+_OF_LIMITS: Final = frozenset(
+    {10023, 10054, 10077}
+)  # of publishes: a limit of the stream, whose name matters
+
+
+def _api_error(error: object, subject: str, answering: object = None) -> ApiError | ProtocolError:
     if not isinstance(error, Mapping):
         return ProtocolError(f"the error of the answer is not an object but {type(error).__name__}")
-    description = error.get("description")
+    description, err_code = error.get("description"), _number(error.get("err_code"))
+    names: tuple[str, ...] = ()
+    if found := _NAMES.search(subject):
+        names = (found[1], found[2] or "")
+    elif err_code in _OF_LIMITS and isinstance(answering, str):
+        names = (answering,)
     return ApiError.from_fields(
         _number(error.get("code")),
-        _number(error.get("err_code")),
+        err_code,
         description if isinstance(description, str) else "no description",
-        *((found[1], found[2] or "") if (found := _NAMES.search(subject)) else ()),
+        *names,
     )
 
 
