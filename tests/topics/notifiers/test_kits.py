@@ -213,6 +213,23 @@ async def test_unstored_value_unknown():
 
 
 @virtual
+@pytest.mark.covers("A73", "A74")
+async def test_awaitables_of_kits_are_not_looped_over():
+    """What a kit gives to be awaited is no iterable, and stays usable; a subscription made of a promise is one."""
+    publication, subscription = kit_on(Faulty())
+    stored = publication.update_state("a")
+    promise = subscription.get_sharable_subscription_internals()
+    for awaitable in (stored, promise):
+        with pytest.raises(TypeError, match="__aiter__"):
+            async for _ in awaitable:
+                pass
+    assert await stored == 1
+    await publication.finish("done")
+    again = MemoryKits().make_subscription(promise)
+    assert [value async for value in again] == ["a"]
+
+
+@virtual
 async def test_slow_is_not_failed():
     """Each value has its time once those before it are stored: a busy machine stores many values in more than that."""
 
