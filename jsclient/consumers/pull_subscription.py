@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 from .._runtime.calls import consumer_info
 from .._runtime.context import Context
@@ -62,6 +63,31 @@ class PullSubscription(PullReading, Handle):
     def is_closed(self) -> bool:
         """Whether it has ended."""
         return self._puller.is_closed
+
+    def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
+        """The permissions of a user that reads from this consumer, in the form of the server's configuration.
+
+        The user binds to the existing consumer, with the arguments ``stream`` and ``consumer``, and may neither create
+        nor delete one. Like all permissions to send a request, these let a user store the answer elsewhere:
+        see "What each right lets a user do" in the documentation.
+
+        Args:
+            dead_letter: That of `run`, for a worker.
+            inbox_prefix: That of the user's connection. With one of its own, no other user can read its messages.
+
+        Raises:
+            InvalidNameError: ``dead_letter`` or ``inbox_prefix`` is not a subject.
+        """
+        from ..protocol.consumers.rights import pull_rights
+
+        return pull_rights(
+            self._context.api,
+            self.stream,
+            self.consumer,
+            self._binding.config,
+            dead_letter=dead_letter,
+            inbox_prefix=inbox_prefix,
+        )
 
     def __repr__(self) -> str:
         return f"<PullSubscription {self.stream}/{self.consumer}>"

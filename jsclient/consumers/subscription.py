@@ -121,6 +121,32 @@ class Subscription(ReadHandle[Message], Running):
         """Messages dropped because the queue was full (see the event `SlowConsumer`)."""
         return self._buffer.tracker.dropped
 
+    def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
+        """The permissions of a user that reads from this consumer, in the form of the server's configuration.
+
+        The user binds to the existing consumer, with the arguments ``stream`` and ``consumer``, and may neither create
+        nor delete one. Like all permissions to send a request, these let a user store the answer elsewhere:
+        see "What each right lets a user do" in the documentation.
+
+        Args:
+            dead_letter: That of `run`, for a worker.
+            inbox_prefix: That of the user's connection. With one of its own, no other user can read its messages.
+
+        Raises:
+            InvalidNameError: ``dead_letter`` or ``inbox_prefix`` is not a subject.
+        """
+        from ..protocol.consumers.rights import push_rights
+
+        return push_rights(
+            self._context.api,
+            self.stream,
+            self.consumer,
+            self._binding.config,
+            self.subject,
+            dead_letter=dead_letter,
+            inbox_prefix=inbox_prefix,
+        )
+
     def __repr__(self) -> str:
         return f"<Subscription {self.stream}/{self.consumer} {self._state.value}>"
 

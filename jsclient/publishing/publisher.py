@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from threading import get_ident
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from .._runtime.context import Context
 from .._runtime.handle import Handle
@@ -131,6 +131,20 @@ class Publisher(Handle):
     def __repr__(self) -> str:
         state = " closed" if self.is_closed else ""
         return f"<Publisher{state}: {self.in_flight} in flight, {self.stored} stored, {self.failed} failed>"
+
+    def permissions(self, *subjects: str, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
+        """The permissions of a user that publishes to these subjects, in the form of the server's configuration.
+
+        Args:
+            subjects: The subjects; wildcards allowed.
+            inbox_prefix: That of the user's connection.
+
+        Raises:
+            ConfigError, InvalidNameError: There is no subject, or one that is not valid.
+        """
+        from ..protocol.consumers.rights import publisher_rights
+
+        return publisher_rights(subjects, inbox_prefix=inbox_prefix)
 
     async def publish(
         self,

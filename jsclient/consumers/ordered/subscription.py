@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..._runtime.calls import create_consumer
 from ..._runtime.context import Context
 from ..._runtime.handle import State
 from ..._runtime.nats.connection import HoldingSink, Inbox, Lifecycle
-from ...errors import JetStreamError
+from ...errors import ConfigError, JetStreamError
 from ...protocol.consumers.ordered import OrderedTracker
 from ...protocol.consumers.subscribe import Binding
 from ...protocol.events import ErrorRaised
@@ -64,11 +66,32 @@ class OrderedSubscription(Subscription):
             emit=self._buffer.emit,
         )
         self._remaker = Remaker(context, tracker, config, reader)
+        self._filters = config.filter_subjects or ([config.filter_subject] if config.filter_subject else [])
 
     @property
     def subject(self) -> str:
         """The NATS subject that the current consumer delivers to; it changes with each reset."""
         return self._deliver_subject
+
+    def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
+        """The permissions of a user that reads as this subscription does, in the form of the server's configuration.
+
+        The user passes the same subject, the argument ``stream``, and ``ordered=True``. It may create consumers, and a
+        consumer can deliver to any subject of the account: give these permissions only to users whom you trust.
+
+        Args:
+            dead_letter: An ordered subscription has none.
+            inbox_prefix: That of the user's connection. With one of its own, no other user can read its messages.
+
+        Raises:
+            ConfigError: ``dead_letter`` is given.
+            InvalidNameError: ``inbox_prefix`` is not a subject.
+        """
+        from ...protocol.consumers.rights import ordered_rights
+
+        if dead_letter is not None:
+            raise ConfigError("an ordered subscription has no dead letters: leave dead_letter out")
+        return ordered_rights(self._context.api, self.stream, self._filters, inbox_prefix=inbox_prefix)
 
     def begin(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
         """Start reading, once bound. For the library's own use."""

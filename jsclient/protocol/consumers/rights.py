@@ -1,0 +1,99 @@
+"""The permissions of a server's user that reads through one consumer, or publishes to given subjects.
+
+Source: nats-server, ``permissions`` of a user; ADR-15 §JSAck for the subjects of acks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import ConfigError
+from ..models.consumer import AckPolicy, ConsumerConfig
+from ..wire.api import Api
+from ..wire.names import check_filter_subject, check_publish_subject
+
+__all__ = ["ordered_rights", "publisher_rights", "pull_rights", "push_rights"]
+
+
+def publisher_rights(subjects: Sequence[str], *, inbox_prefix: str) -> dict[str, Any]:
+    """To publish to these subjects, and to receive the acks of the stream."""
+    if not subjects:
+        raise ConfigError("no subject is given: a publisher needs the subjects that it publishes to")
+    return _rights([check_filter_subject(subject) for subject in subjects], [_inbox(inbox_prefix)])
+
+
+def pull_rights(
+    api: Api,
+    stream: str,
+    consumer: str,
+    config: ConsumerConfig | None,
+    *,
+    dead_letter: str | None,
+    inbox_prefix: str,
+) -> dict[str, Any]:
+    """To bind to this pull consumer, pull from it, and ack."""
+    allowed = [*_questions(api, stream, consumer), api.consumer_next(stream, consumer)]
+    publish, subscribe = _for_worker(api, stream, consumer, config, dead_letter)
+    return _rights([*allowed, *publish], [_inbox(inbox_prefix), *subscribe])
+
+
+def push_rights(
+    api: Api,
+    stream: str,
+    consumer: str,
+    config: ConsumerConfig | None,
+    deliver_subject: str,
+    *,
+    dead_letter: str | None,
+    inbox_prefix: str,
+) -> dict[str, Any]:
+    """To bind to this push consumer, subscribe to what it delivers, and ack."""
+    allowed = _questions(api, stream, consumer)
+    if config is not None and config.flow_control:
+        allowed.append(f"$JS.FC.{stream}.{consumer}.>")
+    publish, subscribe = _for_worker(api, stream, consumer, config, dead_letter)
+    return _rights([*allowed, *publish], [_inbox(inbox_prefix), deliver_subject, *subscribe])
+
+
+def ordered_rights(api: Api, stream: str, filters: Sequence[str], *, inbox_prefix: str) -> dict[str, Any]:
+    """To read in order: to create and delete ephemeral consumers, and answer their flow control.
+
+    A single filter is part of the subject of the request, so the server enforces it.
+    """
+    create = f"{api.consumer_create(stream)}.*.{filters[0]}" if len(filters) == 1 else None
+    allowed = [
+        create or f"{api.consumer_create(stream)}.>",
+        f"{api.prefix}.CONSUMER.DELETE.{stream}.*",
+        f"{api.prefix}.CONSUMER.INFO.{stream}.*",
+        api.stream_info(stream),
+        f"$JS.FC.{stream}.>",
+    ]
+    return _rights(allowed, [_inbox(inbox_prefix)])
+
+
+def _questions(api: Api, stream: str, consumer: str) -> list[str]:
+    """What is asked to bind, and to find out why a consumer stands still."""
+    return [api.consumer_info(stream, consumer), api.stream_info(stream)]
+
+
+def _for_worker(
+    api: Api, stream: str, consumer: str, config: ConsumerConfig | None, dead_letter: str | None
+) -> tuple[list[str], list[str]]:
+    """What acks and dead letters need: subjects to publish to, and to subscribe to."""
+    publish: list[str] = []
+    if config is None or config.ack_policy is not AckPolicy.NONE:
+        publish += [f"$JS.ACK.{stream}.{consumer}.>", f"$JS.ACK.*.*.{stream}.{consumer}.>"]
+    if dead_letter is None:
+        return publish, []
+    # The names are asked for at the start of a worker; the message, when its last delivery failed elsewhere.
+    publish += [check_filter_subject(dead_letter), api.stream_names(), api.stream_msg_get(stream)]
+    return publish, [f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{consumer}"]
+
+
+def _inbox(prefix: str) -> str:
+    return f"{check_publish_subject(prefix)}.>"
+
+
+def _rights(publish: list[str], subscribe: list[str]) -> dict[str, Any]:
+    return {"publish": {"allow": publish}, "subscribe": {"allow": subscribe}}

@@ -1,0 +1,55 @@
+"""The permissions of users, as subjects; integration/consumers/test_permissions.py tries them on a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient.errors import ConfigError, InvalidNameError
+from jsclient.models import ConsumerConfig
+from jsclient.protocol.consumers.rights import ordered_rights, publisher_rights, pull_rights, push_rights
+from jsclient.protocol.wire.api import Api
+
+API = Api()
+
+
+def test_publisher() -> None:
+    assert publisher_rights(["orders.>"], inbox_prefix="_INBOX_a") == {
+        "publish": {"allow": ["orders.>"]},
+        "subscribe": {"allow": ["_INBOX_a.>"]},
+    }
+    with pytest.raises(ConfigError, match="no subject is given"):
+        publisher_rights([], inbox_prefix="_INBOX")
+    with pytest.raises(InvalidNameError):
+        publisher_rights(["a b"], inbox_prefix="_INBOX")
+
+
+def test_puller_without_acks() -> None:
+    config = ConsumerConfig(ack_policy="none")
+    rights = pull_rights(Api(domain="hub"), "S", "C", config, dead_letter=None, inbox_prefix="_INBOX")
+    assert rights["publish"]["allow"] == [
+        "$JS.hub.API.CONSUMER.INFO.S.C",
+        "$JS.hub.API.STREAM.INFO.S",
+        "$JS.hub.API.CONSUMER.MSG.NEXT.S.C",
+    ]
+
+
+def test_worker_with_dead_letters() -> None:
+    rights = pull_rights(API, "S", "C", None, dead_letter="dead.>", inbox_prefix="_INBOX")
+    assert "dead.>" in rights["publish"]["allow"]
+    assert rights["subscribe"]["allow"] == ["_INBOX.>", "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.C"]
+
+
+@pytest.mark.parametrize("flow", [True, None])
+def test_push(flow: bool | None) -> None:
+    config = ConsumerConfig(flow_control=flow)
+    rights = push_rights(API, "S", "C", config, "to.me", dead_letter=None, inbox_prefix="_INBOX")
+    assert rights["subscribe"]["allow"] == ["_INBOX.>", "to.me"]
+    assert ("$JS.FC.S.C.>" in rights["publish"]["allow"]) is bool(flow)
+
+
+def test_ordered_with_one_filter() -> None:
+    one = ordered_rights(API, "S", ["a.>"], inbox_prefix="_INBOX")["publish"]["allow"]
+    assert one[0] == "$JS.API.CONSUMER.CREATE.S.*.a.>"
+    for filters in ([], ["a", "b"]):
+        several = ordered_rights(API, "S", filters, inbox_prefix="_INBOX")["publish"]["allow"]
+        assert several[0] == "$JS.API.CONSUMER.CREATE.S.>"
