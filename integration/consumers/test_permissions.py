@@ -163,4 +163,10 @@ async def test_ordered_reader_has_what_it_needs(world: Any) -> None:
         await owner.publish("orders.new", b"5")
         assert (await sub.next(timeout=60)).data == b"5"
     assert denials(told) == []
-    await refused(guest, "orders.new", "$JS.API.STREAM.MSG.GET.S", "$JS.API.CONSUMER.CREATE.S.x.orders.old")
+    await refused(
+        guest,
+        "orders.new",
+        "$JS.API.STREAM.MSG.GET.S",
+        "$JS.API.CONSUMER.CREATE.S.x",
+        "$JS.API.CONSUMER.DURABLE.CREATE.S.x",
+    )

@@ -66,7 +66,6 @@ class OrderedSubscription(Subscription):
             emit=self._buffer.emit,
         )
         self._remaker = Remaker(context, tracker, config, reader)
-        self._filters = config.filter_subjects or ([config.filter_subject] if config.filter_subject else [])
 
     @property
     def subject(self) -> str:
@@ -76,8 +75,9 @@ class OrderedSubscription(Subscription):
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
         """The permissions of a user that reads as this subscription does, in the form of the server's configuration.
 
-        The user passes the same subject, the argument ``stream``, and ``ordered=True``. It may create consumers, and a
-        consumer can deliver to any subject of the account: give these permissions only to users whom you trust.
+        The user passes the same subject, the argument ``stream``, and ``ordered=True``. It may create consumers: it
+        can read the whole stream, and have it delivered to any subject of the account. Give these permissions only to
+        users whom you trust.
 
         Args:
             dead_letter: An ordered subscription has none.
@@ -91,7 +91,7 @@ class OrderedSubscription(Subscription):
 
         if dead_letter is not None:
             raise ConfigError("an ordered subscription has no dead letters: leave dead_letter out")
-        return ordered_rights(self._context.api, self.stream, self._filters, inbox_prefix=inbox_prefix)
+        return ordered_rights(self._context.api, self.stream, inbox_prefix=inbox_prefix)
 
     def begin(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
         """Start reading, once bound. For the library's own use."""

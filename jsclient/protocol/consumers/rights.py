@@ -56,14 +56,13 @@ def push_rights(
     return _rights([*allowed, *publish], [_inbox(inbox_prefix), deliver_subject, *subscribe])
 
 
-def ordered_rights(api: Api, stream: str, filters: Sequence[str], *, inbox_prefix: str) -> dict[str, Any]:
+def ordered_rights(api: Api, stream: str, *, inbox_prefix: str) -> dict[str, Any]:
     """To read in order: to create and delete ephemeral consumers, and answer their flow control.
 
-    A single filter is part of the subject of the request, so the server enforces it.
+    The server names these consumers, so their filter is not part of the subject, and cannot be enforced.
     """
-    create = f"{api.consumer_create(stream)}.*.{filters[0]}" if len(filters) == 1 else None
     allowed = [
-        create or f"{api.consumer_create(stream)}.>",
+        api.consumer_create(stream),
         f"{api.prefix}.CONSUMER.DELETE.{stream}.*",
         f"{api.prefix}.CONSUMER.INFO.{stream}.*",
         api.stream_info(stream),
