@@ -19,6 +19,7 @@ from .._runtime.handle import ReadHandle, State
 from .._runtime.retry import Retry
 from .._runtime.tasks import Signal, Timer
 from ..errors import (
+    ApiError,
     ClosedError,
     ConfigError,
     IterationFailed,
@@ -41,6 +42,8 @@ from .log import HEARTBEAT, Log, Push, SequenceStart, Start
 __all__ = ["LogReader", "TopicReader", "check_position", "open_reader", "raise_end", "start_position"]
 
 _EARLY = 0.001  # seconds
+_CONSUMER_LIMIT: Final = 10026  # err_code: the stream has as many consumers as it, or its server, allows
+_AT_LIMIT: Final = 0.8  # seconds between two looks of a reader that got no consumer for this reason
 _RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
 
 
@@ -338,6 +341,8 @@ class LogReader(ReadHandle[Record]):
             return
         if not isinstance(error, PermissionDeniedError):  # the connection has reported it
             self._log.report(error)
+        if isinstance(error, ApiError) and error.err_code == _CONSUMER_LIMIT:
+            tracker.quiet = QuietTimer(min(tracker.quiet.shortest, _AT_LIMIT))
         self._carry_out(tracker.set_push(self._now(), push=False))
         self._carry_out(tracker.tick(math.inf))
 
