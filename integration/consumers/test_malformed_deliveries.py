@@ -178,7 +178,7 @@ async def test_damaged_number_reaches_no_handler(
         await message.ack()
 
     config = ConsumerConfig(ack_wait=1.0)
-    sub = await js.subscribe(stream.all, handler, durable="d", config=config, delete_on_close=False)
+    sub = await js.subscribe(stream.all, callback=handler, durable="d", config=config, delete_on_close=False)
     await eventually(lambda: set(seen) == {*range(1, 301)}, 20, "all are handled")
     assert [type(event.error) for event in of(ErrorRaised, events)] == [NotJetStreamMessageError]
     assert not of(HandlerFailed, events)
