@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
 from ._runtime.handle import Handle, Opening
+from ._runtime.nats.certificates import tls_context
 from ._runtime.nats.connection import Connection
 from ._runtime.nats.credentials import check_credentials
 from ._runtime.nats.nats_client import seam_gaps
@@ -170,7 +172,7 @@ class ConnectOptions(TypedDict, total=False):
     no_echo: bool
     password: str | None
     signature_cb: Callable[[str], bytes] | None
-    tls: ssl.SSLContext | None
+    tls: ssl.SSLContext | bool | str | os.PathLike[str] | None
     tls_handshake_first: bool
     tls_hostname: str | None
     token: str | Callable[[], str] | None
@@ -219,6 +221,8 @@ def connect(
         options: Options of nats-py's ``connect`` for identity and TLS: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
             ``tls_handshake_first``, ``no_echo``, ``dont_randomize``, ``signature_cb``, ``user_jwt_cb``.
+            ``tls`` is an `ssl.SSLContext`, True for the authorities that this machine trusts, or the path of a file
+            with your own authority, as in ``tls="ca.pem"``.
             A function as ``token``, ``signature_cb`` or ``user_jwt_cb`` is a plain one. It is called on the event loop
             at each attempt to connect and must not block: return what another task or thread keeps current. If it
             raises, or returns another type, the attempt fails with `ConnectError`; later, while reconnecting, the event
@@ -301,4 +305,7 @@ def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> 
     given = {name: value for name, value in options.items() if value is not None}
     if empty := sorted(name for name, value in given.items() if value == ""):
         raise ConfigError(f"{', '.join(empty)} is an empty text: leave it out, or pass None")
-    return {**options, **check_credentials(given)}
+    checked = {**options, **check_credentials(given)}
+    if "tls" in given:
+        checked["tls"] = tls_context(given["tls"])
+    return checked

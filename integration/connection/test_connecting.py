@@ -105,6 +105,29 @@ async def test_refused_credentials_lead_to_next(own_server: Any, server: Any) ->
         await jsclient.connect([closed.url, f"nats://127.0.0.1:{free_port()}"], dont_randomize=True)
 
 
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+async def test_refusal_over_websocket(scheme: str, own_server: Any, tmp_path: Path) -> None:
+    """What the server said before it closed is the error: 21 of 50 looked like a server that is unreachable."""
+    port, ca = free_port(), trustme.CA()
+    block = certificate(ca, tmp_path, "127.0.0.1")
+    pair = {key: block[key] for key in ("cert_file", "key_file")}
+    socket_of = {"port": port, "no_tls": True} if scheme == "ws" else {"port": port, "tls": pair}
+    await own_server(config={"websocket": socket_of, "authorization": {"user": "a", "password": "b"}})
+    options: dict[str, Any] = {"tls": context(ca)} if scheme == "wss" else {}
+    for _ in range(30):
+        with pytest.raises(AuthenticationError, match="Authorization Violation"):
+            await jsclient.connect(f"{scheme}://127.0.0.1:{port}", user="a", password="c", wait=20, **options)
+
+
+async def test_full_server_says_so_over_websocket(own_server: Any) -> None:
+    port = free_port()
+    own = await own_server(config={"max_connections": 1, "websocket": {"port": port, "no_tls": True}})
+    async with jsclient.connect(own.url, wait=10):
+        for _ in range(10):
+            with pytest.raises(ConnectError, match="takes no more connections"):
+                await jsclient.connect(f"ws://127.0.0.1:{port}")
+
+
 # --- URLs and options -----------------------------------------------------------------------------------------
 
 
@@ -119,6 +142,17 @@ async def test_user_info_is_decoded(own_server: Any) -> None:
     url = own.url.replace("://", "://a%40b:p%2Fs%2Cs@")
     async with jsclient.connect(url) as js:
         await js.account_info()
+
+
+async def test_malformed_url_shows_no_password() -> None:
+    """Not in the error that led to it, either: logs and error trackers print the context."""
+    with pytest.raises(ConfigError) as caught:
+        await jsclient.connect("nats://ann:canary@127.0.0.1:99999x")
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "canary" not in str(error)
+        assert "99999x" not in str(error)
+        error = error.__cause__ or error.__context__
 
 
 @pytest.mark.parametrize(

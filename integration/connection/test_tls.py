@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from integration.kit.judge.reading import told
 from integration.kit.judge.waiting import eventually, never
 from integration.kit.servers.fake_server import FakeServer
 from integration.kit.servers.monitor import monitor_json
-from jsclient import ConnectError, Disconnected, JetStreamError, Reconnected
+from integration.kit.servers.ports import free_port
+from jsclient import AuthenticationError, ConfigError, ConnectError, Disconnected, JetStreamError, Reconnected
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +32,9 @@ def context(ca: trustme.CA) -> ssl.SSLContext:
     return made
 
 
-def certificate(ca: trustme.CA, directory: Path, *names: str) -> dict[str, Any]:
+def certificate(ca: trustme.CA, directory: Path, *names: str, **dates: Any) -> dict[str, Any]:
     """The server's tls block, with a certificate for these names."""
-    issued = ca.issue_cert(*names)
+    issued = ca.issue_cert(*names, **dates)
     cert, key, root = (directory / name for name in ("cert.pem", "key.pem", "ca.pem"))
     cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
     issued.private_key_pem.write_to_path(str(key))
@@ -105,6 +107,57 @@ async def test_certificate_does_not_fit_refused(
     with pytest.raises(ConnectError) as caught:
         await jsclient.connect(own.url.replace("nats://", "tls://"), connect_timeout=2.0, **options)
     assert "certificate" in str(caught.value).lower()
+
+
+async def test_path_of_authority(own_server: Any, connect: Any, ca: trustme.CA, tmp_path: Path) -> None:
+    own = await own_server(config={"tls": certificate(ca, tmp_path, "127.0.0.1")})
+    js = await connect(own.url, tls=str(tmp_path / "ca.pem"))
+    await js.ping()
+    assert js._connection._nc._transport.is_secure()
+    with pytest.raises(ConnectError, match="not trusted here"):
+        await jsclient.connect(own.url, tls=True)
+
+
+@pytest.mark.parametrize("tls", ["absent.pem", "empty.pem", 1, ["ca.pem"]])
+async def test_bad_tls_option_refused(tls: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("")
+    given = str(tmp_path / tls) if isinstance(tls, str) else tls
+    with pytest.raises(ConfigError, match="tls"):
+        await jsclient.connect("nats://127.0.0.1:1", tls=given)
+
+
+@pytest.mark.parametrize("scheme", ["tls", "wss"])
+@pytest.mark.parametrize("wrong", ["expired", "not yet", "name", "authority"])
+async def test_certificate_told(
+    wrong: str, scheme: str, own_server: Any, ca: trustme.CA, tmp_path: Path, background: Any
+) -> None:
+    """Which check failed, and the date of the certificate; an expired one does not read as refused credentials."""
+    background.allow("SSL|certificate")
+    past, future = datetime(2024, 1, 2, tzinfo=UTC), datetime(2061, 2, 3, 4, 5, tzinfo=UTC)
+    dates: dict[str, Any] = {}
+    if wrong == "expired":
+        dates = {"not_before": past, "not_after": datetime(2025, 6, 7, 8, 9, tzinfo=UTC)}
+    elif wrong == "not yet":
+        dates = {"not_before": future, "not_after": datetime(2062, 1, 1, tzinfo=UTC)}
+    block = certificate(ca, tmp_path, "elsewhere.example" if wrong == "name" else "127.0.0.1", **dates)
+    port = free_port()
+    pair = {key: block[key] for key in ("cert_file", "key_file")}
+    config = {"tls": block} if scheme == "tls" else {"websocket": {"port": port, "tls": pair}}
+    own = await own_server(config=config)
+    port = own.port if scheme == "tls" else port
+    trust = ssl.create_default_context() if wrong == "authority" else context(ca)
+    words = {
+        "expired": "expired on 2025-06-07 08:09 UTC",
+        "not yet": "not valid before 2061-02-03 04:05 UTC",
+        "name": "not for '127.0.0.1'",
+        "authority": "not trusted here",
+    }
+    started = time.monotonic()
+    with pytest.raises(ConnectError) as caught:
+        await jsclient.connect(f"{scheme}://127.0.0.1:{port}", tls=trust, user="a", password="b", wait=0.6)
+    assert words[wrong] in str(caught.value)
+    assert not isinstance(caught.value, AuthenticationError)
+    assert time.monotonic() - started > 0.2, "it goes on trying for as long as it was told to"
 
 
 async def test_tls_reconnects_and_timeouts(

@@ -22,7 +22,8 @@ from ...errors import PermissionDeniedError, ProtocolError
 from ...protocol.wire.frames import Frame
 from ..retry import varied
 from ..tasks import until_done
-from .transports import TcpTransport, WebSocketTransport
+from .certificates import certificate_error, rejection
+from .transports import TcpTransport, WebSocketTransport, refusal_in
 from .urls import Attempt, announced, url_identity
 from .wire import READ_SIZE, FrameReader, Host, Outbox, Tap
 
@@ -216,8 +217,7 @@ class NatsClient(nats.aio.client.Client):
         self._current_server, limit = server, self.options["connect_timeout"]
         try:
             async with asyncio.timeout(limit):
-                await self._dial(server.uri, limit)
-                await super()._process_connect_init()
+                await self._shake_hands(server, limit)
         except TimeoutError as error:
             raise TimeoutError(f"no answer within {limit:g} s") from error
         if not self.is_connected:
@@ -227,6 +227,22 @@ class NatsClient(nats.aio.client.Client):
             assert task is not None
             task.add_done_callback(self._revive_later)
         self._greeted = True
+
+    async def _shake_hands(self, server: Any, limit: float) -> None:
+        try:
+            await self._dial(server.uri, limit)
+            await super()._process_connect_init()
+        except (OSError, nats.errors.Error) as error:
+            if (rejected := rejection(error)) is not None:
+                name = self.options.get("tls_hostname") or server.tls_name or server.uri.hostname
+                first = self.options["tls_handshake_first"]
+                raise await certificate_error(rejected, server.uri, name, tls_first=first) from error
+            transport = self._transport
+            if isinstance(error, OSError) and isinstance(transport, TcpTransport | WebSocketTransport):
+                refused = refusal_in(await transport.last_words())
+                if refused is not None:  # read before the connection was closed: the reason why it was
+                    raise refused from error
+            raise
 
     def _end_tasks(self) -> None:
         for task in (self._reading_task, self._ping_interval_task, self._flusher_task):

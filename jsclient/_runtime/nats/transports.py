@@ -23,10 +23,18 @@ CLOSING = 1.0
 """Seconds for the bytes that were written to leave, and for the peer to agree to the end."""
 
 
+def refusal_in(data: bytes) -> nats.errors.Error | None:
+    """The reason in an ``-ERR`` line, if there is one."""
+    for line in data.split(b"\r\n"):
+        if line.startswith(b"-ERR"):
+            return nats.errors.Error(f"nats: {line[4:].strip().decode('utf-8', 'backslashreplace')}")
+    return None
+
+
 def _greeting(line: bytes) -> bytes:
     """A line of the handshake. Raises the reason for which the server refuses the connection."""
-    if line.startswith(b"-ERR"):
-        raise nats.errors.Error(f"nats: {line[4:].strip().decode('utf-8', 'backslashreplace')}")
+    if (refused := refusal_in(line)) is not None:
+        raise refused
     if not line:
         raise nats.errors.Error("nats: the server closed the connection while connecting")
     return line
@@ -78,6 +86,10 @@ class TcpTransport(nats.aio.transport.TcpTransport):
 
     async def readline(self) -> bytes:
         return _greeting(await super().readline())  # type: ignore[no-untyped-call]
+
+    async def last_words(self) -> bytes:
+        """What was received and not read when the connection ended."""
+        return bytes(getattr(self._io_reader, "_buffer", b""))  # after an error, a stream gives no bytes out
 
     def is_secure(self) -> bool:
         """Whether it is encrypted."""
@@ -194,6 +206,15 @@ class WebSocketTransport(nats.aio.transport.Transport):
             self._unread += data
         line, end, self._unread = self._unread.partition(b"\n")
         return _greeting(line + end)
+
+    async def last_words(self) -> bytes:
+        """What was received and not read when the connection ended."""
+        words = self._unread
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CLOSING):
+                while self._socket is not None and (data := await self._receive()):
+                    words += data
+        return words
 
     async def _receive(self) -> bytes:
         """The next bytes, b"" at the end of the connection."""

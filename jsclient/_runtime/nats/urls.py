@@ -104,14 +104,16 @@ def _check_url(url: str) -> None:
         parsed = urlparse(_with_scheme(url))
         host, _ = parsed.hostname, parsed.port
     except ValueError:
+        parsed, host = None, None
+    if parsed is None:  # raised here: as the context of the error, the other one would show what it was about
         if server := _WITH_PORT.fullmatch(url):
             raise ConfigError(
                 f"the port of the server {server['host']} is {server['port']}: at most 65535 is possible"
-            ) from None
-        # Its text, and that of the error, would show a password that is not percent-encoded.
+            )
+        # The text would show a password that is not percent-encoded.
         raise ConfigError(
             "a server URL is not valid: the port must be a number, special characters must be percent-encoded"
-        ) from None
+        )
     if parsed.scheme not in _SCHEMES:
         raise ConfigError(
             f"unknown scheme {parsed.scheme!r} in {shown(url)!r}: use nats://, tls://, ws:// or wss://"
@@ -143,7 +145,8 @@ def reason(error: BaseException | None) -> str:
 
 def is_refusal(error: BaseException) -> bool:
     """Whether the server refused the credentials."""
-    return not isinstance(error, CallbackError) and is_authentication(reason(error))
+    # Only what an -ERR line said: "expired" in an error of TLS is about the server's certificate.
+    return isinstance(error, nats.errors.Error) and is_authentication(reason(error))
 
 
 class Attempt(NamedTuple):
@@ -185,6 +188,10 @@ def _one_error(where: str, error: BaseException, *, identified: bool) -> Connect
     if isinstance(error, ModuleNotFoundError) and error.name == "nkeys":
         return ConnectError('this identity needs the package nkeys: pip install "jsclient[nkeys]"')
     text = reason(error)
+    if "maximum connections" in text.lower():
+        return ConnectError(
+            f"{where} takes no more connections: {text}; close some, or raise max_connections of the server"
+        )
     if isinstance(error, CallbackError):
         failed = ConnectError(f"cannot connect to {where}: {text}")
         failed.__cause__ = error.__cause__

@@ -75,16 +75,19 @@ def _frame(msg: nats.aio.msg.Msg) -> Frame:
     return subject, reply, f"{line}\r\n{lines}\r\n".encode("utf-8", "surrogateescape"), msg.data
 
 
+def _prefix_of(nc: nats.aio.client.Client) -> str:
+    """The prefix of the inboxes that the user's client makes: what comes before the last token."""
+    try:
+        return nc.new_inbox().rpartition(".")[0]
+    except nats.errors.Error:  # it is closed
+        return "_INBOX"
+
+
 class ForeignConnection(Connection):
     """A `Connection` on a nats-py client that the user opened and will close."""
 
     def __init__(self, nc: nats.aio.client.Client, on_event: OnEvent | None) -> None:
-        prefix = (
-            nc._inbox_prefix.decode()
-            if isinstance(getattr(nc, "_inbox_prefix", None), bytearray)
-            else "_INBOX"
-        )
-        super().__init__(on_event, prefix)
+        super().__init__(on_event, _prefix_of(nc))
         self._nc = nc
         self._tasks = Tasks(self._failed)
         self._watcher: asyncio.Task[Any] | None = None
