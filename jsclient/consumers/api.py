@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 from .._runtime.context import Context
 from .._runtime.handle import Opening, opening
 from ..errors import ConfigError
-from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy, ReplayPolicy
+from ..protocol.models.consumer import (
+    ConsumerConfig,
+    DeliverPolicy,
+    DeliverPolicyText,
+    ReplayPolicy,
+    ReplayPolicyText,
+)
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
     from .ordered.consumer import OrderedConsumer
@@ -190,11 +196,11 @@ class Subscribing:
         *,
         filter_subjects: Sequence[str] | None = None,
         filter_subject: str | None = None,
-        deliver_policy: DeliverPolicy | str | None = None,
+        deliver_policy: DeliverPolicy | DeliverPolicyText | None = None,
         opt_start_seq: int | None = None,
         opt_start_time: datetime | str | None = None,
         headers_only: bool | None = None,
-        replay_policy: ReplayPolicy | str | None = None,
+        replay_policy: ReplayPolicy | ReplayPolicyText | None = None,
         inactive_threshold: float | None = None,
         name_prefix: str | None = None,
         max_reset_attempts: int | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -36,9 +37,11 @@ from jsclient.protocol.models import (
     StreamSource,
     SubjectTransform,
     config_mismatches,
+    consumer,
     read_direct_message,
     read_pub_ack,
     read_stored_message,
+    stream_config,
     user_set,
 )
 from jsclient.protocol.wire.codec import WireStruct, decode, encode, from_wire, to_wire
@@ -662,3 +665,23 @@ def test_any_stored_message_or_error(changes):
         assert isinstance(read_stored_message(answer(**changes)), StoredMessage)
     except ProtocolError:
         pass
+
+
+@pytest.mark.parametrize(
+    ("module", "enum"),
+    [
+        *((consumer, enum) for enum in (AckPolicy, DeliverPolicy, ReplayPolicy, PriorityPolicy)),
+        *(
+            (stream_config, enum)
+            for enum in (RetentionPolicy, DiscardPolicy, StorageType, StoreCompression, PersistMode)
+        ),
+    ],
+    ids=lambda value: value.__name__.rpartition(".")[2],
+)
+def test_texts_of_enums(module, enum):
+    """Type checkers see a misspelt text: those of the aliases are those of the enum, and the fields take no other."""
+    texts = getattr(module, f"{enum.__name__}Text")
+    assert list(get_args(texts)) == [member.value for member in enum]
+    fields = consumer.ConsumerFields if module is consumer else stream_config.StreamFields
+    assert f"{enum.__name__} | {enum.__name__}Text | None" in str(fields.__annotations__)
+    assert f"{enum.__name__} | str" not in str(fields.__annotations__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, Unpack
 
 from ..wire.codec import Model, Seconds, SettableTime, Time
 from .cluster import ClusterInfo
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AckPolicy",
+    "AckPolicyText",
     "ConsumerConfig",
     "ConsumerFields",
     "ConsumerInfo",
     "DeliverPolicy",
+    "DeliverPolicyText",
     "PriorityGroupState",
     "PriorityPolicy",
+    "PriorityPolicyText",
     "ReplayPolicy",
+    "ReplayPolicyText",
     "SequenceInfo",
     "user_set",
 ]
@@ -67,22 +71,31 @@ class PriorityPolicy(StrEnum):
     PRIORITIZED = "prioritized"
 
 
+# The same as texts, so that type checkers see a misspelt one.
+AckPolicyText: TypeAlias = Literal["none", "all", "explicit", "flow_control"]
+DeliverPolicyText: TypeAlias = Literal[
+    "all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"
+]
+ReplayPolicyText: TypeAlias = Literal["instant", "original"]
+PriorityPolicyText: TypeAlias = Literal["none", "overflow", "pinned_client", "prioritized"]
+
+
 class ConsumerFields(TypedDict, total=False):
     """The fields of a `ConsumerConfig`."""
 
     name: str | None
     durable_name: str | None
     description: str | None
-    deliver_policy: DeliverPolicy | str | None
+    deliver_policy: DeliverPolicy | DeliverPolicyText | None
     opt_start_seq: int | None
     opt_start_time: datetime | str | None
-    ack_policy: AckPolicy | str | None
+    ack_policy: AckPolicy | AckPolicyText | None
     ack_wait: float | timedelta | None
     max_deliver: int | None
     backoff: list[float | timedelta] | None
     filter_subject: str | None
     filter_subjects: list[str] | None
-    replay_policy: ReplayPolicy | str | None
+    replay_policy: ReplayPolicy | ReplayPolicyText | None
     rate_limit_bps: int | None
     sample_freq: str | None
     max_waiting: int | None
@@ -101,7 +114,7 @@ class ConsumerFields(TypedDict, total=False):
     metadata: dict[str, str] | None
     pause_until: datetime | str | None
     priority_groups: list[str] | None
-    priority_policy: PriorityPolicy | str | None
+    priority_policy: PriorityPolicy | PriorityPolicyText | None
     priority_timeout: float | timedelta | None
     extra: dict[str, Any]
 

@@ -8,7 +8,7 @@ ADR-50, ADR-51; nats-server server/stream.go (StreamConfig).
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
 from ..wire.codec import Model, Seconds, SettableTime
 
@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DiscardPolicy",
+    "DiscardPolicyText",
     "ExternalStream",
     "PersistMode",
+    "PersistModeText",
     "Placement",
     "RePublish",
     "RetentionPolicy",
+    "RetentionPolicyText",
     "StorageType",
+    "StorageTypeText",
     "StoreCompression",
+    "StoreCompressionText",
     "StreamConfig",
     "StreamConsumerLimits",
     "StreamConsumerSource",
@@ -67,6 +72,14 @@ class PersistMode(StrEnum):
 
     DEFAULT = "default"
     ASYNC = "async"
+
+
+# The same as texts, so that type checkers see a misspelt one.
+RetentionPolicyText: TypeAlias = Literal["limits", "interest", "workqueue"]
+DiscardPolicyText: TypeAlias = Literal["old", "new"]
+StorageTypeText: TypeAlias = Literal["file", "memory"]
+StoreCompressionText: TypeAlias = Literal["none", "s2"]
+PersistModeText: TypeAlias = Literal["default", "async"]
 
 
 class Placement(Model, frozen=True, kw_only=True):
@@ -129,16 +142,16 @@ class StreamFields(TypedDict, total=False):
     """The fields of a `StreamConfig`, except for ``name`` and ``subjects``."""
 
     description: str | None
-    retention: RetentionPolicy | str | None
+    retention: RetentionPolicy | RetentionPolicyText | None
     max_consumers: int | None
     max_msgs: int | None
     max_bytes: int | None
     max_age: float | timedelta | None
     max_msgs_per_subject: int | None
     max_msg_size: int | None
-    discard: DiscardPolicy | str | None
+    discard: DiscardPolicy | DiscardPolicyText | None
     discard_new_per_subject: bool | None
-    storage: StorageType | str | None
+    storage: StorageType | StorageTypeText | None
     num_replicas: int | None
     no_ack: bool | None
     duplicate_window: float | timedelta | None
@@ -153,7 +166,7 @@ class StreamFields(TypedDict, total=False):
     mirror_direct: bool | None
     republish: RePublish | None
     subject_transform: SubjectTransform | None
-    compression: StoreCompression | str | None
+    compression: StoreCompression | StoreCompressionText | None
     first_seq: int | None
     metadata: dict[str, str] | None
     consumer_limits: StreamConsumerLimits | None
@@ -163,7 +176,7 @@ class StreamFields(TypedDict, total=False):
     allow_atomic: bool | None
     allow_batched: bool | None
     allow_msg_schedules: bool | None
-    persist_mode: PersistMode | str | None
+    persist_mode: PersistMode | PersistModeText | None
     extra: dict[str, Any]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Literal, TypedDict
 from urllib.parse import urlsplit
 
 from ...errors import ConfigError
@@ -67,7 +67,7 @@ class EngineOptions:
     max_waiting: int = 10_000
     max_event_size: int = 128 * 1024
     replicas: int = 1
-    storage: str = "file"
+    storage: Literal["file", "memory"] = "file"
     reply_prefix: str = "_INBOX"
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class EngineFields(TypedDict, total=False):
     max_waiting: int
     max_event_size: int
     replicas: int
-    storage: str
+    storage: Literal["file", "memory"]
     reply_prefix: str
 
 
