@@ -232,6 +232,46 @@ async def test_busy_program_is_left_alone(quick: Any, stream: OwnStream, events:
     assert of(ConsumerStalled, events) == []
 
 
+async def test_ordered_reader_that_recreates_is_not_stalled(
+    quick: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """Its consumer is deleted, and the next one delivers to another subject."""
+    sub = await quick.subscribe(stream.all, ordered=True)
+    await stream.publish(1)
+    assert len(await take(sub, 1)) == 1
+    first = sub.consumer
+    await stream.delete_consumer(first)
+    waiting = asyncio.create_task(sub.next())
+    await eventually(lambda: sub.consumer not in {"", first}, 60)
+    await asyncio.sleep(3 * AFTER)  # looks at the new one
+    await stream.publish(1)
+    await asyncio.wait_for(waiting, 20)
+    assert of(ConsumerStalled, events) == []
+
+
+async def test_denied_look_is_harmless_and_told_once(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
+) -> None:
+    rights = {"publish": {"allow": [">"], "deny": ["$JS.API.CONSUMER.INFO.>"]}}
+    users = [
+        {"user": "judge", "password": "judge"},
+        {"user": "limited", "password": "limited", "permissions": rights},
+    ]
+    own = await own_server(config={"authorization": {"users": users}})
+    stream = await make_stream(oracle=await oracle_for(own, user="judge", password="judge"))
+    await stream.create_consumer("c")
+    js = await connect(own, user="limited", password="limited", stall_after=AFTER)
+    sub = await js.pull_subscribe(stream=stream.name, consumer="c")
+    waiting = asyncio.create_task(sub.fetch(1, expires=30))
+    event = await reason(events, "could_not_look")
+    assert event.severity == "info"
+    assert "CONSUMER.INFO" in event.evidence
+    await asyncio.sleep(4 * AFTER)
+    assert len(of(ConsumerStalled, events)) == 1
+    await stream.publish(1)
+    assert len(await waiting) == 1
+
+
 @pytest.mark.full
 @pytest.mark.limit(120)
 async def test_told_with_default_options(js: Any, stream: OwnStream, events: list[Any], read: Any) -> None:

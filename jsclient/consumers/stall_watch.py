@@ -47,6 +47,7 @@ class StallWatch:
 
     Attributes:
         asks: Times that the program has asked for a message.
+        recreates: The reader replaces its consumer by itself: one that is gone, or delivers elsewhere, is no reason.
         workers: What each worker of the reader does.
         subject: The subject that a push subscription listens on.
     """
@@ -67,6 +68,7 @@ class StallWatch:
         )
         self.asks: int = 0
         self.subject: str = ""
+        self.recreates: bool = False
         self.workers: list[Callable[[], Handling]] = []
 
     def asked(self) -> None:
@@ -143,7 +145,7 @@ class StallWatch:
             running=running,
             longest=self._times.longest,
             waiting=work.waiting,
-            subject=self.subject,
+            subject="" if self.recreates else self.subject,
             pins=self._pins(),
             before=tracker.before,
         )
@@ -154,6 +156,8 @@ class StallWatch:
         finally:
             self._looking = False
         if seen is None or self._tracker is None or self._progress() != progress:
+            return
+        if self.recreates and seen.info is None and not seen.denied:
             return
         self._fits = self._fits or seen.fits
         for event in tracker.looked(

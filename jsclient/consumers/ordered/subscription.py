@@ -51,6 +51,7 @@ class OrderedSubscription(Subscription):
             received=self._reset_if_wanted,
             taken=self._report_capacity,
         )
+        self._buffer.stall_watch.recreates = True
         self._tracker = tracker
         self._max_bytes = max_bytes or MAX_BYTES
         self._deliver_subject = binding.deliver_subject or ""
