@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import tracemalloc
+import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -199,3 +200,17 @@ async def test_reconnect_during_close(connect: Any, proxy: Any, monkeypatch: pyt
     near.cut()
     await within(10, connecting.wait(), "the reconnect")
     await within(10, js.close(), "close")
+
+
+def test_program_that_ends_without_close_warns_of_nothing(server: Any) -> None:
+    """INFO arrives as the loop ends: its task is cancelled before it began."""
+
+    async def main() -> None:
+        js = await jsclient.connect(server.url)
+        js._connection.on_line(b'INFO {"connect_urls":["127.0.0.1:1"]}')
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+    assert [str(one.message) for one in told if "never awaited" in str(one.message)] == []

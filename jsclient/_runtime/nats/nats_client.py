@@ -414,21 +414,25 @@ class NatsClient(nats.aio.client.Client):
 
     def take_info(self, info: dict[str, Any]) -> None:
         """Pass INFO to nats-py, which discovers other servers."""
-        self._do(self._process_info(info), ends=True)
+        self._do(functools.partial(self._process_info, info), ends=True)
 
     def take_message(self, sid: int, frame: Frame) -> None:
         """A message of a subscription made on nats-py itself."""
-        self._do(self._process_msg(sid, frame[0], frame[1], frame[3], frame[2]), ends=False)
+        process = functools.partial(self._process_msg, sid, frame[0], frame[1], frame[3], frame[2])
+        self._do(process, ends=False)
 
-    def _do(self, work: Coroutine[Any, Any, None], *, ends: bool) -> None:
-        """Run coroutines of nats-py one after the other. ``ends``: an error ends the connection."""
+    def _do(self, work: Callable[[], Coroutine[Any, Any, None]], *, ends: bool) -> None:
+        """Run coroutine functions of nats-py one after the other. ``ends``: an error ends the connection.
+
+        Functions, since a coroutine whose task is cancelled before it began would warn that it was never awaited.
+        """
         before = self._doing
 
         async def do() -> None:
             if before is not None and not before.done():
                 await asyncio.wait({before})
             try:
-                await work
+                await work()
             except Exception as caught:  # noqa: BLE001  poison for one subscription is not poison for all
                 error = ProtocolError(
                     f"nats-py could not process a message: {type(caught).__name__}: {caught}"
