@@ -42,7 +42,7 @@ _log = logging.getLogger("jsclient.worker")
 class Worker(Coroutine[Any, Any, WorkCounts]):
     """A running worker. Made by ``run`` of a subscription or consumer.
 
-    ``await worker`` waits for its end and returns its `WorkCounts`; a task or an `asyncio.TaskGroup` can do so, too.
+    ``await worker`` waits for its end and returns its `WorkCounts`; a task or an ``asyncio.TaskGroup`` can do so, too.
     ``async with`` runs it for the duration of the block: entering raises why it cannot start, as `wait`, and if it
     fails later the block is cancelled and leaving raises the error.
     """
