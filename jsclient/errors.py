@@ -5,7 +5,7 @@
     JetStreamError
     ├─ ApiError(code, err_code, description)     the server answered "error"; the class follows err_code
     │   ├─ StreamNotFoundError · ConsumerNotFoundError · MessageNotFoundError
-    │   ├─ StreamExistsError · ConsumerExistsError
+    │   ├─ StreamExistsError · ConsumerExistsError · ConsumerLimitError
     │   ├─ BatchNotEnabledError · BatchIncompleteError · BatchTooLargeError · BatchHeaderError
     │   │  · BatchDuplicateError · TooManyBatchesError
     │   └─ WrongLastSequenceError
@@ -68,6 +68,7 @@ __all__ = [
     "BatchDuplicateError", "BatchHeaderError", "BatchIncompleteError", "BatchNotAtomicError",
     "BatchNotEnabledError", "BatchTooLargeError", "BindError", "ClosedError", "ConcurrentReadError",
     "ConfigError", "ConfigMismatchError", "ConnectError", "ConsumerDeletedError", "ConsumerExistsError",
+    "ConsumerLimitError",
     "ConsumerNotFoundError", "DisconnectedError", "DuplicateSubscriptionError", "EpochCompletedError",
     "EpochsLostError", "FailedPublishInfo", "HeartbeatError", "HistoryTruncatedError", "IngestError",
     "InvalidNameError", "IterationFailed", "JetStreamError", "LeadershipChangeError", "MaxPayloadError",
@@ -234,11 +235,14 @@ _ADVICE_OF_TEXT = {
     "maximum messages per subject exceeded": _FULL.format("max_msgs_per_subject"),
 }  # by the server's description
 
+_FEWER = "delete consumers that nobody reads, or let readers share one (a pull consumer or a queue group)"
+
 _ADVICE = {
     10023: "the storage of the server is full, or has reached max_file_store or max_memory_store of its configuration",
     10047: "the server has no memory left for it: raise max_memory_store of its configuration, or delete messages",
     10049: "the server has no disk space left for it: raise max_file_store of its configuration, or delete messages",
     10054: "the message is larger than max_msg_size of the stream, headers included: raise it, or send less",
+    10026: f"raise the limit of the stream (max_consumers), of the account or of the server, or {_FEWER}",
     10014: "check both names, or create the consumer first",
     10039: _NO_JETSTREAM,
     10059: "check the name, or create the stream first; `JetStream.stream_names` lists those that exist",
@@ -277,6 +281,28 @@ class StreamExistsError(ApiError, err_codes=(10058,)):
 
 class ConsumerExistsError(ApiError, err_codes=(10013, 10105, 10148)):
     """The consumer exists already, or its durable name is in use."""
+
+
+class ConsumerLimitError(ApiError, err_codes=(10026,)):
+    """The stream, the account or the server allows no more consumers, so none was created.
+
+    ``limit`` is the stream's ``max_consumers``, 0 if that is not the limit or could not be read. nats-server 2.15
+    allows 1,000 consumers of a stream that sets none.
+    """
+
+    limit: int = 0
+
+    def with_counts(self, limit: int, count: int) -> ConsumerLimitError:
+        """The same error with the stream's ``max_consumers`` (0 or less: not set), and how many consumers it has."""
+        if limit > 0 and count >= limit:
+            advice = f"its max_consumers is {limit}, and it has {count}: raise it, or {_FEWER}"
+        else:
+            limit = 0
+            reason = f"it has {count}, and the limit is that of the account or the server (1,000 on nats-server 2.15)"
+            advice = f"{reason}: raise that limit, or {_FEWER}"
+        return type(self)(
+            self.code, self.err_code, self.description, self.stream, self.consumer, advice, limit
+        )
 
 
 class WrongLastSequenceError(ApiError, err_codes=(10071, 10164)):

@@ -306,3 +306,50 @@ async def test_a_raised_error_is_no_event(js: Any, stream: OwnStream, events: li
         await js.subscribe(stream.all, config=jsclient.ConsumerConfig(opt_start_seq=5))
     await js.ping()
     assert alarms(events) == []
+
+
+def _bare(name: str) -> ConsumerConfig:
+    return ConsumerConfig(name=name, ack_policy="explicit")
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda js, stream: js.subscribe(stream.all),
+        lambda js, stream: js.pull_subscribe(stream.all, durable="d", delete_on_close=True),
+        lambda js, stream: js.ordered_consumer(stream.name),
+    ],
+    ids=["push", "pull", "ordered"],
+)
+async def test_limit_of_consumers_told(
+    oracle: Oracle, connect: Any, server: Any, make_stream: Any, create: Any
+) -> None:
+    """The server says only "maximum consumers limit reached", without the limit or a way out."""
+    js = await connect(server)
+    full = await make_stream(max_consumers=1, oracle=oracle)
+    await full.create_consumer("there")
+    with pytest.raises(jsclient.ConsumerLimitError) as caught:
+        await create(js, full)
+    error = caught.value
+    assert (error.err_code, error.stream, error.limit) == (10026, full.name, 1)
+    assert "its max_consumers is 1, and it has 1: raise it" in str(error)
+    with pytest.raises(jsclient.ConsumerLimitError) as caught:
+        await (await js.stream(full.name)).create_consumer(_bare("more"))
+    assert "its max_consumers is 1" in str(caught.value)
+
+
+async def test_limit_of_account_told(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
+) -> None:
+    """The limit may be that of the account: the stream's is not named then."""
+    limits = {"mem": 100_000_000, "store": 100_000_000, "max_consumers": 1}
+    users = [{"user": "judge", "password": "judge"}]
+    account = {"jetstream": limits, "users": users}
+    own = await own_server(config={"accounts": {"A": account}})
+    stream = await make_stream(oracle=await oracle_for(own, user="judge", password="judge"))
+    js = await connect(own, user="judge", password="judge")
+    await stream.create_consumer("there")
+    with pytest.raises(jsclient.ConsumerLimitError) as caught:
+        await js.pull_subscribe(stream.all)
+    assert caught.value.limit == 0
+    assert "it has 1, and the limit is that of the account or the server" in str(caught.value)
