@@ -14,8 +14,10 @@ import contextlib
 import doctest
 import inspect
 import io
+import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -42,6 +44,7 @@ PAGES = [
 NEEDS = re.compile(r"^Needs nats-server (\d+\.\d+) or newer", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCK_NEEDS = re.compile(r"# nats-server (\d+\.\d+) or newer\n")
+PACKAGE_NEEDS = re.compile(r"# needs the package (\w+)\n")
 AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -77,6 +80,9 @@ async def execute(page: str, namespace: dict[str, Any]) -> None:
         needed = BLOCK_NEEDS.match(code)
         if needed and not fits(namespace["js"].server_version, f">={needed[1]}"):
             continue
+        package = PACKAGE_NEEDS.match(code)
+        if package and find_spec(package[1]) is None and not os.environ.get("CI"):
+            continue  # not in every environment; where it must be, its import fails
         compiled = typed(code, page) if "howto" not in page else [compile(code, page, "exec", flags=AWAIT)]
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
