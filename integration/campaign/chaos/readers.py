@@ -29,7 +29,7 @@ class Reading:
         self.position: str | None = None
         self.opened = 0
         self.highest = 0
-        self.is_opening = False  # within a call that has a deadline of its own
+        self.is_opening = False  # or closed: within a call that has a deadline of its own
         self.took_at = time.monotonic()
 
     def take(self, message: Any) -> None:
@@ -167,16 +167,16 @@ async def since(one: Reading) -> None:
     opening = topic.since(one.position, quiet=1.0) if one.position else topic.each(quiet=1.0, push="consumer")
     one.is_opening = True
     try:
-        opened = await opening
+        async with await opening as reader:
+            one.is_opening, one.took_at = False, time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(8.0):
+                    async for record in reader:
+                        one.take_record(record.seq)
+                        one.position = reader.position.to_json()
+            one.is_opening = True
     finally:
         one.is_opening = False
-    one.took_at = time.monotonic()
-    async with opened as reader:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(4.0):
-                async for record in reader:
-                    one.take_record(record.seq)
-                    one.position = reader.position.to_json()
 
 
 async def latest(one: Reading) -> None:
