@@ -276,7 +276,7 @@ async def main(number):
     async def handle(message):
         pass
     async def pull(name):
-        return await js.pull_subscribe(f"{stream}.>", durable=f"{name}_{number}_{os.getpid()}")
+        return await js.pull_subscribe(f"{stream}.>", durable=f"{name}_{number}_{os.getpid()}", delete_on_close=True)
     async def ordered_reader():
         async with js.ordered_consumer(stream) as reader:
             await reader.next()
@@ -286,7 +286,8 @@ async def main(number):
         await (await pull("worker")).run(handle)
     openings = [
         js.subscribe(f"{stream}.>", ordered=True), ordered_reader(), js.topic(f"{stream}.*").table(), fetch(),
-        pull("pull"), js.subscribe(f"{stream}.>", durable=f"push_{number}_{os.getpid()}"), worker(),
+        pull("pull"), worker(),
+        js.subscribe(f"{stream}.>", durable=f"push_{number}_{os.getpid()}", delete_on_close=True),
         js.subscribe(f"{stream}.>", callback=handle),
     ]
     turn = number % len(openings)
