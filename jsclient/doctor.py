@@ -19,11 +19,13 @@ from .errors import JetStreamError, StreamNotFoundError, set_module
 from .protocol.consumers.diagnosis import Finding, cannot_look, is_cause
 from .protocol.models.account import AccountInfo
 from .protocol.models.stream import StreamInfo
+from .protocol.wire.checks import is_at_least
 
 __all__ = ["Finding", "examine"]
 
 _NEAR = 0.9  # of a limit
 _CLOCK = 2.0  # seconds
+_DEFAULT_CONSUMERS = 1_000  # of a stream without max_consumers; nats-server 2.15, default_max_consumers
 
 
 async def examine(js: JetStream, stream: str | None = None, consumer: str | None = None) -> list[Finding]:
@@ -129,7 +131,7 @@ async def _stream(js: JetStream, name: str, findings: list[Finding]) -> bool:
         )
     )
     findings += _clock(info, asked)
-    findings += _stream_limits(info)
+    findings += _stream_limits(info, js.server_version)
     return True
 
 
@@ -160,16 +162,32 @@ def _clock(info: StreamInfo, asked: datetime) -> list[Finding]:
     ]
 
 
-def _stream_limits(info: StreamInfo) -> list[Finding]:
+def _stream_limits(info: StreamInfo, version: str) -> list[Finding]:
     config, state, name = info.config, info.state, f"stream {info.name!r}"
     findings = _near(
         "consumer_limit", name, "consumers", state.consumer_count, config.max_consumers,
         fix="delete consumers that nobody uses, or raise max_consumers",
-    )  # fmt: skip
+    ) or _near_default(info, version)  # fmt: skip
     then = "refuses new messages" if str(config.discard) == "new" else "removes the oldest messages"
     fix = f"a full stream {then}: raise the limit, set max_age, or purge"
     findings += _near("stream_limit", name, "messages", state.messages, config.max_msgs, fix=fix)
     return findings + _near("stream_limit", name, "bytes", state.bytes, config.max_bytes, fix=fix)
+
+
+def _near_default(info: StreamInfo, version: str) -> list[Finding]:
+    """The server's own limit, which no info shows: its operator may have changed it."""
+    count, most = info.state.consumer_count, info.config.max_consumers
+    is_limited = is_at_least(version, (2, 15)) and (most is None or most <= 0)
+    if not is_limited or count > _DEFAULT_CONSUMERS:  # with more, the limit is another one
+        return []
+    return _near(
+        "consumer_limit",
+        f"stream {info.name!r}",
+        "consumers (the server's default, where max_consumers is not set)",
+        count,
+        _DEFAULT_CONSUMERS,
+        fix="delete consumers that nobody uses, or raise default_max_consumers in the limits of the server",
+    )
 
 
 async def _consumer(js: JetStream, stream: str, consumer: str, findings: list[Finding]) -> None:

@@ -100,6 +100,33 @@ async def test_limits_that_are_near(js: Any, oracle: Any, make_stream: Any) -> N
     assert all(finding.fix for finding in findings if finding.level == "warning")
 
 
+@pytest.mark.server(">=2.15")
+async def test_default_limit_of_consumers_that_is_near(js: Any, stream: OwnStream) -> None:
+    """The server refuses the 1,001st, although the stream sets no limit."""
+
+    async def limits() -> list[Any]:
+        return [one for one in await jsclient.doctor.examine(js, stream.name) if one.code == "consumer_limit"]
+
+    async def create(first: int, last: int) -> None:
+        await asyncio.gather(
+            *(stream.create_consumer(f"c{number}", mem_storage=True) for number in range(first, last + 1))
+        )
+
+    await create(1, 899)
+    assert await limits() == []
+    await create(900, 900)
+    (finding,) = await limits()
+    assert finding.what.startswith(
+        f"stream {stream.name!r} is near its limit of consumers (the server's default"
+    )
+    assert (finding.level, finding.evidence) == ("warning", "900 of 1,000")
+    assert "default_max_consumers" in finding.fix
+    await create(901, 1000)
+    assert "has reached" in (await limits())[0].what
+    with pytest.raises(jsclient.ConsumerLimitError):
+        await js.pull_subscribe(stream.all)
+
+
 async def test_missing_stream(js: Any) -> None:
     assert codes(await jsclient.doctor.examine(js, "not-there", "c")) == ["stream_deleted"]
 
