@@ -219,9 +219,10 @@ class StreamLog(Log):
         if self.reads_directly:
             async for message in self.handle.get_batch(1, start_time=start, subject=self.subject):
                 return message.seq, message.time_ns
-            last = await self.last()  # a replica may lag, the leader does not
-            if last is None or last.time_ns < time_ns:
-                return None
+        # A replica may lag, the leader does not. And no consumer may start in the future.
+        last = await self.last()
+        if last is None or last.time_ns < time_ns:
+            return None
         page = await self._fetched(1, deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=start)
         return (page.records[0].seq, page.records[0].time_ns) if page.records else None
 
