@@ -221,7 +221,7 @@ def connect(
         options: Options of nats-py's ``connect`` for identity and TLS: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
             ``tls_handshake_first``, ``no_echo``, ``dont_randomize``, ``signature_cb``, ``user_jwt_cb``.
-            ``tls`` is an `ssl.SSLContext`, True for the authorities that this machine trusts, or the path of a file
+            ``tls`` is an ``ssl.SSLContext``, True for the authorities that this machine trusts, or the path of a file
             with your own authority, as in ``tls="ca.pem"``.
             A function as ``token``, ``signature_cb`` or ``user_jwt_cb`` is a plain one. It is called on the event loop
             at each attempt to connect and must not block: return what another task or thread keeps current. If it

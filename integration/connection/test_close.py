@@ -95,7 +95,9 @@ async def test_cancelled_close_closes_at_once(
             js = await connect(server)
         before = running_tasks()
         sub = await js.subscribe(stream.all)
-        worker = await (await js.subscribe(stream.all, durable="w")).run(_sleep).__aenter__()
+        worker = (
+            await (await js.subscribe(stream.all, durable="w", delete_on_close=True)).run(_sleep).__aenter__()
+        )
         asking = asyncio.create_task(sub.next())
         closing = asyncio.create_task(js.close())
         for _ in range(turns):
@@ -142,7 +144,7 @@ async def test_nats_py_reads_on_after_a_late_pong(way: str, own_server: Any) -> 
     async with client(own) as nc:
         js = jsclient.JetStream(nc)
         await js.ensure_stream("S", subjects=["s.>"], storage="memory")
-        sub = await js.subscribe("s.>", durable="d")
+        sub = await js.subscribe("s.>", durable="d", delete_on_close=True)
         await js.ping()
         own.pause()
         try:
@@ -174,7 +176,7 @@ async def test_close_with_a_frozen_server_and_a_full_socket(kind: str, own_serve
         for _ in range(5):
             await js.subscribe("s.>")
     if kind == "worker":
-        psub = await js.pull_subscribe("s.>", durable="w")
+        psub = await js.pull_subscribe("s.>", durable="w", delete_on_close=True)
         running = asyncio.ensure_future(psub.run(_sleep))
 
     async def flood() -> None:
