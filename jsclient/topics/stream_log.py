@@ -37,7 +37,7 @@ from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import RetentionPolicy, StreamConfig
 from ..protocol.streams.direct_get import BATCH_GET_SERVER
 from ..protocol.topics.links import MissingRule
-from ..protocol.topics.position import Extent, Position
+from ..protocol.topics.position import CoveredEnd, Extent, Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.topics.record_codec import DeliveredRecords, kind_headers, republished_subject, stored_record
 from ..protocol.wire.checks import is_at_least
@@ -83,6 +83,7 @@ class StreamLog(Log):
         self.origin: Position | None = None
         self.newest_only = False
         self.found: Extent | None = None
+        self._covered = CoveredEnd()
 
     @property
     def config(self) -> StreamConfig:
@@ -176,7 +177,7 @@ class StreamLog(Log):
         end = 0
         try:
             if not page.records:
-                end = (await self.extent()).last_seq
+                end = self._covered.reported(await self.extent(), self.context.connection.now())
             first = await self.handle.get_next_message(self.subject, since + 1)
         except MessageNotFoundError:
             return page._replace(up_to=end)

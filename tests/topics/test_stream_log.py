@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 
 from jsclient.errors import MessageNotFoundError, PermissionDeniedError
 from jsclient.protocol.models.message import StoredMessage
+from jsclient.protocol.topics.position import CoveredEnd, Extent
 from jsclient.protocol.topics.record_codec import stored_record
 from jsclient.protocol.wire.headers import Headers
 from jsclient.topics.log import Page
@@ -26,8 +28,11 @@ def page(*seqs: int) -> Page:
     return Page([stored_record(message(seq), linked=False) for seq in seqs])
 
 
-async def checked(given: Page, leader: StoredMessage | Exception, *, end: int = 9) -> Page:
-    """What becomes of a page after sequence 2, if the leader answers so."""
+NOT_FOUND = MessageNotFoundError(404, 10037, "no message found")
+
+
+def log_of(leader: StoredMessage | Exception, *, end: int = 9, replicas: int = 1) -> SimpleNamespace:
+    """A log whose leader answers so to what follows sequence 2."""
 
     async def get_next_message(subject, seq):
         assert (subject, seq) == ("a", 3)
@@ -36,11 +41,24 @@ async def checked(given: Page, leader: StoredMessage | Exception, *, end: int = 
         return leader
 
     async def extent():
-        return SimpleNamespace(last_seq=end)
+        return Extent("S", "2030", 1, end, replicas=replicas)
 
     handle = SimpleNamespace(get_next_message=get_next_message)
-    log = SimpleNamespace(subject="a", handle=handle, extent=extent, origin=None, _linked=False)
-    return await StreamLog._checked(log, given, 2)
+    context = SimpleNamespace(connection=SimpleNamespace(now=asyncio.get_running_loop().time))
+    return SimpleNamespace(
+        subject="a",
+        handle=handle,
+        extent=extent,
+        origin=None,
+        context=context,
+        _linked=False,
+        _covered=CoveredEnd(),
+    )
+
+
+async def checked(given: Page, leader: StoredMessage | Exception) -> Page:
+    """What becomes of a page after sequence 2, if the leader answers so."""
+    return await StreamLog._checked(log_of(leader), given, 2)
 
 
 @pytest.mark.parametrize("seqs", [(), (5,), (4, 5)])
@@ -60,8 +78,19 @@ async def test_page_that_begins_where_leader_does_is_whole(seqs):
 
 @virtual
 async def test_nothing_at_the_leader_either():
-    found = await checked(page(), MessageNotFoundError(404, 10037, "no message found"))
+    found = await checked(page(), NOT_FOUND)
     assert (found.records, found.more, found.up_to) == ([], False, 9)
+
+
+@virtual
+async def test_former_leader_lacks_records():
+    """It answers "not found", although its successor has reported an end: that end is not passed for 3 s."""
+    log = log_of(NOT_FOUND, replicas=3)
+    assert (await StreamLog._checked(log, page(), 2)).up_to == 0
+    await asyncio.sleep(2.9)
+    assert (await StreamLog._checked(log, page(), 2)).up_to == 0
+    await asyncio.sleep(0.2)
+    assert (await StreamLog._checked(log, page(), 2)).up_to == 9
 
 
 @virtual

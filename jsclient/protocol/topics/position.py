@@ -20,7 +20,7 @@ import msgspec
 from ...errors import ConfigError, HistoryTruncatedError, PositionInvalidError
 from ..wire.checks import check_count
 
-__all__ = ["BackDoubt", "Direction", "EndDoubt", "Extent", "Position"]
+__all__ = ["BackDoubt", "CoveredEnd", "Direction", "EndDoubt", "Extent", "Position"]
 
 _MISSING: Any = object()
 _VERSION: Final = 1
@@ -302,3 +302,39 @@ class BackDoubt:
     def clear(self) -> None:
         """An answer did not go back, a request failed, or the connection was lost."""
         self.since = self._covered_since = None
+
+
+@dataclass(slots=True)
+class CoveredEnd:
+    """Decides up to where the answer "no record follows" holds. Times are monotonic seconds.
+
+    The end of the stream may be reported by its leader, and the question what follows be answered by a former leader
+    that has not heard of it yet, and lacks the newest records. So "no record" holds up to an end of a replicated
+    stream only if it was said 3 s after that end was reported, while the stream's end did not go back and the
+    connection was not lost. Otherwise a reader would skip records for ever.
+
+    Attributes:
+        seq: The end up to which "no record" holds, if it is said now; 0: none.
+    """
+
+    seq: int = 0
+    _newest: Extent | None = None
+    _next: int = 0  # an end to be covered, reported at `_since`
+    _since: float = 0.0
+
+    def reported(self, extent: Extent, now: float) -> int:
+        """Note the extent, requested just before the question what follows; returns `seq`."""
+        last = self._newest
+        self._newest = extent
+        if extent.replicas <= 1:
+            self.seq = extent.last_seq
+            return self.seq
+        if (
+            last is None
+            or (last.incarnation, last.connects) != (extent.incarnation, extent.connects)
+            or extent.last_seq < last.last_seq
+        ):
+            self.seq, self._next, self._since = 0, extent.last_seq, now
+        elif now - self._since >= _STEPPED_DOWN:
+            self.seq, self._next, self._since = self._next, extent.last_seq, now
+        return self.seq

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import jsclient
 from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
-from jsclient.protocol.topics.position import BackDoubt, EndDoubt, Extent, Position
+from jsclient.protocol.topics.position import BackDoubt, CoveredEnd, EndDoubt, Extent, Position
 
 MADE = "2026-01-31T12:00:00.123456+00:00"
 AT = Position("ORDERS", MADE, 5, 1_700_000_000_123_456_789)
@@ -301,3 +301,26 @@ def test_doubt_begins_again():
     assert doubt.check(7, replicated(7, connects=1), 9.0) == "ask again"
     assert doubt.check(7, replicated(7, connects=1), 11.9) == "ask again"
     assert doubt.check(7, replicated(7, connects=1), 12.0) == "removed"
+
+
+# --- how far "no record follows" holds ---------------------------------------------------------------------------
+
+
+def test_end_of_one_replica_is_covered_at_once():
+    assert CoveredEnd().reported(extent(1, 7), 0.0) == 7
+
+
+def test_end_of_replicas_is_covered_after_three_seconds():
+    covered = CoveredEnd()
+    looks = [(7, 0.0), (8, 2.9), (9, 3.0), (9, 5.9), (11, 6.0)]
+    assert [covered.reported(replicated(end), now) for end, now in looks] == [0, 0, 7, 7, 9]
+
+
+@pytest.mark.parametrize("later", [replicated(6), replicated(7, connects=1)])
+def test_end_that_goes_back_or_reconnect_covers_nothing(later):
+    covered = CoveredEnd()
+    covered.reported(replicated(7), 0.0)
+    assert covered.reported(replicated(7), 3.0) == 7
+    assert covered.reported(later, 6.0) == 0
+    assert covered.reported(later, 8.9) == 0
+    assert covered.reported(later, 9.0) == later.last_seq
