@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from jsclient.events import ErrorRaised
 
 
+@pytest.mark.server(">=2.11")  # older ones have no direct gets of several messages
 async def test_topic_read_at_the_limit(js: Any, oracle: Any, make_stream: Any, events: list[Any]) -> None:
     """It is told, and records come soon: not only when the quiet timer of 30 s is over."""
     stream = await make_stream(max_consumers=1, allow_direct=True)

@@ -20,8 +20,8 @@ class ConsumerNotKept(Event, frozen=True, kw_only=True):
     """
 
     _text = (
-        "this subscription created the consumer, and will delete it at unsubscribe() or drain(), also under other "
-        "readers, because delete_on_close was not given: give delete_on_close=False to keep it for the next run, "
+        "this subscription created the consumer, and will delete it when it ends (unsubscribe, drain), also under "
+        "other readers, because delete_on_close was not given: give delete_on_close=False to keep it for the next run, "
         "or delete_on_close=True to have it deleted"
     )
 

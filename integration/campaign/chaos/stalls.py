@@ -44,14 +44,18 @@ class Stalls:
             yield stalls
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            (error,) = await asyncio.gather(task, return_exceptions=True)
+            if not isinstance(error, asyncio.CancelledError):
+                raise error
 
     async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK)
-            last = await self._last({one.stream for one in self._readers})
-            for number, one in enumerate(self._readers):
-                self._look(number, one, last.get(one.stream))
+        async with contextlib.AsyncExitStack() as stack:
+            oracles = [await stack.enter_async_context(Oracle(url, timeout=1.0)) for url in self._nodes.urls]
+            while True:
+                await asyncio.sleep(LOOK)
+                last = await self._last({one.stream for one in self._readers}, oracles)
+                for number, one in enumerate(self._readers):
+                    self._look(number, one, last.get(one.stream))
 
     def _look(self, number: int, one: Reading, last: int | None) -> None:
         """Note how long a reader has been behind a leader that answers, with nothing taken."""
@@ -70,28 +74,19 @@ class Stalls:
         events = self._heard(one.js)
         return events[-1][0] if events else 0.0
 
-    async def _last(self, streams: set[str]) -> dict[str, int]:
+    async def _last(self, streams: set[str], oracles: list[Oracle]) -> dict[str, int]:
         """The last sequence of each stream that has a leader, asked through every node."""
 
-        async def ask(url: str) -> dict[str, int]:
-            answers = {}
-            async with Oracle(url, timeout=1.0) as oracle:
-                for stream in streams:
-                    with contextlib.suppress(OracleError, TimeoutError, nats.errors.Error):
-                        answers[stream] = int(
-                            (await oracle.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"]
-                        )
-            return answers
+        async def ask(oracle: Oracle, stream: str) -> tuple[str, int]:
+            try:
+                return stream, int((await oracle.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
+            except (OracleError, TimeoutError, AssertionError, nats.errors.Error):
+                return stream, 0  # no leader, or the node is down or cut off
 
-        asking = (asyncio.wait_for(ask(url), 2.0) for url in self._nodes.urls)
-        by_node = await asyncio.gather(*asking, return_exceptions=True)
         last: dict[str, int] = {}
-        for answers in by_node:
-            if isinstance(answers, dict):
-                for stream, seq in answers.items():
-                    last[stream] = max(seq, last.get(stream, 0))
-            elif not isinstance(answers, TimeoutError | AssertionError | OSError | nats.errors.Error):
-                raise answers  # a node that is down or cut off is expected, anything else is not
+        for stream, seq in await asyncio.gather(*(ask(one, stream) for one in oracles for stream in streams)):
+            if seq:
+                last[stream] = max(seq, last.get(stream, 0))
         return last
 
     def judge(self, outcome: Outcome, history: History) -> None:
