@@ -16,7 +16,6 @@ from ...errors import (
     ClosedError,
     ConsumerDeletedError,
     DisconnectedError,
-    HeartbeatError,
     JetStreamError,
     RequestTimeoutError,
 )
@@ -258,10 +257,6 @@ class _SlotFetch(Fetch[Puller]):
         ending, error = await super()._run()
         if ending is Ending.NO_RESPONDERS:
             error = await self._puller.not_answered(ends=True)
-        elif isinstance(error, HeartbeatError):
-            # Servers before 2.11 do not answer requests for a consumer that is gone.
-            reason = await self._puller.not_answered(ends=True)
-            error = reason if isinstance(reason, ConsumerDeletedError) else error
         return ending, error
 
     def _named(self, error: JetStreamError | None) -> JetStreamError | None:
