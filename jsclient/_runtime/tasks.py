@@ -1,4 +1,4 @@
-"""Tasks and time: background tasks with an owner, timers, a signal, and a watch on the event loop."""
+"""Tasks and time: background tasks with an owner, timers, and a signal."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
-__all__ = ["LoopWatch", "Signal", "Tasks", "Timer", "clock", "until_done"]
+__all__ = ["Signal", "Tasks", "Timer", "clock", "until_done"]
 
-_LOOK_EVERY = 1.0  # seconds between looks of a `LoopWatch`, while handlers run
-_BLOCKED = 1.0  # seconds that a look may be late
 _LAST = 1.0  # seconds that a task has for its work, and then for its cancellation, when the event loop ends
 _ROUNDS = 3  # of cancellations: a cancelled task may start another one
 
@@ -158,45 +156,6 @@ class Timer:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-
-
-class LoopWatch:
-    """Notices a handler that blocks the event loop: while it does, no ack, heartbeat or keep-alive goes out.
-
-    Measures how late a timer is while ``busy`` returns True. It costs nothing per message.
-    """
-
-    __slots__ = ("_at", "_busy", "_loop", "_report", "_timer", "_times")
-
-    def __init__(self, busy: Callable[[], bool], report: Callable[[float, int], None]) -> None:
-        """Calls ``report`` with the seconds and the number of times, at the 1st, 2nd, 4th, 8th … time."""
-        self._busy, self._report = busy, report
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._at = 0.0  # when the timer is due
-        self._times = 0
-
-    def begin(self) -> None:
-        """Handlers run now."""
-        if self._timer is None:
-            self._at = self._loop.time() + _LOOK_EVERY
-            self._timer = self._loop.call_at(self._at, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        late = self._loop.time() - self._at
-        if late >= _BLOCKED:
-            self._times += 1
-            if not self._times & (self._times - 1):
-                self._report(late, self._times)
-        if self._busy():
-            self.begin()
-
-    def close(self) -> None:
-        """Stop watching."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 class Signal:

@@ -306,14 +306,22 @@ class HandlerSlow(Event, frozen=True, kw_only=True):
     """The event loop was blocked while handlers ran: no message, ack, heartbeat or keep-alive passed meanwhile.
 
     Usually a handler computes, or calls a function that blocks. Call that in a thread (``asyncio.to_thread``), or make
-    the handler a plain function. ``blocked`` is in seconds; the event is reported whenever ``count`` has doubled.
+    the handler a plain function. ``blocked`` is in seconds. Blocks of a second and longer count, and the event is
+    reported whenever their ``count`` has doubled. ``subject`` and ``stream_seq`` are of the message that was handled;
+    they are empty and 0 if it could be one of several.
     """
 
     about = "worker"
-    _text = "a handler blocked the event loop for about {blocked:.1f} s ({count} times): move the work to a thread"
 
     blocked: float
     count: int = 1
+    subject: str = ""
+    stream_seq: int = 0
+
+    def _says(self) -> str:
+        of = f"the handler of {_message(self.subject, self.stream_seq, 0)}" if self.subject else "a handler"
+        times = f" (block number {self.count})" if self.count > 1 else ""
+        return f"{of} blocked the event loop for about {self.blocked:.1f} s{times}: move the work to a thread"
 
 
 class DeadLettered(Event, frozen=True, kw_only=True):

@@ -186,24 +186,35 @@ async def test_attempt_of_a_callback(js: Any, stream: OwnStream, events: list[An
     assert [event.attempt for event in of(HandlerFailed, events)] == [1, 2]
 
 
-@pytest.mark.parametrize("kind", ["worker", "callback"])
+@pytest.mark.parametrize("kind", ["worker", "several at once", "callback"])
 async def test_blocking_handler_reported(js: Any, stream: OwnStream, events: list[Any], kind: str) -> None:
-    async def block(msg: jsclient.Message) -> None:
-        time.sleep(2.5)
+    """Each block longer than a second is told, with its time and its message, although others do not block."""
+    took: dict[int, float] = {}
 
-    await stream.publish(1)
-    if kind == "worker":
-        sub = await js.pull_subscribe(stream.all, durable="d")
-        async with sub.run(block) as worker:
-            await eventually(lambda: worker.counts.handled == 1, what="handling it")
-            await eventually(lambda: of(HandlerSlow, events), what="the event")
-    else:
+    async def block(msg: jsclient.Message) -> None:
+        began = time.monotonic()
+        time.sleep(1.2 if msg.metadata.stream_seq in {1, 5} else 0)
+        took[msg.metadata.stream_seq] = time.monotonic() - began
+
+    await stream.publish(6)
+    if kind == "callback":
         sub = await js.subscribe(stream.all, callback=block)
-        await eventually(lambda: of(HandlerSlow, events), what="the event")
-    [event] = of(HandlerSlow, events)
-    assert (event.stream, event.consumer, event.count) == (stream.name, sub.consumer, 1)
-    assert 1.0 <= event.blocked <= 5.0
-    assert "blocked the event loop" in str(event)
+        await eventually(lambda: len(of(HandlerSlow, events)) == 2, what="the events")
+    else:
+        sub = await js.pull_subscribe(stream.all, durable="d", delete_on_close=True)
+        async with sub.run(block, concurrency=1 if kind == "worker" else 4):
+            await eventually(lambda: len(of(HandlerSlow, events)) == 2, what="the events")
+    told = of(HandlerSlow, events)
+    assert [(event.stream, event.consumer, event.count) for event in told] == [
+        (stream.name, sub.consumer, 1),
+        (stream.name, sub.consumer, 2),
+    ]
+    assert [(event.stream_seq, event.subject) for event in told] == [
+        (seq, stream.subject()) for seq in (1, 5)
+    ]
+    for event in told:
+        assert event.blocked == pytest.approx(took[event.stream_seq], abs=0.3)
+        assert "blocked the event loop" in str(event)
 
 
 async def test_handler_that_waits_is_not_slow(js: Any, stream: OwnStream, events: list[Any]) -> None:

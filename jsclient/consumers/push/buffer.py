@@ -10,7 +10,8 @@ from typing import Self, TypeAlias
 from ..._runtime.context import Context
 from ..._runtime.event_hub import EventLog
 from ..._runtime.handlers import Threads, is_coroutine_function
-from ..._runtime.tasks import LoopWatch, Signal, Timer
+from ..._runtime.loop_watch import LoopWatch
+from ..._runtime.tasks import Signal, Timer
 from ...errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ...protocol.consumers.push import Answer, Command, PushTracker
 from ...protocol.events import Event, HandlerFailed, HandlerSlow
@@ -23,6 +24,7 @@ __all__ = ["Batches", "Callback", "PushBuffer"]
 Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
 _TURN = 0.005  # seconds that callbacks may run before the event loop gets its turn
+_FAST = 8  # messages between looks at the clock, while callbacks are fast
 
 
 class PushBuffer:
@@ -64,6 +66,9 @@ class PushBuffer:
         self._silent, self._emptied, self._received, self._taken = silent, emptied, received, taken
         self._arrived = Signal()
         self._idle = False  # no callback runs
+        self._blocks = False  # a callback has blocked the event loop: look at the clock after each one
+        self._began = 0.0  # when the callback was called, or the first of several fast ones
+        self._latest: Message | None = None  # what it was called with; None if it is one of several
         self._timer = Timer(self._tick)
         self._now = asyncio.get_running_loop().time
         self.stall_watch: StallWatch = StallWatch(context, self)
@@ -207,7 +212,7 @@ class PushBuffer:
     async def call(self, callback: Callback, *, auto_ack: bool) -> None:
         """Call ``callback`` with one message after the other, until the end."""
         threads = None if is_coroutine_function(callback) else Threads(1)
-        watch = LoopWatch(lambda: not self._idle, self._handler_slow)
+        watch = LoopWatch(self._handled, self._handler_slow)
         try:
             await self._call(callback, threads, watch, auto_ack=auto_ack)
         finally:
@@ -216,12 +221,11 @@ class PushBuffer:
                 threads.close()
 
     async def _call(
-        self, callback: Callback, threads: Threads | None, watch: LoopWatch, *, auto_ack: bool
+        self, callback: Callback, threads: Threads | None, watch: LoopWatch[Message | None], *, auto_ack: bool
     ) -> None:
         front, channel, now = self.tracker.front, self.channel, self._now
-        watch.begin()
         self.stall_watch.asked()
-        since = now()
+        since, each = self._look(watch), 1
         while True:
             message = DeliveredMessage(front.popleft(), channel) if front else self.take()
             if message is None:
@@ -231,9 +235,9 @@ class PushBuffer:
                 self.stall_watch.asked()
                 await self._arrived.wait()
                 self._idle = False
-                watch.begin()
-                since = now()
+                since, each = self._look(watch), 1
                 continue
+            self._latest = message if each == 1 else None
             try:
                 if threads is None:
                     await callback(message)  # type: ignore[misc]  # its function is a coroutine function
@@ -247,21 +251,41 @@ class PushBuffer:
                 self._handler_failed(message, asyncio.CancelledError("the handler was cancelled"))
             except Exception as error:  # noqa: BLE001  a user's callback may raise anything
                 self._handler_failed(message, error)
-            if not len(front) % 8 and now() - since > _TURN:  # not each time: reading the clock has a cost
-                if self._taken is not None:
-                    self._taken()
-                await asyncio.sleep(0)
-                since = now()
+            if not len(front) % each:  # of fast callbacks not each time: reading the clock has a cost
+                began, moment = self._began, self._look(watch)
+                each = 1 if self._blocks or moment - began > _TURN else _FAST
+                if moment - since > _TURN:
+                    if self._taken is not None:
+                        self._taken()
+                    await asyncio.sleep(0)
+                    self._began = since = now()
 
-    def _handler_slow(self, blocked: float, count: int) -> None:
-        tracker = self.tracker
-        self.emit(HandlerSlow(stream=tracker.stream, consumer=tracker.consumer, blocked=blocked, count=count))
+    def _look(self, watch: LoopWatch[Message | None]) -> float:
+        """The callback is about to be called; returns the time."""
+        moment = self._now()
+        if moment >= watch.due:
+            watch.look(moment)
+        self._began = moment
+        return moment
+
+    def _handled(self) -> list[tuple[float, Message | None]]:
+        return [] if self._idle else [(self._began, self._latest)]
+
+    def _handler_slow(self, blocked: float, count: int, message: Message | None) -> None:
+        self._blocks = True
+        self.emit(
+            HandlerSlow(
+                stream=self.tracker.stream,
+                consumer=self.tracker.consumer,
+                blocked=blocked,
+                count=count,
+                subject="" if message is None else message.subject,
+                stream_seq=0 if message is None else _numbers(message)[0],
+            )
+        )
 
     def _handler_failed(self, message: Message, error: BaseException) -> None:
-        try:
-            sequence, attempt = message.metadata.stream_seq, message.attempt
-        except JetStreamError:
-            sequence = attempt = 0
+        sequence, attempt = _numbers(message)
         self.emit(
             HandlerFailed(
                 stream=self.tracker.stream,
@@ -272,6 +296,14 @@ class PushBuffer:
                 attempt=attempt,
             )
         )
+
+
+def _numbers(message: Message) -> tuple[int, int]:
+    """Its stream sequence and its attempt; 0 for what is not from JetStream."""
+    try:
+        return message.metadata.stream_seq, message.attempt
+    except JetStreamError:
+        return 0, 0
 
 
 class Batches:

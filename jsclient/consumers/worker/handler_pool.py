@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 from ..._runtime.context import Context
 from ..._runtime.handlers import Threads, is_coroutine_function
-from ..._runtime.tasks import LoopWatch, Signal, Timer
+from ..._runtime.loop_watch import LoopWatch
+from ..._runtime.tasks import Signal, Timer
 from ...errors import JetStreamError
 from ...protocol.consumers.worker.worker import CANCEL_TIMEOUT, Phase, Work, Workload
 from ..message import Message, begin_attempt
@@ -32,12 +33,13 @@ class Why(Enum):
 class Slot:
     """One of the tasks that handle messages."""
 
-    __slots__ = ("_cancels", "handling", "task", "wake", "why", "work")
+    __slots__ = ("_cancels", "handling", "latest", "task", "wake", "why", "work")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.wake: Signal = Signal()
         self.work: Work[Message] | None = None
+        self.latest: Work[Message] | None = None  # the one that is handled, or was until now
         self.handling: bool = False  # the handler is running, so a cancellation reaches only it
         self.why: Why | None = None
         self._cancels = 0
@@ -135,7 +137,7 @@ class Crew:
         self._on_stop = on_stop
         self._caller = Caller(handler, load.rules.options.concurrency)
         self._timer = Timer(self.tick)
-        self._watch = LoopWatch(lambda: load.counts.running > 0, settling.slow)
+        self._watch = LoopWatch(self._handled, settling.slow)
         self._idle: deque[Slot] = deque()
         self._closing = False  # no new message is started
         self._slots = [Slot() for _ in range(load.rules.options.concurrency)]
@@ -157,13 +159,16 @@ class Crew:
     async def _work(self, slot: Slot) -> None:
         load, connection = self.load, self._context.connection
         while not self._closing:
-            work = load.start(connection.now())
+            now = connection.now()
+            work = load.start(now)
+            if now >= self._watch.due:
+                self._watch.look(now)
             if work is None:
+                slot.latest = None
                 self._idle.append(slot)
                 await slot.wake.wait()
                 continue
-            slot.work = work
-            self._watch.begin()
+            slot.work = slot.latest = work
             self.wake()  # others, if there is more
             try:
                 await self._handle(slot, work)
@@ -172,6 +177,9 @@ class Crew:
                 load.released(work)
                 self.wake()
                 self.changed.set()
+
+    def _handled(self) -> list[tuple[float, Work[Message]]]:
+        return [(slot.latest.began, slot.latest) for slot in self._slots if slot.latest is not None]
 
     async def _handle(self, slot: Slot, work: Work[Message]) -> None:
         settling = self.settling

@@ -284,10 +284,18 @@ class Settling:
             return self._context.timeout
         return max(0.1, min(self._context.timeout, self.deadline - self._context.connection.now()))
 
-    def slow(self, blocked: float, count: int) -> None:
+    def slow(self, blocked: float, count: int, work: Work[Message] | None) -> None:
         """Report that a handler blocked the event loop."""
-        source = self._source
-        source.emit(HandlerSlow(stream=source.stream, consumer=source.consumer, blocked=blocked, count=count))
+        self._source.emit(
+            HandlerSlow(
+                stream=self._source.stream,
+                consumer=self._source.consumer,
+                blocked=blocked,
+                count=count,
+                subject="" if work is None else work.message.subject,
+                stream_seq=0 if work is None else work.ident[0],
+            )
+        )
 
     def _report_failure(self, work: Work[Message], error: BaseException, retry_in: float | None) -> None:
         self._source.emit(

@@ -303,7 +303,7 @@ async def test_one_after_other_for_each_key():
         handler.end(4, error=ValueError())
         await settle()
         assert handler.seen == [1, 2, 4]  # 6 waits
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.51)  # the retry is due after 0.5
         assert handler.seen == [1, 2, 4, 4]
         handler.end(4)
         await settle()

@@ -1,0 +1,86 @@
+"""Notices handlers that block the event loop, and which message each of them had."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Generic, TypeVar
+
+__all__ = ["LoopWatch", "longest"]
+
+T = TypeVar("T")
+
+BLOCKED = 1.0  # seconds of a block that is reported
+_BEAT = 0.1  # seconds between beats, while handlers run
+
+
+class LoopWatch(Generic[T]):
+    """Notices a handler that blocks the event loop: while it does, no ack, heartbeat or keep-alive goes out.
+
+    While handlers run, a timer notes every 0.1 s that the loop is free. Who starts a handler compares the time, which
+    it reads anyway, with ``due``, and calls `look` from then on; that is all that a message costs.
+
+    Attributes:
+        due: When to call `look`, in monotonic seconds of the loop.
+    """
+
+    __slots__ = ("_beat", "_handled", "_loop", "_report", "_timer", "_times", "due")
+
+    def __init__(
+        self,
+        handled: Callable[[], Iterable[tuple[float, T]]],
+        report: Callable[[float, int, T | None], None],
+    ) -> None:
+        """Calls ``report`` with the seconds, the number of blocks, and the message, at the 1st, 2nd, 4th, 8th … block.
+
+        ``handled`` returns the messages whose handlers run or have just ended, and when these began.
+        """
+        self.due: float = -math.inf
+        self._handled, self._report = handled, report
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._beat = 0.0  # when the loop was free last
+        self._times = 0
+
+    def look(self, now: float) -> None:
+        """A handler is about to be started, or a beat is due: report how long the loop was blocked before."""
+        blocked = now - self._beat
+        if self._timer is not None and blocked >= BLOCKED:
+            self._times += 1
+            if not self._times & (self._times - 1):
+                seconds, message = longest(self._beat, now, self._handled())
+                self._report(seconds, self._times, message)
+        self._beat = now
+        self.due = now + BLOCKED
+        if self._timer is None:
+            self._timer = self._loop.call_at(now + _BEAT, self._next)
+
+    def _next(self) -> None:
+        self.look(self._loop.time())
+        self._timer, self.due = None, -math.inf
+        if self._handled():
+            self.look(self._beat)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def longest(beat: float, now: float, handled: Iterable[tuple[float, T]]) -> tuple[float, T | None]:
+    """The longest block since ``beat``, when the loop was free last, and the message of its handler.
+
+    Handlers that started since then ran one after the other, so each blocked until the next one started. Of several
+    that had started before, any may have blocked: the message is None then, and if none blocked for a second alone.
+    """
+    steps = sorted(handled, key=itemgetter(0))
+    before = [message for began, message in steps if began < beat]
+    since: list[tuple[float, T | None]] = [(beat, before[0] if len(before) == 1 else None)]
+    since += [(began, message) for began, message in steps if began >= beat]
+    ends = [*(began for began, _ in since[1:]), now]
+    blocks = [(end - began, message) for (began, message), end in zip(since, ends, strict=True)]
+    seconds, message = max(blocks, key=itemgetter(0))
+    return (seconds, message) if seconds >= BLOCKED else (now - beat, None)
