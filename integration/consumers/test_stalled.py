@@ -143,6 +143,62 @@ async def test_hanging_handler_told(quick: Any, stream: OwnStream, events: list[
     assert (await told(ConsumerResumed, events, timeout=20)).reason == "handler"
 
 
+@pytest.mark.parametrize("others_go_on", [False, True])
+async def test_lone_hanging_handler_told(
+    quick: Any, stream: OwnStream, events: list[Any], others_go_on: bool
+) -> None:
+    """No message waits behind it, and other handlers of its worker may go on: it is told once."""
+    await stream.create_consumer("c", ack_policy="explicit", ack_wait=300_000_000)
+    free, handled_others = asyncio.Event(), 0
+
+    async def hangs(message: Any) -> None:
+        nonlocal handled_others
+        if message.metadata.stream_seq == 1:
+            await free.wait()
+        else:
+            handled_others += 1
+
+    await stream.publish(1, "slow")
+    sub = await quick.pull_subscribe(stream=stream.name, consumer="c")
+    sub.run(hangs, concurrency=2)
+
+    async def publish() -> None:
+        while True:
+            await stream.publish(1, "quick")
+            await asyncio.sleep(AFTER / 8)
+
+    publishing = asyncio.create_task(publish()) if others_go_on else None
+    event = await reason(events, "handler")
+    assert f"{stream.subject('slow')!r} (stream sequence 1, attempt 1)" in event.evidence
+    assert "ack_wait is 0.3 s; it is kept alive" in event.evidence
+    assert not str(event).startswith("nothing came")
+    before = handled_others
+    await eventually(lambda: not others_go_on or handled_others > before + 10, 60)
+    await asyncio.sleep(3 * AFTER)
+    assert [one.reason for one in of(ConsumerStalled, events)] == ["handler"]
+    free.set()
+    assert (await told(ConsumerResumed, events, timeout=20)).reason == "handler"
+    if publishing is not None:
+        publishing.cancel()
+
+
+async def test_handlers_long_by_nature_told_once(quick: Any, stream: OwnStream, events: list[Any]) -> None:
+    """The first one shows how long they take."""
+    await stream.create_consumer("c", ack_policy="explicit", ack_wait=100_000_000)
+    ended = 0
+
+    async def long(_: Any) -> None:
+        nonlocal ended
+        await asyncio.sleep(0.5)
+        ended += 1
+
+    await stream.publish(5)
+    (await quick.pull_subscribe(stream=stream.name, consumer="c")).run(long)
+    await eventually(lambda: ended == 5, 60)
+    (event,) = of(ConsumerStalled, events)
+    assert "(stream sequence 1, attempt 1)" in event.evidence
+
+
 async def test_impossible_filter_told(quick: Any, stream: OwnStream, events: list[Any], read: Any) -> None:
     await stream.create_consumer("c", ack_policy="explicit", filter_subject="nowhere.at.all")
     await stream.publish(1)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple, Protocol
 
 from .._runtime.context import Context
-from ..protocol.consumers.stall import HandlerTimes, Look, StallTracker
-from ..protocol.events import Event
+from ..protocol.consumers.stall import HandlerTimes, Look, StallTracker, handler_hangs
+from ..protocol.events import ConsumerResumed, Event
 
 __all__ = ["Handling", "StallWatch", "Watched"]
 
@@ -20,6 +20,9 @@ class Handling(NamedTuple):
     waiting: int  # messages that wait for a handler
     held: int | None  # messages that are not settled; None: unknown
     ended: int  # handlers that have ended so far
+    ack_wait: float | None = None  # seconds; None: handlers that hang are told by a look at the consumer
+    keeps_alive: bool = False
+    subject_of: Callable[[Hashable], str] | None = None  # the message that a handler has
 
 
 class Watched(Protocol):
@@ -101,6 +104,8 @@ class StallWatch:
             return
         now, work = connection.now(), self._handling()
         running = self._times.seen(now, work.running)
+        for event in self._hanging(now, work):
+            reader.emit(event)
         arrived = self._progress()
         asking = connection.is_connected and (reader.is_awaited or running > 0)
         asks = self.asks if connection.is_connected else 0
@@ -112,16 +117,39 @@ class StallWatch:
             elif not self._looking:
                 self._looking = True
                 self._context.tasks.start(self._look(tracker, step, running, work), "look why nothing comes")
-        if not tracker.is_idle(now):
+        if work.running or not tracker.is_idle(now):
             self._handle = asyncio.get_running_loop().call_later(tracker.interval, self._poll)
 
     def _progress(self) -> int:
         """What grows as long as it goes on: redeliveries of what handlers hold are none."""
         return self._handling().ended if self.workers else self._reader.arrived
 
+    def _hanging(self, now: float, work: Handling) -> list[Event]:
+        """Handlers that hang, also while others go on. Costs no request: a worker knows its ack_wait."""
+        events: list[Event] = []
+        if work.ack_wait is None:
+            return events
+        stream, consumer = self._reader.stream, self._reader.consumer
+        late = self._times.hanging(now, work.ack_wait)
+        if late:
+            (ident, ran), others = late[0], len(late) - 1
+            message = "a message" if work.subject_of is None else work.subject_of(ident)
+            events.append(
+                handler_hangs(
+                    stream, consumer, message, ran, work.ack_wait, others=others, keeps_alive=work.keeps_alive
+                )
+            )
+        if (stood_for := self._times.all_ended(now)) is not None:
+            events.append(
+                ConsumerResumed(stream=stream, consumer=consumer, reason="handler", stood_for=stood_for)
+            )
+        return events
+
     def _handling(self) -> Handling:
         """What all workers do."""
         all_of_them = [worker() for worker in self.workers]
+        if len(all_of_them) == 1:
+            return all_of_them[0]
         held = [one.held for one in all_of_them if one.held is not None]
         return Handling(
             [item for one in all_of_them for item in one.running],
@@ -160,14 +188,17 @@ class StallWatch:
         if self.recreates and seen.info is None and not seen.denied:
             return
         self._fits = self._fits or seen.fits
+        findings = seen.findings
+        if work.ack_wait is not None:  # those that hang are told without a look
+            findings = [one for one in findings if one.code != "handler"]
         for event in tracker.looked(
             self._context.connection.now(),
-            seen.findings,
+            findings,
             stood_for=look.stood_for,
             stream=reader.stream,
             consumer=reader.consumer,
             info=seen.info,
-            due=seen.due,
+            due=None if work.ack_wait is not None else seen.due,
         ):
             reader.emit(event)
         if seen.denied:

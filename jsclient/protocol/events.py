@@ -122,7 +122,7 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
     ``reason`` is a word: ``paused``, ``max_ack_pending``, ``pinned``, ``no_interest``, ``handler``, ``filter``,
     ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``, ``deleted``, ``stream_deleted``, ``unexplained``, or
     ``could_not_look`` if this user may not ask. ``evidence`` says what was seen, ``fix`` what to do; ``stood_for`` is
-    in seconds.
+    in seconds. A ``handler`` of ``run`` is told once for each attempt, also while others go on.
     """
 
     _text = "nothing came for {stood_for:.0f} s: {evidence}. What to do: {fix}"
@@ -136,6 +136,11 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
     def severity(self) -> Severity:
         """Info if the user may not ask for the reason, so that perhaps there is none; else a warning."""
         return "info" if self.reason == "could_not_look" else "warning"
+
+    def _says(self) -> str:
+        if self.reason == "handler":  # other handlers may go on
+            return f"{self.evidence}. What to do: {self.fix}"
+        return super()._says()
 
 
 class ConsumerResumed(Event, frozen=True, kw_only=True):

@@ -280,7 +280,18 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         held = 0 if load is None else load.rules.capacity - load.room
         ended = counts.handled + counts.failed + counts.dead_lettered + counts.terminated
         waiting = self._source.pending + counts.waiting
-        return Handling([*running], waiting, held + self._source.pending, ended)
+        held += self._source.pending
+        if load is None:
+            return Handling([], waiting, held, ended)
+        keeps_alive = self._options.keep_alive
+        return Handling([*running], waiting, held, ended, load.rules.ack_wait(1), keeps_alive, self._describe)
+
+    def _describe(self, ident: Hashable) -> str:
+        """The message that a handler has, for events."""
+        for work in () if self._crew is None else self._crew.load.held:
+            if (*work.ident, work.began) == ident:
+                return f"message {work.message.subject!r} (stream sequence {work.ident[0]}, attempt {work.attempt})"
+        return "a message"
 
     def _help(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=f"jsclient:{name}")

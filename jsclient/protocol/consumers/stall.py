@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from ..models.consumer import ConsumerInfo
     from .diagnosis import Finding
 
-__all__ = ["STALL_AFTER", "HandlerTimes", "Look", "StallTracker"]
+__all__ = ["STALL_AFTER", "HandlerTimes", "Look", "StallTracker", "handler_hangs"]
 
 STALL_AFTER = 25.0  # seconds: under the server's default ack_wait of 30 s, which would hide unacked messages
 _TOLD = ("warning", "error", "unknown")
 _LONGEST = 300.0  # seconds between looks
+_SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
+_EXCEEDS = 2.0  # times the longest of the handlers before it: slow handlers are not hanging ones
 _POLLS = 20  # until the first look: each may be late by one, and it must not reach the default ack_wait
 
 
@@ -151,6 +153,8 @@ class HandlerTimes:
     longest: float = 0.0  # seconds that the longest one had run when it was last seen; it has ended
     _seen: dict[Hashable, float] = field(default_factory=dict)  # when each began
     _seen_at: float = 0.0
+    _told: dict[Hashable, float] = field(default_factory=dict)  # hanging ones, and when each began
+    _hung_since: float | None = None
 
     def seen(self, now: float, running: Iterable[tuple[Hashable, float]]) -> float:
         """These run now, each with the time of its start; returns the seconds that the longest has run, 0.0: none."""
@@ -161,4 +165,57 @@ class HandlerTimes:
         # The start of one that was seen before is kept: its caller may know only that it runs.
         self._seen = {ident: self._seen.get(ident, began) for ident, began in current.items()}
         self._seen_at = now
+        self._told = {ident: began for ident, began in self._told.items() if ident in current}
         return max((now - began for began in self._seen.values()), default=0.0)
+
+    def hanging(self, now: float, ack_wait: float) -> list[tuple[Hashable, float]]:
+        """Those that hang and were not told before, with the seconds that each has run, the longest first.
+
+        One hangs when it has run for twice the ``ack_wait``, and for twice as long as the longest that has ended:
+        handlers that take long by nature are told once, not each time.
+        """
+        limit = max(_SLOW * ack_wait, _EXCEEDS * self.longest)
+        late = {
+            ident: began
+            for ident, began in self._seen.items()
+            if now - began > limit and ident not in self._told
+        }
+        if late and not self._told:
+            self._hung_since = min(late.values())
+        self._told.update(late)
+        return sorted(((ident, now - began) for ident, began in late.items()), key=lambda one: -one[1])
+
+    def all_ended(self, now: float) -> float | None:
+        """Seconds since the first hanging one began, if all of them have ended since the last call; else None."""
+        if self._told or self._hung_since is None:
+            return None
+        since, self._hung_since = self._hung_since, None
+        return now - since
+
+
+def handler_hangs(
+    stream: str, consumer: str, message: str, ran: float, ack_wait: float, *, others: int, keeps_alive: bool
+) -> ConsumerStalled:
+    """The event for handlers that hang: ``message`` is that of the longest, ``others`` hang as well."""
+    also = (
+        f", and so do {others} more handlers"
+        if others > 1
+        else ", and so does another handler"
+        if others
+        else ""
+    )
+    kept = (
+        "it is kept alive, so that the server delivers it to no one else"
+        if keeps_alive
+        else "the server delivers it again"
+    )
+    return ConsumerStalled(
+        stream=stream,
+        consumer=consumer,
+        reason="handler",
+        evidence=f"the handler of {message} has run for {ran:.0f} s, longer than twice the ack_wait{also}: ack_wait is "
+        f"{ack_wait:g} s; {kept}",
+        fix="look at what the handler waits for; handler_timeout= ends one that hangs, concurrency= lets others "
+        "run, and a larger ack_wait says that it takes this long",
+        stood_for=ran,
+    )

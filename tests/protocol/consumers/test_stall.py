@@ -10,6 +10,7 @@ from jsclient.protocol.consumers.stall import (
     HandlerTimes,
     Look,
     StallTracker,
+    handler_hangs,
 )
 from jsclient.protocol.events import ConsumerStalled
 
@@ -159,3 +160,36 @@ def test_handlers_are_timed_from_what_is_seen():
     assert times.longest == 1  # b, when it was last seen
     assert times.seen(40, []) == 0.0
     assert times.longest == 18
+
+
+def test_hanging_handlers_are_told_once_each():
+    times = HandlerTimes()
+    running = [("a", 0.0), ("b", 10.0)]
+    times.seen(60, running)
+    assert times.hanging(60, 30.0) == []
+    times.seen(61, running)
+    assert times.hanging(61, 30.0) == [("a", 61)]
+    times.seen(71, running)
+    assert times.hanging(71, 30.0) == [("b", 61)]
+    assert times.all_ended(71) is None
+    times.seen(72, [])
+    assert times.all_ended(72) == 72
+    assert times.all_ended(73) is None
+
+
+def test_handlers_long_by_nature_do_not_hang():
+    times = HandlerTimes(longest=100.0)
+    times.seen(200, [("a", 0.0)])
+    assert times.hanging(200, 30.0) == []
+    times.seen(201, [("a", 0.0)])
+    assert times.hanging(201, 30.0) == [("a", 201)]
+
+
+def test_event_of_a_hanging_handler():
+    event = handler_hangs(
+        "S", "c", "message 'x' (stream sequence 5, attempt 1)", 61, 30, others=2, keeps_alive=False
+    )
+    assert str(event).startswith(
+        "the handler of message 'x' (stream sequence 5, attempt 1) has run for 61 s, longer than twice the ack_wait, "
+        "and so do 2 more handlers: ack_wait is 30 s; the server delivers it again. What to do: "
+    )
