@@ -52,7 +52,7 @@ def read_jetstream(
 
     Raises:
         ConfigError: An argument or option is missing, invalid or unknown; the stream does not exist, permissions are
-            missing, or it ends before ``start`` or ``end``.
+            missing, or it ends before ``start`` or ``end``, or ``start`` is a time in the future.
         HistoryTruncatedError: Messages from sequence ``start`` on were removed. The iteration raises it too, if
             messages are removed before they are read.
         ConnectError, AuthenticationError: As `jsclient.connect`.

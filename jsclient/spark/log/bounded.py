@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ...errors import ConfigError
 from ..options.source import SourceOptions
 from .lookup import Lookup, NoSuchStreamError, check_filters, matching_names
-from .offsets import StreamFacts, lost_head
+from .offsets import StreamFacts, check_not_future, lost_head
 from .pushdown import Narrowed
 from .ranges import SequenceRange
 from .tasks import LogPartition, cut, plan
@@ -35,8 +35,11 @@ def plan_bounded(options: SourceOptions, narrowed: Narrowed | None = None) -> li
     narrowed = narrowed or Narrowed(subjects=options.subjects)
     if not options.has_several:
         lookup = Lookup(options)
-        one = _found(options, narrowed, lookup, lookup.facts())
-        return [] if one is None else _tasks(options, one)
+        facts = lookup.facts()
+        one = _found(options, narrowed, lookup, facts)
+        if one is None or not _keeps_filters(lookup, facts, narrowed):
+            return []
+        return _tasks(options, one)
     found = _found_in_several(options, narrowed)
     total = sum(one.whole.width for one in found)
     tasks = []
@@ -71,11 +74,15 @@ def _found_in(options: SourceOptions, narrowed: Narrowed) -> tuple[_Found | None
     if bool(fitting) != bool(options.subjects):
         return None, fitting  # no filter can match a message of it
     one = _found(options, narrowed, lookup, facts)
-    if one is not None:
-        lookup.subjects = lookup.fitting(facts)  # those that are pushed down
-        if bool(lookup.subjects) != bool(narrowed.subjects):
-            one = None
+    if one is not None and not _keeps_filters(lookup, facts, narrowed):
+        one = None
     return one, fitting
+
+
+def _keeps_filters(lookup: Lookup, facts: StreamFacts, narrowed: Narrowed) -> bool:
+    """Drop filters that Spark pushed down and no message can match; False if none of them is left."""
+    lookup.subjects = lookup.fitting(facts)
+    return bool(lookup.subjects) == bool(narrowed.subjects)
 
 
 def _names(options: SourceOptions) -> tuple[str, ...]:
@@ -115,6 +122,7 @@ def _first(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
         )
         return start.sequence
     if start.kind == "time":
+        check_not_future(start, facts)
         return max(lookup.sequence_at(start.time, facts), facts.first_seq)
     return facts.last_seq + 1 if start.kind == "latest" else facts.first_seq
 

@@ -17,6 +17,7 @@ from ...errors import ConfigError, HistoryTruncatedError, JetStreamError, Positi
 from ...protocol.models.consumer_checks import stores_other_subjects
 from ...protocol.models.stream import StreamInfo
 from ...protocol.models.stream_config import RetentionPolicy
+from ..options.source import Place
 from .ranges import SequenceRange
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "StreamFacts",
     "StreamOffsets",
     "another_stream",
+    "check_not_future",
     "cut_short",
     "deleted",
     "lost_head",
@@ -247,4 +249,15 @@ class LostHeadError(HistoryTruncatedError):
             f"messages {self.wanted} to {self.gone} of stream {self.stream!r} were removed before they were read (by a "
             f"limit, a purge, or an ack): it begins at {self.first_available} now. Keep messages longer, or start with "
             f"{self.instead}; {_CONTINUES} with the messages that exist"
+        )
+
+
+def check_not_future(start: Place, facts: StreamFacts) -> None:
+    """Raise `ConfigError` for a start at a time that the server has not reached."""
+    if facts.seen_at is not None and datetime.fromisoformat(start.time) > facts.seen_at:
+        name = start.argument or "option 'startingTimestamp'"
+        instead = 'start = "now"' if start.argument else "'startingOffsets' = 'latest'"
+        raise ConfigError(
+            f"{name} is {start.time}, which is in the future (on the server "
+            f"it is {facts.seen_at.isoformat()}): give an earlier time, or {instead}"
         )

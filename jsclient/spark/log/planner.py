@@ -6,13 +6,19 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
-from ...errors import ConfigError
 from ..options.source import SourceOptions
 from .lookup import Lookup
-from .offsets import LogOffset, StreamFacts, another_stream, cut_short, lost_head, nothing_fits
+from .offsets import (
+    LogOffset,
+    StreamFacts,
+    another_stream,
+    check_not_future,
+    cut_short,
+    lost_head,
+    nothing_fits,
+)
 from .ranges import SequenceRange, admit
 from .tasks import LogPartition, cut, plan
 
@@ -263,11 +269,7 @@ def _start(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
     if start.kind == "sequence":
         return start.sequence - 1
     if start.kind == "time":
-        if facts.seen_at is not None and datetime.fromisoformat(start.time) > facts.seen_at:
-            raise ConfigError(
-                f"option 'startingTimestamp' is {start.time}, which is in the future (on the server it is "
-                f"{facts.seen_at.isoformat()}): give an earlier time, or 'startingOffsets' = 'latest'"
-            )
+        check_not_future(start, facts)
         return max(lookup.sequence_at(start.time, facts), facts.first_seq) - 1
     return facts.last_seq if start.kind == "latest" else facts.first_seq - 1
 
