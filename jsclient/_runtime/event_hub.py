@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import Self, TypeAlias
 
 from ..protocol.consumers.worker.reasons import Reject
-from ..protocol.events import DeadLettered, Event, WorkerFailed
+from ..protocol.events import DeadLettered, Event, HandlerFailed, WorkerFailed
 from .handlers import check_handler
 from .tasks import Signal, Tasks
 
@@ -21,6 +22,8 @@ OnEvent: TypeAlias = Callable[[Event], Awaitable[None] | None]
 _log = logging.getLogger("jsclient")
 _KEPT = 1000
 _AT_ONCE = 100  # coroutines of ``on_event`` that run concurrently
+_KINDS = 1000  # kinds of failures that are counted
+_SAME_OUTAGE = 60.0  # seconds
 
 
 class EventHub:
@@ -35,11 +38,13 @@ class EventHub:
         self._scheduled = False
         self._tasks = Tasks(_report)  # of coroutines that report their own errors
         self._running = 0
+        self._failures = _Failures()
 
     def emit(self, event: Event) -> None:
         """Deliver an event on the next turn of the loop. Without ``on_event`` it is logged."""
         if self._on_event is None:
-            _write(event)
+            if not (isinstance(event, HandlerFailed) and self._failures.is_counted(event)):
+                _write(event)
             return
         if len(self._waiting) == self._waiting.maxlen:
             _log.warning("on_event is too slow; dropped: %s", self._waiting[0])
@@ -83,6 +88,39 @@ async def _await(result: Awaitable[None], event: Event) -> None:
         await result
     except Exception as error:  # noqa: BLE001  a user's callback may raise anything
         _report(error, event)
+
+
+class _Failures:
+    """Counts failures of handlers of the same kind, so that an outage does not fill the log.
+
+    The first one of a kind is logged with its traceback, then each time the count doubles, with the count. All others
+    are logged at level DEBUG. A kind that has not occurred for a minute begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[Hashable, tuple[int, float]] = {}
+
+    def is_counted(self, event: HandlerFailed) -> bool:
+        """Count a failure. True: it was logged here, or is one of many."""
+        now = time.monotonic()
+        kind = (event.stream, event.consumer, type(event.error))
+        count, last = self._kinds.get(kind, (0, now))
+        count = count + 1 if now - last < _SAME_OUTAGE else 1
+        if len(self._kinds) >= _KINDS and kind not in self._kinds:
+            self._kinds.clear()  # errors of so many types are not a flood of one
+        self._kinds[kind] = (count, now)
+        if count == 1:
+            return False
+        doubled = count & (count - 1) == 0
+        logging.getLogger(f"jsclient.{event.about}").log(
+            getattr(logging, event.severity.upper()) if doubled else logging.DEBUG,
+            "%s (%d failures with %s so far)",
+            event,
+            count,
+            type(event.error).__name__,
+            extra={"event": type(event).__name__, "count": count},
+        )
+        return True
 
 
 def _write(event: Event) -> None:

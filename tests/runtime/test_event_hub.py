@@ -9,9 +9,17 @@ import re
 import msgspec
 import pytest
 
+from jsclient._runtime import event_hub
 from jsclient._runtime.event_hub import EventHub, EventLog
 from jsclient.protocol import events
-from jsclient.protocol.events import AcksLost, DeadLettered, HeartbeatMissed, Reconnected, SlowConsumer
+from jsclient.protocol.events import (
+    AcksLost,
+    DeadLettered,
+    HandlerFailed,
+    HeartbeatMissed,
+    Reconnected,
+    SlowConsumer,
+)
 from tests.support.virtual import settle, virtual
 
 
@@ -109,6 +117,38 @@ def test_each_event_can_be_logged(caplog):
     assert len(caplog.records) == len(kinds)
     for message in caplog.messages:
         assert not re.search(r"''|None|\w\(|\(stream ''", message), message
+
+
+def failure(error, number):
+    try:
+        raise error
+    except Exception as caught:  # noqa: BLE001  the type is the test's matter
+        return HandlerFailed(
+            stream="S", consumer="c", error=caught, subject="s.a", stream_seq=number, attempt=1, retry_in=0.5
+        )
+
+
+def test_failures_of_a_kind_logged_at_doublings(caplog):
+    """In an outage a worker wrote 32,000 lines in 5 s, each failure with its traceback."""
+    caplog.set_level(logging.INFO, "jsclient")
+    hub = EventHub(None)
+    for number in range(1, 1001):
+        hub.emit(failure(ConnectionError("the database is away"), number))
+    hub.emit(failure(ValueError("another kind"), 1001))
+    assert [bool(record.exc_info) for record in caplog.records] == [True, *[False] * 9, True]
+    counts = [record.count for record in caplog.records if hasattr(record, "count")]
+    assert counts == [2, 4, 8, 16, 32, 64, 128, 256, 512]
+    assert "(512 failures with ConnectionError so far)" in caplog.text
+
+
+def test_rare_failures_each_logged(caplog, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(event_hub.time, "monotonic", lambda: clock[0])
+    hub = EventHub(None)
+    for number in range(5):
+        clock[0] += 61.0
+        hub.emit(failure(ValueError("once in a while"), number))
+    assert [bool(record.exc_info) for record in caplog.records] == [True] * 5
 
 
 @virtual
