@@ -249,6 +249,7 @@ async def test_unverified_without_the_right_to_ask(
     for message in await sub.fetch(3):  # not by the worker, which remembers what it acked
         await message.ack()
     async with sub.run(lambda _: None, dead_letter="dead.>"):
+        await js.ping()  # the server has its subscription to advisories
         await forge(oracle, stream.name, (2, 2), consumer=sub.consumer)
         found = await told(DeadLettered, events)
     (letter,) = await dead.messages()
