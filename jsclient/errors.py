@@ -239,7 +239,8 @@ _FEWER = "delete consumers that nobody reads, or let readers share one (a pull c
 
 _ADVICE = {
     10023: "the storage of the server is full, or has reached max_file_store or max_memory_store of its configuration",
-    10047: "the server has no memory left for it: raise max_memory_store of its configuration, or delete messages",
+    10047: "the server or the account has no storage left for it: raise max_file or max_mem of the account, or "
+    "max_file_store or max_memory_store of the server, or delete messages",
     10049: "the server has no disk space left for it: raise max_file_store of its configuration, or delete messages",
     10054: "the message is larger than max_msg_size of the stream, headers included: raise it, or send less",
     10026: f"raise the limit of the stream (max_consumers), of the account or of the server, or {_FEWER}",
