@@ -55,6 +55,7 @@ COVERED = {
     "protocol/consumers/subscribe_request.py": "tests/protocol/consumers/test_subscribe.py",
     "protocol/consumers/consume.py": "tests/protocol/consumers/test_fetch.py",
     "protocol/consumers/worker/reasons.py": "tests/protocol/consumers/worker/test_dead_letter.py",
+    "protocol/connection_events.py": "tests/protocol/test_events.py",
     "protocol/ending_events.py": "tests/protocol/test_events.py",
     "protocol/event_base.py": "tests/protocol/test_events.py",
     "protocol/epochs/live.py": "tests/protocol/epochs/test_trackers.py",

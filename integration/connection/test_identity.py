@@ -169,7 +169,9 @@ async def test_discovered_servers_get_user(
     assert of(ErrorRaised, events) == []
 
 
-async def pair(own_server: Any, authorization: dict[str, Any]) -> list[Any]:
+async def pair(
+    own_server: Any, authorization: dict[str, Any], config: dict[str, Any] | None = None
+) -> list[Any]:
     """Two servers that announce each other."""
     routes = [free_port(), free_port()]
     servers = await asyncio.gather(
@@ -177,6 +179,7 @@ async def pair(own_server: Any, authorization: dict[str, Any]) -> list[Any]:
             own_server(
                 jetstream=False,
                 config={
+                    **(config or {}),
                     "authorization": authorization,
                     "cluster": {
                         "name": "pair",

@@ -7,6 +7,7 @@ They go to ``on_event`` of the connection and to ``events()`` of the subscriptio
 from __future__ import annotations
 
 from ..errors import JetStreamError
+from .connection_events import Disconnected, LameDuck, PermissionDenied, Reconnected
 from .ending_events import ConsumerNotKept, DeleteFailed, DurableDeleted
 from .event_base import Event, Severity
 
@@ -15,8 +16,9 @@ __all__ = [
     "ConsumerReset", "ConsumerResumed", "ConsumerStalled", "DeadLetterFailed", "DeadLettered", "DeleteFailed",
     "Disconnected", "DurableDeleted", "ErrorRaised", "Event", "FlowControlRefused", "FlowControlStalled",
     "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow", "HeartbeatMissed", "HistoryTruncated",
-    "IngestGap", "IngestRefused", "PartitionsMissing", "PermissionDenied", "Pinned", "PublishFailed",
-    "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned", "WorkerFailed",
+    "IngestGap", "IngestRefused", "LameDuck", "PartitionsMissing", "PermissionDenied", "Pinned",
+    "PublishFailed", "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned",
+    "WorkerFailed",
 ]  # fmt: skip
 
 
@@ -465,35 +467,3 @@ class IngestRefused(Event, frozen=True, kw_only=True):
     ingest: str
     number: int
     error: JetStreamError
-
-
-class Disconnected(Event, frozen=True, kw_only=True):
-    """The connection to the server was lost. Reconnecting continues until the connection is closed."""
-
-    about = "connection"
-
-    reason: str = ""
-
-    def _says(self) -> str:
-        return f"the connection was lost{f': {self.reason}' if self.reason else ''}; reconnecting"
-
-
-class Reconnected(Event, frozen=True, kw_only=True):
-    """The connection was restored and its subscriptions renewed. ``url`` is shown without user info."""
-
-    about = "connection"
-
-    url: str = ""
-
-    def _says(self) -> str:
-        return f"reconnected{f' to {self.url}' if self.url else ''}"
-
-
-class PermissionDenied(Event, frozen=True, kw_only=True):
-    """The server refused a publish or a subscription of this user."""
-
-    about = "connection"
-    _text = "the server denies this user to {operation} to {subject!r}"
-
-    operation: str
-    subject: str

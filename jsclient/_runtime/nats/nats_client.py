@@ -101,6 +101,9 @@ class Owner(Host, Protocol):
     def pong_received(self) -> None:
         """A PONG arrived."""
 
+    def lame_duck(self, others: int) -> None:
+        """The server is about to stop; so many others are known."""
+
 
 class WireSubscription:
     """The entry in nats-py's table for a subscription of jsclient: nats-py subscribes it again after a reconnect."""
@@ -275,9 +278,15 @@ class NatsClient(nats.aio.client.Client):
         raise nats.errors.Error("nats: not connected")  # not reached: nats-py selects a server before
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002  as nats-py has it
-        """Keep the servers that the newest INFO announces, and forget those of earlier ones."""
+        """Take what INFO says: other servers, that this one is about to stop, and that it offers TLS."""
         if initial_connection and info.get("tls_available") and self._needs_tls():
             info["tls_required"] = True  # nats-py begins TLS only if the server requires it
+        self._discover(info)
+        if info.get("ldm") and not initial_connection:
+            self.owner.lame_duck(sum(server is not self._current_server for server in self._server_pool))
+
+    def _discover(self, info: dict[str, Any]) -> None:
+        """Keep the servers that the newest INFO announces, and forget those of earlier ones."""
         current = self._current_server
         if current is None or not info.get("connect_urls"):
             return

@@ -24,7 +24,7 @@ from ...errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from ...protocol.events import AcksLost, Disconnected, PermissionDenied, Reconnected
+from ...protocol.events import AcksLost, Disconnected, LameDuck, PermissionDenied, Reconnected
 from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.server_error import read_server_error
 from ..event_hub import OnEvent
@@ -49,6 +49,7 @@ class GuardedConnection(Connection):
         self._up = False
         self._denied_acks: set[str] = set()  # starts of JSAcks, of those reported on this connection
         self._closing = False
+        self._leaving = False  # reported on this connection: the server is about to stop
         self._refused = False  # reported since the last disconnect: the credentials are refused
 
     async def open(
@@ -162,7 +163,7 @@ class GuardedConnection(Connection):
 
     async def _on_reconnected(self) -> None:
         self._denied_acks.clear()
-        self._up, self._refused = True, False
+        self._up, self._refused, self._leaving = True, False, False
         for command in self._late.values():
             self._out.write(command)
         self._late.clear()
@@ -196,6 +197,11 @@ class GuardedConnection(Connection):
         if isinstance(limit, int) and 0 < limit <= 2**31:
             self._nc._max_payload = self._nc.reader.max_payload = limit
         self._nc.take_info(info)
+
+    def lame_duck(self, others: int) -> None:
+        if not self._leaving:
+            self._leaving = True
+            self.hub.emit(LameDuck(url=self.url, others=others))
 
     def _is_news(self, error: PermissionDeniedError) -> bool:
         """False for further acks of a consumer on this connection: each one is denied."""

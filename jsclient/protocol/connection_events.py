@@ -1,0 +1,69 @@
+"""The events about the connection to a server."""
+
+from __future__ import annotations
+
+from .event_base import Event, Severity
+
+__all__ = ["Disconnected", "LameDuck", "PermissionDenied", "Reconnected"]
+
+
+class Disconnected(Event, frozen=True, kw_only=True):
+    """The connection to the server was lost. Reconnecting continues until the connection is closed."""
+
+    about = "connection"
+
+    reason: str = ""
+
+    def _says(self) -> str:
+        return f"the connection was lost{f': {self.reason}' if self.reason else ''}; reconnecting"
+
+
+class Reconnected(Event, frozen=True, kw_only=True):
+    """The connection was restored and its subscriptions renewed. ``url`` is shown without user info."""
+
+    about = "connection"
+
+    url: str = ""
+
+    def _says(self) -> str:
+        return f"reconnected{f' to {self.url}' if self.url else ''}"
+
+
+class LameDuck(Event, frozen=True, kw_only=True):
+    """The server is about to stop (lame duck mode): it will close this connection soon, within 2 minutes by default.
+
+    Reported once for each connection to such a server. ``url`` is its URL, without user info. ``others`` counts the
+    other servers that the client knows, from ``connect`` or from the cluster. The client keeps this connection until
+    the server closes it, and then connects to one of the others. On a connection of your own, nats-py's
+    ``lame_duck_mode_cb`` reports it. Source: nats-server server.go (``lameDuckMode``).
+    """
+
+    about = "connection"
+
+    url: str = ""
+    others: int = 0
+
+    @property
+    def severity(self) -> Severity:
+        """Info if the client knows where to go, else a warning."""
+        return "info" if self.others else "warning"
+
+    def _says(self) -> str:
+        then = (
+            f"the client then connects to {'the other server' if self.others == 1 else f'one of {self.others} others'}"
+            if self.others
+            else "no other server is known, so that nothing is sent until it is back: give connect() several servers"
+        )
+        return (
+            f"the server {self.url} is about to stop, and will close this connection (lame duck mode): {then}"
+        )
+
+
+class PermissionDenied(Event, frozen=True, kw_only=True):
+    """The server refused a publish or a subscription of this user."""
+
+    about = "connection"
+    _text = "the server denies this user to {operation} to {subject!r}"
+
+    operation: str
+    subject: str
