@@ -5,7 +5,15 @@ from __future__ import annotations
 import abc
 import inspect
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+)
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from functools import partial, wraps
@@ -14,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Self, TypeV
 
 from ..errors import ClosedError
 from ..protocol.wire.checks import no_such_name
-from ..protocol.wire.nats_py import no_attribute
+from ..protocol.wire.nats_py import argument_hint, no_attribute
 
 __all__ = ["Asking", "Handle", "Listing", "Opening", "ReadHandle", "State", "asking", "listing", "opening"]
 
@@ -163,6 +171,18 @@ class Opening(Asking[HandleT]):
             await self._handle.__aexit__(kind, error, trace)
 
 
+def _no_argument(owner: str, name: str, known: Collection[str]) -> str:
+    from ..protocol.models.consumer import ConsumerConfig
+
+    is_field = "config" in known and name in ConsumerConfig.__struct_fields__
+    if is_field and argument_hint(owner, name) is None:
+        return (
+            f"{owner} has no argument {name!r}, which is a field of the consumer; "
+            f"use config=jsclient.ConsumerConfig({name}=...)"
+        )
+    return no_such_name(owner, "argument", name, known)
+
+
 def opening(method: Callable[P, Coroutine[Any, Any, HandleT]]) -> Callable[P, Opening[HandleT]]:
     """Decorate a coroutine function that opens a handle: calling it returns an `Opening`."""
     known = inspect.signature(method).parameters.keys() - {"self"}
@@ -171,7 +191,7 @@ def opening(method: Callable[P, Coroutine[Any, Any, HandleT]]) -> Callable[P, Op
     def call(*args: P.args, **kwargs: P.kwargs) -> Opening[HandleT]:
         for name in kwargs:
             if name not in known:
-                raise TypeError(no_such_name(f"{method.__name__}()", "argument", name, known))
+                raise TypeError(_no_argument(f"{method.__name__}()", name, known))
         return Opening(partial(method, *args, **kwargs), f"{method.__name__}()")
 
     return call

@@ -12,26 +12,44 @@ from typing import Any, Final, NoReturn
 
 __all__ = ["ARGUMENTS", "ATTRIBUTES", "argument_hint", "no_attribute"]
 
+_CHECKED = "leave it out: subjects and payloads are always checked before they are sent"
+_PULLED = "leave it out: a pull subscription receives only what it requests"
+_WINDOW = "leave it out: max_in_flight= and max_bytes= of publisher() limit what waits"
+
 ARGUMENTS: Final[Mapping[str, str]] = {
     "allow_reconnect": "leave it out: it reconnects without limit until close()",
     "cb": "callback=",
     "closed_cb": "JetStream.is_closed",
     "disconnected_cb": "on_event=",
     "discovered_server_cb": "on_event=",
+    "drain_timeout": "timeout= of Subscription.drain()",
     "durable_name": "durable=",
     "error_cb": "on_event=",
+    "fetch() heartbeat": "idle_heartbeat=",
     "fetch() timeout": "expires=, the seconds that the server waits",
     "flush_timeout": "timeout=",
+    "flusher_queue_size": _WINDOW,
+    "lame_duck_mode_cb": "on_event=",
     "manual_ack": "auto_ack=False",
     "max_outstanding_pings": "ping_interval=",
     "max_reconnect_attempts": "leave it out: it reconnects without limit until close()",
     "ordered_consumer": "ordered=True",
     "payload": "data=",
+    "pedantic": _CHECKED,
     "pending_bytes_limit": "max_pending_bytes=",
     "pending_msgs_limit": "max_pending=",
+    "pending_size": _WINDOW,
+    "publish() msg_ttl": "ttl=",
     "publish() stream": "expected_stream=",
+    "pull_subscribe() cb": "run(handler) of the subscription",
+    "pull_subscribe() inbox_prefix": "inbox_prefix= of connect()",
+    "pull_subscribe() pending_bytes_limit": _PULLED,
+    "pull_subscribe() pending_msgs_limit": _PULLED,
+    "reconnect_to_server_handler": "leave it out: it tries all servers in turn",
     "reconnected_cb": "on_event=",
-}  # a name that only one function has is written with the function
+    "skip_subject_validation": _CHECKED,
+    "verbose": _CHECKED,
+}  # a name that means something else in one function is written with the function
 
 
 def argument_hint(owner: str, name: str) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -154,3 +156,51 @@ def test_fetch_names_its_argument() -> None:
         sub.fetch(1, timeout=1).send(None)
     with pytest.raises((TypeError, ConfigError), match="use ordered=True"):
         blank(jsclient.JetStream).subscribe("s", ordered_consumer=True)
+
+
+FUNCTIONS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (Client.connect, jsclient.connect),
+    (JetStreamContext.publish, jsclient.JetStream.publish),
+    (JetStreamContext.subscribe, jsclient.JetStream.subscribe),
+    (JetStreamContext.subscribe_bind, jsclient.JetStream.subscribe),
+    (JetStreamContext.pull_subscribe, jsclient.JetStream.pull_subscribe),
+    (JetStreamContext.pull_subscribe_bind, jsclient.JetStream.pull_subscribe),
+    (JetStreamContext.PullSubscription.fetch, jsclient.PullSubscription.fetch),
+    (CoreSubscription.next_msg, jsclient.Subscription.next),
+]
+OPTIONS = set(inspect.get_annotations(jsclient.client.ConnectOptions))
+
+
+def accepted(function: Callable[..., Any]) -> set[str]:
+    own = set(inspect.signature(function).parameters) - {"self", "options", "more", "group"}
+    return own | OPTIONS if function is jsclient.connect else own
+
+
+@pytest.mark.parametrize(("theirs", "ours"), FUNCTIONS, ids=lambda function: function.__qualname__)
+def test_each_argument_is_told(theirs: Callable[..., Any], ours: Callable[..., Any]) -> None:
+    """It exists here, or the error says what to use; and that exists."""
+    known = accepted(ours)
+    first = () if ours is jsclient.connect else (blank(owner(ours)),)
+    for name in set(inspect.signature(theirs).parameters) - {"self"} - known:
+        with pytest.raises((TypeError, ConfigError)) as caught:
+            ours(*first, "s", **{name: 1}).send(None)
+        text = str(caught.value)
+        assert f"{ours.__name__}() has no " in text
+        assert ", as nats-py has; " in text or f"use config=jsclient.ConsumerConfig({name}=...)" in text, text
+        if used := re.search(r"; use ([a-z_]+)=(?! of)", text):
+            assert used[1] in known, text
+
+
+def owner(function: Callable[..., Any]) -> Any:
+    return getattr(jsclient, function.__qualname__.split(".")[0], jsclient.JetStream)
+
+
+@pytest.mark.parametrize("name", ["ack_wait", "filter_subjects", "max_ack_pending", "max_deliver"])
+def test_field_of_the_consumer(name: str) -> None:
+    js = blank(jsclient.JetStream)
+    for method in (js.subscribe, js.pull_subscribe):
+        with pytest.raises(TypeError) as caught:
+            method("s", **{name: 1})
+        assert str(caught.value).endswith(
+            f"field of the consumer; use config=jsclient.ConsumerConfig({name}=...)"
+        )
