@@ -24,6 +24,7 @@ _TOLD = ("warning", "error", "unknown")
 _LONGEST = 300.0  # seconds between looks
 _SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
 _EXCEEDS = 2.0  # times the longest of the handlers before it: slow handlers are not hanging ones
+_BUSY = 2  # polls in a row without a call that waits: one may fall between two calls
 _POLLS = 20  # until the first look: each may be late by one, and it must not reach the default ack_wait
 
 
@@ -47,6 +48,7 @@ class StallTracker:
     before: ConsumerInfo | None = None
     _arrived: int | None = None
     _asks: int = 0
+    _misses: int = 0  # polls in a row at which no call waited
     _since: float = 0.0  # the program has asked, and nothing has arrived, since then
     _asked_at: float = 0.0
     _look_at: float = 0.0
@@ -73,6 +75,7 @@ class StallTracker:
         """
         asks_now = asking or asks != self._asks
         self._asks = asks
+        self._misses = 0 if asks_now else self._misses + 1
         if asks_now:
             self._asked_at = now
         if arrived != self._arrived:
@@ -80,9 +83,9 @@ class StallTracker:
             self._arrived = arrived
             self._begin(now)
             return [] if is_first else [*self._resumed(now, stream, consumer)]
-        if not asks_now:
+        if self._misses >= _BUSY:
             self._begin(now)  # the program does something else: nothing is owed
-        elif now >= self._look_at:
+        elif asks_now and now >= self._look_at:
             self._look_at = now + self._pause
             self._pause = min(2 * self._pause, _LONGEST)
             return [Look(now - self._since)]

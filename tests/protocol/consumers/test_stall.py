@@ -85,6 +85,18 @@ def test_short_waits_in_a_loop_are_one_long_wait():
     assert reader.looks == [25]
 
 
+def test_a_poll_between_two_calls_shows_no_busy_program():
+    """A loop of `fetch(expires=5)`: every fourth poll may fall exactly between two calls."""
+    reader = Reader()
+    reader.findings = [PAUSED]
+    for number in range(24):
+        reader.waits = number % 4 != 3
+        reader.run(reader.tracker.interval)
+        reader.asks += number % 4 == 3
+    assert reader.looks == [25]
+    assert reader.told == ["ConsumerStalled paused"]
+
+
 def test_a_reason_is_told_once_and_its_end():
     reader = Reader()
     reader.findings = [PAUSED]
