@@ -21,7 +21,8 @@ from .._runtime.handlers import check_handler, check_plain
 from .._runtime.retry import Retry
 from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
-from ..protocol.topics.position import BackDoubt, Position
+from ..protocol.models.back_doubt import BackDoubt
+from ..protocol.topics.position import Position
 from ..protocol.topics.record import Record
 from ..protocol.wire.checks import deadline_of
 from ..protocol.wire.header_names import MARKER_REASON

@@ -233,6 +233,7 @@ class FakeApi:
         self.delivered = 0  # the stream sequence before the start of a new consumer
         self.stream_created = "2026-01-01T00:00:00Z"
         self.last_seq = 0
+        self.replicas = 1
         self.script: dict[str, list[Answer]] = defaultdict(list)
         self._made = 0
 
@@ -273,7 +274,11 @@ class FakeApi:
 
     def _stream_info(self, request: Sent) -> Answer:
         return {
-            "config": {"name": request.subject.rpartition(".")[2], "subjects": ["orders.>"]},
+            "config": {
+                "name": request.subject.rpartition(".")[2],
+                "subjects": ["orders.>"],
+                "num_replicas": self.replicas,
+            },
             "created": self.stream_created,
             "state": {
                 "messages": 0,

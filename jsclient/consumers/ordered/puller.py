@@ -91,6 +91,7 @@ class OrderedPuller:
             create=self._create,
             discard=self._inbox.close,
             use=self._use,
+            reset=lambda: self.carry_out([]),
             fail=self._fail,
             emit=self.emit,
         )

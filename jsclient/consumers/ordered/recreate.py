@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..._runtime.context import Context
 from ..._runtime.tasks import Signal
@@ -18,8 +18,16 @@ from ...errors import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
-from ...protocol.consumers.ordered import OrderedCursor, Recreate, create_timeout, restart_config
+from ...protocol.consumers.ordered import (
+    OrderedCursor,
+    Recreate,
+    Restart,
+    RestartDoubt,
+    create_timeout,
+    restart_config,
+)
 from ...protocol.events import ConsumerReset, ErrorRaised, Event
+from ...protocol.models.back_doubt import ReportedEnd
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.codec import from_wire
@@ -28,6 +36,7 @@ __all__ = ["Ordered", "Reader", "Remaker"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to create a consumer
 _GONE_AFTER = 5.0  # seconds of "not found" on a healthy connection before the reader fails
+_RECHECK = 0.5  # seconds until the end of a stream that seems to have gone back is requested again
 _SHORT_LIVED = 1.0  # seconds: after a consumer lost sooner, without a message, the next one waits
 
 
@@ -54,6 +63,7 @@ class Reader:
             error nothing is subscribed.
         discard: Unsubscribe from the consumer of ``create``, which is deleted elsewhere.
         use: Read from the consumer of ``create``.
+        reset: Call `Remaker.look`: the cursor wants a new consumer.
         fail: End the reader with an error, raised after its buffered messages.
         emit: Report an event to the user.
     """
@@ -63,6 +73,7 @@ class Reader:
     create: Callable[[ConsumerConfig, float], Awaitable[ConsumerInfo]]
     discard: Callable[[], Awaitable[None]]
     use: Callable[[ConsumerInfo], None]
+    reset: Callable[[], None]
     fail: Callable[[JetStreamError], Awaitable[None]]
     emit: Callable[[Event], None]
 
@@ -101,7 +112,8 @@ class Remaker:
         self._over = False
         self._reported = False  # the current trouble
         self._deleted = ""  # the last consumer whose deletion was requested
-        self._stream_created: Any = None
+        self._incarnation = ""  # the creation time of the stream; "": unknown
+        self._doubting: asyncio.Task[None] | None = None
         self._made_at, self._made_after = float("-inf"), 0  # monotonic seconds, stream sequence
         self._rest = 0.0  # seconds
 
@@ -128,6 +140,8 @@ class Remaker:
         """Stop creating consumers. One that is being created is deleted again."""
         self._over = True
         self.room.set()
+        if self._doubting is not None:
+            self._doubting.cancel()
         if self._task is not None and not self._making and self._task is not asyncio.current_task():
             self._task.cancel()
 
@@ -263,18 +277,56 @@ class Remaker:
         after silence and reconnects, and when the new consumer starts before our position; the latter may also be a
         lagging replica, whose earlier messages the cursor skips.
         """
-        tracker, cursor = self._tracker, self._tracker.cursor
+        cursor = self._tracker.cursor
         if not doubtful and cursor.is_in_place(info.delivered.stream_seq):
             return False
         stream = await self._stream_info()
         if stream is None:
             return False
-        another = self._stream_created is not None and stream.created != self._stream_created
-        if not another and stream.state.last_seq >= cursor.last_stream_seq:
+        doubt = RestartDoubt(cursor.last_stream_seq)
+        verdict = self._judge(doubt, stream)
+        if verdict == "ask again" and self._doubting is None:
+            asking = self._ask_again(doubt)
+            self._doubting = self._context.tasks.start(asking, f"the end of stream {self._tracker.stream}")
+        if verdict != "read from the start":
             return False
-        self._stream_created = stream.created
-        self._reader.emit(cursor.stream_began_again(tracker.stream, tracker.consumer, stream.state.last_seq))
+        self._begin_again(stream)
         return True
+
+    def _judge(self, doubt: RestartDoubt, stream: StreamInfo) -> Restart:
+        connection = self._context.connection
+        replicas = stream.config.num_replicas or 1
+        end = ReportedEnd(str(stream.created), stream.state.last_seq, replicas, connection.connects)
+        position = self._tracker.cursor.last_stream_seq
+        return doubt.check(position, end, connection.now(), incarnation=self._incarnation)
+
+    async def _ask_again(self, doubt: RestartDoubt) -> None:
+        """Request the end of the stream until it is certain, while the new consumer is read."""
+        try:
+            while self._wanted:
+                await asyncio.sleep(_RECHECK)
+                stream = await self._stream_info()
+                if stream is None:
+                    doubt.interrupted()
+                    continue
+                if self._task is not None:
+                    await asyncio.wait({self._task})  # the cursor must not change while it creates a consumer
+                    continue
+                verdict = self._judge(doubt, stream)
+                if verdict == "read from the start" and self._wanted:
+                    self._begin_again(stream)
+                    self._reader.reset()
+                if verdict != "ask again":
+                    return
+        finally:
+            self._doubting = None
+
+    def _begin_again(self, stream: StreamInfo) -> None:
+        tracker = self._tracker
+        self._incarnation = str(stream.created)
+        self._reader.emit(
+            tracker.cursor.stream_began_again(tracker.stream, tracker.consumer, stream.state.last_seq)
+        )
 
     async def _stream_info(self) -> StreamInfo | None:
         api = self._context.api
@@ -287,8 +339,8 @@ class Remaker:
         info = await self._stream_info()
         if info is not None and found is not None:
             found(info)
-        if info is not None and self._stream_created is None:
-            self._stream_created = info.created
+        if info is not None and not self._incarnation:
+            self._incarnation = str(info.created)
 
     async def _delete(self, *consumers: str) -> None:
         stream = self._tracker.stream

@@ -63,6 +63,7 @@ class OrderedSubscription(Subscription):
             create=self._create,
             discard=self._discard,
             use=self._use_next,
+            reset=self._reset_if_wanted,
             fail=self._fail,
             emit=self._buffer.emit,
         )

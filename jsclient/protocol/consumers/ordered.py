@@ -11,12 +11,13 @@ Source: ADR-17, ADR-15 §Ordered Consumers.
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, field
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from ...errors import ConfigError, NotJetStreamMessageError
 from ..events import Event, StreamReset
+from ..models.back_doubt import BackDoubt, StreamEnd
 from ..models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ..models.consumer_checks import check_filters
 from ..wire.checks import check_count
@@ -29,6 +30,8 @@ __all__ = [
     "OrderedCursor",
     "OrderedTracker",
     "Recreate",
+    "Restart",
+    "RestartDoubt",
     "check_ordered",
     "create_timeout",
     "ephemeral_config",
@@ -161,6 +164,45 @@ class OrderedCursor:
         self.last_stream_seq, self.first_stream_seq = 0, 1
         self.wants = Recreate("the stream was recreated")
         return event
+
+
+Restart: TypeAlias = Literal["read on", "ask again", "read from the start"]
+"""What an ordered reader does after it has requested the end of its stream."""
+
+
+@dataclass(slots=True)
+class RestartDoubt:
+    """Decides whether the stream of an ordered reader was replaced or restored. Times are monotonic seconds.
+
+    Another creation time is another stream. The same one with an end before the reader's position is the stream,
+    restored to an earlier state, or the answer of a former leader, which does not have the newest messages: then the
+    reader would receive all messages twice. `BackDoubt` tells the two apart. Meanwhile the reader reads on: a message
+    after its position comes from a leader that has what it read before.
+
+    Attributes:
+        position: The reader's position when the doubt began.
+    """
+
+    position: int
+    _back: BackDoubt = field(default_factory=BackDoubt)
+
+    def check(self, position: int, end: StreamEnd, now: float, *, incarnation: str) -> Restart:
+        """Judge the end of the stream.
+
+        Args:
+            position: Where the reader is now.
+            incarnation: The creation time of the stream that it has read; "": unknown.
+        """
+        if incarnation and end.incarnation != incarnation:
+            return "read from the start"
+        if position != self.position or end.last_seq >= position:
+            return "read on"
+        verdict = self._back.check(position, end, now)
+        return "ask again" if verdict == "ask again" else "read from the start"
+
+    def interrupted(self) -> None:
+        """A request failed, or the connection was lost."""
+        self._back.clear()
 
 
 HEARTBEAT = 5.0  # seconds, the default of ADR-17

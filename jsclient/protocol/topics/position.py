@@ -13,21 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import total_ordering
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 import msgspec
 
 from ...errors import ConfigError, HistoryTruncatedError, PositionInvalidError
+from ..models.back_doubt import CERTAIN, STEPPED_DOWN
 from ..wire.checks import check_count
 
-__all__ = ["BackDoubt", "CoveredEnd", "Direction", "EndDoubt", "Extent", "Position"]
+__all__ = ["CoveredEnd", "EndDoubt", "Extent", "Position"]
 
 _MISSING: Any = object()
 _VERSION: Final = 1
 _MAX_SEQUENCE: Final = 2**64 - 1
 _MAX_TIME: Final = 2**63 - 1
-_CERTAIN: Final = 10.0  # seconds for which an answer must have been repeated
-_STEPPED_DOWN: Final = 3.0  # seconds in which a former leader that is back hears of its successor
 
 
 class _Token(msgspec.Struct, forbid_unknown_fields=True):
@@ -238,7 +237,7 @@ class EndDoubt:
                 raise
             if self.since is None or self._connects != extent.connects:
                 self.since, self._connects = now, extent.connects
-            if now - self.since >= _CERTAIN:
+            if now - self.since >= CERTAIN:
                 raise
             return False
         self.since = None
@@ -247,61 +246,6 @@ class EndDoubt:
     def interrupted(self) -> None:
         """A request failed, or the connection was lost."""
         self.since = None
-
-
-Direction: TypeAlias = Literal["ask again", "removed", "restored"]
-"""What an answer means that goes back: nothing yet; newer records were removed; the stream has lost them."""
-
-
-@dataclass(slots=True)
-class BackDoubt:
-    """Decides whether the newest record is older than one that was read before. Times are monotonic seconds.
-
-    The former leader of a replicated stream that was cut off and reaches one of the others again still answers, with
-    what it had, until it hears of its successor. So a reader that has had a record is given an earlier one only if
-    the records in between were removed, or the stream is another one. A stream with one replica is believed at once.
-    Otherwise the answer must have been repeated for 3 s while the stream's end was not before that record; or for
-    10 s, if the end was before it or could not be requested.
-
-    Attributes:
-        since: When an answer went back first; None: none has, or a later one did not.
-    """
-
-    since: float | None = None
-    _covered_since: float | None = None  # the stream's end was not before the record read since then
-    _connects: int = 0
-
-    def check(self, seen: int, extent: Extent | None, now: float, *, incarnation: str = "") -> Direction:
-        """Judge an answer that is before ``seen``, the sequence of a record that was read.
-
-        Args:
-            extent: The extent of the stream, requested after the answer; None: the user may not request it.
-            incarnation: That of the stream from which the record was read; "": unknown.
-        """
-        if extent is not None:
-            if extent.replicas <= 1 or (incarnation and extent.incarnation != incarnation):
-                self.clear()
-                return "removed"
-            if extent.connects != self._connects:
-                self.clear()
-                self._connects = extent.connects
-        if self.since is None:
-            self.since = now
-        if extent is None or extent.last_seq < seen:
-            self._covered_since = None
-        elif self._covered_since is None:
-            self._covered_since = now
-        if self._covered_since is not None and now - self._covered_since >= _STEPPED_DOWN:
-            self.clear()
-            return "removed"
-        if now - self.since >= _CERTAIN:
-            self.clear()
-            return "removed" if extent is None else "restored"
-        return "ask again"
-
-    def clear(self) -> None:
-        """An answer did not go back, a request failed, or the connection was lost."""
-        self.since = self._covered_since = None
 
 
 @dataclass(slots=True)
@@ -335,6 +279,6 @@ class CoveredEnd:
             or extent.last_seq < last.last_seq
         ):
             self.seq, self._next, self._since = 0, extent.last_seq, now
-        elif now - self._since >= _STEPPED_DOWN:
+        elif now - self._since >= STEPPED_DOWN:
             self.seq, self._next, self._since = self._next, extent.last_seq, now
         return self.seq

@@ -10,7 +10,7 @@ from ..._runtime.retry import Retry
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, StatusError
 from ...protocol.events import StreamReset
-from ...protocol.topics.position import BackDoubt
+from ...protocol.models.back_doubt import BackDoubt
 from ...protocol.topics.record import Record
 from ...protocol.topics.value_codec import Codec
 from .iteration import Entry, NotifierSource

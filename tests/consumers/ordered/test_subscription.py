@@ -217,6 +217,82 @@ async def test_stream_made_again_read_from_start():
         assert await taken(sub, 3) == [1, 2, 1]
 
 
+async def reader_at_two(js, connection):
+    """An ordered reader that has had two messages of a stream that ends before them after a reconnect."""
+    sub = await js.subscribe("orders.new", ordered=True)
+    await settle(60)
+    arrives(connection, data(1, 1), data(2, 2))
+    connection.api.last_seq, connection.api.delivered = 1, 2
+    connection.disconnect()
+    connection.reconnect()
+    await settle(120)
+    return sub
+
+
+@virtual
+async def test_lower_end_of_one_replica_believed():
+    async with connected() as (js, connection):
+        await reader_at_two(js, connection)
+        (event,) = connection.told(StreamReset)
+        assert (event.last_stream_seq, event.stream_seq) == (2, 1)
+        assert creates(connection)[-1]["opt_start_seq"] == 1
+
+
+@virtual
+async def test_former_leader_does_not_restart_reader():
+    """It answers with an end before the reader's position until it hears of its successor."""
+    async with connected() as (js, connection):
+        connection.api.replicas = 3
+        sub = await reader_at_two(js, connection)
+        assert creates(connection)[-1]["opt_start_seq"] == 3
+        arrives(connection, data(3, 1))
+        assert await taken(sub, 3) == [1, 2, 3]
+        await asyncio.sleep(4)
+        connection.api.last_seq = 3
+        await asyncio.sleep(60)
+        assert not connection.told(StreamReset)
+
+
+@virtual
+@pytest.mark.parametrize("message_comes", [False, True])
+async def test_lower_end_of_replicas_is_asked_again(message_comes):
+    """Believed after 10 s, unless a message after the position comes, which the former leader does not know."""
+    async with connected() as (js, connection):
+        connection.api.replicas = 3
+        await reader_at_two(js, connection)
+        await asyncio.sleep(9.4)
+        assert not connection.told(StreamReset)
+        if message_comes:
+            arrives(connection, data(3, 1))
+        await asyncio.sleep(1.2)
+        assert [event.stream_seq for event in connection.told(StreamReset)] == ([] if message_comes else [1])
+        assert creates(connection)[-1]["opt_start_seq"] == (3 if message_comes else 1)
+
+
+@virtual
+async def test_doubt_is_over_with_another_stream():
+    async with connected() as (js, connection):
+        connection.api.replicas = 3
+        await reader_at_two(js, connection)
+        connection.api.stream_created = "2026-06-01T00:00:00Z"
+        await asyncio.sleep(2)
+        (event,) = connection.told(StreamReset)
+        assert event.last_stream_seq == 2
+        assert creates(connection)[-1]["opt_start_seq"] == 1
+
+
+@virtual
+async def test_doubt_ends_with_reader():
+    async with connected() as (js, connection):
+        connection.api.replicas = 3
+        sub = await reader_at_two(js, connection)
+        await sub.unsubscribe()
+        requests = len(connection.to("$JS.API.STREAM.INFO"))
+        await asyncio.sleep(60)
+        assert len(connection.to("$JS.API.STREAM.INFO")) == requests
+        assert not connection.told(StreamReset)
+
+
 @virtual
 async def test_no_acks_and_end_deletes():
     async with connected() as (js, connection):

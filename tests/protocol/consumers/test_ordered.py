@@ -8,6 +8,7 @@ from jsclient.errors import ConfigError, NotJetStreamMessageError
 from jsclient.protocol.consumers.monitors import HeartbeatMonitor
 from jsclient.protocol.consumers.ordered import (
     OrderedTracker,
+    RestartDoubt,
     check_ordered,
     create_timeout,
     ordered_config,
@@ -16,6 +17,7 @@ from jsclient.protocol.consumers.ordered import (
 from jsclient.protocol.consumers.push import Answer
 from jsclient.protocol.consumers.subscribe_request import SubscribeRequest, check_request
 from jsclient.protocol.events import HeartbeatMissed, SlowConsumer, StreamReset
+from jsclient.protocol.models.back_doubt import ReportedEnd
 from jsclient.protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from tests.support.strategies import FC, data, flow_control, heartbeat
 
@@ -242,6 +244,34 @@ def test_last_per_subject_until_first():
     tracker.receive([data(7, 1), data(30, 2)], 0.0)
     assert tracker.cursor.resume_stream_seq == 31
     assert taken(tracker) == [7, 30]
+
+
+@pytest.mark.parametrize(
+    ("end", "incarnation", "verdict"),
+    [
+        (ReportedEnd("A", 5, 3, 0), "A", "read on"),
+        (ReportedEnd("A", 4, 3, 0), "A", "ask again"),
+        (ReportedEnd("A", 4, 1, 0), "A", "read from the start"),
+        (ReportedEnd("B", 9, 3, 0), "A", "read from the start"),
+        (ReportedEnd("B", 9, 3, 0), "", "read on"),
+    ],
+)
+def test_first_look_at_end(end, incarnation, verdict):
+    assert RestartDoubt(5).check(5, end, 100.0, incarnation=incarnation) == verdict
+
+
+def test_lower_end_repeated_for_ten_seconds():
+    """Without a failed request or a lost connection in between, and without a message."""
+
+    def check(position, now, connects=0):
+        return doubt.check(position, ReportedEnd("A", 4, 3, connects), now, incarnation="A")
+
+    doubt = RestartDoubt(5)
+    assert check(5, 0.0) == check(5, 9.9) == "ask again"
+    doubt.interrupted()
+    assert check(5, 10.0) == check(5, 19.9) == check(5, 20.0, connects=1) == check(5, 29.9, connects=1)
+    assert check(6, 30.0, connects=1) == "read on"
+    assert check(5, 30.0, connects=1) == "read from the start"
 
 
 def test_stream_began_again_read_from_start():

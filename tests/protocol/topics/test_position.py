@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import jsclient
 from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
-from jsclient.protocol.topics.position import BackDoubt, CoveredEnd, EndDoubt, Extent, Position
+from jsclient.protocol.topics.position import CoveredEnd, EndDoubt, Extent, Position
 
 MADE = "2026-01-31T12:00:00.123456+00:00"
 AT = Position("ORDERS", MADE, 5, 1_700_000_000_123_456_789)
@@ -264,43 +264,6 @@ def test_other_stream_says_what_to_do():
 
 def replicated(last_seq: int, connects: int = 0) -> Extent:
     return Extent("S", "I", 1, last_seq, replicas=3, connects=connects)
-
-
-@pytest.mark.parametrize(
-    ("state", "incarnation"),
-    [
-        pytest.param(Extent("S", "I", 1, 5), "", id="one replica"),
-        pytest.param(Extent("S", "later", 1, 5, replicas=3), "I", id="another stream"),
-    ],
-)
-def test_older_record_true_at_once(state, incarnation):
-    assert BackDoubt().check(7, state, 0.0, incarnation=incarnation) == "removed"
-
-
-@pytest.mark.parametrize(
-    ("state", "patience", "verdict"),
-    [(replicated(7), 3.0, "removed"), (replicated(6), 10.0, "restored"), (None, 10.0, "removed")],
-)
-def test_older_record_true_if_repeated(state, patience, verdict):
-    doubt = BackDoubt()
-    assert doubt.check(7, state, 100.0) == "ask again"
-    assert doubt.since == 100.0
-    assert doubt.check(7, state, 100.0 + patience - 0.1) == "ask again"
-    assert doubt.check(7, state, 100.0 + patience) == verdict
-    assert doubt.since is None
-
-
-def test_doubt_begins_again():
-    """After an answer that does not go back, a reconnect, or an end of the stream before the record."""
-    doubt = BackDoubt()
-    assert doubt.check(7, replicated(7), 0.0) == "ask again"
-    doubt.clear()
-    assert doubt.check(7, replicated(7), 3.0) == "ask again"
-    assert doubt.check(7, replicated(7, connects=1), 6.0) == "ask again"
-    assert doubt.check(7, replicated(5, connects=1), 8.0) == "ask again"
-    assert doubt.check(7, replicated(7, connects=1), 9.0) == "ask again"
-    assert doubt.check(7, replicated(7, connects=1), 11.9) == "ask again"
-    assert doubt.check(7, replicated(7, connects=1), 12.0) == "removed"
 
 
 # --- how far "no record follows" holds ---------------------------------------------------------------------------
