@@ -203,3 +203,82 @@ async def test_server_lost_tls_not_reconnected_to(
     await never(lambda: js.is_connected, 0.7, "a connection in the clear")
     with pytest.raises(JetStreamError):
         await js.publish("s", b"secret", timeout=0.3)
+
+
+# --- what else can be wrong ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["tls", "handshake first", "wss"])
+async def test_full_server_says_so(
+    way: str, own_server: Any, ca: trustme.CA, tmp_path: Path, background: Any
+) -> None:
+    """The server refuses before TLS, in the clear, and closes: its reason is told, not a lost connection."""
+    background.allow("SSL")
+    block = certificate(ca, tmp_path, "127.0.0.1")
+    config: dict[str, Any] = {"max_connections": 1}
+    options: dict[str, Any] = {"tls": context(ca)}
+    if way == "wss":
+        port = free_port()
+        config["websocket"] = {"port": port, "tls": {name: block[name] for name in ("cert_file", "key_file")}}
+    else:
+        options["tls_handshake_first"] = way == "handshake first"
+        config["tls"] = {**block, "handshake_first": options["tls_handshake_first"]}
+    own = await own_server(config=config)
+    url = f"wss://127.0.0.1:{port}" if way == "wss" else own.url
+    async with jsclient.connect(url, wait=10, **options) as js:
+        for _ in range(5):
+            with pytest.raises(
+                ConnectError, match=r"takes no more connections: .*maximum connections exceeded"
+            ):
+                await jsclient.connect(url, **options)
+        await js.ping()
+
+
+async def test_full_server_announced_before_tls(ca: trustme.CA) -> None:
+    """The refusal arrived together with the INFO: no second look is needed."""
+    info = b'INFO {"server_id":"X","version":"2.15.1","max_payload":1048576,"tls_required":true}\r\n'
+    async with FakeServer(greeting=info + b"-ERR 'maximum connections exceeded'\r\n") as fake:
+        with pytest.raises(ConnectError, match="takes no more connections"):
+            await jsclient.connect(fake.url, tls=context(ca), connect_timeout=2.0)
+        assert len(fake.clients) == 1
+
+
+ISSUERS = {"none": "load_cert_chain", "foreign": "does not know the authority", "expired": "has expired"}
+
+
+@pytest.mark.parametrize("scheme", ["tls", "wss"])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("shown", ISSUERS)
+async def test_client_certificate_told(
+    shown: str,
+    version: ssl.TLSVersion,
+    scheme: str,
+    own_server: Any,
+    connect: Any,
+    ca: trustme.CA,
+    tmp_path: Path,
+    background: Any,
+) -> None:
+    """Required and not given, of an authority that the server does not know, or expired: which, and what to do."""
+    background.allow("SSL")
+    block, port = certificate(ca, tmp_path, "127.0.0.1"), free_port()
+    pair = {key: block[key] for key in ("cert_file", "key_file")}
+    authority = {"ca_file": block["ca_file"], "verify": True}
+    config: dict[str, Any] = {"tls": {**pair, **authority, "timeout": 5}}
+    if scheme == "wss":
+        config = {"websocket": {"port": port, "tls": {**pair, **authority}}}
+    own = await own_server(config=config)
+    url = f"wss://127.0.0.1:{port}" if scheme == "wss" else f"tls://127.0.0.1:{own.port}"
+    trust = context(ca)
+    trust.maximum_version = version
+    if shown == "foreign":
+        trustme.CA().issue_cert("me@example.org").configure_cert(trust)
+    elif shown == "expired":
+        ca.issue_cert("me@example.org", not_after=datetime(2025, 6, 7, tzinfo=UTC)).configure_cert(trust)
+    with pytest.raises(ConnectError, match=ISSUERS[shown]) as caught:
+        await jsclient.connect(url, tls=trust, wait=0.3)
+    assert "client certificate" in str(caught.value)
+    assert "a server that is starting" not in str(caught.value)
+    right = context(ca)
+    ca.issue_cert("me@example.org").configure_cert(right)
+    assert await (await connect(url, tls=right)).ping() < 30

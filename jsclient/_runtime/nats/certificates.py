@@ -1,4 +1,4 @@
-"""Why a server's certificate is not accepted, and from when to when it is valid."""
+"""Why there is no TLS: the server's certificate, the client's, or what the server says instead of it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,50 @@ import asyncio
 import os
 import ssl
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 from urllib.parse import ParseResult
 
 from ...errors import ConfigError
 
-__all__ = ["CertificateError", "certificate_error", "rejection", "tls_context", "validity"]
+__all__ = [
+    "CertificateError",
+    "alert",
+    "certificate_error",
+    "is_unfinished",
+    "rejection",
+    "said_in_the_clear",
+    "tls_context",
+    "validity",
+]
 
 _SEQUENCE, _CONTEXT, _UTC_TIME = 0x30, 0xA0, 0x17
 _LIMIT = 2.0  # seconds for the second look at a certificate
+_LIMIT_CLEAR = 0.5  # and at what is said before TLS: a refusal comes at once
+
+_NO_TLS: Final = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"}
+_UNFIT = "the server and this client have no TLS version or cipher in common"
+
+
+_NEEDS_ONE = (
+    "the server requires a client certificate: pass an ssl.SSLContext as tls, after "
+    'context.load_cert_chain("client.pem", "client-key.pem")'
+)
+_OURS: Final = {
+    "CERTIFICATE_REQUIRED": _NEEDS_ONE,
+    "UNKNOWN_CA": "the server does not know the authority of the client certificate: "
+    "use a certificate of an authority that is in the server's ca_file",
+    "CERTIFICATE_EXPIRED": "the client certificate has expired, by the server's clock: load a new one",
+    "CERTIFICATE_REVOKED": "the client certificate was revoked: load a new one",
+    "BAD_CERTIFICATE": "the server does not accept the client certificate: it has to be one for clients "
+    "(extended key usage), of an authority that is in the server's ca_file, and not expired",
+    "UNSUPPORTED_CERTIFICATE": "the server does not accept the kind of the client certificate",
+    "CERTIFICATE_UNKNOWN": "the server does not accept the client certificate",
+}
+"""The server's alerts about a client's certificate. Source: RFC 8446, section 6.2; RFC 5246, section 7.2.2."""
 
 
 class CertificateError(Exception):
-    """The server's certificate is not accepted, or it requires one of the client."""
+    """The server's certificate is not accepted, or it does not accept the client's, or it does not speak TLS."""
 
 
 def tls_context(given: object) -> ssl.SSLContext | None:
@@ -52,6 +83,56 @@ def rejection(error: BaseException | None) -> ssl.SSLCertVerificationError | Non
             break
         error = error.__cause__ or error.__context__
     return None
+
+
+def alert(
+    error: BaseException | None, *, wants_ours: bool, scheme: str, tls_first: bool
+) -> CertificateError | None:
+    """The error to raise if ``error``, or what led to it, is the server's answer in TLS; None if it is another one.
+
+    ``wants_ours``: the server said before that it requires a client certificate. Before TLS 1.3, it answers a missing
+    one in the same way as ciphers that do not fit.
+    """
+    reason = _reason(error)
+    if reason in _NO_TLS:
+        hint = ": use ws://" if scheme == "wss" else ": leave out tls_handshake_first" if tls_first else ""
+        return CertificateError(f"what answers there does not begin with TLS{hint}")
+    if reason.endswith("HANDSHAKE_FAILURE"):
+        return CertificateError(_NEEDS_ONE if wants_ours else f"{_UNFIT}, or {_NEEDS_ONE}")
+    text = next((text for name, text in _OURS.items() if reason.endswith(f"ALERT_{name}")), None)
+    return None if text is None else CertificateError(text)
+
+
+def is_unfinished(error: BaseException | None) -> bool:
+    """Whether the server may have refused the connection in the clear, where TLS was to begin."""
+    return isinstance(error, ConnectionError) or _reason(error) in _NO_TLS
+
+
+async def said_in_the_clear(uri: ParseResult) -> bytes:
+    """What a server says to a client that says nothing, up to its refusal. A server that is full refuses before TLS."""
+    said = b""
+    try:
+        async with asyncio.timeout(_LIMIT_CLEAR):
+            reader, writer = await asyncio.open_connection(uri.hostname, uri.port)
+            try:
+                while not said.startswith(b"-ERR") and (line := await reader.readline()):
+                    said = line
+            finally:
+                writer.transport.abort()
+    except (OSError, TimeoutError, ValueError):
+        pass  # the first error is told
+    return said
+
+
+def _reason(error: BaseException | None) -> str:
+    """OpenSSL's name of the reason for which TLS failed, "" if there is none."""
+    for _ in range(5):
+        if isinstance(error, ssl.SSLError) and getattr(error, "reason", None):  # aiohttp's has the type alone
+            return str(error.reason)
+        if error is None:
+            break
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 async def certificate_error(

@@ -22,7 +22,7 @@ from ...errors import PermissionDeniedError, ProtocolError
 from ...protocol.wire.frames import Frame
 from ..retry import varied
 from ..tasks import until_done
-from .certificates import certificate_error, rejection
+from .certificates import alert, certificate_error, is_unfinished, rejection, said_in_the_clear
 from .transports import TcpTransport, WebSocketTransport, refusal_in
 from .urls import Attempt, announced, url_identity
 from .wire import READ_SIZE, FrameReader, Host, Outbox, Tap
@@ -236,16 +236,34 @@ class NatsClient(nats.aio.client.Client):
             await self._dial(server.uri, limit)
             await super()._process_connect_init()
         except (OSError, nats.errors.Error) as error:
-            if (rejected := rejection(error)) is not None:
-                name = self.options.get("tls_hostname") or server.tls_name or server.uri.hostname
-                first = self.options["tls_handshake_first"]
-                raise await certificate_error(rejected, server.uri, name, tls_first=first) from error
-            transport = self._transport
-            if isinstance(error, OSError) and isinstance(transport, TcpTransport | WebSocketTransport):
-                refused = refusal_in(await transport.last_words())
-                if refused is not None:  # read before the connection was closed: the reason why it was
-                    raise refused from error
+            if (explained := await self._explained(error, server)) is not None:
+                raise explained from error
             raise
+
+    async def _explained(self, error: Exception, server: Any) -> Exception | None:
+        """An error that says more than that of a failed handshake; None if there is nothing more to say.
+
+        What the server said comes first, since it closes the connection in the middle of the handshake: in the bytes
+        that were not read, on a second connection if it refuses before TLS begins, and in an alert of TLS.
+        """
+        transport, first = self._transport, bool(self.options["tls_handshake_first"])
+        if (rejected := rejection(error)) is not None:
+            name = self.options.get("tls_hostname") or server.tls_name or server.uri.hostname
+            return await certificate_error(rejected, server.uri, name, tls_first=first)
+        if not isinstance(error, OSError) or not isinstance(transport, TcpTransport | WebSocketTransport):
+            return None
+        if (refused := refusal_in(await transport.last_words())) is not None:
+            return refused
+        if transport.failed_before_tls and is_unfinished(error):
+            refused = refusal_in(await said_in_the_clear(server.uri))
+        if refused is not None:
+            return refused
+        wants, scheme = bool(self._server_info.get("tls_verify")), server.uri.scheme
+        told = (
+            alert(one, wants_ours=wants, scheme=scheme, tls_first=first)
+            for one in (error, transport.failure())
+        )
+        return next(filter(None, told), None)
 
     def _end_tasks(self) -> None:
         for task in (self._reading_task, self._ping_interval_task, self._flusher_task):

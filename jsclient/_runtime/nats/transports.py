@@ -62,6 +62,8 @@ class TcpTransport(nats.aio.transport.TcpTransport):
 
     async def connect_tls(self, *args: Any, **options: Any) -> None:
         try:
+            if (refused := refusal_in(await self.last_words())) is not None:
+                raise refused  # it came together with the INFO
             await super().connect_tls(*args, **options)
         except BaseException:
             self.abort()  # nats-py would wait forever for a socket that is gone
@@ -88,8 +90,18 @@ class TcpTransport(nats.aio.transport.TcpTransport):
         return _greeting(await super().readline())  # type: ignore[no-untyped-call]
 
     async def last_words(self) -> bytes:
-        """What was received and not read when the connection ended."""
-        return bytes(getattr(self._io_reader, "_buffer", b""))  # after an error, a stream gives no bytes out
+        """What was received and not read when the connection ended, or when TLS failed."""
+        reader = self._io_reader or self._bare_io_reader
+        return bytes(getattr(reader, "_buffer", b""))  # after an error, a stream gives no bytes out
+
+    @property
+    def failed_before_tls(self) -> bool:
+        """Whether TLS was begun on an open connection, and did not come about."""
+        return self._io_reader is None and self._bare_io_reader is not None
+
+    def failure(self) -> BaseException | None:
+        """The error with which reading ended, which says more than that of a write: TLS 1.3 refuses late."""
+        return self._io_reader.exception() if self._io_reader is not None else None
 
     def is_secure(self) -> bool:
         """Whether it is encrypted."""
@@ -206,6 +218,12 @@ class WebSocketTransport(nats.aio.transport.Transport):
             self._unread += data
         line, end, self._unread = self._unread.partition(b"\n")
         return _greeting(line + end)
+
+    failed_before_tls = False  # a refusal comes over the WebSocket, after TLS
+
+    def failure(self) -> BaseException | None:
+        """None: aiohttp raises the error itself."""
+        return None
 
     async def last_words(self) -> bytes:
         """What was received and not read when the connection ended."""
