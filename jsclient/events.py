@@ -12,6 +12,7 @@ from __future__ import annotations
 from .errors import set_module
 from .protocol.events import (
     AcksLost,
+    AcksUnsent,
     AdvisoryRefused,
     ClaimsGone,
     ClaimsLapsed,
@@ -52,6 +53,7 @@ from .protocol.events import (
 
 __all__ = [
     "AcksLost",
+    "AcksUnsent",
     "AdvisoryRefused",
     "ClaimsGone",
     "ClaimsLapsed",

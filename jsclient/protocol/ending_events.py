@@ -1,11 +1,11 @@
-"""The events about the end of a subscription's consumer. Source: ADR-15."""
+"""The events about the end of a subscription's consumer, and of a worker. Source: ADR-15."""
 
 from __future__ import annotations
 
 from ..errors import JetStreamError
 from .event_base import Event, Severity
 
-__all__ = ["ConsumerNotKept", "DeleteFailed", "DurableDeleted"]
+__all__ = ["AcksUnsent", "ConsumerNotKept", "DeleteFailed", "DurableDeleted"]
 
 
 def _count(number: int, what: str) -> str:
@@ -68,3 +68,30 @@ class DeleteFailed(Event, frozen=True, kw_only=True):
     _text = "the consumer could not be deleted: {error}"
 
     error: JetStreamError
+
+
+class AcksUnsent(Event, frozen=True, kw_only=True):
+    """A worker was stopped while its server was away, and ended with messages that it could not settle.
+
+    ``count`` messages had been handled, but their acks were not sent; ``returned`` messages had not been handled, or
+    had failed, and could not be returned. The server delivers all of them again after ``ack_wait``, as far as
+    ``max_deliver`` allows it.
+    """
+
+    about = "worker"
+
+    count: int
+    returned: int = 0
+
+    def _says(self) -> str:
+        parts = []
+        if self.count:
+            were = "was handled, but its ack" if self.count == 1 else "were handled, but their acks"
+            parts.append(f"{_count(self.count, 'message')} {were} could not be sent")
+        if self.returned:
+            parts.append(f"{_count(self.returned, 'message')} could not be returned")
+        them = "it" if self.count + self.returned == 1 else "them"
+        return (
+            f"the worker ended while the server was away: {', and '.join(parts)}; the server delivers {them} again "
+            "after ack_wait, so handlers must bear a repetition"
+        )

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from ..errors import JetStreamError
 from .connection_events import Disconnected, LameDuck, PermissionDenied, Reconnected
-from .ending_events import ConsumerNotKept, DeleteFailed, DurableDeleted
+from .ending_events import AcksUnsent, ConsumerNotKept, DeleteFailed, DurableDeleted
 from .event_base import Event, Severity
 
 __all__ = [
-    "AcksLost", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerNotKept",
-    "ConsumerReset", "ConsumerResumed", "ConsumerStalled", "DeadLetterFailed", "DeadLettered", "DeleteFailed",
-    "Disconnected", "DurableDeleted", "ErrorRaised", "Event", "FlowControlRefused", "FlowControlStalled",
-    "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow", "HeartbeatMissed", "HistoryTruncated",
-    "IngestGap", "IngestRefused", "LameDuck", "PartitionsMissing", "PermissionDenied", "Pinned",
-    "PublishFailed", "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned",
-    "WorkerFailed",
+    "AcksLost", "AcksUnsent", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted",
+    "ConsumerNotKept", "ConsumerReset", "ConsumerResumed", "ConsumerStalled", "DeadLetterFailed",
+    "DeadLettered", "DeleteFailed", "Disconnected", "DurableDeleted", "ErrorRaised", "Event",
+    "FlowControlRefused", "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed",
+    "HandlerSlow", "HeartbeatMissed", "HistoryTruncated", "IngestGap", "IngestRefused", "LameDuck",
+    "PartitionsMissing", "PermissionDenied", "Pinned", "PublishFailed", "Reconnected", "RecordSkipped",
+    "SlowConsumer", "StreamReset", "Unpinned", "WorkerFailed",
 ]  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from .settling import Settling
 
 __all__ = ["Caller", "Crew", "Handler", "Slot", "Why"]
 
+_RECONNECT = 1.0  # seconds that a worker which ends waits for the connection, to send its acks
+
 Handler: TypeAlias = Callable[[Message], Awaitable[object] | object]
 
 
@@ -130,7 +132,7 @@ class Crew:
         on_stop: Callable[[BaseException | None], None],
         name: str,
     ) -> None:
-        self.changed: Signal = Signal()  # a message was settled
+        self.changed: Signal = settling.changed  # a message was settled, or its ack waits for the connection
         self._context = context
         self.load: Workload[Message] = load
         self.settling: Settling = settling
@@ -239,9 +241,15 @@ class Crew:
                 except JetStreamError:
                     return  # disconnected: repeated for all at the reconnect
 
+    def hurry(self) -> None:
+        """The worker ends, and no handler runs: acks have a moment more to wait for the connection."""
+        if self.settling.waits and not any(slot.handling for slot in self._slots):
+            self.settling.reconnect_by(self._context.connection.now() + _RECONNECT)
+
     async def interrupt(self) -> None:
         """Cancel running handlers, and settle all held messages; takes `CANCEL_TIMEOUT` plus the acks."""
         self._closing = True
+        self.settling.reconnect_by(self._context.connection.now())  # what was handled is not returned below
         for slot in self._slots:
             slot.cancel(Why.STOPPED)
         until = self._context.connection.now() + CANCEL_TIMEOUT

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from ..._runtime.publish import publish
+from ..._runtime.tasks import Signal
 from ...errors import (
     ClosedError,
     ConfigError,
@@ -24,7 +25,7 @@ from ...protocol.consumers.worker.dead_letter import (
 from ...protocol.consumers.worker.seq_set import SeqSet
 from ...protocol.consumers.worker.work_rules import default_delay
 from ...protocol.consumers.worker.worker import Fate, Work, Workload
-from ...protocol.events import DeadLettered, DeadLetterFailed, HandlerFailed, HandlerSlow
+from ...protocol.events import AcksUnsent, DeadLettered, DeadLetterFailed, HandlerFailed, HandlerSlow
 from ...protocol.models.consumer import ConsumerConfig
 from ...protocol.wire.headers import Headers
 from ...protocol.wire.names import subjects_overlap
@@ -124,7 +125,7 @@ class Settling:
     """Settles works: acks, naks, dead letters.
 
     While the connection is down, acks wait for it, until ``deadline`` (monotonic seconds; None: without limit, while
-    the worker runs).
+    the worker runs) or as `reconnect_by` says. ``changed`` is set whenever one begins to wait.
     """
 
     def __init__(
@@ -136,6 +137,10 @@ class Settling:
         self._letters = letters
         self._ack_sync = ack_sync
         self.deadline: float | None = None
+        self.changed: Signal = Signal()
+        self._reconnect_by: float | None = None
+        self._waits: set[asyncio.Timeout] = set()  # of acks that wait for the connection
+        self._acks_unsent = self._not_returned = 0
         self.done: SeqSet | None = None  # what was acked or dead-lettered, if someone wants to know
 
     async def ended(self, work: Work[Message], error: BaseException | None, *, stuck: bool = False) -> None:
@@ -184,6 +189,7 @@ class Settling:
                 self._load.counts.returned += 1
             except (ClosedError, DisconnectedError):
                 self._load.counts.unsettled += 1
+                self._not_returned += 1
 
     async def interrupted(self, work: Work[Message]) -> None:
         """The worker stopped before the handler ended."""
@@ -249,9 +255,14 @@ class Settling:
     async def _ack(self, message: Message) -> bool:
         if not self._ack_sync:
             return await self._send(message.ack)
+
+        async def ask() -> None:
+            self._context.connection.check_sendable()  # a request would wait for the connection by itself
+            await message.ack_sync(self._patience())
+
         for _ in range(_SYNC_TRIES):
             try:
-                return await self._send(lambda: message.ack_sync(self._patience()))
+                return await self._send(ask)
             except RequestTimeoutError as error:
                 self._source.report(error)
         return False
@@ -261,10 +272,11 @@ class Settling:
         send = latest.in_progress if wire_delay is None else lambda: latest.nak(wire_delay)
         if not await self._send(send):
             self._load.counts.unsettled += 1
+            self._acks_unsent -= 1
+            self._not_returned += 1
 
     async def _send(self, send: Callable[[], Awaitable[None]]) -> bool:
         """Whether it was sent; if not, the server delivers the message again after ``ack_wait``."""
-        connection = self._context.connection
         while True:
             try:
                 await send()
@@ -272,11 +284,49 @@ class Settling:
             except DisconnectedError:
                 pass
             except ClosedError:
-                return False
-            try:
-                await connection.wait_connected(self.deadline)
-            except (ClosedError, DisconnectedError):
-                return False
+                break
+            if not await self._reconnected():
+                break
+        self._acks_unsent += 1
+        return False
+
+    async def _reconnected(self) -> bool:
+        """Wait for the connection; False: it is closed, or did not come in time."""
+        try:
+            async with asyncio.timeout_at(self._reconnect_by) as wait:
+                self._waits.add(wait)
+                self.changed.set()
+                try:
+                    await self._context.connection.wait_connected(self.deadline)
+                finally:
+                    self._waits.discard(wait)
+        except (ClosedError, DisconnectedError, TimeoutError):
+            return False
+        return True
+
+    @property
+    def waits(self) -> bool:
+        """Whether an ack waits for the connection."""
+        return bool(self._waits)
+
+    def reconnect_by(self, moment: float) -> None:
+        """The worker is about to end: acks wait for the connection until then, also those that wait already."""
+        if self._reconnect_by is None or moment < self._reconnect_by:
+            self._reconnect_by = moment
+            for wait in self._waits:
+                wait.reschedule(moment)
+
+    def report_unsent(self) -> None:
+        """The worker has ended: report what it could not settle because there was no connection."""
+        if self._acks_unsent or self._not_returned:
+            self._source.emit(
+                AcksUnsent(
+                    stream=self._source.stream,
+                    consumer=self._source.consumer,
+                    count=self._acks_unsent,
+                    returned=self._not_returned,
+                )
+            )
 
     def _patience(self) -> float:
         """Seconds that a request may take."""

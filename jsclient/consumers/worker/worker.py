@@ -369,11 +369,13 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
                 if self._stop_at is None:
                     self.stop()
                 await self._give_back(crew)
+                crew.hurry()
                 while not load.idle and await crew.changed.wait_until(self._stop_at):
-                    pass
+                    crew.hurry()
                 if not load.idle:
                     await crew.interrupt()
             await crew.close()
+            crew.settling.report_unsent()
         if self._advisories is not None:
             await self._advisories.close()
         self._context.connection.remove_listener(self._lifecycle)

@@ -18,7 +18,14 @@ from jsclient import (
     NoMatchingStreamError,
     Reject,
 )
-from jsclient.protocol.events import DeadLettered, DeadLetterFailed, ErrorRaised, HandlerFailed, WorkerFailed
+from jsclient.protocol.events import (
+    AcksUnsent,
+    DeadLettered,
+    DeadLetterFailed,
+    ErrorRaised,
+    HandlerFailed,
+    WorkerFailed,
+)
 from jsclient.protocol.wire.headers import parse_headers
 from tests.support.fake import SILENCE, Refusal, connected
 from tests.support.strategies import STREAM, data, status
@@ -1037,6 +1044,61 @@ async def test_offline_stop_ends_in_time():
         await asyncio.wait({work.worker.task})
         assert now() - started <= 8.0
         assert work.worker.counts == jsclient.WorkCounts(unsettled=3)
+
+
+@virtual
+async def test_offline_stop_ends_with_its_handlers():
+    handler = Handler()
+    async with working(handler, concurrency=2) as work:
+        await work.deliver(data(1), data(2), data(3))
+        work.connection.disconnect()
+        handler.end(1)
+        work.worker.stop(grace=500.0)
+        await asyncio.sleep(100)
+        assert work.worker.is_running  # handler 2 runs
+        assert work.connection.told(AcksUnsent) == []
+        handler.end(2)
+        ended = now()
+        await asyncio.wait(
+            {work.worker.task}
+        )  # to await the worker is to await the deletion of its consumer, too
+        assert now() - ended <= 2.0
+        counts = work.worker.counts
+        assert (counts.handled, counts.returned, counts.unsettled) == (0, 0, 3)
+        (told,) = work.connection.told(AcksUnsent)
+        assert (told.stream, told.count, told.returned) == (STREAM, 2, 1)
+
+
+@virtual
+async def test_offline_stop_sends_acks_on_a_quick_reconnect():
+    handler = Handler()
+    async with working(handler, concurrency=2) as work:
+        await work.deliver(data(1), data(2))
+        work.connection.disconnect()
+        handler.end(1, 2)
+        work.worker.stop(grace=500.0)
+        await asyncio.sleep(0.5)
+        work.connection.reconnect()
+        counts = await work.worker
+        assert (counts.handled, counts.unsettled) == (2, 0)
+        assert sorted(work.acked) == [1, 2]
+        assert work.connection.told(AcksUnsent) == []
+
+
+@virtual
+async def test_offline_grace_ends_what_was_handled_is_not_dead_lettered():
+    """A handler that goes on holds up the end; the handled last delivery beside it is unsettled, not given up."""
+    handler = Handler()
+    config = ConsumerConfig(max_deliver=1)
+    async with working(handler, config=config, concurrency=2, dead_letter="dead") as work:
+        await work.deliver(data(1))
+        await work.deliver(data(2))
+        work.connection.disconnect()
+        handler.end(1)
+        work.worker.stop(grace=5.0)
+        await work.worker
+        told = [event.stream_seq for event in work.connection.told(DeadLetterFailed)]
+        assert told == [2]
 
 
 @virtual
