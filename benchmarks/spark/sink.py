@@ -28,7 +28,7 @@ from jsclient.spark.sink.partition_writer import Outcome, PartitionWriter, Write
 from jsclient.spark.sink.row_columns import RowShape
 from jsclient.spark.task_context import Task
 
-IDS = ("content", "index", "source", "none")
+IDS = ("content", "source", "none")
 BATCH = 10_000  # rows of one Arrow batch, as Spark makes them
 
 

@@ -204,7 +204,6 @@ ROWS = 40
 SINK = [
     # ids and options before and after, and the rows of a batch that are stored twice if half of it was stored before
     ("content", {}, "content", {"ackTimeout": "5", "retries": "7", "window": "10", "windowBytes": "1m"}, 0),
-    ("content", {}, "index", {"dedup": "index"}, ROWS // 2),
     ("content", {}, "content", {"dedupScope": "epoch"}, ROWS // 2),
     ("content", {}, "none", {"exactlyOnce": "none"}, ROWS // 2),
     ("content", {"ledger": True}, "content", {}, 0),
@@ -253,7 +252,7 @@ async def test_write_after_change(
 
 @pytest.mark.parametrize(
     ("ids", "options"),
-    [("source", {"dedup": "source"}), ("column", {}), ("content", {}), ("index", {"dedup": "index"})],
+    [("source", {"dedup": "source"}), ("column", {}), ("content", {})],
 )
 async def test_batch_again_with_rows_of_other_filter(
     connect: Any, server: Any, make_stream: Any, ids: str, options: dict[str, str]
@@ -266,22 +265,7 @@ async def test_batch_again_with_rows_of_other_filter(
     await write(js, plan, messages_of(rows[: ROWS // 2], target))
     await write(js, plan, messages_of(rows[::2], target))
     found = sorted(await stored(target))
-    if ids == "index":  # all rows were taken for those at their places
-        assert found == sorted(numbers(1, ROWS // 2))
-    else:
-        assert found == sorted({*numbers(1, ROWS // 2), *(b"%d" % number for number in range(1, ROWS, 2))})
-
-
-async def test_older_checkpoint_with_larger_batches(connect: Any, server: Any, make_stream: Any) -> None:
-    """With ids made of places, new rows are taken for others: the guide warns."""
-    js, source, target = await connect(server), await make_stream(), await make_stream()
-    await source.publish(FIRST)
-    query, batches = await batches_from(server, source, [], 5)
-    await source.publish(MORE, first=FIRST + 1)
-    _, again = await batches_from(server, source, query.offsets[:1], 8)
-    for epoch, rows in [*batches, *again]:
-        await write(js, plan_of(ids="index", epoch=epoch, dedup="index"), messages_of(rows, target))
-    assert {*numbers(1, FIRST + MORE)} - {*await stored(target)}
+    assert found == sorted({*numbers(1, ROWS // 2), *(b"%d" % number for number in range(1, ROWS, 2))})
 
 
 @pytest.mark.parametrize("change", ["subject", "payload", "headers"])
@@ -310,8 +294,6 @@ RESTORED = [
     ("column", {}, 8, 5, False),
     ("content", {}, 8, 8, False),
     ("content", {}, 8, 5, True),
-    ("index", {"dedup": "index"}, 8, 8, False),
-    ("index", {"dedup": "index"}, 8, 5, True),
     ("none", {"exactlyOnce": "none"}, 8, 8, True),
 ]
 

@@ -57,11 +57,14 @@ class Tally:
     last_seq: int = 0
     streams: set[str] = field(default_factory=set)
     acks: list[PubAck] = field(default_factory=list)  # not counted yet
+    on_acks: Callable[[list[PubAck]], None] | None = None  # called with the acks before they are counted
     unwanted: list[None] = field(default_factory=list)  # not empty: closed, so nothing is sent again
 
     def count(self) -> None:
         """Count the new acks."""
         acks = self.acks
+        if self.on_acks is not None:
+            self.on_acks(acks)
         self.stored += len(acks)
         new = [ack.seq for ack in acks if not ack.duplicate]
         self.duplicates += len(acks) - len(new)

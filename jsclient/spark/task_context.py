@@ -15,10 +15,20 @@ from typing import Any
 
 from ..errors import ConfigError
 
-__all__ = ["Task", "activate", "check_epoch", "current_task", "distributed_files", "driver_query", "epoch_of"]
+__all__ = [
+    "Task",
+    "activate",
+    "check_epoch",
+    "current_task",
+    "distributed_files",
+    "driver_query",
+    "driver_run",
+    "epoch_of",
+]
 
 _QUERY = "sql.streaming.queryId"
 _EPOCH = "streaming.sql.batchId"
+_JOB_GROUP = "spark.jobGroup.id"  # of the jobs of a streaming query: the id of its run
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 _FIX = (
@@ -66,6 +76,18 @@ def driver_query(spark: object) -> str | None:
         return None
     query = context.getLocalProperty(_QUERY)
     return query if isinstance(query, str) and _UUID.fullmatch(query) else None
+
+
+def driver_run(spark: object) -> str | None:
+    """Identifies the run of the streaming query whose ``foreachBatch`` is running; None if unknown, as `driver_query`.
+
+    A query that is started again has the same id and another run.
+    """
+    query = driver_query(spark)
+    context = getattr(spark, "_sc", None)
+    if query is None or context is None:
+        return None
+    return f"{query} {context.getLocalProperty(_JOB_GROUP)}"
 
 
 def activate(spark: object) -> None:

@@ -42,22 +42,17 @@ async def forgotten() -> None:
     await asyncio.sleep(1.0)
 
 
-@pytest.mark.parametrize("ids", ["content", "index"])
-async def test_replay_behind_the_window(
-    connect: Any, server: Any, short: OwnStream, bucket: str, ids: str
-) -> None:
+async def test_replay_behind_the_window(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
     """Half an epoch is stored and its ids are forgotten: the replay leaves out what is there, in any order of rows."""
     js = await connect(server)
     place = LedgerPlace(bucket, "query", short.name, "run-1")
-    await write(js, plan_of(ids=ids, ledger=place, epoch=4), rows_of(short, 1, 50))
-    plan = plan_of(ids=ids, ledger=place, epoch=5)
+    await write(js, plan_of(ledger=place, epoch=4), rows_of(short, 1, 50))
+    plan = plan_of(ledger=place, epoch=5)
     await write(js, plan, rows_of(short, 51, 90), task=Task(0, 0))
     await forgotten()
     replay = LedgerPlace(bucket, "query", short.name, "run-2")
-    plan = plan_of(ids=ids, ledger=replay, epoch=5)
-    batch = rows_of(short, 51, 100)
-    if ids == "content":
-        batch = batch.take(pa.array(random.Random(2).sample(range(50), 50)))
+    plan = plan_of(ledger=replay, epoch=5)
+    batch = rows_of(short, 51, 100).take(pa.array(random.Random(2).sample(range(50), 50)))
     outcome = await write(js, plan, batch)
     assert (outcome.rows, outcome.skipped, outcome.duplicates, outcome.strangers) == (50, 40, 0, 0)
     other = await write(js, plan, rows_of(short, 101, 110), task=Task(1, 0))
@@ -78,7 +73,7 @@ async def test_replay_with_a_column_of_ids(connect: Any, server: Any, short: Own
         return plan_of(ids="column", columns="subject,msg_id", ledger=place)
 
     await write(js, plan("run-1"), batch(1, 40))
-    await write(js, plan_of(ids="index", epoch=9), rows_of(short, 101, 110))
+    await write(js, plan_of(epoch=9), rows_of(short, 101, 110))
     await forgotten()
     one = await write(js, plan("run-2"), batch(21, 60))
     two = await write(js, plan("run-2"), batch(1, 20), task=Task(1, 0))

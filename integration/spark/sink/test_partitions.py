@@ -24,7 +24,7 @@ from jsclient.spark.task_context import Task
 # --- the ordinary case -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ids", ["content", "index", "none"])
+@pytest.mark.parametrize("ids", ["content", "none"])
 async def test_all_rows_stored_in_order(connect: Any, server: Any, stream: OwnStream, ids: str) -> None:
     """The outcome tells rows and sequences; nothing is left behind on the connection."""
     js = await connect(server)
@@ -124,9 +124,8 @@ async def test_texts_and_defaults(connect: Any, server: Any, stream: OwnStream) 
 # --- faults ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ids", ["content", "index"])
 async def test_server_killed_in_the_middle(
-    connect: Any, own_server: Any, oracle_for: Any, tmp_path: Any, ids: str
+    connect: Any, own_server: Any, oracle_for: Any, tmp_path: Any
 ) -> None:
     """The rows whose fate is unknown are sent again, and stored once."""
     own = await own_server()
@@ -134,7 +133,7 @@ async def test_server_killed_in_the_middle(
     await oracle.create_stream("OUT", ["t.>"], storage="file")
     stream = OwnStream(oracle, "OUT", "t")
     js = await connect(own, **FAST)
-    writer = PartitionWriter(js, plan_of(ids=ids, window="200", retries="5"), Task(0, 0))
+    writer = PartitionWriter(js, plan_of(window="200", retries="5"), Task(0, 0))
 
     async def fault() -> None:
         await eventually(lambda: writer._bulk.tally.stored > 3000, 60, "rows")

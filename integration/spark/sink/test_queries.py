@@ -129,9 +129,7 @@ async def test_replay_without_ids_stores_twice(
     assert sum(found.values()) == ROWS + ROWS // FILES
 
 
-@pytest.mark.parametrize(
-    "dedup", ["content", *(pytest.param(ids, marks=pytest.mark.full) for ids in ("index", "none"))]
-)
+@pytest.mark.parametrize("dedup", ["content", pytest.param("none", marks=pytest.mark.full)])
 async def test_failing_task_retried(
     spark: Any, server: Any, stream: OwnStream, tmp_path: Path, dedup: str
 ) -> None:

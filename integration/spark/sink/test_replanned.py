@@ -190,7 +190,8 @@ async def test_two_rows_of_one_message_refused(connect: Any, server: Any, stream
     row = {"data": b"1", "stream": "S", "stream_created": datetime(2026, 1, 31, tzinfo=UTC), "sequence": 7}
     plan = plan_of(ids="source", dedup="source", columns="", subject=stream.subject("a"))
     with pytest.raises(
-        RowError, match=r"two rows are made from message S\.1769817600000000\.7, so one would be lost"
+        RowError,
+        match=r"two rows with this subject are made from message S\.1769817600000000\.7, so one would be lost",
     ):
         await write(js, plan, rows_from([row, row]))
     with pytest.raises(RowError, match="column 'sequence': it is null"):

@@ -166,7 +166,8 @@ def epoch_plan(options: SinkOptions, shape: RowShape, ids: str, attempt: Attempt
     one a duplicate.
     """
     prefix = f"{attempt.query}.{attempt.epoch:x}.{attempt.run}.".encode()
-    return WritePlan(options, shape, ids, attempt.query, attempt.epoch, None, prefix)
+    # A repetition may move rows to other partitions, which have other subjects.
+    return WritePlan(options, shape, ids, attempt.query, attempt.epoch, None, prefix, subject_in_ids=False)
 
 
 def _known(prefix: bytes, ids: list[str]) -> dict[bytes, int]:

@@ -79,7 +79,7 @@ class EpochSinkOptions:
         given = OptionReader(options, "the sink of JetStream with option 'epochs'")
         connect = ConnectOptions.read(given)
         topic, stream = _topic(given)
-        dedup = given.choice("dedup", ("auto", "content", "index", "column"), "auto")
+        dedup = given.choice("dedup", ("auto", "content", "column"), "auto")
         write = SinkOptions(
             connect=connect,
             subject=f"{topic}.0.data",

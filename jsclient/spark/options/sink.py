@@ -22,8 +22,8 @@ class SinkOptions:
 
     connect: ConnectOptions
     subject: str | None = None  # subject of rows without one
-    # The source of message ids: "content" of the row, its "index" in the partition, the message of the "source" that it
-    # was made from, the "column" ``msg_id``, or "none". None: "column" if that column exists, else "content"
+    # The source of message ids: "content" of the row, the message of the "source" that it was made from, the "column"
+    # ``msg_id``, or "none". None: "column" if that column exists, else "content"
     dedup: str | None = None
     # For equal rows, with ids from content. "partition": each is a message. "epoch": equal rows of different partitions
     # are one message, so a replay may move rows between partitions
@@ -43,12 +43,14 @@ class SinkOptions:
     # and number stores nothing twice
     dedup_key: str | None = None
     dedup_batch: int | None = None
+    # Number of the write among those of its batch with the same destination, counted by `publish_batch`
+    dedup_write: int = 0
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
         """Read the options of ``writeStream`` or ``write``. Raises `ConfigError` as `SourceOptions.parse`."""
         given = OptionReader(options, "the sink of JetStream")
-        dedup = given.choice("dedup", ("auto", "content", "index", "source", "column", "none"), "auto")
+        dedup = given.choice("dedup", ("auto", "content", "source", "column", "none"), "auto")
         exactly_once = given.choice(
             "exactlyOnce", ("window", "ledger", "none"), "none" if dedup == "none" else "window"
         )
@@ -73,16 +75,19 @@ class SinkOptions:
             fail_on_older_checkpoint=given.flag("failOnOlderCheckpoint", default=True),
             dedup_key=given.text("dedupKey"),
             dedup_batch=given.count("dedupBatch", least=0),
+            dedup_write=given.count("dedupWrite", 0, least=0) or 0,
         )
         given.finish()
         if read.dedup_batch is not None and read.dedup_key is None:
             raise ConfigError("option 'dedupKey' is missing: 'dedupBatch' is a number within it")
+        if read.dedup_write and read.dedup_batch is None:
+            raise ConfigError("option 'dedupBatch' is missing: 'dedupWrite' is a number within it")
         if read.dedup_key is not None and dedup == "none":
             raise ConfigError("option 'dedupKey' is set, but 'dedup' = 'none' disables message ids")
         return read
 
     def ids(self, *, column: bool) -> str:
-        """The source of ids: "content", "index", "source", "column" or "none".
+        """The source of ids: "content", "source", "column" or "none".
 
         Args:
             column: Whether the rows have a column ``msg_id``.

@@ -6,16 +6,20 @@ stream's duplicate window::
 
     <query>.<epoch>.<partition>.<content>[.<n>]     dedup=content
     <query>.<epoch>.<content>[.<n>]                 dedup=content, dedupScope=epoch
-    <query>.<epoch>.<partition>.<index>             dedup=index
-    <stream>.<created>.<sequence>                   dedup=source
+    <stream>.<created>.<sequence>.<subject>         dedup=source
     the row's msg_id                                dedup=column
 
-``query`` is a hash of 8 bytes (11 characters), ``content`` a hash of 12 bytes (16 characters); numbers are hexadecimal.
-Spark stores the query id in the checkpoint, so it survives a restart.
+``query`` is a hash of 8 bytes (11 characters), ``content`` a hash of 12 bytes (16 characters), ``subject`` a hash of 6
+bytes (8 characters). Numbers are hexadecimal, but for those of a source. Spark stores the query id in the checkpoint,
+so it survives a restart.
+
+An id names the row and its destination. Two writes of one batch, each to its own subject, therefore never take the rows
+of the other for repetitions. Two writes of one batch to the same subjects are numbered by `publish_batch`.
 
 ``stream``, ``created`` (in microseconds) and ``sequence`` identify the message of the source that a row was made from.
-They depend on neither query, epoch nor partition, so rows are known over restored and new checkpoints. Two rows made
-from one message have the same id, which is for pipelines that make at most one.
+They depend on neither query, epoch nor partition, so rows are known over restored and new checkpoints. Two rows that
+are made from one message and have the same subject have the same id, so only one of them would be stored. A task
+refuses them if it sees both, and the commit of the write if two tasks do: see `own_sequences`.
 
 **Why content.** The order of rows in a partition may change when a shuffle is fetched again. The hash of subject,
 headers and payload does not depend on the order. Among equal rows, the first has no number and the others are numbered;
@@ -35,18 +39,20 @@ rows are equal, that equal rows may count as one, or that they are always in the
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
+from operator import add
 from struct import Struct
 
 from ...errors import ConfigError
 
-__all__ = ["MAX_ROWS", "ContentIds", "IndexIds", "epoch_prefix", "query_hash"]
+__all__ = ["MAX_ROWS", "ContentIds", "SourceIds", "epoch_prefix", "query_hash"]
 
 MAX_ROWS = 10_000_000
 """Maximum number of rows per partition whose hashes are remembered, at about 100 bytes each."""
 
 _DIGEST = 12  # bytes: 16 base64 characters without padding
+_SHORT_DIGEST = 6  # bytes: 8 base64 characters
 _TAIL = Struct("16s")
 _MAX_SUBJECTS = 50_000  # maximum number of cached subjects, at about 500 bytes each
 
@@ -71,10 +77,7 @@ def epoch_prefix(query: str, epoch: int) -> bytes:
 
 
 class _Starts(dict[bytes, "blake2b"]):
-    """Caches the beginning of a hash per subject, which personalizes it: a copy is cheaper than a new hash.
-
-    An empty subject has an empty person: a row's id must not depend on the rows next to it.
-    """
+    """Caches the beginning of a hash per subject, which personalizes it: a copy is cheaper than a new hash."""
 
     def __init__(self, salt: bytes = b"") -> None:
         super().__init__()
@@ -83,9 +86,9 @@ class _Starts(dict[bytes, "blake2b"]):
     def __missing__(self, subject: bytes) -> blake2b:
         if len(self) >= _MAX_SUBJECTS:
             self.clear()
-        person = blake2b(subject, digest_size=16).digest() if subject else b""
-        self[subject] = found = blake2b(digest_size=_DIGEST, person=person, salt=self._salt)
-        return found
+        person = blake2b(subject, digest_size=16).digest()
+        self[subject] = start = blake2b(digest_size=_DIGEST, person=person, salt=self._salt)
+        return start
 
 
 class ContentIds:
@@ -106,14 +109,14 @@ class ContentIds:
 
     def tails(
         self,
-        subjects: Sequence[bytes] | None,
+        subjects: Sequence[bytes],
         blocks: Sequence[bytes] | None,
         payloads: Sequence[bytes],
     ) -> list[bytes]:
         """The ids of these rows, without the prefix.
 
         Args:
-            subjects: The rows' own subjects; None if all rows of the write have the same subject.
+            subjects: The subjects that the rows are published to.
             blocks: The rows' own header blocks; None if no row has headers.
             payloads: The rows' payloads.
 
@@ -125,18 +128,18 @@ class ContentIds:
         if self._rows > MAX_ROWS:
             raise ConfigError(
                 f"the partition has more than {MAX_ROWS} rows, whose contents are remembered to tell equal ones "
-                "apart: use more partitions, a column msg_id, or dedup=index"
+                "apart: use more partitions, or a column msg_id"
             )
         starts = self._starts
         digests: list[bytes] = []
         add = digests.append
         if blocks is None:
-            for subject, data in zip(subjects or [b""] * count, payloads, strict=True):
+            for subject, data in zip(subjects, payloads, strict=True):
                 one = starts[subject].copy()
                 one.update(data)
                 add(one.digest())
         else:
-            for subject, block, data in zip(subjects or [b""] * count, blocks, payloads, strict=True):
+            for subject, block, data in zip(subjects, blocks, payloads, strict=True):
                 one = (self._with_headers if block else starts)[subject].copy()
                 one.update(block + data)
                 add(one.digest())
@@ -158,20 +161,24 @@ class ContentIds:
         return tails
 
 
-class IndexIds:
-    """Index-based ids for the rows of one partition. The order of rows must be the same in each attempt."""
+class SourceIds(dict[bytes, bytes]):
+    """Ids of rows by the messages that they were made from. Caches the end of the ids of each subject.
 
-    def __init__(self, epoch: bytes, partition: int) -> None:
-        self.prefix: bytes = b"%b%x." % (epoch, partition)
-        self._next = 0
+    Args:
+        write: Number of the write among those of its batch with the same destination.
+    """
 
-    def tails(
-        self,
-        subjects: Iterable[bytes] | None,
-        blocks: Iterable[bytes] | None,
-        payloads: Sequence[bytes],
-    ) -> list[bytes]:
-        """The ids of these rows, without the prefix."""
-        first = self._next
-        self._next += len(payloads)
-        return [b"%x" % row for row in range(first, self._next)]
+    def __init__(self, write: int = 0) -> None:
+        super().__init__()
+        self._salt = b"%d" % write if write else b""
+
+    def __missing__(self, subject: bytes) -> bytes:
+        if len(self) >= _MAX_SUBJECTS:
+            self.clear()
+        digest = blake2b(subject, digest_size=_SHORT_DIGEST, salt=self._salt).digest()
+        self[subject] = end = b"." + b2a_base64(digest, newline=False)
+        return end
+
+    def ids(self, subjects: Sequence[bytes], messages: Sequence[bytes]) -> list[bytes]:
+        """The ids of rows with these subjects, made from these messages (``stream.created.sequence``)."""
+        return list(map(add, messages, map(self.__getitem__, subjects)))

@@ -23,7 +23,8 @@ from ..engine import context_of
 from ..options.sink import SinkOptions
 from ..task_context import Task
 from .ledger import Ledger, LedgerPlace, stored_ids
-from .message_ids import ContentIds, IndexIds, epoch_prefix
+from .message_ids import ContentIds, SourceIds, epoch_prefix
+from .own_sequences import RowSequences, SequenceRanges
 from .row_columns import RowMessages, RowReader, RowShape, set_headers, whole_headers
 from .row_error import BadRow, RowError, advice, is_passing
 
@@ -41,18 +42,19 @@ class WritePlan:
 
     options: SinkOptions
     shape: RowShape
-    ids: str  # source of the message ids: "content", "index", "source", "column" or "none"
+    ids: str  # source of the message ids: "content", "source", "column" or "none"
     query: str
     epoch: int
     ledger: LedgerPlace | None
     prefix: bytes = b""  # common prefix of the message ids; empty: that of query and epoch
     line: bytes = b""  # more header lines of every message
+    subject_in_ids: bool = True  # whether equal rows with different subjects have different ids
     reserved: frozenset[str] = frozenset()  # names of more headers that rows cannot set
 
     @property
     def by_task(self) -> bool:
         """Whether message ids identify rows only within their partition."""
-        return self.ids == "index" or (self.ids == "content" and self.options.dedup_scope == "partition")
+        return self.ids == "content" and self.options.dedup_scope == "partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Outcome:
     first_seq: int = 0  # first_seq, last_seq: sequences of the newly stored messages; 0 if no message is new
     last_seq: int = 0
     streams: tuple[str, ...] = ()  # names of the streams that store the messages
+    sequences: dict[str, SequenceRanges] | None = None  # of all rows, by stream; None: not recorded
 
 
 class PartitionWriter:
@@ -85,7 +88,7 @@ class PartitionWriter:
         self._task = task
         line, replaced = set_headers(plan.ids, options.expected_stream)
         self._line = line + plan.line
-        self._reader = RowReader(plan.shape, replaced | plan.reserved)
+        self._reader = RowReader(plan.shape, replaced | plan.reserved, SourceIds(options.dedup_write))
         self._bulk = BulkPublisher(
             context_of(js),
             max_in_flight=options.window,
@@ -93,6 +96,9 @@ class PartitionWriter:
             timeout=options.ack_timeout,
             repeatable=plan.ids != "none",
         )
+        self._sequences = RowSequences() if plan.ids == "source" else None
+        if self._sequences is not None:
+            self._bulk.tally.on_acks = self._sequences.add
         self._ids = _ids(plan, task)
         self.prefix: bytes = plan.prefix if self._ids is None else self._ids.prefix
         self.stored: dict[bytes, int] = {}
@@ -132,17 +138,28 @@ class PartitionWriter:
             self._rows += part.num_rows
             subjects, payloads = messages.subjects, messages.payloads
             if self.stored and tails is not None:
-                kept = [at for at, tail in enumerate(tails) if self.stored.pop(tail, None) is None]
+                kept = self._not_stored(tails)
                 self._skipped += len(rows) - len(kept)
                 rows = [rows[at] for at in kept]
                 subjects, payloads = [subjects[at] for at in kept], [payloads[at] for at in kept]
                 blocks = [blocks[at] for at in kept]
             await self._send(rows, subjects, blocks, payloads)
 
+    def _not_stored(self, tails: Sequence[bytes]) -> list[int]:
+        """Places of the rows that no earlier attempt has stored."""
+        if self._sequences is None:
+            return [at for at, tail in enumerate(tails) if self.stored.pop(tail, None) is None]
+        # Another row may have the same id, so the ids stay.
+        known = [self.stored.get(tail, 0) for tail in tails]
+        place = self._plan.ledger
+        assert place is not None
+        self._sequences.add_stored(place.target, [seq for seq in known if seq])
+        return [at for at, seq in enumerate(known) if not seq]
+
     def _tails(self, messages: RowMessages) -> list[bytes] | None:
         if self._ids is None:
             return messages.ids if self._plan.ids in ("column", "source") else None
-        subjects = messages.subjects if self._plan.shape.has_subject else None
+        subjects = messages.subjects if self._plan.subject_in_ids else [b""] * len(messages.subjects)
         return self._ids.tails(subjects, messages.blocks, messages.payloads)
 
     async def finish(self) -> Outcome:
@@ -160,6 +177,7 @@ class PartitionWriter:
             first_seq=tally.first_seq,
             last_seq=tally.last_seq,
             streams=tuple(sorted(tally.streams)),
+            sequences=None if self._sequences is None else self._sequences.ranges(),
         )
 
     async def close(self) -> None:
@@ -294,12 +312,10 @@ class PartitionWriter:
         )
 
 
-def _ids(plan: WritePlan, task: Task) -> ContentIds | IndexIds | None:
-    if plan.ids not in ("content", "index"):
+def _ids(plan: WritePlan, task: Task) -> ContentIds | None:
+    if plan.ids != "content":
         return None
     prefix = plan.prefix or epoch_prefix(plan.query, plan.epoch)
-    if plan.ids == "index":
-        return IndexIds(prefix, task.partition)
     return ContentIds(prefix, task.partition if plan.by_task else None)
 
 

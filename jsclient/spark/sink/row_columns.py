@@ -15,6 +15,7 @@ from ...errors import ConfigError, InvalidNameError
 from ...protocol.wire.header_names import EXPECTED_STREAM, MSG_ID
 from ...protocol.wire.headers import encode_headers
 from ...protocol.wire.names import check_publish_subject
+from .message_ids import SourceIds
 from .row_error import BadRow
 
 if TYPE_CHECKING:
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
 
     from ..options.sink import SinkOptions
 
-__all__ = ["RowMessages", "RowReader", "RowShape", "rows_shape", "set_headers", "whole_headers"]
+__all__ = [
+    "ONE_ROW_A_MESSAGE",
+    "RowMessages",
+    "RowReader",
+    "RowShape",
+    "rows_shape",
+    "set_headers",
+    "whole_headers",
+]
 
 _ALLOWED = {
     "subject": ("string",),
@@ -35,6 +44,10 @@ _SOURCE = {"stream": "string", "stream_created": "timestamp", "sequence": "bigin
 _ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
 _MAX_SUBJECTS = 100_000  # maximum number of cached legal subjects
 _NO_BLOCK = b""
+
+ONE_ROW_A_MESSAGE = (
+    "dedup=source is for at most one row for each message and subject. Use dedup=content, or a column msg_id"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +106,11 @@ class RowReader:
     Args:
         shape: The columns of the rows.
         replaced: Headers that the sink sets; they are dropped from the rows' own headers.
+        source_ids: Makes ids of rows from the columns of the source.
     """
 
-    def __init__(self, shape: RowShape, replaced: frozenset[str]) -> None:
+    def __init__(self, shape: RowShape, replaced: frozenset[str], source_ids: SourceIds) -> None:
+        self._source_ids = source_ids
         self._shape = shape
         self._replaced = replaced
         self._fixed = None if shape.subject is None else check_publish_subject(shape.subject).encode()
@@ -118,7 +133,8 @@ class RowReader:
                     what = "holds a control character" if one else "is empty"
                     raise BadRow(row, "msg_id", f"it {what}: an id is a line of text")
         elif shape.by_source:
-            ids = _source_ids(batch)
+            ids = self._source_ids.ids(subjects, _source_messages(batch))
+            _check_different(ids)
         blocks = self._blocks(batch.column("headers")) if shape.has_headers else None
         return RowMessages(subjects, blocks, payloads, ids)
 
@@ -168,7 +184,7 @@ class RowReader:
         return blocks if any(blocks) else None
 
 
-def _source_ids(batch: pa.RecordBatch) -> list[bytes]:
+def _source_messages(batch: pa.RecordBatch) -> list[bytes]:
     """``stream.created.sequence`` of the messages that the rows were made from."""
     for name in _SOURCE:
         if batch.column(name).null_count:
@@ -176,22 +192,30 @@ def _source_ids(batch: pa.RecordBatch) -> list[bytes]:
             raise BadRow(row, name, "it is null: with dedup=source it identifies the message of the source")
     created = batch.column("stream_created").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     parts = [batch.column("stream"), created, batch.column("sequence")]
-    ids = pc.binary_join_element_wise(*(part.cast(pa.string()) for part in parts), ".")
-    values = _values(ids, "stream", str)
+    joined = pc.binary_join_element_wise(*(part.cast(pa.string()) for part in parts), ".")
     for one in pc.unique(batch.column("stream")).to_pylist():
         if not one or _ILLEGAL_ID.search(one.encode()):
             raise BadRow(
                 batch.column("stream").index(one).as_py(), "stream", f"{one!r} is not the name of a stream"
             )
-    if len(set(values)) < len(values):
-        row = next(at for at, one in enumerate(values) if one in values[:at])
-        raise BadRow(
-            row,
-            "sequence",
-            f"two rows are made from message {values[row].decode()}, so one would be lost: dedup=source is for at most "
-            "one row for each message; use dedup=content, or a column msg_id",
-        )
-    return values
+    return _values(joined, "stream", str)
+
+
+def _check_different(ids: Sequence[bytes]) -> None:
+    """Raise `BadRow` if two rows were made from one message and have the same subject."""
+    if len(set(ids)) == len(ids):
+        return
+    seen: set[bytes] = set()
+    for row, one in enumerate(ids):
+        if one in seen:
+            message = one.rpartition(b".")[0].decode()
+            raise BadRow(
+                row,
+                "sequence",
+                f"two rows with this subject are made from message {message}, so one would be lost: "
+                f"{ONE_ROW_A_MESSAGE}",
+            )
+        seen.add(one)
 
 
 def set_headers(ids: str, expected_stream: str | None) -> tuple[bytes, frozenset[str]]:

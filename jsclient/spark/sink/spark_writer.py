@@ -31,14 +31,16 @@ from ..._runtime.retry import PATIENT, Retry
 from ...client import JetStream
 from ...errors import ConfigError, JetStreamError, PermissionDeniedError, StreamNotFoundError
 from ...protocol.models.stream_config import RetentionPolicy
+from ...protocol.wire.header_names import MSG_ID
 from ...protocol.wire.names import subject_matches
 from ...streams.stream import Stream
 from ..engine import Session, session
 from ..options.sink import SinkOptions
 from ..task_context import check_epoch, current_task, epoch_of
 from .ledger import LedgerPlace, ensure_bucket, forget
+from .own_sequences import shared_sequence
 from .partition_writer import Outcome, PartitionWriter, WritePlan
-from .row_columns import RowShape, rows_shape
+from .row_columns import ONE_ROW_A_MESSAGE, RowShape, rows_shape
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +106,7 @@ class _Writer:
         return LedgerPlace(options.ledger, query, self._target, self._run, ascending)
 
     def _needs_epoch(self) -> bool:
-        return self._ids in ("content", "index") or self._options.exactly_once == "ledger"
+        return self._ids == "content" or self._options.exactly_once == "ledger"
 
     def _place(self) -> tuple[str, int]:
         """The query and the epoch; "" and -1 if they are not needed."""
@@ -155,6 +157,7 @@ class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         written = _written(messages)
         check_epoch(batchId, (one.epoch for one in written if one.epoch >= 0))
+        _refuse_shared(written, self._options)
         _report(batch_text(self._query, batchId), written, self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
@@ -168,13 +171,16 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
         key = self._options.dedup_key
         if key is None:
             return self._run, 0
-        return key, self._options.dedup_batch or 0
+        write = self._options.dedup_write
+        return f"{key}#{write}" if write else key, self._options.dedup_batch or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return self._write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _report("write", _written(messages), self._options)
+        written = _written(messages)
+        _refuse_shared(written, self._options)
+        _report("write", written, self._options)
         if self._options.dedup_key is not None:
             return
         # Without a dedup key, this write is never repeated.
@@ -222,6 +228,33 @@ def _wait(writing: Future[None]) -> None:
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
     return [one for one in messages if isinstance(one, Written)]
+
+
+def _refuse_shared(written: Sequence[Written], options: SinkOptions) -> None:
+    """Raise `ConfigError` if two rows share a message, so that one of them is not stored."""
+    if not any(one.outcome.duplicates or one.outcome.skipped for one in written):
+        return  # each row made a new message
+    shared = shared_sequence({one.partition: one.outcome.sequences or {} for one in written})
+    if shared is None:
+        return
+    first, second = shared.partitions
+    rows = f"two rows of partition {first}" if first == second else f"rows of partitions {first} and {second}"
+    opened = session(options.connect)
+
+    async def about() -> str:
+        message = await (await opened.js.stream(shared.stream)).get_message(shared.sequence)
+        msg_id = message.headers.get(MSG_ID) if message.headers else None
+        made_from = (msg_id or "").rpartition(".")[0]
+        return f"have subject {message.subject!r} and are made from message {made_from}"
+
+    try:
+        what = opened.run(about())
+    except JetStreamError as error:
+        what = f"are made from one message (which one is unknown: {error})"
+    raise ConfigError(
+        f"{rows} {what}. Only one of them is stored, as message {shared.sequence} of stream {shared.stream!r}: "
+        f"{ONE_ROW_A_MESSAGE}"
+    )
 
 
 def _report(what: str, written: Sequence[Written], options: SinkOptions) -> None:

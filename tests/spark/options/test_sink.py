@@ -34,7 +34,7 @@ def test_all_options_in_any_case() -> None:
     """Spark hands names over in lower case."""
     given = {
         "Subject": "out.a",
-        "DEDUP": "index",
+        "DEDUP": "source",
         "dedupScope": "epoch",
         "exactlyonce": "ledger",
         "minDuplicateWindow": "30",
@@ -46,12 +46,13 @@ def test_all_options_in_any_case() -> None:
         "ledger": "mine",
         "dedupKey": "job",
         "dedupBatch": "7",
+        "dedupWrite": "2",
     }
     options = parse(**given)
     assert options == SinkOptions(
         connect=options.connect,
         subject="out.a",
-        dedup="index",
+        dedup="source",
         dedup_scope="epoch",
         exactly_once="ledger",
         min_duplicate_window=30.0,
@@ -63,6 +64,7 @@ def test_all_options_in_any_case() -> None:
         ledger="mine",
         dedup_key="job",
         dedup_batch=7,
+        dedup_write=2,
     )
     assert pickle.loads(pickle.dumps(options)) == options
 
@@ -72,7 +74,7 @@ def test_all_options_in_any_case() -> None:
     [
         ({"exactlyOnce": "none"}, "none"),
         ({"dedup": "none"}, "none"),
-        ({"exactlyOnce": "none", "dedup": "index"}, "index"),
+        ({"exactlyOnce": "none", "dedup": "source"}, "source"),
         ({"exactlyOnce": "ledger"}, "content"),
     ],
 )
@@ -84,9 +86,10 @@ def test_ids(options: dict[str, str], ids: str) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"dedup": "hash"}, "'dedup'.*content or index"),
+        ({"dedup": "hash"}, "'dedup'.*content or source"),
         ({"exactlyOnce": "yes"}, "'exactlyOnce'"),
         ({"dedup": "none", "exactlyOnce": "window"}, "'dedup' and 'exactlyOnce'"),
+        ({"dedupKey": "x", "dedupWrite": "1"}, "'dedupBatch' is missing"),
         ({"dedup": "none", "dedupKey": "x"}, "'dedupKey'"),
         ({"dedupBatch": "1"}, "'dedupKey' is missing"),
         ({"subject": "a.*"}, "wildcard"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError
 from jsclient.spark.sink import message_ids
-from jsclient.spark.sink.message_ids import ContentIds, IndexIds, epoch_prefix, query_hash
+from jsclient.spark.sink.message_ids import ContentIds, SourceIds, epoch_prefix, query_hash
 
 QUERY = "0d9b1e0c-34a1-4a53-a7a1-0a3f4b6c7d8e"
 
@@ -27,9 +27,7 @@ rows = st.lists(
 Row = tuple[bytes, bytes, bytes]
 
 
-def ids_of(
-    batches: list[list[Row]], *, partition: int | None = 0, fixed: bool = False, plain: bool = False
-) -> list[bytes]:
+def ids_of(batches: list[list[Row]], *, partition: int | None = 0, plain: bool = False) -> list[bytes]:
     """The ids of rows that come in these batches; `plain`: a batch without headers is said to have none."""
     ids = ContentIds(epoch_prefix(QUERY, 7), partition)
     found = []
@@ -37,7 +35,7 @@ def ids_of(
         blocks: list[bytes] | None = [row[1] for row in batch]
         if plain and not any(blocks or ()):
             blocks = None
-        found += ids.tails(None if fixed else [row[0] for row in batch], blocks, [row[2] for row in batch])
+        found += ids.tails([row[0] for row in batch], blocks, [row[2] for row in batch])
     return [ids.prefix + tail for tail in found]
 
 
@@ -66,12 +64,16 @@ def test_equal_rows_share_their_hash(given_rows: list[Row]) -> None:
 
 
 @given(rows, st.booleans())
-def test_fixed_subject_says_nothing(given_rows: list[Row], plain: bool) -> None:
-    """Without a column of subjects a row's id does not depend on what headers the rows beside it have."""
-    one_subject = [(b"", block, data) for _, block, data in given_rows]
-    together = ids_of([one_subject], fixed=True)
-    apart = ids_of([[row] for row in one_subject], fixed=True, plain=plain)
-    assert together == apart
+def test_rows_beside_it_do_not_matter(given_rows: list[Row], plain: bool) -> None:
+    """A row's id does not depend on the headers that the rows beside it have."""
+    one_subject = [(b"a", block, data) for _, block, data in given_rows]
+    assert ids_of([one_subject]) == ids_of([[row] for row in one_subject], plain=plain)
+
+
+def test_subject_belongs_to_the_id() -> None:
+    """Two writes of the same rows to two subjects are not taken for repetitions of each other."""
+    first, second = ([[(subject, b"", b"x"), (subject, b"", b"y")]] for subject in (b"a", b"b"))
+    assert not set(ids_of(first)) & set(ids_of(second))
 
 
 def test_scope() -> None:
@@ -85,7 +87,7 @@ def test_ids_are_short() -> None:
     """The server keeps each in memory."""
     prefix = epoch_prefix(QUERY, 1_000_000)
     (found,) = (
-        ContentIds(prefix, 199).prefix + tail for tail in ContentIds(prefix, 199).tails(None, None, [b"x"])
+        ContentIds(prefix, 199).prefix + tail for tail in ContentIds(prefix, 199).tails([b"s"], None, [b"x"])
     )
     assert len(found) <= 40
     assert found.startswith(query_hash(QUERY).encode() + b".f4240.c7.")
@@ -98,21 +100,25 @@ def test_queries_differ() -> None:
     assert all(len(one) == 11 and set(one) <= set(map(chr, range(33, 127))) - set(".*>+/ ") for one in many)
 
 
-def test_index() -> None:
-    """By place, going on from batch to batch."""
-    ids = IndexIds(epoch_prefix(QUERY, 1), 16)
-    assert ids.prefix.endswith(b".1.10.")
-    assert ids.tails(None, None, [b""] * 2) == [b"0", b"1"]
-    assert ids.tails([b"a"], None, [b"x"]) == [b"2"]
+@given(st.lists(st.tuples(st.sampled_from([b"a", b"b.c", b"d"]), st.integers(1, 5))))
+def test_source(made: list[tuple[bytes, int]]) -> None:
+    """An id names the message and the subject, whatever rows are beside it; another write has other ids."""
+    subjects, messages = [one for one, _ in made], [b"S.1.%d" % number for _, number in made]
+    ids = SourceIds().ids(subjects, messages)
+    alone = [SourceIds().ids([subject], [b"S.1.%d" % number])[0] for subject, number in made]
+    assert ids == alone
+    assert len(set(ids)) == len(set(made))
+    assert all(one.startswith(message + b".") for one, message in zip(ids, messages, strict=True))
+    assert not set(ids) & set(SourceIds(1).ids(subjects, messages))
 
 
 def test_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """More rows than can be remembered are refused, with what helps."""
     monkeypatch.setattr(message_ids, "MAX_ROWS", 3)
     ids = ContentIds(b"q.1.", 0)
-    ids.tails(None, None, [b"a", b"b"])
+    ids.tails([b"s"] * 2, None, [b"a", b"b"])
     with pytest.raises(ConfigError, match="more partitions"):
-        ids.tails(None, None, [b"c", b"d"])
+        ids.tails([b"s"] * 2, None, [b"c", b"d"])
 
 
 def test_many_subjects(monkeypatch: pytest.MonkeyPatch) -> None:

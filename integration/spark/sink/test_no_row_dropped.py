@@ -1,0 +1,153 @@
+"""Every row has its own id: rows of two writes, two subjects or two tasks are not taken for one another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.kit.judge.streams import OwnStream
+from integration.kit.spark.sessions import finish
+from jsclient.spark import publish_batch
+from jsclient.spark.task_context import activate
+
+ROWS, BATCHES = 400, 2
+
+
+@pytest.fixture
+def for_each(spark: Any, checkpoint: Path, tmp_path: Path) -> Callable[..., Any]:
+    """Run ``foreachBatch`` with a function over the numbers below `ROWS`, in `BATCHES` batches."""
+    where = tmp_path / "numbers"
+    where.mkdir()
+    for number in range(BATCHES):
+        ids = range(number * ROWS // BATCHES, (number + 1) * ROWS // BATCHES)
+        (where / f"{number}.json").write_text("".join(f'{{"id": {one}}}\n' for one in ids))
+
+    async def start(write: Callable[[Any, int], None]) -> None:
+        def go() -> None:
+            activate(spark)
+            stream = spark.readStream.schema("id long").option("maxFilesPerTrigger", "1").json(str(where))
+            rows = stream.selectExpr("id", "cast(id % 10 as string) as data").repartition(2, "id")
+            given = {"checkpointLocation": str(checkpoint)}
+            finish(rows.writeStream.foreachBatch(write).options(**given).trigger(availableNow=True).start())
+
+        await asyncio.to_thread(go)
+
+    return start
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """As if the driver had died between the last write and the commit: a restart replays this batch."""
+    commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    for path in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
+        path.unlink(missing_ok=True)
+
+
+async def subjects_of(stream: OwnStream) -> Counter[str]:
+    return Counter(message.subject for message in await stream.messages())
+
+
+@pytest.mark.covers("L26")
+async def test_batch_to_two_subjects(
+    server: Any, stream: OwnStream, for_each: Callable[..., Any], checkpoint: Path
+) -> None:
+    """The same rows, written to one subject and then to another: both are stored, also when it is replayed."""
+    first, second, given = stream.subject("first"), stream.subject("second"), {"servers": server.url}
+
+    def write(batch: Any, batch_id: int) -> None:
+        for subject in (first, second):
+            publish_batch(batch, {**given, "subject": subject}, batch_id=batch_id)
+
+    await for_each(write)
+    forget_last_commit(checkpoint)
+    await for_each(write)
+    assert await subjects_of(stream) == {first: ROWS, second: ROWS}
+
+
+@pytest.mark.covers("L26")
+async def test_batch_to_one_subject_twice(
+    server: Any, stream: OwnStream, for_each: Callable[..., Any], checkpoint: Path
+) -> None:
+    """Equal rows of two writes of one batch are rows of their own."""
+    subject, given = stream.subject("all"), {"servers": server.url}
+
+    def write(batch: Any, batch_id: int) -> None:
+        for rest in (0, 1):
+            rows = batch.where(f"id % 2 = {rest}").selectExpr("'x' as data")
+            publish_batch(rows, {**given, "subject": subject}, batch_id=batch_id)
+
+    await for_each(write)
+    forget_last_commit(checkpoint)
+    await for_each(write)
+    assert await subjects_of(stream) == {subject: ROWS}
+
+
+async def test_write_repeated_after_error(
+    server: Any, stream: OwnStream, for_each: Callable[..., Any]
+) -> None:
+    """A write that failed and is repeated within the function is the same write."""
+    subject, given, failed = stream.subject("all"), {"servers": server.url}, []
+
+    def write(batch: Any, batch_id: int) -> None:
+        rows = batch.selectExpr("data", "id")
+        try:
+            bad = rows.selectExpr(f"if(id = 1, 'a b', '{subject}') as subject", "data")
+            publish_batch(bad, given, batch_id=batch_id)
+        except Exception as error:  # noqa: BLE001  Spark's, whatever its class
+            failed.append(error)
+            good = rows.selectExpr(f"'{subject}' as subject", "data")
+            publish_batch(good, given, batch_id=batch_id)
+
+    await for_each(write)
+    assert len(failed) == 1
+    assert await subjects_of(stream) == {subject: ROWS}
+
+
+# --- dedup=source ----------------------------------------------------------------------------------------
+
+
+def two_rows_of(spark: Any, stream: OwnStream, subject: str) -> Any:
+    """Rows made from 40 messages, and in another task a second row of three of them."""
+    moment = datetime(2026, 1, 31, tzinfo=UTC)
+    numbers = spark.range(1, 41, numPartitions=2).selectExpr("id as sequence", "cast(id as string) as data")
+    again = numbers.repartition(3).where("sequence in (3, 17, 40)")
+    one = numbers.selectExpr("*", f"'{stream.subject('first')}' as subject")
+    other = again.selectExpr("*", f"'{subject}' as subject")
+    from pyspark.sql.functions import lit
+
+    return one.union(other).withColumn("stream", lit("IN")).withColumn("stream_created", lit(moment))
+
+
+async def save(spark: Any, frame: Any, **options: str) -> None:
+    def go() -> None:
+        activate(spark)
+        frame.write.format("jetstream").mode("append").options(**options).save()
+
+    await asyncio.to_thread(go)
+
+
+@pytest.mark.covers("L26")
+async def test_two_subjects_of_one_message(spark: Any, server: Any, stream: OwnStream) -> None:
+    """Rows made from one message that go to different subjects are both stored, once."""
+    frame = two_rows_of(spark, stream, stream.subject("second"))
+    for _ in range(2):
+        await save(spark, frame, servers=server.url, dedup="source")
+    assert await subjects_of(stream) == {stream.subject("first"): 40, stream.subject("second"): 3}
+
+
+@pytest.mark.covers("L26")
+async def test_two_rows_of_one_message_in_two_tasks(spark: Any, server: Any, stream: OwnStream) -> None:
+    """One of them is not stored, so the write fails, whenever it is repeated, and names both tasks."""
+    frame = two_rows_of(spark, stream, stream.subject("first"))
+    for _ in range(2):
+        with pytest.raises(
+            Exception, match=r"rows of partitions \d+ and \d+ .* made from message IN\.\d+\."
+        ) as raised:
+            await save(spark, frame, servers=server.url, dedup="source")
+        assert "dedup=content" in str(raised.value)
+    assert await subjects_of(stream) == {stream.subject("first"): 40}

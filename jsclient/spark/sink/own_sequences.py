@@ -1,0 +1,115 @@
+"""Checks that each row of a write has a message of its own, for ids that two rows may share.
+
+With ``dedup=source``, two rows that were made from one message have the same id. The stream stores the first one, and
+acks the second as a duplicate, with the sequence of the first. So each task records the sequences that its rows were
+acked with. On the driver, a sequence that two rows share is a row that was not stored.
+
+A repetition does not look like that. A task that runs again, and a batch that is written again, get the sequences of
+the messages that were stored before, and each of their rows gets another one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...protocol.models.publish import PubAck
+
+__all__ = ["RowSequences", "SequenceRanges", "Shared", "shared_sequence"]
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceRanges:
+    """Sequences as ranges in ascending order. A sequence that occurs twice is in two ranges."""
+
+    starts: array[int]
+    ends: array[int]  # the sequences after the last ones
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A message that is the message of two rows."""
+
+    stream: str
+    sequence: int
+    partitions: tuple[int, int]
+
+
+class RowSequences:
+    """Records the sequences of a task's rows, by stream."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, list[array[int]]] = {}  # starts and ends, in the order of the acks
+
+    def add(self, acks: Sequence[PubAck]) -> None:
+        """Record the sequences of acked messages, duplicates included."""
+        if not acks:
+            return
+        name = acks[0].stream
+        if len({ack.stream for ack in acks}) == 1:
+            self.add_stored(name, [ack.seq for ack in acks])
+        else:
+            for ack in acks:
+                self.add_stored(ack.stream, [ack.seq])
+
+    def add_stored(self, stream: str, sequences: Sequence[int]) -> None:
+        """Record sequences of a stream."""
+        if not sequences:
+            return
+        runs = self._runs.get(stream)
+        if runs is None:
+            runs = self._runs[stream] = [array("Q"), array("Q")]
+        starts, ends = runs
+        first, count = sequences[0], len(sequences)
+        # Messages of a task that writes alone are consecutive.
+        if sequences[-1] - first + 1 == count and list(range(first, first + count)) == sequences:
+            if ends and ends[-1] == first:
+                ends[-1] += count
+            else:
+                starts.append(first)
+                ends.append(first + count)
+            return
+        starts.extend(sequences)
+        ends.extend([sequence + 1 for sequence in sequences])
+
+    def ranges(self) -> dict[str, SequenceRanges]:
+        """The recorded sequences by stream, in ascending order."""
+        return {stream: _merged(starts, ends) for stream, (starts, ends) in self._runs.items()}
+
+
+def _merged(starts: Iterable[int], ends: Iterable[int]) -> SequenceRanges:
+    """Sort ranges and join adjacent ones."""
+    merged_starts, merged_ends = array("Q"), array("Q")
+    for start, end in sorted(zip(starts, ends, strict=True)):
+        if merged_ends and merged_ends[-1] == start:
+            merged_ends[-1] = end
+        else:
+            merged_starts.append(start)
+            merged_ends.append(end)
+    return SequenceRanges(merged_starts, merged_ends)
+
+
+def shared_sequence(tasks: Mapping[int, Mapping[str, SequenceRanges]]) -> Shared | None:
+    """Find a message that two rows share.
+
+    Args:
+        tasks: The sequences of each task's rows, by partition and stream.
+
+    Returns:
+        The first such message of a stream; None if each row has its own.
+    """
+    streams: dict[str, list[tuple[int, int, int]]] = {}
+    for partition, of_streams in tasks.items():
+        for stream, ranges in of_streams.items():
+            of_stream = streams.setdefault(stream, [])
+            of_stream += zip(ranges.starts, ranges.ends, [partition] * len(ranges.starts), strict=True)
+    for stream, of_stream in streams.items():
+        covered, owner = 0, -1  # the end of all ranges so far, and the partition of the one that ends there
+        for start, end, partition in sorted(of_stream):
+            if start < covered:
+                return Shared(stream, start, (owner, partition))
+            covered, owner = end, partition
+    return None
