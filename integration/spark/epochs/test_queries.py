@@ -170,3 +170,17 @@ async def test_exact_table_over_kills(
     await aside(write, frame, tmp_path / "a", **sink)
     await aside(read)
     assert await aside(stored) == whole(3)
+
+
+@pytest.mark.covers("L5", "L37")
+@pytest.mark.parametrize("written", [False, True])
+async def test_no_completed_epoch_is_no_row(
+    spark: Any, server: Any, topic: Any, aside: Any, written: bool
+) -> None:
+    """A batch read of a topic that has no epoch yet, or only one that is not completed."""
+    async with await topic.publisher(0) as publisher:
+        if written:
+            await publisher.send(1, ["a"])
+        options = {"servers": server.url, "epochs": topic.name}
+        load = spark.read.format("jetstream").options(**options).load
+        assert await aside(lambda: load().collect()) == []
