@@ -236,11 +236,25 @@ _ADVICE_OF_TEXT = {
 }  # by the server's description
 
 _FEWER = "delete consumers that nobody reads, or let readers share one (a pull consumer or a queue group)"
+_TAKEN = (
+    "another consumer takes these messages, and a work queue gives each message to one consumer: share that consumer, "
+    "or give both filter subjects that do not overlap"
+)
+_ACKS = (
+    "a work queue removes a message when it is acked, so its consumers ack each message: use pull_subscribe or "
+    'subscribe without an ack policy; ordered readers need a stream with retention="limits"'
+)
 
 _ADVICE = {
-    10023: "the storage of the server is full, or has reached max_file_store or max_memory_store of its configuration",
-    10047: "the server or the account has no storage left for it: raise max_file or max_mem of the account, or "
-    "max_file_store or max_memory_store of the server, or delete messages",
+    10002: "the streams of the account have as many bytes in files as its max_file allows, or in memory as its "
+    "max_mem (JetStream.account_info has both): purge messages, give streams a max_bytes, or raise the limit",
+    10023: "the storage of the server is full, or has reached max_file_store or max_memory_store of its configuration: "
+    "purge messages, or raise the limit",
+    10027: "the account has as many streams as its max_streams allows: delete streams that nobody needs, or raise it",
+    10028: "no memory is left for it: lower max_bytes of the stream, purge messages, or raise max_mem of the account "
+    "or max_memory_store of the server",
+    10047: "no space for files is left for it: lower max_bytes of the stream, purge messages, or raise max_file of "
+    "the account or max_file_store of the server",
     10049: "the server has no disk space left for it: raise max_file_store of its configuration, or delete messages",
     10054: "the message is larger than max_msg_size of the stream, headers included: raise it, or send less",
     10026: f"raise the limit of the stream (max_consumers), of the account or of the server, or {_FEWER}",
@@ -249,6 +263,11 @@ _ADVICE = {
     10059: "check the name, or create the stream first; `JetStream.stream_names` lists those that exist",
     10076: _NO_JETSTREAM,
     10057: "the stream has deny_delete=True, which cannot be taken back",
+    10084: _ACKS,
+    10098: _ACKS,
+    10099: _TAKEN,
+    10100: _TAKEN,
+    10101: 'a work queue delivers every message: leave deliver_policy out, or give "all"',
     10110: "the stream has deny_purge=True, which cannot be taken back",
     10166: "create the stream with allow_msg_ttl=True",
     10168: "create the stream with allow_msg_counter=True",

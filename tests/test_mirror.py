@@ -10,6 +10,7 @@ COVERED = {
     "doctor.py": "integration/cli/test_doctor.py",
     "kits.py": "tests/test_exports.py",
     "_runtime/matching.py": "integration/consumers/test_filters_match.py",
+    "_runtime/refusals.py": "integration/publishing/test_full_streams.py",
     "_runtime/calls.py": "integration/streams/test_lookup.py",
     "_runtime/handlers.py": "integration/connection/test_plain_functions.py",
     "_runtime/nats/credentials.py": "integration/connection/test_identity.py",

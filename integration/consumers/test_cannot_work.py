@@ -107,3 +107,40 @@ async def test_timeout_of_next(js: Any, stream: OwnStream, timeout: Any) -> None
     async with js.pull_subscribe(stream.all) as sub:
         with pytest.raises(jsclient.ConfigError, match=r"^timeout is "):
             await sub.next(timeout=timeout)
+
+
+async def test_work_queue_taken(js: Any, oracle: Any, make_stream: Any) -> None:
+    """The error names the consumer that has the messages, and what it takes."""
+    stream: OwnStream = await make_stream(retention="workqueue")
+    handle = await js.stream(stream.name)
+    await handle.create_consumer(durable_name="apart", filter_subject=stream.subject("apart"))
+    await handle.create_consumer(durable_name="first", filter_subject=stream.subject("a"))
+    for attempt in (
+        handle.create_consumer(durable_name="w", filter_subject=stream.subject("a")),
+        handle.create_consumer(durable_name="w", filter_subjects=[stream.subject("a"), stream.subject("b")]),
+        handle.ensure_consumer(durable_name="w", filter_subject=stream.subject("a")),
+        js.pull_subscribe(stream.subject("a"), "w", delete_on_close=False),
+        js.subscribe(stream.subject("a")),
+    ):
+        with pytest.raises(jsclient.ApiError) as caught:
+            await attempt
+        text = str(caught.value)
+        assert caught.value.err_code in {10099, 10100}
+        assert f"consumer 'first' takes '{stream.subject('a')}', and a work queue" in text
+        assert "share that consumer, or give both filter subjects that do not overlap" in text
+
+
+async def test_work_queue_read_in_order(js: Any, oracle: Any, make_stream: Any) -> None:
+    stream: OwnStream = await make_stream(retention="workqueue")
+    handle = await js.stream(stream.name)
+    for attempt in (
+        js.ordered_consumer(stream.name),
+        js.subscribe(stream.all, ordered=True),
+        handle.create_consumer(durable_name="w", ack_policy="none"),
+    ):
+        with pytest.raises(
+            jsclient.ApiError, match=r"its consumers ack each message: .* ordered readers need"
+        ):
+            await attempt
+    with pytest.raises(jsclient.ApiError, match='leave deliver_policy out, or give "all"'):
+        await handle.create_consumer(durable_name="w", deliver_policy="new")

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from ..errors import (
+    ApiError,
     ClosedError,
-    ConsumerLimitError,
     DisconnectedError,
     JetStreamError,
     NoRespondersError,
@@ -48,7 +48,7 @@ class _Asked(NamedTuple):
         return RequestTimeoutError(f"{self.what or self.subject}: no answer from the server", self.timeout)
 
 
-_LIMIT_READ = 1.0  # seconds for the question about the limit of consumers
+EXPLAINED = frozenset({10026, 10028, 10047, 10099, 10100})  # the error codes that `refusals.explained` knows
 _LEAST_PAUSE = 1.0  # seconds before a request is repeated
 _OF_STORED = b"\r\nNats-Sequence: "  # added by the server to a stored message
 
@@ -347,18 +347,10 @@ class Context:
             raise NoRespondersError.of_api(subject) from None
         try:
             return read_response(answer[3], subject)
-        except ConsumerLimitError as error:
+        except ApiError as error:
+            if error.err_code not in EXPLAINED:
+                raise
             refused = error
-        raise await self._with_limit(refused)
+        from .refusals import explained  # seldom needed, and it knows the models
 
-    async def _with_limit(self, error: ConsumerLimitError) -> ConsumerLimitError:
-        """The error with the stream's limit, which the server's answer does not name, if it can be read."""
-        try:
-            subject = self.api.stream_info(error.stream)
-            stream = await self.call(
-                subject, timeout=min(self.timeout, _LIMIT_READ), what="limit of consumers"
-            )
-            limit, count = stream["config"]["max_consumers"], stream["state"]["consumer_count"]
-            return error.with_counts(int(limit), int(count))
-        except (JetStreamError, KeyError, TypeError, ValueError):
-            return error  # no permission to ask, or no answer
+        raise await explained(self, refused, body)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from ..wire.codec import Model
 
-__all__ = ["AccountInfo", "AccountLimits", "AccountTier", "ApiStats"]
+__all__ = ["AccountInfo", "AccountLimits", "AccountTier", "ApiStats", "storage_advice"]
 
 
 class AccountLimits(Model, frozen=True, kw_only=True):
@@ -65,3 +65,30 @@ class AccountInfo(AccountTier, frozen=True, kw_only=True):
     domain: str | None = None
     api: ApiStats = ApiStats()
     tiers: dict[str, AccountTier] | None = None
+
+
+def storage_advice(account: AccountInfo, *, reserved: int, in_memory: bool) -> str:
+    """What to do where no storage is left for a stream: whose limit it is, and its name in the configuration.
+
+    Args:
+        account: As the server answered after the refusal.
+        reserved: Bytes that the stream would reserve, by its ``max_bytes``; 0: none.
+        in_memory: Whether the stream is stored in memory.
+    """
+    option, place = ("max_mem", "memory") if in_memory else ("max_file", "files")
+    wants = f", and the stream would reserve {reserved:,}" if reserved else ""
+    lower = "lower max_bytes of the stream, " if reserved else ""
+    for tier in (account, *(account.tiers or {}).values()):
+        limit = tier.limits.max_memory if in_memory else tier.limits.max_storage
+        used = tier.memory if in_memory else tier.storage
+        used = max(used, tier.reserved_memory if in_memory else tier.reserved_storage)
+        if limit is not None and 0 < limit < used + max(reserved, 1):
+            return (
+                f"the limit of the account is {limit:,} bytes in {place}, of which {used:,} are taken{wants}: "
+                f"{lower}purge messages, or raise {option} of the account"
+            )
+    server = "max_memory_store" if in_memory else "max_file_store"
+    return (
+        f"the server has not enough bytes left in {place}{wants}: {lower}purge messages, or raise {server} of its "
+        "configuration"
+    )

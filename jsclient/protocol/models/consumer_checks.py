@@ -12,10 +12,10 @@ from typing import Final
 from ...errors import ConfigError
 from ..wire.names import check_filter_subject, check_queue, subjects_overlap
 from ..wire.units import parse_time
-from .consumer import ConsumerConfig
+from .consumer import ConsumerConfig, ConsumerInfo
 from .stream_config import StreamConfig
 
-__all__ = ["check_consumer", "check_filters", "impossible_filters", "stores_other_subjects"]
+__all__ = ["check_consumer", "check_filters", "impossible_filters", "queue_advice", "stores_other_subjects"]
 
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
@@ -49,6 +49,21 @@ def impossible_filters(filters: Iterable[str], stream: StreamConfig) -> list[str
         return []
     subjects = stream.subjects or [stream.name]
     return [one for one in filters if not any(subjects_overlap(one, subject) for subject in subjects)]
+
+
+def queue_advice(wanted: ConsumerConfig, consumers: Iterable[ConsumerInfo]) -> str:
+    """What to do where a work queue refuses a consumer: the one that has its messages; "" if there is none."""
+    for other in consumers:
+        if other.name in {wanted.name, wanted.durable_name}:
+            continue
+        filters = other.config.filters
+        if any(subjects_overlap(a, b) for a in filters or [">"] for b in wanted.filters or [">"]):
+            takes = ", ".join(map(repr, filters)) if filters else "all messages"
+            return (
+                f"consumer {other.name!r} takes {takes}, and a work queue gives each message to one consumer: share "
+                "that consumer, or give both filter subjects that do not overlap"
+            )
+    return ""
 
 
 def check_consumer(config: ConsumerConfig, now: datetime) -> None:

@@ -7,8 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jsclient.errors import ConfigError, InvalidNameError
-from jsclient.protocol.models import ConsumerConfig, StreamConfig, StreamSource, SubjectTransform
-from jsclient.protocol.models.consumer_checks import check_consumer, impossible_filters
+from jsclient.protocol.models import (
+    ConsumerConfig,
+    ConsumerInfo,
+    StreamConfig,
+    StreamSource,
+    SubjectTransform,
+)
+from jsclient.protocol.models.consumer_checks import check_consumer, impossible_filters, queue_advice
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 WRONG = ["a b", ".a", "a.", "a..b", "a\nb", "a.>.b", "a\tb", ">.a"]
@@ -82,3 +88,23 @@ def test_impossible_filters(subjects, filters, impossible):
 )
 def test_streams_of_other_subjects(other):
     assert impossible_filters(["zzz"], StreamConfig(name="S", **other)) == []
+
+
+def named(name, *filters):
+    return ConsumerInfo(stream_name="S", name=name, config=ConsumerConfig(filter_subjects=[*filters]))
+
+
+@pytest.mark.parametrize(
+    ("filters", "holder"),
+    [
+        (["a"], "'first' takes 'a', 'c.*'"),
+        (["c.d", "b"], "'first'"),
+        ([], "'first'"),
+        (["e"], "'all' takes all messages"),
+    ],
+)
+def test_who_has_the_messages_of_a_work_queue(filters, holder):
+    others = [named("w", "a"), named("first", "a", "c.*"), named("all")]
+    wanted = ConsumerConfig(durable_name="w", filter_subjects=filters or None)
+    assert f"consumer {holder}" in queue_advice(wanted, others)
+    assert queue_advice(wanted, others[:1]) == ""

@@ -1,0 +1,66 @@
+"""Refusals whose answer does not say enough: the limit, or the other consumer, is looked up for the error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import ApiError, ConsumerLimitError, JetStreamError
+from ..protocol.models.account import AccountInfo, storage_advice
+from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ..protocol.models.consumer_checks import queue_advice
+from ..protocol.wire.api import page_items, page_request
+from ..protocol.wire.codec import from_wire
+
+if TYPE_CHECKING:
+    from .context import Context
+
+__all__ = ["explained"]
+
+_NO_MEMORY: Final = 10028
+_TAKEN: Final = frozenset({10099, 10100})
+_PATIENCE: Final = 1.0  # seconds for each question
+
+
+async def explained(context: Context, error: ApiError, body: Any) -> ApiError:
+    """The error with advice from a look at the server; the same error if the server does not say more.
+
+    Args:
+        context: For the question. A user who may not send it is not told.
+        error: A refusal with a code of ``EXPLAINED`` in `context`.
+        body: The request that was refused.
+    """
+    try:
+        if isinstance(error, ConsumerLimitError):
+            stream = await _ask(context, context.api.stream_info(error.stream))
+            return error.with_counts(
+                int(stream["config"]["max_consumers"]), int(stream["state"]["consumer_count"])
+            )
+        if error.err_code in _TAKEN:
+            return error.with_advice(await _taken(context, error, body["config"]) or error.advice)
+        account = from_wire(AccountInfo, await _ask(context, context.api.account_info()))
+    except (JetStreamError, KeyError, TypeError, ValueError):
+        return error  # no permission to ask, or no answer
+    in_memory = error.err_code == _NO_MEMORY
+    return error.with_advice(storage_advice(account, reserved=_reserved(body), in_memory=in_memory))
+
+
+async def _ask(context: Context, subject: str, body: Any = None) -> dict[str, Any]:
+    return await context.call(
+        subject, body, timeout=min(context.timeout, _PATIENCE), what="reason of the refusal", optional=True
+    )
+
+
+async def _taken(context: Context, error: ApiError, config: Mapping[str, Any]) -> str:
+    answer = await _ask(context, context.api.consumer_list(error.stream), page_request())
+    others = [from_wire(ConsumerInfo, item) for item in page_items(answer, "consumers")]
+    return queue_advice(from_wire(ConsumerConfig, dict(config)), others)
+
+
+def _reserved(body: Any) -> int:
+    """The bytes that the stream of a request would reserve."""
+    config = body if isinstance(body, dict) else {}
+    size, replicas = config.get("max_bytes"), config.get("num_replicas")
+    if not isinstance(size, int) or size < 0:
+        return 0
+    return size * (replicas if isinstance(replicas, int) and replicas > 0 else 1)
