@@ -14,6 +14,7 @@ COVERED = {
     "_runtime/calls.py": "integration/streams/test_lookup.py",
     "_runtime/handlers.py": "integration/connection/test_plain_functions.py",
     "_runtime/nats/credentials.py": "integration/connection/test_identity.py",
+    "_runtime/nats/credentials_file.py": "integration/connection/test_credentials.py",
     "_runtime/nats/nats_client.py": "integration/connection/test_nats_client.py",
     "_runtime/nats/own_connection.py": "integration/connection/test_nats_client.py",
     "_runtime/nats/transports.py": "integration/connection/test_connecting.py",

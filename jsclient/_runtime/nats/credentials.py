@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ...errors import ConfigError
 from ..handlers import check_plain
+from .credentials_file import CredentialsError, UserCredentials, credentials_of, is_secret, read_file
 
 __all__ = ["CallbackError", "check_credentials"]
 
@@ -30,22 +31,40 @@ _CALLBACKS: Final = {
 
 
 class CallbackError(Exception):
-    """A callback raised, which is the cause, or returned a value that cannot be sent."""
+    """A callback raised, which is the cause, or returned a value that cannot be sent; or a file cannot be used."""
 
 
 def check_credentials(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The callbacks among the options, so that they raise `CallbackError` only.
+    """The callbacks among the options, so that they raise `CallbackError` only, and those for ``user_credentials``.
 
     Raises:
-        ConfigError: A callback is not a plain function of the arguments that it gets, or a file cannot be read.
+        ConfigError: A callback is not a plain function of the arguments that it gets, or a file cannot be used.
+        AuthenticationError: The JWT in the credentials file has expired.
     """
-    for name in ("user_credentials", "nkeys_seed"):
-        _check_files(name, given.get(name))
-    return {
+    _check_seed_file(given.get("nkeys_seed"))
+    callbacks = {
         name: _guarded(name, given[name], call)
         for name, call in _CALLBACKS.items()
         if name in given and not (name == "token" and isinstance(given[name], str))
     }
+    if "user_credentials" not in given:
+        return callbacks
+    user = credentials_of(given["user_credentials"])
+    user.check(time.time())
+    return {**callbacks, **_replaced(user)}
+
+
+def _replaced(user: UserCredentials) -> dict[str, Any]:
+    """Callbacks instead of the file: nats-py reads one without a JWT for ever. As there, it wins over an nkey."""
+
+    def signature(nonce: str) -> bytes:
+        try:
+            return user.signature(nonce)
+        except CredentialsError as error:
+            raise CallbackError(str(error)) from None
+
+    none = dict.fromkeys(("user_credentials", "nkeys_seed", "nkeys_seed_str"))
+    return {**none, "signature_cb": signature, "user_jwt_cb": user.jwt}
 
 
 def _guarded(name: str, function: Any, call: _Call) -> Callable[..., Any]:
@@ -81,13 +100,15 @@ def _check_signature(name: str, function: Callable[..., Any], call: _Call) -> No
         raise ConfigError(f"{name} is called with {wanted}, and takes {signature}: {error}") from None
 
 
-def _check_files(name: str, value: Any) -> None:
-    """Raise `ConfigError` if a file with credentials cannot be read."""
-    for path in value if isinstance(value, tuple) else (value,):
-        if isinstance(path, str | os.PathLike):
-            try:
-                Path(path).open("rb").close()
-            except OSError as error:
-                raise ConfigError(
-                    f"{name}: the file {os.fspath(path)!r} cannot be read: {error.strerror}"
-                ) from None
+def _check_seed_file(path: Any) -> None:
+    """Raise `ConfigError` if the file with the seed of an nkey cannot be read."""
+    if not isinstance(path, str | os.PathLike):
+        return
+    name = str(path)
+    if not (problem := read_file(name)[1]):
+        return
+    if is_secret(name):
+        raise ConfigError(
+            "nkeys_seed is a seed, not shown here, where the path of a file is needed: use nkeys_seed_str"
+        )
+    raise ConfigError(f"nkeys_seed: the file {name!r} cannot be read: {problem}")

@@ -49,6 +49,7 @@ _METHODS = {
     "_send_ping": ("future",),
 }
 _ATTRIBUTES = (
+    "_auth_configured",
     "_current_server",
     "_flush_queue",
     "_flusher_task",

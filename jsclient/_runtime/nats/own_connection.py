@@ -72,6 +72,8 @@ class GuardedConnection(Connection):
         nc.identity = shared_identity(servers, options)
         nc.wants_tls = options.get("tls") is not None or options.get("tls_handshake_first", False)
         nc.longest_pause = reconnect_max_wait
+        # Else nats-py sends no signature to a server with a default user, and would be that user.
+        nc._auth_configured = options.get("signature_cb") is not None
         self.belong_here()
         try:
             await nc.connect(

@@ -315,6 +315,9 @@ async def open_plain(
         failures[:] = [*failures[-9:], error]
 
     nc = nats.aio.client.Client()
+    nc._auth_configured = (
+        options.get("signature_cb") is not None
+    )  # else it is not sent to one with a default user
     try:
         async with asyncio.timeout(options["connect_timeout"]):
             await nc.connect(

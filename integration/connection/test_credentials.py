@@ -1,0 +1,189 @@
+"""Credentials files: half written, expired, replaced. The error names the file, never what is in it (X2, X10)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.client import RawCredentials
+
+import jsclient
+from integration.connection.test_secrets import texts
+from integration.kit.clients.readers import FAST
+from integration.kit.judge.reading import of
+from integration.kit.judge.waiting import eventually, within
+from integration.kit.servers.creds import USER, Key, Operator
+from integration.kit.servers.fake_server import FakeServer
+from jsclient import AuthenticationError, ConfigError, ConnectError, ErrorRaised
+
+
+class Given:
+    """A credentials file, and what must not be shown of it."""
+
+    def __init__(self, folder: Path, expires: float | None = None) -> None:
+        self.file = folder / "user.creds"
+        self.operator, self.user = Operator.make(), Key.make(USER)
+        self.write(expires)
+
+    def write(self, expires: float | None = None) -> None:
+        self.operator.write(self.file, self.user, expires)
+        self.text = self.file.read_text()
+        self.jwt, self.seed = self.text.splitlines()[1], self.user.seed.decode()
+
+    def shown_in(self, *errors: BaseException) -> list[str]:
+        shown = [text for error in errors for text in texts(error)]
+        return [text for text in shown if self.jwt[:60] in text or self.seed[:16] in text]
+
+    def before(self, mark: str, more: int = 0) -> str:
+        return self.text[: self.text.index(mark) + more]
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Given:
+    return Given(tmp_path)
+
+
+MALFORMED: dict[str, Callable[[Given], str]] = {
+    "empty": lambda _: "",
+    "blank": lambda _: "\n \n",
+    "only the first line": lambda given: given.before("eyJ"),
+    "no JWT": lambda given: given.text.replace(given.jwt, ""),
+    "half a JWT": lambda given: given.before("eyJ", 300),
+    "a JWT without its end": lambda given: given.text.replace(given.jwt, given.jwt[:-2]),
+    "no seed": lambda given: given.before("-----BEGIN USER"),
+    "nothing below the seed's title": lambda given: given.before(given.seed),
+    "half a seed": lambda given: given.before(given.seed, 30),
+    "a misspelt seed": lambda given: given.text.replace(given.seed, f"{given.seed[:20]}22{given.seed[22:]}"),
+    "another file": lambda _: "port: 4222\n",
+}
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+@pytest.mark.parametrize("raw", [False, True], ids=["file", "text"])
+async def test_malformed_refused_before_the_wire(what: str, raw: bool, given: Given) -> None:
+    """nats-py reads a file without a JWT for ever, on the event loop, so that no timeout helps."""
+    text = MALFORMED[what](given)
+    given.file.write_text(text)
+    name = "the text that was passed|an empty text" if raw else str(given.file)
+    async with FakeServer() as fake:
+        with pytest.raises(ConfigError, match=name) as caught:
+            await jsclient.connect(fake.url, user_credentials=RawCredentials(text) if raw else given.file)
+        assert fake.clients == []
+    assert given.shown_in(caught.value) == []
+
+
+class _OtherPath:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __fspath__(self) -> str:
+        return str(self._path)
+
+
+async def test_every_form_is_accepted(given: Given, own_server: Any, connect: Any, tmp_path: Path) -> None:
+    own = await own_server(config=given.operator.config())
+    jwt, seed, spaced = tmp_path / "user.jwt", tmp_path / "user.nk", tmp_path / "spaced.creds"
+    jwt.write_text(f"{given.jwt}\n")
+    seed.write_text(f"\n{given.seed}\n")
+    spaced.write_text(f"# of Ann\r\n\r\n{given.text.replace(chr(10), chr(13) + chr(10))}")
+    forms = [str(given.file), given.file, _OtherPath(given.file), spaced, RawCredentials(given.text)]
+    for form in [*forms, (str(jwt), str(seed)), (given.file, given.file)]:
+        assert await (await connect(own, user_credentials=form)).ping() < 5
+
+
+@pytest.mark.parametrize("what", ["text", "jwt", "seed"])
+async def test_secret_instead_of_a_path_is_not_shown(what: str, given: Given) -> None:
+    with pytest.raises(ConfigError, match=r"RawCredentials\(text\)") as caught:
+        await jsclient.connect(user_credentials=getattr(given, what))
+    assert given.shown_in(caught.value) == []
+    with pytest.raises(ConfigError, match="use nkeys_seed_str") as caught:
+        await jsclient.connect(nkeys_seed=given.seed)
+    assert given.shown_in(caught.value) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"user.creds", "is bytes: it must be the path"),
+        (7, "is int: it must be the path"),
+        (["a", "b"], "is list: it must be the path"),
+        (("a", "b", "c"), "a tuple of 3"),
+        ("no\0where", "not valid"),
+        ("/", "directory"),
+    ],
+    ids=str,
+)
+async def test_what_is_no_path_refused(value: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        await jsclient.connect(user_credentials=value)
+
+
+async def test_expired_jwt_told_by_its_date_before_dialling(given: Given) -> None:
+    """It is told at once, also with ``wait=``: waiting brings no new credentials."""
+    given.write(1_700_000_000.5)
+    async with FakeServer() as fake:
+        with pytest.raises(
+            AuthenticationError, match=r"expired on 2023-11-14 22:13:20 UTC, .* days ago"
+        ) as caught:
+            await within(5, _opened(fake.url, user_credentials=given.file, wait=60.0), "connect")
+        assert fake.clients == []
+    assert str(given.file) in str(caught.value)
+    assert given.shown_in(caught.value) == []
+
+
+async def _opened(url: str, **options: Any) -> Any:
+    return await jsclient.connect(url, **options)
+
+
+async def test_jwt_that_ends_later_is_no_error(given: Given, own_server: Any, connect: Any) -> None:
+    own = await own_server(config=given.operator.config())
+    given.write(time.time() + 3600)
+    assert await (await connect(own, user_credentials=given.file)).ping() < 5
+
+
+@pytest.mark.parametrize("what", ["half a JWT", "empty", "expired"])
+async def test_file_replaced_while_reconnecting(
+    what: str, given: Given, own_server: Any, connect: Any, proxy: Any, events: list[Any]
+) -> None:
+    """A file that cannot be used is told once, and the attempts go on until it can; nats-py stood still for ever."""
+    tap = await proxy(await own_server(config=given.operator.config()))
+    js = await connect(tap, user_credentials=given.file, **FAST)
+    if what == "expired":
+        given.write(time.time() - 3600)
+    else:
+        given.file.write_text(MALFORMED[what](given))
+    tap.cut()
+    await eventually(lambda: of(ErrorRaised, events), what="the event")
+    since = len(tap.links)
+    await eventually(lambda: len(tap.links) > since + 1, what="further attempts")
+    (told,) = [event.error for event in of(ErrorRaised, events)]
+    assert given.shown_in(told) == []
+    if what == "expired":
+        assert isinstance(told, AuthenticationError)  # the server decides: its clock counts
+    else:
+        assert isinstance(told, ConnectError)
+        assert str(given.file) in str(told)
+    given.write()
+    await eventually(lambda: js.is_connected, what="the reconnect")
+    assert await js.ping() < 5
+
+
+async def test_server_with_a_default_user_gets_credentials(given: Given) -> None:
+    """Its INFO does not say that it needs credentials: without them, it takes the client for the default user."""
+    async with FakeServer({"nonce": "abc"}) as fake:
+        await (await jsclient.connect(fake.url, user_credentials=given.file)).close()
+        connect = await fake.wait_for(lambda frame: frame.op == "CONNECT")
+    sent = json.loads(connect.args)
+    assert sent["jwt"] == given.jwt
+    assert sent["sig"]
+
+
+async def test_credentials_without_nkeys(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nkeys", None)
+    with pytest.raises(ConnectError, match=r'pip install "jsclient\[nkeys\]"'):
+        await jsclient.connect(user_credentials=given.file)

@@ -1,0 +1,220 @@
+"""A credentials file: the JWT and the seed of a user, read anew for each attempt to connect.
+
+No error shows what a file contains, or a text that was passed where a path belongs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import os
+import re
+from collections import UserString
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ...errors import AuthenticationError, ConfigError, ConnectError
+
+__all__ = ["CredentialsError", "UserCredentials", "credentials_of", "is_secret", "read_file"]
+
+LONGEST: Final = 1 << 20
+"""Bytes of a file that are read."""
+
+_SECRET: Final = re.compile(r"\n|-----|^S[A-Z][A-Z2-7]{20,}|^eyJ")
+"""Looks like the text of a file, a seed or a JWT, and not like a path."""
+
+_JWT: Final = "BEGIN NATS USER JWT"
+_SEED: Final = "BEGIN USER NKEY SEED"
+_SIGNATURE: Final = 64  # bytes: a JWT that is cut has fewer
+
+
+class CredentialsError(Exception):
+    """Credentials cannot be used. The text says which file, and why."""
+
+
+class _Part(NamedTuple):
+    """Where a JWT or a seed stands, and what it is called."""
+
+    source: Any  # a path, or the text itself as a `UserString`
+    shown: str
+
+
+class UserCredentials:
+    """The value of ``user_credentials``. The callbacks are those of nats-py, which asks for the signature first."""
+
+    def __init__(self, jwt: _Part, seed: _Part) -> None:
+        self._sources = jwt, seed
+        self._jwt = ""
+
+    def signature(self, nonce: str) -> bytes:
+        """Read the JWT and the seed together, so that both are of one file when it is replaced."""
+        import nkeys
+
+        self._jwt, seed = self._read()
+        return base64.b64encode(nkeys.from_seed(bytearray(seed)).sign(nonce.encode()))
+
+    def jwt(self) -> bytes:
+        """The JWT that belongs to the last signature."""
+        return self._jwt.encode()
+
+    def check(self, now: float) -> None:
+        """Check them before connecting. ``now``: seconds since 1970.
+
+        Raises:
+            ConfigError: They cannot be read, or are malformed.
+        ConnectError: The package nkeys is missing.
+            AuthenticationError: The JWT has expired.
+        """
+        if find_spec("nkeys") is None:
+            raise ConnectError('user_credentials needs the package nkeys: pip install "jsclient[nkeys]"')
+        try:
+            jwt, _ = self._read()
+        except CredentialsError as error:
+            raise ConfigError(str(error)) from None
+        expiry = _claims(jwt).get("exp")
+        if isinstance(expiry, int | float) and not isinstance(expiry, bool) and 0 < expiry <= now:
+            raise AuthenticationError(
+                f"user_credentials: the JWT in {self._sources[0].shown} expired {_dated(expiry, now)}: "
+                "replace it with a new one"
+            )
+
+    def _read(self) -> tuple[str, bytes]:
+        jwt, seed = self._sources
+        texts = {part: _text(part) for part in (jwt, seed)}
+        return _jwt_in(texts[jwt], jwt.shown), _seed_in(texts[seed], seed.shown)
+
+
+def credentials_of(value: Any) -> UserCredentials:
+    """The credentials that ``user_credentials`` names.
+
+    Raises:
+        ConfigError: It is no path, pair of paths or `RawCredentials`.
+    """
+    parts = value if isinstance(value, tuple) else (value, value)
+    if len(parts) != 2:
+        raise ConfigError(
+            f"user_credentials is a tuple of {len(parts)}: it must be a path, or (JWT file, seed file)"
+        )
+    return UserCredentials(_part(parts[0]), _part(parts[1]))
+
+
+def _part(source: Any) -> _Part:
+    if isinstance(source, UserString):
+        return _Part(source, "the text that was passed")
+    if not isinstance(source, str | os.PathLike):
+        raise ConfigError(
+            f"user_credentials is {type(source).__name__}: it must be the path of a credentials file"
+        )
+    name = os.fspath(source)
+    if not isinstance(name, str):
+        raise ConfigError("user_credentials is a path of bytes: it must be one of str")
+    return _Part(name, f"the file {name!r}")
+
+
+def is_secret(text: str) -> bool:
+    """Whether what cannot be opened is rather the text of credentials, which must not be shown, than a path."""
+    return _SECRET.search(text) is not None
+
+
+def read_file(path: str) -> tuple[str, str]:
+    """The text of a file, and why it cannot be read, which does not name it; one of them is ""."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(LONGEST).decode("utf-8", "replace"), ""
+    except OSError as error:
+        return "", error.strerror or type(error).__name__
+    except ValueError:
+        return "", "the path is not valid"
+
+
+def _text(part: _Part) -> str:
+    if isinstance(part.source, UserString):
+        return part.source.data
+    text, problem = read_file(part.source)
+    if problem and is_secret(part.source):
+        raise CredentialsError(
+            "user_credentials is the text of credentials, not shown here, where the path of a file is needed: "
+            "to pass the text itself, use nats.aio.client.RawCredentials(text)"
+        )
+    if problem:
+        raise CredentialsError(f"user_credentials: {part.shown} cannot be read: {problem}")
+    if not text.strip():
+        raise CredentialsError(f"user_credentials: {part.shown} is empty: write the credentials into it")
+    return text
+
+
+def _jwt_in(text: str, shown: str) -> str:
+    jwt = _after(text, _JWT) or (text.strip() if text.lstrip().startswith("eyJ") else "")
+    if not jwt:
+        raise CredentialsError(
+            f"user_credentials: {shown} has no user JWT: it is no credentials file, or only half of one"
+        )
+    parts = jwt.split(".")
+    if len(parts) != 3 or not _claims(jwt) or len(_decoded(parts[2])) != _SIGNATURE:
+        raise CredentialsError(
+            f"user_credentials: the JWT in {shown} is malformed, or only half of one: write the file again"
+        )
+    return jwt
+
+
+def _seed_in(text: str, shown: str) -> bytes:
+    seed = _after(text, _SEED) or (text.strip() if text.lstrip().startswith("S") else "")
+    if not seed:
+        raise CredentialsError(
+            f"user_credentials: {shown} has no seed of an nkey: it is no credentials file, or only half of one"
+        )
+    if not _is_seed(seed):
+        raise CredentialsError(
+            f"user_credentials: the seed in {shown} is malformed, or only half of one: write the file again"
+        )
+    return seed.encode()
+
+
+def _after(text: str, mark: str) -> str:
+    """The first line with text after the line with a mark; "" if the file ends before."""
+    lines = text.partition(mark)[2].splitlines()[1:]
+    line = next((line.strip() for line in lines if line.strip()), "")
+    return "" if line.startswith("---") else line
+
+
+def _is_seed(seed: str) -> bool:
+    try:
+        raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
+    except ValueError:
+        return False
+    # A prefix of 2 bytes, 32 bytes, and their checksum, which nkeys does not look at.
+    checksum = int.from_bytes(raw[-2:], "little")
+    return len(raw) == 36 and raw[0] & 0xF8 == 18 << 3 and binascii.crc_hqx(raw[:-2], 0) == checksum
+
+
+def _claims(jwt: str) -> dict[str, Any]:
+    """What a JWT says; {} if it is malformed."""
+    try:
+        found = json.loads(_decoded(jwt.split(".")[1]))
+    except (ValueError, IndexError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _decoded(part: str) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    except ValueError:
+        return b""
+
+
+def _dated(expiry: float, now: float) -> str:
+    """At which time, and how long ago."""
+    try:
+        when = datetime.fromtimestamp(expiry, UTC)
+    except (ValueError, OverflowError, OSError):
+        return "long ago"
+    units = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+    size, unit = next((one for one in units if now - expiry >= one[0]), units[-1])
+    count = math.floor((now - expiry) / size)
+    ago = f"{count} {unit}{'' if count == 1 else 's'} ago by the clock of this machine"
+    return f"on {when:%Y-%m-%d %H:%M:%S} UTC, {ago}"
