@@ -67,6 +67,38 @@ async def test_offsets_shown_compared_and_rewound(server, stream, aside, drain, 
     assert not any(name.name.endswith(".tmp") for name in checkpoint.rglob("*"))
 
 
+@pytest.mark.covers("L35")
+@pytest.mark.parametrize(
+    "rewound", [pytest.param(True, marks=pytest.mark.full), False]
+)  # a second start of the query
+async def test_named_source(spark, server, stream, aside, drain, checkpoint, rewound):
+    """Spark writes version 2 of the file of offsets for a query whose sources have names."""
+    if not hasattr(spark.readStream, "name"):
+        pytest.skip("this release of Spark has no named sources")
+
+    def load(**options):
+        given = {"servers": server.url, "stream": stream.name, "startingOffsets": "earliest", **options}
+        return spark.readStream.format("jetstream").options(**given).name("orders").load()
+
+    setting = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+    spark.conf.set(setting, "true")
+    try:
+        await stream.publish(10)
+        await aside(drain, load(maxMessagesPerTrigger="4"))
+        assert (checkpoint / "offsets" / "0").read_text().startswith("v2\n")
+        code, shown, error = await aside(command, checkpoint, server=server)
+        assert (code, error) == (0, "")
+        (source,) = shown["sources"]
+        assert (source["name"], source["committed"]["last"]) == ("orders", 10)
+        assert source["stream"]["lag"] == 0
+        if rewound:
+            code, _, error = await aside(command, checkpoint, "--rewind-to", "7", "--force", server=server)
+            assert (code, error) == (0, "")
+            assert (await aside(drain, load())).column("sequence") == [7, 8, 9, 10]
+    finally:
+        spark.conf.unset(setting)
+
+
 @pytest.mark.full  # two starts of a query
 async def test_rewound_to_time(server, oracle, stream, aside, drain, checkpoint, frame):
     await stream.publish(10)

@@ -60,6 +60,8 @@ def _sources(found: Checkpoint) -> list[dict[str, Any]]:
     sources: list[dict[str, Any]] = []
     for number, entry in enumerate(last.sources if last else ()):
         one: dict[str, Any] = {"source": number, "mode": entry.mode}
+        if entry.name is not None:
+            one["name"] = entry.name
         if entry.streams is not None:
             one["streams"] = {name: _progress(found, number, name) for name in sorted(entry.streams)}
         else:
@@ -252,7 +254,8 @@ def _sequence(text: str, lookup: Lookup, facts: StreamFacts) -> int:
 def _lines(report: dict[str, Any]) -> list[str]:
     lines = [f"query {report['id']}{', with state' if report['stateful'] else ''}"]
     for one in report["sources"]:
-        title = f"source {one['source']}: mode {one['mode']}"
+        name = f" ({one['name']})" if "name" in one else ""
+        title = f"source {one['source']}{name}: mode {one['mode']}"
         if "streams" not in one:
             lines += _source(title, one)
             continue

@@ -2,6 +2,9 @@
 
 Spark stores the end offset of each batch in ``offsets/N`` before it runs the batch, and ``commits/N`` after it. It
 creates these files exclusively: two writers of the same batch cannot both succeed, and Spark fails the query that lost.
+
+The files have a line for each source. From Spark 4.3 on, a query whose sources have names writes version 2 of
+the file of offsets, in which each line begins with the name of its source: ``orders:{"seq": 8, ...}``.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +35,7 @@ __all__ = [
 ]
 
 _VERSION = "v1"
+_NAMED = "v2"  # version of a file of offsets whose lines begin with the names of the sources
 _VOID = "-"  # a source without an offset in this batch
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE | re.ASCII)  # a single letter would be a drive
 _FILE_URL = re.compile(r"file:(?://)?(/(?!/).*)", re.IGNORECASE | re.ASCII | re.DOTALL)  # without a host
@@ -64,6 +68,15 @@ class SourceEntry:
     mode: Literal["log", "queue", "other", "none"]  # "none": the source had no offset yet
     offset: LogOffset | None = None  # in mode "log", of a source of one stream
     streams: Mapping[str, LogOffset] | None = None  # by name, of a source of several streams
+    name: str | None = None  # Spark's name of the source, in version 2 of the file
+
+    @classmethod
+    def parse_named(cls, line: str, where: Path) -> SourceEntry:
+        """Parse a line of version 2 of an offset file. Raises `UnknownOffsetError` as `parse`."""
+        name, colon, offset = line.partition(":")
+        if not colon:
+            raise UnknownOffsetError(f"{where} has a line without the name of a source: {line[:60]!r}")
+        return replace(cls.parse(offset, where), name=name)
 
     @classmethod
     def parse(cls, line: str, where: Path) -> SourceEntry:
@@ -96,6 +109,16 @@ class BatchEntry:
     number: int
     metadata: str  # JSON with the watermark and settings of Spark
     sources: tuple[SourceEntry, ...]
+
+    def in_order_of(self, other: BatchEntry) -> BatchEntry:
+        """The same batch with its named sources in the order of another batch, which may have more or fewer."""
+        if any(one.name is None for one in (*self.sources, *other.sources)):
+            return self
+        named = {one.name: one for one in self.sources}
+        return replace(
+            self,
+            sources=tuple(named.get(one.name, SourceEntry("none", name=one.name)) for one in other.sources),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +164,15 @@ class Checkpoint:
         done = [number for number in offsets if number in set(commits)]
         files = [path / "metadata", *(path / "offsets" / str(number) for number in offsets[-1:])]
         files += [path / "commits" / str(number) for number in commits[-1:]]
+        planned = _batch(path, offsets[-1]) if offsets else None
+        committed = _batch(path, done[-1]) if done else None
+        if planned is not None and committed is not None:
+            committed = committed.in_order_of(planned)
         return cls(
             path=path,
             id=str(query),
-            planned=_batch(path, offsets[-1]) if offsets else None,
-            committed=_batch(path, done[-1]) if done else None,
+            planned=planned,
+            committed=committed,
             stateful=(path / "state").is_dir(),
             written=max(file.stat().st_mtime for file in files),
         )
@@ -232,8 +259,14 @@ class Checkpoint:
         assert self.committed is not None
         number = str(self.planned.number + 1)
         offset = msgspec.structs.replace(offset, rewound=True)
-        lines = [_VERSION, self.planned.metadata, json.dumps(offset.to_json())]
-        commit = _lines(self.path / "commits" / str(self.committed.number))
+        text = json.dumps(offset.to_json())
+        name = self.committed.sources[0].name
+        lines = (
+            [_VERSION, self.planned.metadata, text]
+            if name is None
+            else [_NAMED, self.planned.metadata, f"{name}:{text}"]
+        )
+        commit = _lines(self.path / "commits" / str(self.committed.number), (_VERSION,))
         # Spark replays a batch without a commit. The opposite order would leave a commit without a batch.
         planned = _create(self.path / "offsets" / number, "\n".join(lines))
         return planned, _create(self.path / "commits" / number, "\n".join(commit))
@@ -255,22 +288,24 @@ def _numbers(folder: Path) -> list[int]:
     return sorted(int(file.name) for file in folder.iterdir() if file.name.isascii() and file.name.isdigit())
 
 
-def _lines(file: Path) -> list[str]:
+def _lines(file: Path, versions: tuple[str, ...]) -> list[str]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeError) as error:
         raise NotACheckpointError(f"{file} cannot be read: {error}") from None
-    if len(lines) < 2 or lines[0] != _VERSION:  # version, metadata
+    if len(lines) < 2 or lines[0] not in versions:  # version, metadata
         raise UnknownOffsetError(
-            f"{file} has version {lines[0][:20] if lines else ''!r}; this release knows {_VERSION!r}"
+            f"{file} has version {lines[0][:20] if lines else ''!r}, and this release reads {' and '.join(versions)}: "
+            "upgrade jsclient, or use a new checkpoint with 'startingSequence' or 'startingTimestamp'"
         )
     return lines
 
 
 def _batch(path: Path, number: int) -> BatchEntry:
     file = path / "offsets" / str(number)
-    _, metadata, *sources = _lines(file)
-    return BatchEntry(number, metadata, tuple(SourceEntry.parse(line, file) for line in sources))
+    version, metadata, *sources = _lines(file, (_VERSION, _NAMED))
+    parse = SourceEntry.parse_named if version == _NAMED else SourceEntry.parse
+    return BatchEntry(number, metadata, tuple(parse(line, file) for line in sources))
 
 
 def _create(file: Path, text: str) -> Path:

@@ -116,11 +116,42 @@ def test_local_directory_as_url(make, scheme):
     assert Checkpoint.read(f"{scheme}{path}").path == path
 
 
-@pytest.mark.parametrize("text", ["v2\n{}\n{}", "", "v1"])
+@pytest.mark.parametrize("text", ["v3\n{}\n{}", "", "v1"])
 def test_unknown_version_refused(make, text):
     path = make([line(8)])
     (path / "offsets" / "0").write_text(text)
-    with pytest.raises(UnknownOffsetError, match="knows 'v1'"):
+    with pytest.raises(
+        UnknownOffsetError, match="reads v1 and v2: upgrade jsclient, or use a new checkpoint"
+    ):
+        Checkpoint.read(path)
+
+
+def test_named_sources(make):
+    """Version 2: each line begins with the name of a source, in any order."""
+    path = make([line(8)], [line(16)], committed=1)
+    (path / "offsets" / "0").write_text("\n".join(["v2", METADATA, f"a:{line(8, 1)}"]))
+    (path / "offsets" / "1").write_text("\n".join(["v2", METADATA, "b:-", f"a:{line(16, 9)}"]))
+    checkpoint = Checkpoint.read(path)
+    assert [(one.name, one.mode) for one in checkpoint.planned.sources] == [("b", "none"), ("a", "log")]
+    assert [one.offset for one in checkpoint.committed.sources] == [None, LogOffset(8, CREATED, cuts=(1,))]
+    assert checkpoint.covered(CREATED) == ([SequenceRange(1, 8)], [SequenceRange(9, 16)])
+
+
+def test_named_source_rewound(make):
+    path = make([line(8)])
+    (path / "offsets" / "0").write_text("\n".join(["v2", METADATA, f"orders:{line(8, 1)}"]))
+    checkpoint = Checkpoint.read(path)
+    planned, _ = checkpoint.rewind(LogOffset(3, CREATED))
+    version, metadata, text = planned.read_text().splitlines()
+    assert (version, metadata) == ("v2", METADATA)
+    assert text.startswith("orders:{")
+    assert Checkpoint.read(path).rewindable_offset().seq == 3
+
+
+def test_line_without_name_refused(make):
+    path = make([line(8)])
+    (path / "offsets" / "0").write_text("\n".join(["v2", METADATA, "7"]))
+    with pytest.raises(UnknownOffsetError, match="without the name of a source"):
         Checkpoint.read(path)
 
 
