@@ -1121,6 +1121,17 @@ async def test_many_over_a_cut(js: Any, tap: Proxy, stream: OwnStream) -> None:
     assert len(await stream.messages()) == 500
 
 
+async def test_many_on_frozen_connection_end(js: Any, tap: Proxy, stream: OwnStream) -> None:
+    """Nothing is read any more: the write buffer fills up, and the call ends with its timeout."""
+    tap.stall()
+    sending = js.publish_many(stream.subject("x"), [bytes(100_000)] * 1000, timeout=1.0)
+    with pytest.raises(jsclient.PublishManyError) as caught:
+        await within(60, sending, "publish_many")
+    assert {type(why) for _, why in caught.value.failures} == {RequestTimeoutError}
+    assert js.is_connected
+    tap.unstall()
+
+
 async def test_many_without_ids_over_a_cut(js: Any, tap: Proxy, stream: OwnStream) -> None:
     held = tap.hold_frames(match.is_publish_ack)
     task = asyncio.create_task(js.publish_many(stream.subject("x"), [b"x"] * 50))

@@ -217,7 +217,8 @@ class Publishing:
             headers: Headers of every message.
             msg_ids: The ``msg_id`` of each payload; messages whose outcome is unknown are then sent again.
             max_in_flight: The maximum number of messages without an ack.
-            timeout: Seconds for each message, from its sending; by default the timeout of `connect`.
+            timeout: Seconds for each message, from its sending; by default the timeout of `connect`. Before that, no
+                wait for a connection, or for one that takes no bytes, is longer.
 
         Raises:
             PublishManyError: Not all are stored: it has the failed messages by index and the number of those sent.

@@ -15,7 +15,15 @@ import msgspec
 from .._runtime.context import Context
 from .._runtime.nats.wire import CHUNK
 from .._runtime.publish import check_payload, check_subject, headers_and_ids
-from ..errors import ConfigError, JetStreamError, MaxPayloadError, NoRespondersError, PublishManyError
+from ..errors import (
+    ConfigError,
+    JetStreamError,
+    MaxPayloadError,
+    NoRespondersError,
+    PublishManyError,
+    RequestTimeoutError,
+    TooManyInFlightError,
+)
 from ..protocol.publishing.burst_window import Burst, BurstWindow
 from ..protocol.publishing.in_flight import ATTEMPT, MAX_BYTES, InFlight
 from ..protocol.publishing.publish_window import NEVER
@@ -115,7 +123,8 @@ class BulkPublisher:
     ) -> None:
         """
         Args:
-            timeout: Seconds for each message, and for the wait for a connection.
+            timeout: Seconds for each message from its sending, and for each wait before it: for a connection, and for
+                one that takes no bytes.
             repeatable: All messages have an id: one whose outcome is unknown is sent again within the timeout.
         """
         out = context.connection.outbox
@@ -131,7 +140,7 @@ class BulkPublisher:
         self._acks: AckWindow[RowsTicket] = AckWindow(
             context,
             self._failures,
-            Limits(max_in_flight, max_bytes),
+            Limits(max_in_flight, max_bytes, room_timeout=timeout),
             window=self._window,
             after_event=self.tally.count,
         )
@@ -186,7 +195,7 @@ class BulkPublisher:
 
         Raises:
             MaxPayloadError: The message after the last one sent is larger than the server's limit.
-            RequestTimeoutError: No connection in time.
+            RequestTimeoutError: No connection in time, or one that took no bytes.
             ClosedError, PermissionDeniedError: Nothing more can be sent.
 
         Cancelled: the publishes sent so far continue.
@@ -203,7 +212,7 @@ class BulkPublisher:
                 wanted > admission.watch and admission.too_much(wanted)
             ):
                 acks.connection.check_size(size)
-                await acks.enter(subjects[done].decode(), size, self._timeout)
+                await self._enter(subjects[done].decode(), size)
                 if self.failures:
                     return
                 now = acks.loop.time()
@@ -213,6 +222,16 @@ class BulkPublisher:
                 admission.yield_at = now + YIELD_AFTER
             end = min(count, done + min(room, _BURST))
             done += self._burst(ticket, now, subjects[done:end], headers[done:end], payloads[done:end])
+
+    async def _enter(self, subject: str, size: int) -> None:
+        """Wait until a message may be sent, or until one in flight has failed."""
+        try:
+            await self._acks.enter(subject, size, self._timeout)
+        except TooManyInFlightError as error:
+            # What is in flight is over after the timeout, so only the connection can still be in the way.
+            if not self.failures:
+                text = f"publish to {subject!r}: the connection took no more bytes for {self._timeout:g} s"
+                raise RequestTimeoutError(f"{text}; nothing was sent") from error
 
     def _burst(
         self,

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from jsclient.errors import MaxPayloadError
+from jsclient.errors import MaxPayloadError, PublishManyError, RequestTimeoutError
 from jsclient.publishing.bulk import BulkPublisher
 from tests.publishing.test_publisher import add_outbox, answer, published
 from tests.support.fake import FakeConnection, connected
@@ -85,4 +85,52 @@ async def test_rows_with_and_without_headers():
             found = [(sent.subject, sent.header, sent.payload) for sent in published(connection)[-3:]]
             assert found == list(zip(["s.a", "s.b", "s.a"], headers, [b"1", b"", b"333"], strict=True))
         assert len({sent.reply for sent in published(connection)}) == 9
+        await bulk.close()
+
+
+@virtual
+async def test_connection_that_takes_no_bytes_ends_call():
+    """A frozen peer fills the write buffer: the call ends when its timeout is over, and says so."""
+    async with connected() as (js, connection):
+        transport = add_outbox(connection)
+        loop = asyncio.get_running_loop()
+
+        def payloads():
+            yield from [bytes(1 << 10)] * 1000
+            transport.waiting = 10 << 20  # from now on the peer reads nothing
+            for _ in range(3):
+                yield from [bytes(1 << 20)] * 1000
+
+        began = loop.time()
+        calling = asyncio.ensure_future(
+            js.publish_many("orders.new", payloads(), max_in_flight=5000, timeout=5.0)
+        )
+        await asyncio.sleep(4.9)
+        assert not calling.done()
+        await asyncio.sleep(0.2)
+        assert calling.done(), f"it waits after {loop.time() - began} s of 5"
+        with pytest.raises(PublishManyError) as raised:
+            await calling
+        assert isinstance(raised.value.__cause__, RequestTimeoutError)
+        transport.waiting = 0
+        transport.drained.set()
+
+
+@virtual
+async def test_full_write_buffer_says_what_it_is():
+    async with connected() as (js, connection):
+        transport = add_outbox(connection)
+        bulk = BulkPublisher(js._context, max_in_flight=10, max_bytes=5 << 20, timeout=5.0, repeatable=True)
+        await bulk.send([0], [b"s.a"], [b""], [bytes(1 << 20)])
+        transport.waiting = 10 << 20
+        sending = asyncio.ensure_future(bulk.send([1], [b"s.a"], [b""], [b"x"]))
+        await asyncio.sleep(3.0)
+        answer(connection, published(connection)[0])
+        await asyncio.sleep(2.1)
+        assert sending.done()
+        with pytest.raises(RequestTimeoutError, match=r"'s.a': the connection took no more bytes for 5 s"):
+            await sending
+        assert not bulk.failures
+        transport.waiting = 0
+        transport.drained.set()
         await bulk.close()
