@@ -107,6 +107,11 @@ PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
 REPORTS = ROOT / ".nox" / "reports"
 
+# Without bytecode each of some thirty processes of pytest rewrites all tests, for four seconds, and each program that
+# tests start compiles jsclient. Where that is set, to keep folders of source clean, bytecode is kept elsewhere.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".nox" / "pycache"))
+
 # Most integration tests wait for a heartbeat or a timeout: two cores have time for eight processes. Each starts a
 # server of its own. A server that is given is for one process.
 SIDE_BY_SIDE = ("-n", "0" if "JSCLIENT_TEST_SERVER" in os.environ else "8", "--dist", "worksteal")
@@ -252,11 +257,13 @@ def install_speedups(session: nox.Session, *, optional: bool = False) -> None:
 
 @nox.session(reuse_venv=True)
 def speedups(session: nox.Session) -> None:
-    """The compiled reader: built, compared with the Python reader, and the tests of consumers with it.
+    """The compiled reader: built, compared with the Python reader, and the tests of what reads most with it.
 
     With options after --, the comparison alone: --streams=10000000 --seed=7.
     """
-    with_speedups(session, "--streams=100000", wire=("integration/consumers",), optional=True)
+    readers = ("pull", "ordered", "test_subscribe_forms.py", "test_flow_control.py")
+    wire = tuple(f"integration/consumers/{one}" for one in readers)
+    with_speedups(session, "--streams=100000", wire=wire, optional=True)
 
 
 @nox.session(name="speedups-full", reuse_venv=True)
@@ -367,7 +374,8 @@ def quick(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def check(session: nox.Session) -> None:
     """Everything a change has to pass: quick, the core of the integration tests and of Spark's, docs, speedups."""
-    several(session, ["integration", "lint", "types", "docs", "spark", "tests", "speedups"])
+    # The longest two begin. The last one has both cores to itself, and keeps them busy.
+    several(session, ["spark", "integration", "speedups", "docs", "types", "lint", "tests"])
 
 
 @nox.session(venv_backend="none")
