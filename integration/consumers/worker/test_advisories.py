@@ -61,6 +61,12 @@ async def abandon(connect: Any, server: Any, stream: OwnStream, config: Consumer
     await lost._connection.close()
     worker.stop(0)
     await worker
+    # Until the server has noticed, what is published goes to the dead worker, and to nobody else after that.
+    await eventually(lambda: _nobody_waits(stream), what="the server has forgotten its pull requests")
+
+
+async def _nobody_waits(stream: OwnStream) -> bool:
+    return (await stream.consumer_info("crew"))["num_waiting"] == 0
 
 
 @pytest.fixture
