@@ -76,6 +76,7 @@ COVERED = {
     "protocol/wire/header_names.py": "tests/protocol/wire/test_headers.py",
     "protocol/wire/server_error.py": "integration/connection/test_permissions.py",
     "publishing/ack_window.py": "tests/publishing/test_publisher.py",
+    "publishing/last_words.py": "integration/connection/test_mistakes.py",
     "publishing/unretrieved.py": "tests/publishing/test_publisher.py",
     "publishing/admission.py": "tests/publishing/test_publisher.py",
     "publishing/api.py": "integration/publishing/test_publish.py",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -431,3 +434,91 @@ async def test_subscriptions_as_contexts(js: Any, stream: OwnStream) -> None:
     assert push.is_closed
     assert pull.is_closed
     assert await stream.consumer_names() == []
+
+
+async def test_pickled(js: Any, stream: OwnStream) -> None:
+    """As for a process pool: the error says what to do, and not what Python cannot pickle."""
+    handle = await js.stream(stream.name)
+    pull = await js.pull_subscribe(stream.all)
+    worker = pull.run(print)
+    objects = [
+        js,
+        handle,
+        await handle.create_consumer(durable_name="w"),
+        pull,
+        worker,
+        await js.subscribe(stream.all),
+        await js.subscribe(stream.all, ordered=True),
+        await js.ordered_consumer(stream.name),
+        js.publisher(),
+        js.topic(stream.subject("x")),
+    ]
+    for one in objects:
+        for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(
+                TypeError, match=r"cannot be pickled or copied: .* connect in the other process"
+            ):
+                attempt(one)
+    worker.stop()
+    await worker
+
+
+async def test_stream_without_subjects(js: Any, caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        for _ in range(2):
+            await js.ensure_stream("ALONE")
+        await js.create_stream("GIVEN", ["given"])
+        await js.create_stream("MIRROR", mirror={"name": "GIVEN"})
+    finally:
+        for name in ("ALONE", "MIRROR", "GIVEN"):
+            with suppress(jsclient.StreamNotFoundError):
+                await js.delete_stream(name)
+    (record,) = [one for one in caplog.records if one.name == "jsclient.stream"]
+    assert record.getMessage() == (
+        "stream 'ALONE' was created without subjects, so it stores the subject 'ALONE' alone: give subjects=[...]"
+    )
+
+
+FORGETS = """
+import asyncio, sys, jsclient
+
+async def main():
+    js = await jsclient.connect(sys.argv[1])
+    publisher = js.publisher(timeout=0.3)
+    future = await publisher.publish("nowhere", b"")
+    if sys.argv[2] == "failed":
+        await asyncio.wait([future])
+    if sys.argv[2] == "closed":
+        await asyncio.wait([future])
+        await js.close()
+    if sys.argv[2] == "awaited":
+        try:
+            await future
+        except jsclient.JetStreamError:
+            pass
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("at once", ["1 message waits for its ack, the first on 'nowhere'"]),
+        ("failed", ["1 publish failed, the first on 'nowhere': no stream took the message"]),
+        ("closed", ["failed", "'nowhere'"]),
+        ("awaited", []),
+    ],
+)
+async def test_program_ends_with_a_failed_publish(server: Any, how: str, words: list[str]) -> None:
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FORGETS, server.url, how, stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await asyncio.wait_for(program.communicate(), 60)
+    text = errors.decode()
+    assert [word for word in words if word not in text] == []
+    if how in {"at once", "failed"}:
+        assert text.count("a publisher was not closed: ") == 1
+        assert "'async with js.publisher() as publisher'" in text
+    if how == "awaited":
+        assert text == ""

@@ -170,3 +170,20 @@ async def test_ordered_reader_has_what_it_needs(world: Any) -> None:
         "$JS.API.CONSUMER.CREATE.S.x",
         "$JS.API.CONSUMER.DURABLE.CREATE.S.x",
     )
+
+
+@pytest.mark.parametrize("filters", [["orders.new"], ["orders.new", "orders.old"]], ids=len)
+async def test_ordered_puller_has_what_it_needs(world: Any, filters: list[str]) -> None:
+    async def rights(js: Any) -> Any:
+        async with js.ordered_consumer("S") as reader:
+            return reader.permissions(inbox_prefix=INBOX)
+
+    owner, guest, told = await world(rights)
+    async with guest.ordered_consumer("S", filter_subjects=filters) as reader:
+        assert len(await reader.fetch(5, expires=10)) == 5
+        await reader.info()
+        await (await owner.stream("S")).delete_consumer(reader.consumer)  # it has to create another one
+        await owner.publish("orders.new", b"5")
+        assert (await reader.next(timeout=60)).data == b"5"
+    assert denials(told) == []
+    await refused(guest, "orders.new", "$JS.API.STREAM.MSG.GET.S", "$JS.API.CONSUMER.DURABLE.CREATE.S.x")

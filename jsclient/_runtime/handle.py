@@ -24,7 +24,18 @@ from ..errors import ClosedError
 from ..protocol.wire.checks import no_such_name
 from ..protocol.wire.nats_py import argument_hint, no_attribute
 
-__all__ = ["Asking", "Handle", "Listing", "Opening", "ReadHandle", "State", "asking", "listing", "opening"]
+__all__ = [
+    "Asking",
+    "Handle",
+    "Listing",
+    "Opening",
+    "ReadHandle",
+    "State",
+    "asking",
+    "listing",
+    "no_pickle",
+    "opening",
+]
 
 ItemT_co = TypeVar("ItemT_co", covariant=True)
 
@@ -38,6 +49,14 @@ class State(Enum):
     CLOSED = "closed"
 
 
+def no_pickle(self: object) -> NoReturn:
+    """Raise ``TypeError``: assigned to a class as its ``__reduce__``."""
+    raise TypeError(
+        f"{self!r} cannot be pickled or copied: it belongs to a connection of this process; pass names and data on, "
+        "and connect in the other process"
+    )
+
+
 class Handle(abc.ABC):
     """A handle with a life of its own; leaving ``async with`` closes it."""
 
@@ -45,6 +64,7 @@ class Handle(abc.ABC):
 
     if not TYPE_CHECKING:  # else a type checker would accept any name
         __getattr__ = no_attribute
+        __reduce__ = no_pickle
 
     @property
     def is_closed(self) -> bool:

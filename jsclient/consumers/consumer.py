@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._runtime.calls import consumer_info
 from .._runtime.context import Context
+from .._runtime.handle import no_pickle
 from ..errors import ConfigError, PermissionDeniedError
 from ..protocol.consumers.priority import check_group_name
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
@@ -31,6 +32,7 @@ class Consumer(PullReading):
 
     if not TYPE_CHECKING:  # else a type checker would accept any name
         __getattr__ = no_attribute
+        __reduce__ = no_pickle
 
     def __init__(self, context: Context, info: ConsumerInfo) -> None:
         self._context = context

@@ -30,6 +30,7 @@ from ..protocol.wire.header_names import MSG_ID
 from ..protocol.wire.headers import encode_headers
 from .ack_window import AckWindow
 from .admission import YIELD_AFTER, Limits
+from .last_words import describe, publishers, say
 from .unretrieved import PublishFuture, UnretrievedFailures
 
 __all__ = ["Publisher"]
@@ -87,6 +88,15 @@ class Publisher(Handle):
         self._block = chosen().ordinary_block
         self._loop, self._now, self._thread = self.acks.loop, clock(self.acks.loop), get_ident()
         self._admission, self._window = self.acks.admission, self.acks.window
+        publishers.add(self)
+
+    def describe_rest(self) -> str:
+        """What becomes of its messages if the program ends now; "" if nothing is lost. For the library's own use."""
+        return "" if self.acks.is_ended else describe(self._window.in_flight.values(), self._failures)
+
+    def __del__(self) -> None:
+        if "_window" in self.__dict__:
+            say(self.describe_rest())
 
     @property
     def in_flight(self) -> int:

@@ -106,6 +106,15 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
             _mark(future, self)
             self._failures[future] = _Failure(now + OVERDUE, entry.to, error, entry.number, entry.header)
 
+    def __len__(self) -> int:
+        """How many there are, without those that were reported as events."""
+        return len(self._failures)
+
+    @property
+    def first(self) -> FailedPublishInfo | None:
+        """The oldest of them."""
+        return next((failure.info for failure in self._failures.values()), None)
+
     def retrieved(self, future: PublishFuture) -> None:
         del self._failures[future]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` st
     from .stream import Stream
 
 __all__ = ["StreamManager"]
+
+_log = logging.getLogger("jsclient.stream")
 
 _RACES = 3  # attempts when another client creates or deletes the stream at the same time
 
@@ -62,9 +65,16 @@ class StreamManager:
         """
         config = _stream_config(name, subjects, fields)
         check_known_to_stream(self._context, config)
-        return await self._make_stream(
+        stream = await self._make_stream(
             self._context.api.stream_create(config.name or ""), config, "create stream"
         )
+        if not (config.subjects or config.mirror or config.sources):
+            _log.warning(
+                "stream %r was created without subjects, so it stores the subject %r alone: give subjects=[...]",
+                stream.name,
+                stream.name,
+            )
+        return stream
 
     async def update_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]

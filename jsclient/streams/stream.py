@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from .._runtime.calls import check_known, consumer_info, pages, subject_pages
 from .._runtime.context import Context
-from .._runtime.handle import asking, listing
+from .._runtime.handle import asking, listing, no_pickle
 from .._runtime.matching import check_match
 from ..consumers.consumer import Consumer
 from ..errors import ApiError, ConfigError, ConfigMismatchError, ConsumerExistsError, ConsumerNotFoundError
@@ -36,6 +36,7 @@ class Stream:
 
     if not TYPE_CHECKING:  # else a type checker would accept any name
         __getattr__ = no_attribute
+        __reduce__ = no_pickle
 
     def __init__(self, context: Context, info: StreamInfo) -> None:
         self._context = context

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
-from .._runtime.handle import Opening
+from .._runtime.handle import Opening, no_pickle
 from ..consumers.opening import open_pull_subscription
 from ..consumers.pull_subscription import PullSubscription
 from ..errors import ConfigError
@@ -85,6 +85,9 @@ class Topic:
         self._context = manager._context  # noqa: SLF001  shared by all handles
         self.subject: str = check_filter_subject(subject)
         self._stream = None if stream is None else check_stream_name(stream)
+
+    if not TYPE_CHECKING:
+        __reduce__ = no_pickle
 
     def __repr__(self) -> str:
         return f"<Topic {self.subject}>"

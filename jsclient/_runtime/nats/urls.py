@@ -35,7 +35,7 @@ MAX_ANNOUNCED = 256
 _SCHEMES: Final = ("nats", "tls", "ws", "wss")
 
 _WITH_PORT: Final = re.compile(
-    r"(?:\w+://)?(?:[^@]*@)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{5,})/?"
+    r"(?:\w+://)?(?:[^@]*@)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[^@/]*)/?"
 )
 """A server, without the user info, which is not shown."""
 
@@ -106,9 +106,11 @@ def _check_url(url: str) -> None:
     except ValueError:
         parsed, host = None, None
     if parsed is None:  # raised here: as the context of the error, the other one would show what it was about
-        if server := _WITH_PORT.fullmatch(url):
+        if (server := _WITH_PORT.fullmatch(url)) and not re.fullmatch("[0-9]{0,4}", server["port"]):
+            # What is no number may be a part of a password.
+            port = server["port"] if re.fullmatch("[0-9]+", server["port"]) else "not a number"
             raise ConfigError(
-                f"the port of the server {server['host']} is {server['port']}: at most 65535 is possible"
+                f"the port of the server {server['host']} is {port}: a number up to 65535 is needed"
             )
         # The text would show a password that is not percent-encoded.
         raise ConfigError(

@@ -326,6 +326,16 @@ class OrderedConsumer(Handle):
         """Whether nothing more will arrive. Messages that have arrived can still be read after `drain`."""
         return self._puller.state is State.CLOSED
 
+    def permissions(self, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
+        """The permissions of a user that reads as this reader does, in the form of the server's configuration.
+
+        As `OrderedSubscription.permissions`: such a user can read the whole stream, and have it delivered anywhere.
+        ``inbox_prefix`` is that of its connection. Raises `InvalidNameError`.
+        """
+        from ...protocol.consumers.rights import ordered_pull_rights
+
+        return ordered_pull_rights(self._puller.context.api, self.stream, inbox_prefix=inbox_prefix)
+
     def __repr__(self) -> str:
         return f"<OrderedConsumer {self.stream}/{self.consumer} {self._puller.state.value}>"
 

@@ -11,9 +11,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Generator, Hashable
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ..._runtime.context import Context, as_reported
+from ..._runtime.handle import no_pickle
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError
@@ -46,6 +47,9 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
     ``async with`` runs it for the duration of the block: entering raises why it cannot start, as `wait`, and if it
     fails later the block is cancelled and leaving raises the error.
     """
+
+    if not TYPE_CHECKING:
+        __reduce__ = no_pickle
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from ..models.consumer import AckPolicy, ConsumerConfig
 from ..wire.api import Api
 from ..wire.names import check_filter_subject, check_publish_subject
 
-__all__ = ["ordered_rights", "publisher_rights", "pull_rights", "push_rights"]
+__all__ = ["ordered_pull_rights", "ordered_rights", "publisher_rights", "pull_rights", "push_rights"]
 
 
 def publisher_rights(subjects: Sequence[str], *, inbox_prefix: str) -> dict[str, Any]:
@@ -67,6 +67,18 @@ def ordered_rights(api: Api, stream: str, *, inbox_prefix: str) -> dict[str, Any
         f"{api.prefix}.CONSUMER.INFO.{stream}.*",
         api.stream_info(stream),
         f"$JS.FC.{stream}.>",
+    ]
+    return _rights(allowed, [_inbox(inbox_prefix)])
+
+
+def ordered_pull_rights(api: Api, stream: str, *, inbox_prefix: str) -> dict[str, Any]:
+    """To read in order by pulling: to create, pull from and delete consumers of any name, with any filter."""
+    allowed = [
+        f"{api.prefix}.CONSUMER.CREATE.{stream}.>",
+        f"{api.prefix}.CONSUMER.DELETE.{stream}.*",
+        f"{api.prefix}.CONSUMER.INFO.{stream}.*",
+        f"{api.prefix}.CONSUMER.MSG.NEXT.{stream}.*",
+        api.stream_info(stream),
     ]
     return _rights(allowed, [_inbox(inbox_prefix)])
 

@@ -6,7 +6,13 @@ import pytest
 
 from jsclient.errors import ConfigError, InvalidNameError
 from jsclient.models import ConsumerConfig
-from jsclient.protocol.consumers.rights import ordered_rights, publisher_rights, pull_rights, push_rights
+from jsclient.protocol.consumers.rights import (
+    ordered_pull_rights,
+    ordered_rights,
+    publisher_rights,
+    pull_rights,
+    push_rights,
+)
 from jsclient.protocol.wire.api import Api
 
 API = Api()
@@ -55,3 +61,18 @@ def test_ordered() -> None:
         "$JS.API.STREAM.INFO.S",
         "$JS.FC.S.>",
     ]
+
+
+def test_ordered_by_pulling() -> None:
+    assert ordered_pull_rights(API, "S", inbox_prefix="_INBOX_a") == {
+        "publish": {
+            "allow": [
+                "$JS.API.CONSUMER.CREATE.S.>",
+                "$JS.API.CONSUMER.DELETE.S.*",
+                "$JS.API.CONSUMER.INFO.S.*",
+                "$JS.API.CONSUMER.MSG.NEXT.S.*",
+                "$JS.API.STREAM.INFO.S",
+            ]
+        },
+        "subscribe": {"allow": ["_INBOX_a.>"]},
+    }

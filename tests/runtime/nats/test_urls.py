@@ -43,7 +43,9 @@ def test_shown_hides_user_info():
 
 @pytest.mark.parametrize("url", ["nats://a:99999", "nats://ann:secret@a:99999", "a:99999/"])
 def test_port_too_large(url):
-    with pytest.raises(ConfigError, match="the port of the server a is 99999: at most 65535") as caught:
+    with pytest.raises(
+        ConfigError, match="the port of the server a is 99999: a number up to 65535"
+    ) as caught:
         server_urls(url)
     assert "secret" not in str(caught.value)
 
@@ -52,3 +54,20 @@ def test_odd_password_is_not_shown():
     with pytest.raises(ConfigError, match="the port must be a number") as caught:
         server_urls("nats://ann:1234567/s@a:1")
     assert "12345" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("nats://h:0x", "the port of the server h is not a number: a number up to 65535 is needed"),
+        ("h:70000", "the port of the server h is 70000: a number up to 65535"),
+        ("tls://user:secret@h:secret", "the port of the server h is not a number"),
+        ("nats://user:se/cret@h:4222", "special characters must be percent-encoded"),
+        ("nats://[::1", "special characters must be percent-encoded"),
+    ],
+)
+def test_port_names_its_server(url: str, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        server_urls(["nats://fine:4222", url])
+    assert text in str(caught.value)
+    assert "cret" not in str(caught.value)

@@ -1,0 +1,58 @@
+"""What a program is told that ends with a publisher which was not closed: nobody would learn of its messages."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from collections.abc import Collection
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from ..protocol.publishing.in_flight import InFlight
+from .unretrieved import UnretrievedFailures
+
+__all__ = ["describe", "publishers", "say"]
+
+_log = logging.getLogger("jsclient.publisher")
+_processes = {os.getpid()}  # none, once the program has ended
+
+
+class _Publisher(Protocol):
+    def describe_rest(self) -> str: ...
+
+
+publishers: WeakSet[_Publisher] = WeakSet()
+"""The publishers of this process that still exist."""
+
+
+def describe(in_flight: Collection[InFlight[Any]], failures: UnretrievedFailures) -> str:
+    """A sentence about the messages whose outcome nobody has learned; "" if there are none."""
+    parts = []
+    if waiting := len(in_flight):
+        message = "message waits for its ack" if waiting == 1 else "messages wait for their acks"
+        parts.append(f"{waiting:,} {message}, the first on {next(iter(in_flight)).to!r}")
+    if first := failures.first:
+        failed = "publish failed" if len(failures) == 1 else "publishes failed"
+        parts.append(f"{len(failures):,} {failed}, the first on {first.subject!r}: {first.error}")
+    if not parts:
+        return ""
+    return (
+        f"a publisher was not closed: {'; '.join(parts)}. Publish in 'async with "
+        "js.publisher() as publisher', which waits for the acks, or await publisher.flush() before the end"
+    )
+
+
+def say(text: str) -> None:
+    """Log it, unless it is empty, or this is a fork of the process that published."""
+    if text and os.getpid() in _processes:
+        _log.warning("%s", text)
+
+
+def _tell() -> None:
+    for publisher in list(publishers):
+        say(publisher.describe_rest())
+    _processes.clear()
+
+
+atexit.register(_tell)  # those that the garbage collector has not found
