@@ -28,6 +28,8 @@ class SinkOptions:
     # For equal rows, with ids from content. "partition": each is a message. "epoch": equal rows of different partitions
     # are one message, so a replay may move rows between partitions
     dedup_scope: str = "partition"
+    # Headers of rows whose names begin with "Nats-": "own" drops them, "keep" publishes them
+    headers: str = "own"
     # "window": within the stream's duplicate window; "ledger": at any time; "none": at least once
     exactly_once: str = "window"
     # Expected duplicate window of the stream, seconds; a shorter one is logged as a warning
@@ -112,6 +114,7 @@ def publish_settings(given: OptionReader) -> dict[str, Any]:
     default = SinkOptions
     return {
         "dedup_scope": given.choice("dedupScope", ("partition", "epoch"), default.dedup_scope),
+        "headers": given.choice("headers", ("own", "keep"), default.headers),
         "ack_timeout": given.seconds("ackTimeout", default.ack_timeout),
         "retries": given.count("retries", default.retries, least=0, most=1000) or 0,
         "window": given.count("window", default.window, most=1_000_000) or default.window,

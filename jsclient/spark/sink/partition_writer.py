@@ -70,6 +70,7 @@ class Outcome:
     first_seq: int = 0  # first_seq, last_seq: sequences of the newly stored messages; 0 if no message is new
     last_seq: int = 0
     streams: tuple[str, ...] = ()  # names of the streams that store the messages
+    dropped_headers: frozenset[str] = frozenset()  # names of headers of the server that rows had
     sequences: dict[str, SequenceRanges] | None = None  # of all rows, by stream; None: not recorded
 
 
@@ -88,7 +89,12 @@ class PartitionWriter:
         self._task = task
         line, replaced = set_headers(plan.ids, options.expected_stream)
         self._line = line + plan.line
-        self._reader = RowReader(plan.shape, replaced | plan.reserved, SourceIds(options.dedup_write))
+        self._reader = RowReader(
+            plan.shape,
+            replaced | plan.reserved,
+            SourceIds(options.dedup_write),
+            keep=options.headers == "keep",
+        )
         self._bulk = BulkPublisher(
             context_of(js),
             max_in_flight=options.window,
@@ -177,6 +183,7 @@ class PartitionWriter:
             first_seq=tally.first_seq,
             last_seq=tally.last_seq,
             streams=tuple(sorted(tally.streams)),
+            dropped_headers=frozenset(self._reader.dropped),
             sequences=None if self._sequences is None else self._sequences.ranges(),
         )
 

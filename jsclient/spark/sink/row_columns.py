@@ -44,6 +44,8 @@ _SOURCE = {"stream": "string", "stream_created": "timestamp", "sequence": "bigin
 _ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
 _MAX_SUBJECTS = 100_000  # maximum number of cached legal subjects
 _NO_BLOCK = b""
+# A copied message has these headers from its own publish, or from the server. In another stream they are commands.
+_OF_SERVER = re.compile("nats-", re.IGNORECASE)
 
 ONE_ROW_A_MESSAGE = (
     "dedup=source is for at most one row for each message and subject. Use dedup=content, or a column msg_id"
@@ -107,9 +109,17 @@ class RowReader:
         shape: The columns of the rows.
         replaced: Headers that the sink sets; they are dropped from the rows' own headers.
         source_ids: Makes ids of rows from the columns of the source.
+        keep: Whether to publish headers of the server, which it may read as commands.
+
+    Attributes:
+        dropped: Names of the headers of the server that rows had and that are not published.
     """
 
-    def __init__(self, shape: RowShape, replaced: frozenset[str], source_ids: SourceIds) -> None:
+    def __init__(
+        self, shape: RowShape, replaced: frozenset[str], source_ids: SourceIds, *, keep: bool = False
+    ) -> None:
+        self._keep = keep
+        self.dropped: set[str] = set()
         self._source_ids = source_ids
         self._shape = shape
         self._replaced = replaced
@@ -172,6 +182,10 @@ class RowReader:
         nulls = column.is_null().to_pylist()
         blocks: list[bytes] = []
         replaced = self._replaced
+        if not self._keep:
+            of_server = {name for name in set(names) if name is not None and _OF_SERVER.match(name)}
+            self.dropped |= of_server - replaced
+            replaced |= of_server
         for row, (start, end, null) in enumerate(zip(offsets, offsets[1:], nulls)):  # noqa: B905  one more offset
             if null or start == end:
                 blocks.append(_NO_BLOCK)

@@ -53,6 +53,7 @@ __all__ = [
     "batch_text",
     "look",
     "make_audible",
+    "report_dropped_headers",
     "summary",
     "write_all",
 ]
@@ -270,10 +271,27 @@ def _report(what: str, written: Sequence[Written], options: SinkOptions) -> None
             what,
             strangers,
         )
+    report_dropped_headers(what, written)
     if options.exactly_once == "none":
         resent = sum(one.outcome.resent for one in written)
         if resent and not options.dedup:
             log.warning("%s: %d messages were sent again without an id and may be stored twice", what, resent)
+
+
+_told_headers: set[str] = set()
+
+
+def report_dropped_headers(what: str, written: Sequence[Written], told: set[str] = _told_headers) -> None:
+    """Warn of dropped headers of the server, once in this process for each name."""
+    names = {name for one in written for name in one.outcome.dropped_headers} - told
+    if names:
+        told |= names
+        log.warning(
+            "%s: headers of the server were dropped from the rows: %s. In the target stream they would be commands, "
+            "such as a TTL or an expected sequence. Option headers=keep publishes them",
+            what,
+            ", ".join(sorted(names)),
+        )
 
 
 def make_audible() -> None:

@@ -47,6 +47,7 @@ def test_all_options_in_any_case() -> None:
         "dedupKey": "job",
         "dedupBatch": "7",
         "dedupWrite": "2",
+        "headers": "keep",
     }
     options = parse(**given)
     assert options == SinkOptions(
@@ -65,6 +66,7 @@ def test_all_options_in_any_case() -> None:
         dedup_key="job",
         dedup_batch=7,
         dedup_write=2,
+        headers="keep",
     )
     assert pickle.loads(pickle.dumps(options)) == options
 
