@@ -589,16 +589,19 @@ class RequestTimeoutError(_Fields, TimeoutError):
     Attributes:
         what: The operation.
         timeout: How long it waited, seconds.
+        why: Why there is no connection; "" if there is one, or nothing is known.
     """
 
     what: str
     timeout: float | None = None
+    why: str = ""
 
     def __str__(self) -> str:
+        why = f": {self.why}" if self.why else ""
         if self.timeout is None:
-            return self.what
+            return f"{self.what}{why}"
         needs_verb = not _SAYS_NO.search(self.what)
-        return f"{self.what}{': nothing' if needs_verb else ''} within {self.timeout:g} s"
+        return f"{self.what}{': nothing' if needs_verb else ''} within {self.timeout:g} s{why}"
 
 
 class HeartbeatError(_Fields):

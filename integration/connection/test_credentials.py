@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +20,14 @@ from integration.kit.judge.reading import of
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.servers.creds import USER, Key, Operator
 from integration.kit.servers.fake_server import FakeServer
-from jsclient import AuthenticationError, ConfigError, ConnectError, ErrorRaised
+from jsclient import (
+    AuthenticationError,
+    ConfigError,
+    ConnectError,
+    ErrorRaised,
+    JetStreamError,
+    RequestTimeoutError,
+)
 
 
 class Given:
@@ -187,3 +195,49 @@ async def test_credentials_without_nkeys(given: Given, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "nkeys", None)
     with pytest.raises(ConnectError, match=r'pip install "jsclient\[nkeys\]"'):
         await jsclient.connect(user_credentials=given.file)
+
+
+async def test_errors_after_an_expiry_say_so(
+    given: Given, own_server: Any, connect: Any, events: list[Any]
+) -> None:
+    """They said only that there is no connection."""
+    own = await own_server(config=given.operator.config())
+    given.write(time.time() + 2)
+    js = await connect(own, user_credentials=given.file, timeout=2.0, **FAST)
+    await js.create_stream("S", subjects=["s.>"], storage="memory")
+    puller = await js.pull_subscribe("s.>")
+    publisher = js.publisher()
+    await eventually(lambda: of(ErrorRaised, events) and not js.is_connected, what="the expiry")
+    await eventually(lambda: "then" in js._connection.trouble, what="an attempt that is refused")
+    failing = {
+        "publish": lambda: js.publish("s.x", b"", timeout=0.2),
+        "publisher": lambda: publisher.publish("s.x", b"", timeout=0.2),
+        "request": js.account_info,
+        "fetch": lambda: puller.fetch(1, expires=1.0),
+        "ping": lambda: js.ping(timeout=0.2),
+    }
+    for name, call in failing.items():
+        with pytest.raises(JetStreamError, match="not connected to a server") as caught:
+            await call()
+        text = f"{name}: {caught.value}"
+        assert "the connection was lost (User Authentication Expired)" in text, text
+        assert f"then {own.url} refused the credentials" in text, text
+        assert f"the JWT in the file '{given.file}' expired on 20" in text, text
+        assert given.shown_in(caught.value) == []
+    given.write()
+    await eventually(lambda: js.is_connected, what="the reconnect")
+    assert js._connection.trouble == ""
+    await js.publish("s.x", b"")
+
+
+async def test_errors_with_a_server_away_say_why(connect: Any, proxy: Any) -> None:
+    tap = await proxy()
+    js = await connect(tap, **FAST)
+    tap.refuse()
+    tap.cut()
+    await eventually(lambda: "then" in js._connection.trouble, what="an attempt that fails")
+    with pytest.raises(
+        RequestTimeoutError, match=r"within 0\.2 s: the connection was lost \(.+\), then nats://.+: .+"
+    ) as caught:
+        await js.publish("s.x", b"", timeout=0.2)
+    assert pickle.loads(pickle.dumps(caught.value)).why == caught.value.why

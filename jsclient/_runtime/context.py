@@ -146,7 +146,8 @@ class Requests:
         try:
             await self._connection.wait_connected(deadline)
         except DisconnectedError:
-            raise RequestTimeoutError(f"{what}: not connected to a server", timeout) from None
+            why = self._connection.trouble
+            raise RequestTimeoutError(f"{what}: not connected to a server", timeout, why) from None
         if self._inbox is None or self._inbox.denied is not None:
             await self._open()
 

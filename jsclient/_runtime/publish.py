@@ -273,4 +273,5 @@ async def _connected(context: Context, deadline: float, timeout: float, *, sent:
             await context.connection.wait_connected(deadline)
         except DisconnectedError:
             what = "publish" if sent else "publish: nothing was sent"
-            raise RequestTimeoutError(f"{what}: not connected to a server", timeout) from None
+            why = context.connection.trouble
+            raise RequestTimeoutError(f"{what}: not connected to a server", timeout, why) from None

@@ -52,7 +52,7 @@ class LameDuck(Event, frozen=True, kw_only=True):
         then = (
             f"the client then connects to {'the other server' if self.others == 1 else f'one of {self.others} others'}"
             if self.others
-            else "no other server is known, so that nothing is sent until it is back: give connect() several servers"
+            else "no other server is known, so that nothing is sent until it is back: connect with several servers"
         )
         return (
             f"the server {self.url} is about to stop, and will close this connection (lame duck mode): {then}"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .._runtime.context import Context
 from .._runtime.tasks import Timer
-from ..errors import ClosedError, DisconnectedError, JetStreamError, RequestTimeoutError, TooManyInFlightError
+from ..errors import ClosedError, JetStreamError, RequestTimeoutError, TooManyInFlightError
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
 
 __all__ = ["YIELD_AFTER", "Admission", "Gate", "Limits", "Waiter"]
@@ -190,7 +190,9 @@ class Admission:
     def enter_now(self, subject: str, size: int) -> None:
         """Return if a publish may be sent now, before any caller that waits."""
         if not self.ready:
-            raise DisconnectedError(f"publish to {subject!r}: not connected to a server; nothing was sent")
+            raise self._connection.away(
+                f"publish to {subject!r}: not connected to a server; nothing was sent"
+            )
         if self.gate.busy or self._relief is not None or not self.has_room(1, size):
             raise self._full()
 
@@ -234,7 +236,7 @@ class Admission:
         if now < waiter.tries_until:
             return None
         text = f"publish to {waiter.subject!r}: not connected to a server in time; nothing was sent"
-        return RequestTimeoutError(text)
+        return RequestTimeoutError(text, why=self._connection.trouble)
 
     def _full(self) -> TooManyInFlightError:
         limit = f"{self._window.count} publishes of {self._window.size} bytes are in flight"

@@ -212,7 +212,7 @@ class IngestChannel:
 
     def _silence(self) -> JetStreamError:
         if not self._connection.is_connected:
-            return DisconnectedError("not connected to a server")
+            return self._connection.away()
         return RequestTimeoutError("fast ingest: no answer from the server", self.timeout)
 
     async def final(self) -> None:

@@ -164,7 +164,16 @@ class Connection(abc.ABC):
                 if self.is_connected:
                     return
                 self.check_open()
-                raise DisconnectedError("not connected to a server")
+                raise self.away()
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not connected, as far as is known; "" while it is."""
+        return ""
+
+    def away(self, text: str = "not connected to a server") -> DisconnectedError:
+        """The error of what needs a server: it says why there is none."""
+        return DisconnectedError(f"{text}: {self.trouble}" if self.trouble else text)
 
     def check_open(self) -> None:
         """Raise `ClosedError` if the connection is closed."""
@@ -176,7 +185,7 @@ class Connection(abc.ABC):
         if not self.is_connected:
             self.check_here()
             self.check_open()
-            raise DisconnectedError("not connected to a server at this moment; nothing was sent")
+            raise self.away("not connected to a server at this moment; nothing was sent")
         if size:
             self.check_size(size)
 

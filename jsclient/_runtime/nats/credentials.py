@@ -12,7 +12,7 @@ from ...errors import ConfigError
 from ..handlers import check_plain
 from .credentials_file import CredentialsError, UserCredentials, credentials_of, is_secret, read_file
 
-__all__ = ["CallbackError", "check_credentials"]
+__all__ = ["CallbackError", "check_credentials", "expiry_of"]
 
 
 class _Call(NamedTuple):
@@ -57,14 +57,28 @@ def check_credentials(given: Mapping[str, Any]) -> dict[str, Any]:
 def _replaced(user: UserCredentials) -> dict[str, Any]:
     """Callbacks instead of the file: nats-py reads one without a JWT for ever. As there, it wins over an nkey."""
 
-    def signature(nonce: str) -> bytes:
+    none = dict.fromkeys(("user_credentials", "nkeys_seed", "nkeys_seed_str"))
+    return {**none, "signature_cb": _Signature(user), "user_jwt_cb": user.jwt}
+
+
+class _Signature:
+    """``signature_cb`` of a credentials file."""
+
+    def __init__(self, user: UserCredentials) -> None:
+        self.user = user
+
+    def __call__(self, nonce: str) -> bytes:
         try:
-            return user.signature(nonce)
+            return self.user.signature(nonce)
         except CredentialsError as error:
             raise CallbackError(str(error)) from None
 
-    none = dict.fromkeys(("user_credentials", "nkeys_seed", "nkeys_seed_str"))
-    return {**none, "signature_cb": signature, "user_jwt_cb": user.jwt}
+
+def expiry_of(options: Mapping[str, Any]) -> str:
+    """A remark on credentials that a server refused: "" unless the JWT that was sent to it has expired."""
+    signature = options.get("signature_cb")
+    expired = signature.user.expired(time.time()) if isinstance(signature, _Signature) else ""
+    return f" ({expired})" if expired else ""
 
 
 def _guarded(name: str, function: Any, call: _Call) -> Callable[..., Any]:

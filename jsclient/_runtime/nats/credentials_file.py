@@ -72,15 +72,18 @@ class UserCredentials:
         if find_spec("nkeys") is None:
             raise ConnectError('user_credentials needs the package nkeys: pip install "jsclient[nkeys]"')
         try:
-            jwt, _ = self._read()
+            self._jwt, _ = self._read()
         except CredentialsError as error:
             raise ConfigError(str(error)) from None
-        expiry = _claims(jwt).get("exp")
-        if isinstance(expiry, int | float) and not isinstance(expiry, bool) and 0 < expiry <= now:
-            raise AuthenticationError(
-                f"user_credentials: the JWT in {self._sources[0].shown} expired {_dated(expiry, now)}: "
-                "replace it with a new one"
-            )
+        if expired := self.expired(now):
+            raise AuthenticationError(f"user_credentials: {expired}: replace it with a new one")
+
+    def expired(self, now: float) -> str:
+        """When the JWT that was read last expired; "" if it has not."""
+        expiry = _claims(self._jwt).get("exp")
+        if not isinstance(expiry, int | float) or isinstance(expiry, bool) or not 0 < expiry <= now:
+            return ""
+        return f"the JWT in {self._sources[0].shown} expired {_dated(expiry, now)}"
 
     def _read(self) -> tuple[str, bytes]:
         jwt, seed = self._sources

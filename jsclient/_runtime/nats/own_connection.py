@@ -18,6 +18,7 @@ import nats.errors
 from ...errors import (
     AuthenticationError,
     ClosedError,
+    ConnectError,
     DisconnectedError,
     JetStreamError,
     PermissionDeniedError,
@@ -29,7 +30,7 @@ from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.server_error import read_server_error
 from ..event_hub import OnEvent
 from .connection import Connection, HoldingSink, Lifecycle
-from .credentials import CallbackError
+from .credentials import CallbackError, expiry_of
 from .nats_client import NatsClient, WireSubscription
 from .urls import IDENTITY, connect_error, is_refusal, reason, shared_identity, shown
 from .wire import CHUNK
@@ -51,6 +52,8 @@ class GuardedConnection(Connection):
         self._closing = False
         self._leaving = False  # reported on this connection: the server is about to stop
         self._refused = False  # reported since the last disconnect: the credentials are refused
+        self._lost = self._failed = ""  # why the connection was lost, and why the last attempt failed
+        self._options: dict[str, Any] = {}
 
     async def open(
         self,
@@ -72,6 +75,7 @@ class GuardedConnection(Connection):
         nc.identity = shared_identity(servers, options)
         nc.wants_tls = options.get("tls") is not None or options.get("tls_handshake_first", False)
         nc.longest_pause = reconnect_max_wait
+        self._options = options
         # Else nats-py sends no signature to a server with a default user, and would be that user.
         nc._auth_configured = options.get("signature_cb") is not None
         self.belong_here()
@@ -131,11 +135,17 @@ class GuardedConnection(Connection):
     def on_sink_error(self, error: Exception) -> None:
         self.report(error)
 
+    @property
+    def trouble(self) -> str:
+        then = f", then {self._failed}" if self._failed else ""
+        return "" if self._up or not self._lost else f"the connection was lost ({self._lost}){then}"
+
     def lost(self, error: BaseException) -> None:
         """The connection was lost: discard the buffer and refuse to send until it is back."""
         if not self._up or self._closing:
             return
         self._up = False
+        self._lost, self._failed = reason(error), ""
         self._out.clear()
         self._acks.connection_lost()
         self._no_pongs(DisconnectedError("the connection was lost before a PONG came"))
@@ -151,14 +161,19 @@ class GuardedConnection(Connection):
 
     async def _on_error(self, error: Exception) -> None:
         """Report once that the credentials fail; the disconnect was reported already."""
-        if self._nc.first_connect or self._refused:
+        if self._nc.first_connect:
             return
+        refused: ConnectError | None = None
         if isinstance(error, CallbackError):
-            self._refused = True
-            self.report(connect_error(error, [self.url]))
+            refused = connect_error(error, [self.url])
         elif is_refusal(error):
+            said = f"{reason(error)}{expiry_of(self._options)}"
+            refused = AuthenticationError(f"{self.url} refused the credentials: {said}")
+        if not self._up:
+            self._failed = f"{self.url}: {reason(error)}" if refused is None else str(refused)
+        if refused is not None and not self._refused:
             self._refused = True
-            self.report(AuthenticationError(f"{self.url} refused the credentials: {reason(error)}"))
+            self.report(refused)
 
     async def _on_disconnected(self) -> None:
         self.lost(DisconnectedError("disconnected"))

@@ -17,7 +17,6 @@ from ...errors import (
     ClosedError,
     ConcurrentReadError,
     ConfigError,
-    DisconnectedError,
     JetStreamError,
     RequestTimeoutError,
 )
@@ -70,7 +69,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
             # The status is overdue too. Its loss costs the consumer, or the messages owed would be awaited forever.
             puller.carry_out(tracker.tick_request(max(now, request.over_at)))
         if not puller.context.connection.is_connected:
-            return Ending.DISCONNECTED, DisconnectedError("not connected to a server")
+            return Ending.DISCONNECTED, puller.context.connection.away()
         if puller.remaker.trouble is not None:  # the consumer is lost, and no new one could be created
             return Ending.DELETED, puller.remaker.trouble
         if self._wanted.pull.no_wait:

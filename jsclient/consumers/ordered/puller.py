@@ -194,7 +194,7 @@ class OrderedPuller:
             return
         try:
             if not self.context.connection.is_connected:
-                raise DisconnectedError("not connected to a server")
+                raise self.context.connection.away()
             await delete_consumer(self.context, self.stream, name)
         except JetStreamError as error:
             self.emit(DeleteFailed(stream=self.stream, consumer=name, error=error))

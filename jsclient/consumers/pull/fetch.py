@@ -290,7 +290,7 @@ class _SlotFetch(Fetch[Puller]):
         else:
             self._offline_since = self._offline_since or now
             if now >= min(self._offline_since + _GRACE, wanted.deadline):
-                return Ending.DISCONNECTED, DisconnectedError("not connected to a server")
+                return Ending.DISCONNECTED, connection.away()
         if now >= wanted.deadline + MARGIN:
             # Late by a margin: neither the messages nor the server's status that ends the request came.
             if wanted.pull.no_wait:

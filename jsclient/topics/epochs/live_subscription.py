@@ -212,7 +212,7 @@ class LiveSubscription(EpochEvents[T]):
         """Why partitions are absent."""
         if isinstance(self._error, TopicMismatchError):
             return "a live publisher uses another order or codec"
-        return "no live publisher answers" if self._connection.is_connected else "not connected to a server"
+        return "no live publisher answers" if self._connection.is_connected else str(self._connection.away())
 
     def _connect(self, partition: int, now: float) -> None:
         self._leave(partition)
