@@ -4,40 +4,46 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
+import sys
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+TOOLS = ROOT / "docs" / "_tools"
 ITEMS = {"J": 114, "A": 77, "P": 67, "S": 54, "T": 43}
 IDS = [f"{system}{number}" for system, count in ITEMS.items() for number in range(1, count + 1)]
 PIPELINE = [f"L{number}" for number in range(1, 41)]  # marked as tests show them; without a map so far
-MAPS = {"J": ROOT / "docs" / "spec-map.md", "APST": ROOT / "docs" / "patterns-map.md"}
+MAPS = {"J": "spec_map", "APST": "patterns_map"}
 
 
-def marked(path: Path) -> list[tuple[str, str]]:
-    """The ids in ``covers(...)`` of a file, each with where it stands. `pytest.param(marks=…)` counts too."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "covers":
-            for argument in node.args:
-                assert isinstance(argument, ast.Constant), f"{path}:{node.lineno}: an id is a text"
-                found.append((argument.value, f"{path.relative_to(ROOT)}:{node.lineno}"))
-    return found
+@cache
+def tool(name: str) -> dict[str, Any]:
+    """What a tool of the documentation defines."""
+    sys.path.insert(0, str(TOOLS))
+    try:
+        return runpy.run_path(str(TOOLS / f"{name}.py"))
+    finally:
+        sys.path.remove(str(TOOLS))
 
 
 @cache
 def shown() -> dict[str, list[str]]:
-    """Where each id is shown."""
-    places: dict[str, list[str]] = defaultdict(list)
-    for folder in ("tests", "integration"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for which, place in marked(path):
-                places[which].append(place)
-    return places
+    """The tests of each id, as ``file::test``, by the finder that writes the pages."""
+    return tool("spec_map")["marked"]("covers")
+
+
+def written(path: Path) -> set[str]:
+    """The ids in ``covers(...)`` of a file, wherever they stand."""
+    calls = [
+        node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+    ]
+    marks = [call for call in calls if ast.unparse(call.func) == "pytest.mark.covers"]
+    return {ast.literal_eval(argument) for mark in marks for argument in mark.args}
 
 
 def test_every_item_has_a_test():
@@ -55,15 +61,65 @@ def test_a_mark_is_an_id():
         assert re.fullmatch(r"[A-Z]+[0-9]+", which), f"{which!r} at {places}"
 
 
-def test_finder_finds_marks_and_nothing_else():
-    assert marked(ROOT / "tests" / "support" / "virtual.py") == []
-    found = marked(ROOT / "tests" / "protocol" / "consumers" / "test_subscribe_binding.py")
-    assert {"J27", "J36"} <= {which for which, _ in found}, "marks of functions and of parameters"
+def test_finder_finds_every_mark():
+    """A mark that the finder passes over makes an item look untested: in a list of parameters, on a class."""
+    of_file: dict[str, set[str]] = defaultdict(set)
+    for which, places in shown().items():
+        for place in places:
+            of_file[place.partition("::")[0]].add(which)
+    files = [path for folder in ("tests", "integration") for path in sorted((ROOT / folder).rglob("*.py"))]
+    passed_over = {path.name: written(path) - of_file[path.relative_to(ROOT).as_posix()] for path in files}
+    assert {name: ids for name, ids in passed_over.items() if ids} == {}
+
+
+def test_finder_of_marks(tmp_path: Path) -> None:
+    marks_in = tool("marked")["marks_in"]
+    path = tmp_path / "test_some.py"
+    path.write_text(
+        "import pytest\n"
+        "pytestmark = pytest.mark.covers('J1')\n"
+        "MORE = [pytest.param(1, marks=pytest.mark.covers('J2'))]\n"
+        "CASES: list = [*MORE, pytest.param(2, marks=[pytest.mark.full, pytest.mark.covers('J3', 'J4')])]\n"
+        "@pytest.mark.parametrize('x', CASES)\n"
+        "def test_cases(x): ...\n"
+        "@pytest.mark.covers('J5')\n"
+        "class TestSuite(Suite): ...\n"
+        "@pytest.mark.covers('J6')\n"
+        "class TestOwn:\n"
+        "    @pytest.mark.covers('J7')\n"
+        "    async def test_own(self): ...\n"
+        "def helper(): CASES\n"
+    )
+    covers = {test: {which for mark, which in marks if mark == "covers"} for test, marks in marks_in(path)}
+    assert covers == {
+        "test_cases": {"J1", "J2", "J3", "J4"},
+        "TestSuite": {"J1", "J5"},
+        "test_own": {"J1", "J6", "J7"},
+    }
 
 
 @pytest.mark.parametrize("systems", MAPS)
 def test_spec_map_complete(systems: str) -> None:
-    text = MAPS[systems].read_text(encoding="utf-8")
+    text = tool(MAPS[systems])["PAGE"].read_text(encoding="utf-8")
     listed = re.findall(r"^\|\s*\**([A-Z][0-9]+)\**\s*\|", text, re.MULTILINE)
     assert sorted(listed) == sorted(which for which in IDS if which[0] in systems)
     assert "none yet" not in text
+
+
+@pytest.mark.parametrize("map_of", MAPS.values())
+def test_map_says_what_its_tool_says(map_of: str) -> None:
+    """The words are those of the tool, and each test that a row names carries its mark. A new test may be missing."""
+    again = f"python docs/_tools/{map_of}.py writes the page again"
+    lines = tool(map_of)["PAGE"].read_text(encoding="utf-8").splitlines()
+    assert list(map(words, lines)) == list(map(words, tool(map_of)["page"]().splitlines())), again
+    for line in lines:
+        if row := re.match(r"\| ([A-Z]\d+) \|", line):
+            claimed = set(re.findall(r"`([^`]+\.py)`", line.rpartition(" | ")[2]))
+            assert claimed <= {place.partition("::")[0] for place in shown().get(row[1], [])}, (
+                f"{row[1]}: {again}"
+            )
+
+
+def words(line: str) -> str:
+    """A row without its tests."""
+    return line.rpartition(" | ")[0] if re.match(r"\| [A-Z]\d+ \|", line) else line
