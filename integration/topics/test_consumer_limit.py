@@ -6,17 +6,134 @@ from typing import Any
 
 import pytest
 
-from jsclient.events import ErrorRaised
+import jsclient
+from integration.kit.judge.waiting import eventually
+from jsclient.events import ConsumerRefused
+
+CREATES = "$JS.API.CONSUMER.CREATE.>"
+GETS = "$JS.API.DIRECT.GET.>"
+
+
+def refused(events: list[Any]) -> list[ConsumerRefused]:
+    return [event for event in events if isinstance(event, ConsumerRefused)]
 
 
 @pytest.mark.server(">=2.11")  # older ones have no direct gets of several messages
 async def test_topic_read_at_the_limit(js: Any, oracle: Any, make_stream: Any, events: list[Any]) -> None:
-    """It is told, and records come soon: not only when the quiet timer of 30 s is over."""
+    """It is told once, with the limit, and records come when they are heard of; the timer is far away."""
     stream = await make_stream(max_consumers=1, allow_direct=True)
     await oracle.create_consumer(stream.name, "first", ack_policy="none")
-    async with js.topic(stream.subject("a"), stream=stream.name).each() as reader:
-        for number in range(3):
+    async with js.topic(stream.subject("a"), stream=stream.name).each(quiet=600) as reader:
+        for number in range(30):
             await js.publish(stream.subject("a"), b"%d" % number)
             assert (await reader.next(timeout=15)).data == b"%d" % number
-    (told,) = [event for event in events if isinstance(event, ErrorRaised)]
-    assert told.error.err_code == 10026
+        assert await stream.consumer_names() == ["first"]
+    (told,) = refused(events)
+    assert isinstance(told.error, jsclient.ConsumerLimitError)
+    assert (told.stream, told.error.limit, told.error.err_code) == (stream.name, 1, 10026)
+    assert "raise it, or delete consumers" in str(told)
+    assert f"subscribe to '{stream.subject('a')}'" in str(told)
+
+
+@pytest.mark.server(">=2.11")
+async def test_idle_at_the_limit_asks_nothing(
+    proxy: Any, connect: Any, js: Any, oracle: Any, make_stream: Any
+) -> None:
+    """Until the server was asked again for a consumer, nothing was: there is nothing to hear."""
+    tap = await proxy()
+    near = await connect(tap)
+    stream = await make_stream(max_consumers=1, allow_direct=True)
+    await oracle.create_consumer(stream.name, "first", ack_policy="none")
+    async with near.topic(stream.subject("a"), stream=stream.name).each(quiet=600) as reader:
+        await js.publish(stream.subject("a"), b"1")
+        await reader.next(timeout=15)
+        await eventually(lambda: len(tap.sent(CREATES)) == 2, 20, "asked again")
+        asked = len(tap.sent(GETS))
+        await eventually(lambda: len(tap.sent(CREATES)) == 3, 20, "asked again")
+        assert len(tap.sent(GETS)) == asked
+
+
+@pytest.mark.server(">=2.11")
+async def test_pushes_when_there_is_room(
+    proxy: Any, connect: Any, js: Any, oracle: Any, make_stream: Any, events: list[Any]
+) -> None:
+    tap = await proxy()
+    near = await connect(tap)
+    stream = await make_stream(max_consumers=1, allow_direct=True)
+    await oracle.create_consumer(stream.name, "first", ack_policy="none")
+    async with near.topic(stream.subject("a"), stream=stream.name).each(quiet=600) as reader:
+        await js.publish(stream.subject("a"), b"1")
+        assert (await reader.next(timeout=15)).data == b"1"
+        await stream.delete_consumer("first")
+        names = await eventually(stream.consumer_names, 20, "a consumer of its own")
+        assert names[0].startswith("jsc-")
+        for number in range(2, 20):
+            await js.publish(stream.subject("a"), b"%d" % number)
+            assert (await reader.next(timeout=15)).data == b"%d" % number
+        asked = len(tap.sent(GETS))
+        for number in range(20, 30):
+            await js.publish(stream.subject("a"), b"%d" % number)
+            assert (await reader.next(timeout=15)).data == b"%d" % number
+        assert len(tap.sent(GETS)) == asked, "they are pushed"
+    assert not await stream.consumer_names()
+
+
+@pytest.mark.server(">=2.11")
+async def test_copy_read_at_the_limit(js: Any, oracle: Any, make_stream: Any) -> None:
+    """The records of a mirror are not published where they could be heard."""
+    stream = await make_stream(allow_direct=True)
+    name = f"{stream.name}_COPY"
+    await oracle.create_stream(
+        name, [], mirror={"name": stream.name}, max_consumers=1, allow_direct=True, storage="memory"
+    )
+    try:
+        await oracle.create_consumer(name, "first", ack_policy="none")
+        async with js.topic(stream.subject("a"), stream=name).each(quiet=600) as reader:
+            for number in range(3):
+                await js.publish(stream.subject("a"), b"%d" % number)
+                assert (await reader.next(timeout=15)).data == b"%d" % number
+    finally:
+        await oracle.delete_stream(name)
+
+
+async def test_consumer_required_at_the_limit(js: Any, oracle: Any, make_stream: Any) -> None:
+    stream = await make_stream(max_consumers=1, allow_direct=True)
+    await oracle.create_consumer(stream.name, "first", ack_policy="none")
+    reader = await js.topic(stream.subject("a"), stream=stream.name).each(push="consumer")
+    with pytest.raises(jsclient.ConsumerLimitError, match="max_consumers is 1"):
+        await reader.next(timeout=15)
+    await reader.close()
+
+
+@pytest.mark.full
+@pytest.mark.server(">=2.11")
+async def test_thousand_consumers(js: Any, oracle: Any, make_stream: Any, events: list[Any]) -> None:
+    """The default of nats-server 2.15: readers of many subjects on one connection, more than have room."""
+    stream = await make_stream(max_consumers=1000, allow_direct=True)
+    for number in range(995):
+        await oracle.create_consumer(stream.name, f"c{number}", ack_policy="none")
+    readers = [
+        await js.topic(stream.subject(number % 20), stream=stream.name).each(quiet=600)
+        for number in range(60)
+    ]
+    await eventually(lambda: len(refused(events)) == 15, 30, "fifteen of twenty subjects have no consumer")
+    for round_ in range(3):
+        for number in range(20):
+            await js.publish(stream.subject(number), b"%d" % round_)
+        for reader in readers:
+            assert (await reader.next(timeout=30)).data == b"%d" % round_
+    assert len(await stream.consumer_names()) == 1000
+    assert {event.error.limit for event in refused(events)} == {1000}
+    for number in range(15):
+        await stream.delete_consumer(f"c{number}")
+
+    async def all_have_one() -> bool:
+        return len(await stream.consumer_names()) == 1000
+
+    await eventually(all_have_one, 90, "pushes for all subjects")
+    for number in range(20):
+        await js.publish(stream.subject(number), b"last")
+    for reader in readers:
+        assert (await reader.next(timeout=30)).data == b"last"
+        await reader.close()
+    assert len(await stream.consumer_names()) == 980

@@ -10,7 +10,8 @@ import pytest
 import jsclient
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
-from jsclient.topics.feeds import ConsumerFeed, RepublishFeed
+from jsclient.topics.consumer_feed import ConsumerFeed
+from jsclient.topics.feeds import RepublishFeed
 
 FEEDS = pytest.mark.parametrize("push", ["consumer", "republish", None])
 COUNT = 400

@@ -267,7 +267,7 @@ async def test_new_record_under_old_id_refused(
     def pushes(consumer: str) -> Any:
         return lambda frame: f".{stream.name}.{consumer}." in (frame.reply or "")  # in both forms
 
-    async with await open_reader(log, push="consumer", quiet=300.0) as reader:
+    async with await open_reader(log, push="consumer", quiet=300.0, name="own") as reader:
         await eventually(lambda: reader.tracker.is_subscribed)
         await stream.publish(1, "a")
         assert (await reader.next(30.0)).seq == 1

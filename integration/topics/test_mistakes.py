@@ -58,10 +58,7 @@ async def test_loops_have_own_readers(js: Any, oracle: Any, stream: OwnStream) -
 
     loops = [asyncio.ensure_future(loop()) for _ in range(2)]
 
-    async def both_read() -> bool:
-        return len(await stream.consumer_names()) == 2
-
-    await eventually(both_read, what="two consumers")
+    await eventually(stream.consumer_names, what="their consumer")
     async with js.topic(stream.subject("a")).publisher() as pub:
         await pub.publish(b"1")
         await pub.finish()

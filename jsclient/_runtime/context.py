@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -273,6 +274,7 @@ class Context:
     requests: Requests = field(init=False)
     tasks: Tasks = field(init=False)
     open: set[Closable] = field(default_factory=set)
+    shared: dict[Hashable, Any] = field(default_factory=dict)  # what readers share, by what must be equal
     answered: AnsweredSubjects = field(default_factory=AnsweredSubjects)
     closer: asyncio.Task[object] | None = (
         None  # runs `JetStream.close`; not awaited, since it may be a handler

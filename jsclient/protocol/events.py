@@ -13,12 +13,12 @@ from .event_base import Event, Severity
 
 __all__ = [
     "AcksLost", "AcksUnsent", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted",
-    "ConsumerNotKept", "ConsumerReset", "ConsumerResumed", "ConsumerStalled", "DeadLetterFailed",
-    "DeadLettered", "DeleteFailed", "Disconnected", "DurableDeleted", "ErrorRaised", "Event",
-    "FlowControlRefused", "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed",
-    "HandlerSlow", "HeartbeatMissed", "HistoryTruncated", "IngestGap", "IngestRefused", "LameDuck",
-    "PartitionsMissing", "PermissionDenied", "Pinned", "PublishFailed", "Reconnected", "RecordSkipped",
-    "SlowConsumer", "StreamReset", "Unpinned", "WorkerFailed",
+    "ConsumerNotKept", "ConsumerRefused", "ConsumerReset", "ConsumerResumed", "ConsumerStalled",
+    "DeadLetterFailed", "DeadLettered", "DeleteFailed", "Disconnected", "DurableDeleted", "ErrorRaised", "Event",
+    "FlowControlRefused", "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow",
+    "HeartbeatMissed", "HistoryTruncated", "IngestGap", "IngestRefused", "LameDuck", "PartitionsMissing",
+    "PermissionDenied", "Pinned", "PublishFailed", "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset",
+    "Unpinned", "WorkerFailed",
 ]  # fmt: skip
 
 
@@ -278,6 +278,19 @@ class ErrorRaised(Event, frozen=True, kw_only=True):
     _text = "{error}"
 
     error: JetStreamError
+
+
+class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
+    """A reader needs a new consumer, and the server creates no more of them for this stream: `ConsumerLimitError`.
+
+    ``error`` says the limit, as far as it is known, and what to do; ``meanwhile`` says what the reader does now. It
+    tries again, so nothing needs to be done to it once there is room. Reported once until then.
+    """
+
+    about = "consumer"
+    _text = "{error}. Meanwhile {meanwhile}"
+
+    meanwhile: str
 
 
 class WorkerFailed(ErrorRaised, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ Push: TypeAlias = Literal["auto"] | FeedKind | None
 """How a reader is pushed: "auto" selects the cheapest way; None: no pushes, it reads the history when it is idle."""
 
 Receive: TypeAlias = Callable[[list[Record]], None]
-"""Takes the records that were pushed together. It must not block."""
+"""Takes the records that were pushed together; none: there may be some in the history. It must not block."""
 
 
 HEARTBEAT: Final = 5.0  # seconds
@@ -69,6 +69,15 @@ class Feed(abc.ABC):
 
     heartbeat: float = HEARTBEAT
     """Seconds; after three of them without a sign of life from the server, the event `HeartbeatMissed` is reported."""
+
+    shares: bool = True
+    """Whether readers with equal filters may share what feeds them; then an id does not name it on the server."""
+
+    may_listen: bool = False
+    """Whether the reader can do with less than was requested, if there is no room for it on the server."""
+
+    def has_read(self, id: str, count: int) -> None:  # noqa: B027  for feeds that ask for looks at the history
+        """The reader with this subscription found so many records in the history."""
 
     @abc.abstractmethod
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:

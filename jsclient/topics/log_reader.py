@@ -19,7 +19,6 @@ from .._runtime.handle import ReadHandle, State
 from .._runtime.retry import Retry
 from .._runtime.tasks import Signal, Timer
 from ..errors import (
-    ApiError,
     ClosedError,
     ConfigError,
     IterationFailed,
@@ -37,13 +36,11 @@ from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.checks import check_count, check_seconds, deadline_of
 from ..protocol.wire.units import format_time, parse_time_ns
 from .feeds import FeedSubscription
-from .log import HEARTBEAT, Log, Push, SequenceStart, Start
+from .log import HEARTBEAT, Feed, Log, Push, SequenceStart, Start
 
 __all__ = ["LogReader", "TopicReader", "check_position", "open_reader", "raise_end", "start_position"]
 
 _EARLY = 0.001  # seconds
-_CONSUMER_LIMIT: Final = 10026  # err_code: the stream has as many consumers as it, or its server, allows
-_AT_LIMIT: Final = 0.8  # seconds between two looks of a reader that got no consumer for this reason
 _RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
 
 
@@ -143,10 +140,9 @@ class LogReader(ReadHandle[Record]):
             raise ConfigError(f"catch_up is {catch_up!r:.40}: 'at once' or 'timer' is needed")
         self._log = log
         self._now = asyncio.get_running_loop().time
-        self._may_poll = push == "auto"
         self._heartbeat = check_seconds("heartbeat", heartbeat)
-        self._feed = log.feed(push)
-        self._feed.heartbeat, self._feed.origin = heartbeat, start
+        self._shares = name is None
+        self._feed = self._new_feed(push, start)
         self._tracker = Reader(
             start,
             f"jsc-{secrets.token_hex(8)}" if name is None else name,
@@ -259,15 +255,20 @@ class LogReader(ReadHandle[Record]):
         if push is None:
             self._carry_out(self._tracker.set_push(self._now(), push=False))
             return
-        feed = self._log.feed(push)
+        feed = self._new_feed(push, self._tracker.start)
         if feed.by_subject != self._tracker.missing.by_subject:
             raise ConfigError(
                 f"push is {push!r}: a reader of {self._log.subject!r} cannot change to it; open another reader"
             )
-        feed.heartbeat, feed.origin = self._heartbeat, self._tracker.start
         commands = self._tracker.set_push(self._now(), push=False)
-        self._feed, self._may_poll = feed, push == "auto"
+        self._feed = feed
         self._carry_out(commands + self._tracker.set_push(self._now(), push=True))
+
+    def _new_feed(self, push: Push, start: Position) -> Feed:
+        feed = self._log.feed(push)
+        feed.heartbeat, feed.origin = self._heartbeat, start
+        feed.shares, feed.may_listen = self._shares, push == "auto"
+        return feed
 
     async def close(self) -> None:
         """Stop reading and release what is held on the server. Records in the queue can still be taken."""
@@ -336,13 +337,11 @@ class LogReader(ReadHandle[Record]):
         tracker = self._tracker
         if id != tracker.id:
             return
-        if not self._may_poll or isinstance(error, ClosedError):
+        if not self._feed.may_listen or isinstance(error, ClosedError):
             self._fail(error)
             return
         if not isinstance(error, PermissionDeniedError):  # the connection has reported it
             self._log.report(error)
-        if isinstance(error, ApiError) and error.err_code == _CONSUMER_LIMIT:
-            tracker.quiet = QuietTimer(min(tracker.quiet.shortest, _AT_LIMIT))
         self._carry_out(tracker.set_push(self._now(), push=False))
         self._carry_out(tracker.tick(math.inf))
 
@@ -369,6 +368,8 @@ class LogReader(ReadHandle[Record]):
                 self._fail(failed)
                 return
             self._is_asking = False
+            if tracker.id is not None:
+                self._feed.has_read(tracker.id, len(page.records))
             commands = tracker.page(
                 asked, page.records, self._now(), more=page.more, extent=extent, up_to=page.up_to
             )

@@ -46,7 +46,8 @@ from ..protocol.wire.names import check_filter_subject, has_wildcard, subject_ma
 from ..protocol.wire.units import format_time_ns, parse_time_ns
 from ..streams.api import StreamManager
 from ..streams.stream import Stream
-from .feeds import ConsumerFeed, Doubted, RepublishFeed
+from .consumer_feed import ConsumerFeed, Doubted
+from .feeds import RepublishFeed
 from .log import Feed, Log, Page, Push
 
 __all__ = ["MAX_BYTES", "StreamLog", "find_log", "find_stream", "read_extent", "stream_for"]

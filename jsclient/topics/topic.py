@@ -163,7 +163,8 @@ class Topic:
             start: ``"first"``: all stored records; ``"now"``: new records only; a `Position` or its JSON token, or a
                 ``datetime``: the records strictly after it.
             push: How the server pushes new records. ``"republish"`` needs no state on the server, but a stream that
-                republishes the subject; ``"consumer"`` needs a consumer for each reader; None: no pushes, the reader
+                republishes the subject; ``"consumer"`` needs a consumer, which the readers of this connection with the
+                same subject share; None: no pushes, the reader
                 reads the history when it is idle. ``"auto"`` selects the first that is available. For a topic with
                 wildcards ``"republish"`` keeps order within each subject only, and records may be repeated after
                 resuming from a position; ``"consumer"`` and None keep one order, and ``"auto"`` does not select

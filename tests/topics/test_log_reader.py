@@ -445,22 +445,6 @@ async def test_refused_push_polls():
 
 
 @virtual
-async def test_full_server_polls():
-    events: list[jsclient.Event] = []
-    log = Troubled(on_event=events.append)
-    log.feed_errors = [ApiError(400, 10026, "maximum consumers limit reached")]
-    async with await open_reader(log) as reader:
-        await settle()
-        now = asyncio.get_running_loop().time
-        for seq in range(1, 4):
-            appended = now()
-            await append(log)
-            assert await read(reader, 1) == [seq]
-            assert now() - appended <= 1.0
-    assert [type(event) for event in events] == [jsclient.ErrorRaised]
-
-
-@virtual
 async def test_doubtful_feed_replaced():
     log = Troubled()
     async with await open_reader(log, quiet=1000.0) as reader:

@@ -78,6 +78,9 @@ class LossyFeed:
         await self._feed.open(id, partial(self._log.push, receive), lost)
         self._log.open_ids.add(id)
 
+    def has_read(self, id: str, count: int) -> None:
+        self._feed.has_read(id, count)
+
     async def close(self, id: str) -> None:
         self._log.closed.append(id)
         await self._feed.close(id)

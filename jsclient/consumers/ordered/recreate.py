@@ -12,6 +12,7 @@ from ..._runtime.tasks import Signal
 from ...errors import (
     ApiError,
     ClosedError,
+    ConsumerLimitError,
     ConsumerNotFoundError,
     DisconnectedError,
     JetStreamError,
@@ -26,7 +27,7 @@ from ...protocol.consumers.ordered import (
     create_timeout,
     restart_config,
 )
-from ...protocol.events import ConsumerReset, ErrorRaised, Event
+from ...protocol.events import ConsumerRefused, ConsumerReset, ErrorRaised, Event
 from ...protocol.models.back_doubt import ReportedEnd
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.models.stream import StreamInfo
@@ -37,6 +38,10 @@ __all__ = ["Ordered", "Reader", "Remaker"]
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to create a consumer
 _GONE_AFTER = 5.0  # seconds of "not found" on a healthy connection before the reader fails
 _RECHECK = 0.5  # seconds until the end of a stream that seems to have gone back is requested again
+_NO_CONSUMER = (
+    "this ordered reader gets nothing new, since its consumer is gone; it tries again about every second, and then "
+    "reads on after the last message that it had"
+)
 _SHORT_LIVED = 1.0  # seconds: after a consumer lost sooner, without a message, the next one waits
 
 
@@ -110,7 +115,7 @@ class Remaker:
         self._task: asyncio.Task[None] | None = None
         self._making = False
         self._over = False
-        self._reported = False  # the current trouble
+        self._reported: set[type[JetStreamError]] = set()  # of the current trouble
         self._deleted = ""  # the last consumer whose deletion was requested
         self._incarnation = ""  # the creation time of the stream; "": unknown
         self._doubting: asyncio.Task[None] | None = None
@@ -183,7 +188,8 @@ class Remaker:
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
                 pause, failures, missing_since = _FIRST_PAUSE, 0, None
-                self.trouble, self._reported = None, False
+                self.trouble = None
+                self._reported.clear()
             finally:
                 self._making = False
 
@@ -214,10 +220,16 @@ class Remaker:
 
     def _failed(self, error: JetStreamError) -> None:
         self.trouble = error
-        if not self._reported:
-            self._reported = True
-            tracker = self._tracker
-            self._reader.emit(ErrorRaised(stream=tracker.stream, consumer=tracker.consumer, error=error))
+        if type(error) in self._reported:
+            return
+        self._reported.add(type(error))
+        tracker = self._tracker
+        event: Event = ErrorRaised(stream=tracker.stream, consumer=tracker.consumer, error=error)
+        if isinstance(error, ConsumerLimitError):
+            event = ConsumerRefused(
+                stream=tracker.stream, consumer=tracker.consumer, error=error, meanwhile=_NO_CONSUMER
+            )
+        self._reader.emit(event)
 
     async def _make_new(self, why: Recreate, timeout: float) -> None:
         context, tracker, cursor = self._context, self._tracker, self._tracker.cursor

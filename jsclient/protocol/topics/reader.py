@@ -250,10 +250,12 @@ class Reader:
         return commands + self._want() if had_begun else commands
 
     def offer(self, id: str, records: Sequence[Record], now: float) -> list[Command]:
-        """Take records that were pushed under a subscription's id."""
+        """Take records that were pushed under a subscription's id. None: some may be in the history."""
         if id != self.id or self._stopped:
             self.rejected += len(records)
             return []
+        if not records:
+            return self._want()
         doubted = self._in_doubt
         for record in self._push_all(records, now):
             if self.catch_up != "at once" or not self._aside.add(record):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jsclient.protocol.topics.record import Record
-from jsclient.topics.feeds import _Deliveries
+from jsclient.topics.consumer_feed import _Deliveries
 from tests.support.virtual import virtual
 
 

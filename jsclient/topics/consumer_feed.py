@@ -1,0 +1,487 @@
+"""`ConsumerFeed`: pushes from a consumer, which all readers of a connection with equal filters share.
+
+A push is only a hint, and a reader takes what it has room for: so one consumer can serve any number of readers, each at
+its own position, and a slow one holds up no other. While the stream has no room for another consumer, the readers hear
+of records by a plain subscription, and read them from the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from .._runtime.calls import delete_consumer
+from .._runtime.context import Context
+from .._runtime.nats.connection import Inbox, Lifecycle
+from .._runtime.retry import varied
+from .._runtime.tasks import Timer
+from ..errors import ConsumerLimitError, JetStreamError, NotJetStreamMessageError
+from ..protocol.consumers.ack import sequences
+from ..protocol.consumers.monitors import HeartbeatMonitor
+from ..protocol.consumers.ordered import ephemeral_config
+from ..protocol.consumers.push import whole_number
+from ..protocol.events import ConsumerRefused, HeartbeatMissed
+from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
+from ..protocol.topics.hints import CreateAgain, Hints, are_all_heard, heard_subjects
+from ..protocol.topics.position import Position
+from ..protocol.topics.record import Record
+from ..protocol.topics.record_codec import DeliveredRecords
+from ..protocol.wire.frames import Frame, is_data
+from ..protocol.wire.header_names import LAST_CONSUMER
+from ..protocol.wire.headers import inline_status, parse_headers
+from ..streams.stream import Stream
+from .feeds import Foreign
+from .log import HEARTBEAT, Feed, Receive
+
+__all__ = ["ConsumerFeed", "Doubted"]
+
+Doubted: TypeAlias = Literal["none", "late", "all"]
+
+_FORGOTTEN: Final = 30.0  # seconds that a consumer outlives its readers
+_EARLY: Final = 0.001  # seconds that a timer may be early
+
+
+class ConsumerFeed(Feed):
+    """An ephemeral push consumer. It is named by the id of its first subscription.
+
+    ``doubted``: The jumps of the stream sequence after which records may have been removed before their delivery: none,
+    those in deliveries while others are pending, or all.
+    """
+
+    def __init__(
+        self, context: Context, stream: Stream, subject: str, *, linked: bool, doubted: Doubted
+    ) -> None:
+        self._context = context
+        self._stream = stream
+        self._subject = subject
+        self._linked = linked
+        self._doubted: Doubted = doubted
+        self._joined: dict[str, _Pushes] = {}
+        self._last: _Pushes | None = None
+        self._in_doubt: set[str] = set()  # consumers that may exist, though their inbox is closed
+
+    async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
+        if id in self._in_doubt:
+            await delete_consumer(self._context, self._stream.name, id)
+            self._in_doubt.discard(id)
+        self._joined[id] = self._last = pushes = self._pushes()
+        try:
+            await pushes.join(id, receive, lost)
+        except BaseException:
+            self._joined.pop(id, None)
+            if pushes.consumer == id:
+                # Cancelled, or not answered: it may exist; the server removes it without a subscriber.
+                self._in_doubt.add(id)
+            raise
+
+    async def close(self, id: str) -> None:
+        if (pushes := self._joined.pop(id, None)) is not None:
+            await pushes.leave(id)
+
+    def has_read(self, id: str, count: int) -> None:
+        if (pushes := self._joined.get(id)) is not None:
+            pushes.has_read(id, count)
+
+    def _pushes(self) -> _Pushes:
+        """Those of other readers, if there are some that this reader trusts; else new ones."""
+        key, shared = self._key(), self._context.shared
+        pushes: _Pushes | None = shared.get(key)
+        # It was pushed to by these already, and comes again: a record was in the history that they had not pushed.
+        if pushes is None or (pushes is self._last and not pushes.missed()):
+            shared[key] = pushes = _Pushes(self, key)
+        return pushes
+
+    def _key(self) -> Hashable:
+        if not self.shares:
+            return self
+        incarnation = "" if self.origin is None else self.origin.incarnation
+        return (
+            ConsumerFeed, self._context.api.prefix, self._stream.name, self._subject, incarnation,
+            self._linked, self._doubted, self.heartbeat, self.may_listen,
+        )  # fmt: skip
+
+    def forget(self, key: Hashable, pushes: _Pushes) -> None:
+        """No other reader may join these pushes."""
+        if self._context.shared.get(key) is pushes:
+            del self._context.shared[key]
+
+    # --- for `_Pushes` ----------------------------------------------------------------------------------------
+
+    def config(self, name: str, deliver_subject: str) -> ConsumerConfig:
+        """The configuration of a consumer of this feed."""
+        config = ConsumerConfig(
+            name=name,
+            deliver_subject=deliver_subject,
+            deliver_policy=DeliverPolicy.NEW,
+            filter_subject=self._subject,
+            idle_heartbeat=self.heartbeat,
+            max_deliver=1,
+        )
+        return ephemeral_config(config, _FORGOTTEN)
+
+    def deliveries(self, receive: Receive, lost: Callable[[], None]) -> _Deliveries:
+        """The deliveries of a consumer of this feed."""
+        return _Deliveries(
+            self._context,
+            self._stream.name,
+            receive,
+            lost,
+            linked=self._linked,
+            doubted=self._doubted,
+            heartbeat=self.heartbeat,
+            origin=self.origin,
+        )
+
+    def hearing(self, look: Callable[[list[str]], None], lost: Callable[[], None]) -> _Hearing:
+        """The plain subscriptions in place of a consumer."""
+        config = self._stream.config
+        subjects = heard_subjects(config.subjects or (), self._subject)
+        hints = Hints(all_heard=bool(subjects) and are_all_heard(config))
+        return _Hearing(self._context, subjects, hints, look, lost)
+
+    @property
+    def context(self) -> Context:
+        return self._context
+
+    @property
+    def stream(self) -> Stream:
+        return self._stream
+
+
+class _Member(NamedTuple):
+    receive: Receive
+    lost: Callable[[], None]
+
+
+class _Pushes:
+    """One consumer, or plain subscriptions in its place, for the readers that have joined.
+
+    Attributes:
+        consumer: The name of the consumer, which may not exist.
+    """
+
+    def __init__(self, feed: ConsumerFeed, key: Hashable) -> None:
+        self._feed = feed  # of the first reader
+        self._context = feed.context
+        self._key = key
+        self._members: dict[str, _Member] = {}
+        self._opening: asyncio.Task[None] | None = None
+        self._deliveries: _Deliveries | None = None
+        self._hearing: _Hearing | None = None
+        self._again: asyncio.Task[None] | None = None
+        self._is_creating = False
+        self._is_over = False
+        self.consumer = ""
+
+    async def join(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
+        """Push to another reader. Raises those of any request; then it has not joined."""
+        self._members[id] = _Member(receive, lost)
+        if self._opening is None:
+            self._opening = self._context.tasks.start(self._open(id), "feed of readers", awaited=True)
+        try:
+            await asyncio.shield(self._opening)
+        except BaseException:
+            self._members.pop(id, None)
+            raise
+        if self._hearing is not None:
+            self._hearing.add(id)
+
+    async def leave(self, id: str) -> None:
+        """Push no more to this reader. After the last one, the consumer is deleted."""
+        self._members.pop(id, None)
+        if self._hearing is not None:
+            self._hearing.remove(id)
+        if not self._members:
+            self._forget()
+            if self._opening is None or self._opening.done():
+                await self._end()
+
+    def missed(self) -> bool:
+        """A reader found a record that was not pushed to it. Whether these pushes can still serve it."""
+        if self._hearing is not None:
+            self._hearing.missed()
+        return self._hearing is not None
+
+    def has_read(self, id: str, count: int) -> None:
+        """A reader found records in the history."""
+        if self._hearing is not None:
+            self._hearing.has_read(id, count)
+
+    async def _open(self, id: str) -> None:
+        try:
+            try:
+                await self._create(id)
+            except ConsumerLimitError as error:
+                if not self._feed.may_listen:
+                    raise
+                await self._listen(error)
+        except BaseException:
+            self._forget()
+            raise
+        if not self._members:
+            await self._end()
+
+    async def _create(self, name: str) -> None:
+        """Create the consumer. Raises those of any request; then nothing is subscribed."""
+        connection, feed = self._context.connection, self._feed
+        self.consumer = name
+        deliveries = feed.deliveries(self._push, self._lost)
+        deliveries.consumer = name
+        inbox = connection.new_inbox()
+        deliveries.inbox = await connection.subscribe(inbox, deliveries.arrived)
+        try:
+            await feed.stream.create_consumer(feed.config(name, inbox))
+            if deliveries.inbox.denied is not None:
+                raise deliveries.inbox.denied
+        except BaseException:
+            await deliveries.end()
+            raise
+        deliveries.begin()
+        self._deliveries = deliveries
+
+    async def _listen(self, error: ConsumerLimitError) -> None:
+        """Hear of records without a consumer, until there is room for one."""
+        hearing = self._feed.hearing(self._look, self._lost)
+        await hearing.begin()
+        self._hearing = hearing
+        self._context.emit(
+            ConsumerRefused(stream=self._feed.stream.name, error=error, meanwhile=hearing.meanwhile)
+        )
+        self._again = self._context.tasks.start(self._create_when_room(), "wait for room for a consumer")
+
+    async def _create_when_room(self) -> None:
+        name, count, attempts = self.consumer, 0, CreateAgain()
+        while self._hearing is not None:
+            await asyncio.sleep(varied(attempts.next()))
+            count += 1
+            self._is_creating = True
+            with suppress(JetStreamError):  # told already, or heard of as a lost connection
+                await self._create(f"{name}-{count}")
+            self._is_creating = False
+            if self._deliveries is not None:
+                await self._end_hearing()
+                if self._is_over:
+                    await self._end()
+                self._push([])  # what was stored before is in the history
+
+    async def _end_hearing(self) -> None:
+        hearing, self._hearing = self._hearing, None
+        if hearing is not None:
+            await hearing.end()
+
+    async def _end(self) -> None:
+        self._is_over = True
+        await self._end_hearing()
+        if self._again is not None and not self._is_creating and self._again is not asyncio.current_task():
+            self._again.cancel()
+        deliveries, self._deliveries = self._deliveries, None
+        if deliveries is not None:
+            await deliveries.end()
+            if self._context.connection.is_connected:
+                with suppress(JetStreamError):  # the server removes it without a subscriber
+                    await delete_consumer(self._context, self._feed.stream.name, self.consumer)
+
+    def _forget(self) -> None:
+        self._feed.forget(self._key, self)
+
+    def _push(self, records: list[Record]) -> None:
+        for member in tuple(self._members.values()):
+            member.receive(records)
+
+    def _look(self, ids: list[str]) -> None:
+        for reader in ids:
+            if (member := self._members.get(reader)) is not None:
+                member.receive([])
+
+    def _lost(self) -> None:
+        self._forget()
+        for member in tuple(self._members.values()):
+            member.lost()
+
+
+class _Hearing:
+    """Plain subscriptions to the subjects of the records, and what is heard there."""
+
+    def __init__(
+        self,
+        context: Context,
+        subjects: list[str],
+        hints: Hints,
+        look: Callable[[list[str]], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._subjects = subjects
+        self._hints = hints
+        self._look = look
+        self._lost = lost
+        self._inboxes: list[Inbox] = []
+        self._timer = Timer(self._tick)
+        self._now = asyncio.get_running_loop().time
+
+    @property
+    def meanwhile(self) -> str:
+        """What the readers do, for an event."""
+        if self._hints.all_heard:
+            heard = ", ".join(map(repr, self._subjects))
+            return (
+                f"topic readers subscribe to {heard}, and read a record from the history when they hear of it"
+            )
+        return "topic readers look into the history for new records, about once a second"
+
+    async def begin(self) -> None:
+        """Subscribe. Raises those of any request; then nothing is subscribed."""
+        connection = self._context.connection
+        connection.add_listener(self._lifecycle)
+        try:
+            for subject in self._subjects:
+                self._inboxes.append(await connection.subscribe(subject, self._heard))
+            if self._inboxes:
+                await connection.ping(self._context.timeout)  # the subscriptions exist now, or were refused
+        except BaseException:
+            await self.end()
+            raise
+        if any(inbox.denied is not None for inbox in self._inboxes):
+            self._hints.all_heard = False
+
+    async def end(self) -> None:
+        self._timer.cancel()
+        self._hints.deadline = math.inf
+        self._context.connection.remove_listener(self._lifecycle)
+        inboxes, self._inboxes = self._inboxes, []
+        for inbox in inboxes:
+            await self._context.connection.unsubscribe(inbox)
+
+    def add(self, id: str) -> None:
+        self._hints.add(id, self._now())
+        self._set_timer()
+
+    def remove(self, id: str) -> None:
+        self._hints.remove(id)
+
+    def missed(self) -> None:
+        self._hints.missed(self._now())
+        self._set_timer()
+
+    def has_read(self, id: str, count: int) -> None:
+        self._hints.found(id, count)
+
+    def _heard(self, frames: list[Frame]) -> None:
+        self._hints.heard(len(frames), self._now())
+        self._set_timer()
+
+    def _tick(self) -> None:
+        readers = self._hints.due(self._now() + _EARLY)
+        self._set_timer()
+        self._look(readers)
+
+    def _set_timer(self) -> None:
+        deadline = self._hints.deadline
+        self._timer.set(None if deadline == math.inf else deadline)
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        if what is Lifecycle.CONNECTED:
+            self._lost()
+
+
+class _Deliveries:
+    """The deliveries of one consumer."""
+
+    inbox: Inbox
+    consumer: str = ""
+
+    def __init__(
+        self,
+        context: Context,
+        stream: str,
+        receive: Receive,
+        lost: Callable[[], None],
+        *,
+        linked: bool,
+        doubted: Doubted,
+        heartbeat: float = HEARTBEAT,
+        origin: Position | None = None,
+    ) -> None:
+        self._context = context
+        self._stream = stream
+        self._connection = context.connection
+        self._receive = receive
+        self._lost = lost
+        self._reading = DeliveredRecords(linked=linked, origin=origin)
+        self._doubted = doubted
+        self._consumer_seq = 0
+        self._last: int | None = None  # stream sequence of the delivery before this one; None: unknown
+        self._foreign = Foreign(context, stream)
+        self._monitor = HeartbeatMonitor(heartbeat)
+        self._timer = Timer(self._tick)
+        self._now = asyncio.get_running_loop().time
+        self._ended = False
+
+    def begin(self) -> None:
+        """Start the heartbeat monitor: the consumer exists."""
+        self._connection.add_listener(self._lifecycle)
+        self._monitor.heard(self._now())
+        self._timer.set(self._monitor.deadline)
+
+    async def end(self) -> None:
+        self._ended = True
+        self._timer.cancel()
+        self._connection.remove_listener(self._lifecycle)
+        await self._connection.unsubscribe(self.inbox)
+
+    def arrived(self, frames: list[Frame]) -> None:
+        if self._ended:
+            return
+        self._monitor.heard(self._now())
+        records: list[Record] = []
+        missed = False
+        for frame in frames:
+            if is_data(frame):
+                try:
+                    records.append(self._record(frame))
+                except NotJetStreamMessageError:
+                    self._foreign.dropped(frame)
+            elif frame[2] and not frame[3] and (code := inline_status(frame[2])):
+                missed |= self._status(code, frame)
+            else:
+                self._foreign.dropped(frame)
+        if records:
+            self._receive(records)
+        if missed and not self._ended:
+            self._lost()
+
+    def _record(self, frame: Frame) -> Record:
+        seq, consumer_seq, time_ns, pending = sequences(frame[1])
+        previous = self._last if consumer_seq == self._consumer_seq + 1 else None
+        if (self._doubted == "all" or (self._doubted == "late" and pending)) and previous != seq - 1:
+            previous = None  # records in between may have been removed before their delivery
+        self._consumer_seq, self._last = consumer_seq, seq
+        return self._reading.record(frame, seq, time_ns, previous)
+
+    def _status(self, code: int, frame: Frame) -> bool:
+        """Whether a delivery was missed, or none will follow."""
+        if code != 100:
+            return True
+        last = whole_number(parse_headers(frame[2])[1].get(LAST_CONSUMER))
+        if last is None or last <= self._consumer_seq:
+            return False
+        self._consumer_seq, self._last = last, None
+        return True
+
+    def _tick(self) -> None:
+        if not self._ended:
+            if (silent := self._monitor.tick(self._now())) is not None:
+                if self._connection.is_connected:
+                    self._context.emit(
+                        HeartbeatMissed(stream=self._stream, consumer=self.consumer, silent_for=silent)
+                    )
+                self._lost()
+            if not self._ended:
+                self._timer.set(self._monitor.deadline)
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        if what is Lifecycle.CONNECTED:
+            self._lost()
