@@ -75,7 +75,7 @@ class Subscription(ReadHandle[Message], Running):
         self._chosen = delete_on_close is True
         warn_of_deletion(binding, self._buffer.emit, delete_on_close=delete_on_close)
         self._checking = False
-        self._looks: Timer | None = None  # without heartbeats
+        self._looks: Timer | None = None
         self._inbox: Inbox | None = None
         self._runner: asyncio.Task[None] | None = None  # of the callback, or of a worker
         self._draining: asyncio.Task[None] | None = None  # or the worker's, which drains in it
@@ -232,9 +232,8 @@ class Subscription(ReadHandle[Message], Running):
         heartbeat = self._buffer.tracker.heartbeat
         if heartbeat is not None:
             heartbeat.heard(self._context.connection.now())
-        else:
-            self._looks = Timer(self._look)
-            self._look()
+        self._looks = Timer(self._look)
+        self._look()
         self._buffer.watch()
         if self._callback is not None:
             self._runner = self._context.tasks.start(
@@ -256,13 +255,18 @@ class Subscription(ReadHandle[Message], Running):
             self._check_consumer()
 
     def _look(self) -> None:
-        """Look for the consumer when an interval has passed without a message: a member of a queue group, which has
-        no heartbeats, would not learn that another member deleted it."""
+        """Look for the consumer when a heartbeat is missing, or without heartbeats, as in a queue group, when an
+        interval has passed without a message: otherwise nothing tells that somebody deleted it."""
         assert self._looks is not None
-        if self._inbox is not None and not self._buffer.heard:
+        now, heartbeat = self._context.connection.now(), self._buffer.tracker.heartbeat
+        if heartbeat is not None:
+            is_silent, again = heartbeat.look(now)
+        else:
+            is_silent, again = not self._buffer.heard, now + _LOOK
+            self._buffer.heard = False
+        if self._inbox is not None and is_silent:
             self._check_consumer()
-        self._buffer.heard = False
-        self._looks.set(self._context.connection.now() + _LOOK)
+        self._looks.set(again)
 
     def _stop_looking(self) -> None:
         if self._looks is not None:

@@ -123,6 +123,9 @@ class OrderedSubscription(Subscription):
             self._tracker.cursor.lost("the connection was replaced")
             self._reset_if_wanted()
 
+    def _look(self) -> None:
+        """No-op, too: a deleted consumer is replaced, not reported."""
+
     def _check_consumer(self) -> None:
         """No-op: a missed heartbeat already triggers a new consumer."""
 

@@ -13,6 +13,9 @@ __all__ = ["FLOW_CONTROL_WINDOW", "FlowControl", "GapTracker", "HeartbeatMonitor
 FLOW_CONTROL_WINDOW = 32 * 1024 * 1024
 
 
+_LATE = 1.25  # intervals after which a heartbeat is missing
+
+
 @dataclass(slots=True)
 class HeartbeatMonitor:
     """Detects a silent server: anything that arrives is a sign of life, silence over ``factor`` intervals an alarm.
@@ -40,6 +43,14 @@ class HeartbeatMonitor:
     def deadline(self) -> float:
         """When to call `tick`, monotonic seconds. It moves with every sign of life."""
         return self._due if self._due is not None else self.last_heard + self.interval * self.factor
+
+    def look(self, now: float) -> tuple[bool, float]:
+        """Whether one heartbeat is missing, so that the consumer may not exist any more, and when to call this again.
+
+        That is asked long before the alarm: it costs a question, and a deletion is not silence of the server.
+        """
+        due = self.last_heard + self.interval * _LATE
+        return now >= due, due if now < due else now + self.interval
 
     def heard(self, now: float) -> None:
         """Something arrived."""

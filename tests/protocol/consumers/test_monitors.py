@@ -236,3 +236,14 @@ def test_unsent_answer_repeated():
     flow.not_sent(b"a")
     assert flow.stalled(b"a", 10.0, 1.0)
     assert flow.reached(b"a")
+
+
+def test_one_missing_heartbeat_is_a_reason_to_look():
+    monitor = HeartbeatMonitor(10.0)
+    monitor.heard(100.0)
+    assert monitor.look(100.0) == (False, 112.5)
+    assert monitor.look(112.4) == (False, 112.5)
+    assert monitor.look(112.5) == (True, 122.5)  # and then at each interval of silence
+    monitor.heard(113.0)
+    assert monitor.look(122.5) == (False, 125.5)
+    assert monitor.tick(122.5) is None
