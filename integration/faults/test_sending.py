@@ -89,6 +89,31 @@ async def test_confirmed_acks_not_sent_again(
     assert of(AcksLost, events) == []
 
 
+@pytest.mark.covers("J74", "J80")
+async def test_lost_nak_not_sent_again(
+    proxy: Any, connect: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
+) -> None:
+    """A second one would cost the message another delivery; a second ack changes nothing."""
+    tap = await proxy()
+    js = await connect(tap, **FAST)
+    await stream.publish(2)
+    sub = await js.subscribe(stream.all, durable="d")
+    acked, refused = await take(sub, 2)
+    swallowed = tap.drop_frames(is_ack)
+    await refused.nak()
+    await acked.ack()
+    await swallowed.wait(2)
+    swallowed.remove()
+    before = len(tap.frames)
+    tap.cut()
+    lost = await told(AcksLost, events)
+    assert (lost.count, lost.resent) == (1, 1)
+    await oracle.wait_consumer(stream.name, "d", lambda info: info["num_ack_pending"] == 1)
+    await js.ping()
+    assert [frame.payload for frame in tap.find(is_ack, before)] == [b"+ACK"]
+    assert (await stream.consumer_info("d"))["num_redelivered"] == 0
+
+
 @pytest.mark.parametrize("with_id", [True, False], ids=["with an id", "without"])
 async def test_timed_out_publish_unsent(
     with_id: bool, proxy: Any, connect: Any, oracle: Oracle, stream: OwnStream, events: list[Any]

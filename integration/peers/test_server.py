@@ -284,6 +284,25 @@ async def test_answer_stored_as_state_blocks_nothing(own_server: Any, events_of:
     await related(a, b)
 
 
+@pytest.mark.covers("P10")
+async def test_messages_of_strangers_remove_nothing(ground: ServerGround, oracle: Oracle) -> None:
+    """On the keys of a running engine, which then reads what is new: what it knows counts on."""
+    engine = await ground.engine()
+    a, b = await engine.peer("a"), await engine.peer("b")
+    which = await related(a, b)
+    a.answers("feed", "size")(lambda: 3)
+    known, channel = a.established(), await a.wellKnown_Rx()
+    for key in (f"relationship.{which}", "channel.wellKnown_Rx", "secret"):
+        await oracle.publish(f"{ground.prefix}.state.a.{key}", b"{}")
+    with pytest.raises(QueryRefusedError):
+        await b.query(f"{channel}x", "feed", "size")  # an unknown channel: another process may have made it
+    assert a.established() == known
+    assert await a.wellKnown_Rx() == channel
+    assert await b.query(which, "feed", "size") == 3
+    await b.cancel(which)
+    await a.wait_for(REMOVED, Id=which)
+
+
 @pytest.mark.covers("P9")
 @pytest.mark.server(">=2.11")
 async def test_guests_of_other_account(own_server: Any, events_of: Any, connect: Any) -> None:
