@@ -35,6 +35,19 @@ async def test_topic_read_at_the_limit(js: Any, oracle: Any, make_stream: Any, e
     assert f"subscribe to '{stream.subject('a')}'" in str(told)
 
 
+async def test_no_direct_gets_at_the_limit(js: Any, oracle: Any, make_stream: Any) -> None:
+    """Without them a history is read by a consumer, or record by record if there is no room for one."""
+    stream = await make_stream(max_consumers=1)
+    await stream.publish(250, "a")
+    await oracle.create_consumer(stream.name, "first", ack_policy="none")
+    async with js.topic(stream.subject("a"), stream=stream.name).each(quiet=600) as reader:
+        for number in range(1, 260):
+            if number > 250:
+                await stream.publish(1, "a", first=number)
+            assert (await reader.next(timeout=30)).seq == number
+        assert await stream.consumer_names() == ["first"]
+
+
 @pytest.mark.server(">=2.11")
 async def test_idle_at_the_limit_asks_nothing(
     proxy: Any, connect: Any, js: Any, oracle: Any, make_stream: Any
@@ -107,9 +120,14 @@ async def test_consumer_required_at_the_limit(js: Any, oracle: Any, make_stream:
 
 @pytest.mark.full
 @pytest.mark.server(">=2.11")
-async def test_thousand_consumers(js: Any, oracle: Any, make_stream: Any, events: list[Any]) -> None:
-    """The default of nats-server 2.15: readers of many subjects on one connection, more than have room."""
-    stream = await make_stream(max_consumers=1000, allow_direct=True)
+@pytest.mark.parametrize(
+    "limits", [{"max_consumers": 1000}, pytest.param({}, marks=pytest.mark.server(">=2.15"), id="default")]
+)
+async def test_thousand_consumers(
+    js: Any, oracle: Any, make_stream: Any, events: list[Any], limits: dict[str, int]
+) -> None:
+    """The default of nats-server 2.15, too: readers of many subjects on one connection, more than have room."""
+    stream = await make_stream(allow_direct=True, **limits)
     for number in range(995):
         await oracle.create_consumer(stream.name, f"c{number}", ack_policy="none")
     readers = [
@@ -123,7 +141,8 @@ async def test_thousand_consumers(js: Any, oracle: Any, make_stream: Any, events
         for reader in readers:
             assert (await reader.next(timeout=30)).data == b"%d" % round_
     assert len(await stream.consumer_names()) == 1000
-    assert {event.error.limit for event in refused(events)} == {1000}
+    assert {event.error.limit for event in refused(events)} == {limits.get("max_consumers", 0)}
+    assert all("1,000 on nats-server 2.15" in str(event) for event in refused(events)) or limits
     for number in range(15):
         await stream.delete_consumer(f"c{number}")
 

@@ -18,6 +18,7 @@ from .._runtime.tasks import Tasks
 from ..consumers.message import frames_of
 from ..errors import (
     ConfigError,
+    ConsumerLimitError,
     DisconnectedError,
     JetStreamError,
     MessageNotFoundError,
@@ -52,6 +53,7 @@ from .log import Feed, Log, Page, Push
 
 __all__ = ["MAX_BYTES", "StreamLog", "find_log", "find_stream", "read_extent", "stream_for"]
 
+_SINGLE: Final = 100  # records read one by one for a page
 _FETCH: Final = 5000  # records fetched together if direct gets are unavailable
 _LONG_AGE: Final = 60.0  # seconds after which no delivery is in flight
 _FORGOTTEN: Final = 5.0  # seconds that a consumer outlives its use
@@ -163,9 +165,26 @@ class StreamLog(Log):
             raise error from None
 
     async def _after(self, since: int, limit: int, max_bytes: int) -> Page:
-        return await self._fetched(
-            limit, max_bytes, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=since + 1
-        )
+        try:
+            return await self._fetched(
+                limit, max_bytes, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=since + 1
+            )
+        except ConsumerLimitError as error:
+            return await self._one_by_one(error, since, limit, max_bytes)
+
+    async def _one_by_one(self, error: ConsumerLimitError, since: int, limit: int, max_bytes: int) -> Page:
+        """Read a page with a request for each record: there is no room for a consumer."""
+        records: list[Record] = []
+        while len(records) < min(limit, _SINGLE) and max_bytes > 0:
+            try:
+                found = await self.handle.get_next_message(self.subject, since + 1)
+            except MessageNotFoundError:
+                return Page(records)
+            except PermissionDeniedError:
+                raise error from None
+            records.append(stored_record(found, linked=self._linked, origin=self.origin))
+            since, max_bytes = found.seq, max_bytes - records[-1].size
+        return Page(records, more=True)
 
     @property
     def reads_directly(self) -> bool:
