@@ -12,6 +12,7 @@ import pytest
 import trustme
 
 import jsclient
+from integration.connection.test_secrets import texts
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.reading import told
 from integration.kit.judge.waiting import eventually, never
@@ -124,6 +125,21 @@ async def test_bad_tls_option_refused(tls: Any, tmp_path: Path) -> None:
     given = str(tmp_path / tls) if isinstance(tls, str) else tls
     with pytest.raises(ConfigError, match="tls"):
         await jsclient.connect("nats://127.0.0.1:1", tls=given)
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    "given", [KEY, KEY.encode(), [KEY], "MIGHAgEAMBMGByqGSM49\0"], ids=lambda given: type(given).__name__
+)
+async def test_text_instead_of_a_path_is_not_shown(given: Any) -> None:
+    """What is passed as ``tls`` by mistake may have a private key in it."""
+    with pytest.raises(
+        ConfigError, match=r"pass ssl.create_default_context\(cadata=text\)|tls is (bytes|list)"
+    ) as caught:
+        await jsclient.connect("nats://127.0.0.1:1", tls=given)
+    assert "MIGH" not in "".join(texts(caught.value))
 
 
 @pytest.mark.parametrize("scheme", ["tls", "wss"])

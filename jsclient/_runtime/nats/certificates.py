@@ -62,11 +62,17 @@ def tls_context(given: object) -> ssl.SSLContext | None:
         return given or None
     if given is True:
         return ssl.create_default_context()
-    if not isinstance(given, str | os.PathLike):
+    path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(path, str):
         raise ConfigError(
-            f"tls is {given!r:.60}: it must be an ssl.SSLContext, True, or the path of a file with an authority"
+            f"tls is {type(given).__name__}: it must be an ssl.SSLContext, True, or the path of a file with an "
+            "authority"
         )
-    path = os.fspath(given)
+    if "-----" in path or "\n" in path or "\0" in path:  # not shown: a key may be in it
+        raise ConfigError(
+            "tls is a text, not shown here, where the path of a file is needed: "
+            "for the text of an authority, pass ssl.create_default_context(cadata=text)"
+        )
     try:
         return ssl.create_default_context(cafile=path)
     except OSError as error:  # among them SSLError: there is no certificate in it
