@@ -40,6 +40,8 @@ def test_error_without_chain() -> None:
     """Spark prints every error of a chain with its stack."""
     with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1") as raised:
         session(ConnectOptions.of({"servers": "nats://127.0.0.1:1", "timeout": "0.5"}))
+    assert "option 'nats.wait' = '30' waits up to 30 s" in str(raised.value)
+    assert "connect(" not in str(raised.value)
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from .._runtime.context import Context
 from .._runtime.retry import is_transient
 from ..client import JetStream, connect
-from ..errors import JetStreamError
+from ..errors import AuthenticationError, ConnectError, JetStreamError
 from .options.connect import ConnectOptions
 from .task_context import distributed_files
 
@@ -154,7 +154,14 @@ def _is_worker() -> bool:
 
 
 async def _open(options: ConnectOptions) -> JetStream:
-    return await connect(**options.arguments(distributed_files))
+    try:
+        return await connect(**options.arguments(distributed_files))
+    except AuthenticationError:
+        raise
+    except ConnectError as error:
+        # The option that passes `wait` on, as a query calls no connect().
+        text = str(error).replace("connect(..., wait=30)", "option 'nats.wait' = '30'")
+        raise ConnectError(text) from error.__cause__
 
 
 def session(options: ConnectOptions) -> Session:

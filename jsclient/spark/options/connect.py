@@ -83,8 +83,13 @@ class OptionReader:
     def required(self, name: str, why: str) -> str:
         value = self.text(name)
         if value is None:
-            raise ConfigError(f"option {name!r} is missing: {why}")
+            raise ConfigError(f"option {name!r} is missing{self._misspelt(name)}: {why}")
         return value
+
+    def _misspelt(self, name: str) -> str:
+        known = {one.lower() for one in self._known}
+        near = difflib.get_close_matches(name.lower(), self._given.keys() - known, 1, 0.85)
+        return f", and there is no option {self._given[near[0]][0]!r}" if near else ""
 
     def names(self, name: str) -> tuple[str, ...]:
         """A comma-separated list; () if the option is not set."""

@@ -80,6 +80,8 @@ class SinkOptions:
             dedup_write=given.count("dedupWrite", 0, least=0) or 0,
         )
         given.finish()
+        if exactly_once == "ledger" and subject is None and stream is None:
+            raise ConfigError("option 'expectedStream' is missing: the ledger has to know where the rows go")
         if read.dedup_batch is not None and read.dedup_key is None:
             raise ConfigError("option 'dedupKey' is missing: 'dedupBatch' is a number within it")
         if read.dedup_write and read.dedup_batch is None:

@@ -77,7 +77,7 @@ def test_all_options_in_any_case() -> None:
         ({"exactlyOnce": "none"}, "none"),
         ({"dedup": "none"}, "none"),
         ({"exactlyOnce": "none", "dedup": "source"}, "source"),
-        ({"exactlyOnce": "ledger"}, "content"),
+        ({"exactlyOnce": "ledger", "subject": "x"}, "content"),
     ],
 )
 def test_ids(options: dict[str, str], ids: str) -> None:
@@ -101,6 +101,7 @@ def test_ids(options: dict[str, str], ids: str) -> None:
         ({"windowBytes": "much"}, "'windowBytes'"),
         ({"ackTimeout": "0"}, "'ackTimeout'"),
         ({"retries": "-1"}, "'retries'"),
+        ({"exactlyOnce": "ledger"}, "option 'expectedStream' is missing: the ledger has to know"),
         ({"windw": "10"}, "did you mean 'window'"),
         ({"minDuplicateWindow": "soon"}, "'minDuplicateWindow'"),
     ],

@@ -233,3 +233,12 @@ def test_delay_as_spark_writes_times(text, seconds):
     else:
         assert parse(**given).max_trigger_delay == seconds
     assert parse(minOffsetsPerTrigger="5").max_trigger_delay == 900
+
+
+def test_misspelt_option_that_is_required():
+    with pytest.raises(
+        ConfigError, match="option 'stream' is missing, and there is no option 'streams': set the name"
+    ):
+        SourceOptions.parse({"servers": "nats://x", "streams": "ORDERS"}, streaming=True)
+    with pytest.raises(ConfigError, match="option 'stream' is missing: set the name"):
+        SourceOptions.parse({"servers": "nats://x", "mode": "log"}, streaming=True)
