@@ -109,6 +109,30 @@ async def test_copy_read_at_the_limit(js: Any, oracle: Any, make_stream: Any) ->
         await oracle.delete_stream(name)
 
 
+@pytest.mark.server(">=2.11")
+async def test_no_right_to_listen_at_the_limit(own_server: Any, connect: Any) -> None:
+    """Whoever may not subscribe to the subject looks into the history from time to time."""
+    rights = {"publish": {"allow": ["$JS.API.>"]}, "subscribe": {"allow": ["_INBOX.>"]}}
+    users = [
+        {"user": "judge", "password": "x"},
+        {"user": "ann", "password": "x", "permissions": rights},
+    ]
+    server = await own_server(config={"authorization": {"users": users}})
+    judge = await connect(server, user="judge", password="x")
+    stream = await judge.create_stream(
+        "S", subjects=["s.>"], storage="memory", allow_direct=True, max_consumers=1
+    )
+    await stream.create_consumer(name="first", durable_name="first")
+    told: list[Any] = []
+    ann = await connect(server, user="ann", password="x", on_event=told.append)
+    async with ann.topic("s.a", stream="S").each(quiet=600) as reader:
+        for number in range(3):
+            await judge.publish("s.a", b"%d" % number)
+            assert (await reader.next(timeout=15)).data == b"%d" % number
+    (event,) = refused(told)
+    assert "look into the history" in str(event)
+
+
 async def test_consumer_required_at_the_limit(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(max_consumers=1, allow_direct=True)
     await oracle.create_consumer(stream.name, "first", ack_policy="none")
