@@ -14,7 +14,7 @@ from integration.kit.judge.reading import of, take, told
 from integration.kit.judge.streams import OwnStream
 from jsclient import ConsumerConfig, JetStreamError, PermissionDenied, PermissionDeniedError
 
-LIMIT = 1.0 + 2.0
+LIMIT = 4.0  # a request without an answer takes 5 s
 WITHOUT_INBOX = """
 accounts { A { jetstream: enabled, users: [
   { user: a, password: b, permissions: { publish: ">", subscribe: "nothing" } }
@@ -179,7 +179,7 @@ async def test_requests_without_an_inbox() -> None:
                 started = time.monotonic()
                 with pytest.raises(jsclient.PermissionDeniedError):
                     await js.account_info()
-                assert time.monotonic() - started < 2
+                assert time.monotonic() - started < 4, "not the 5 s of a timeout"
 
 
 async def test_denied_acks_reported_once(

@@ -14,7 +14,7 @@ from integration.kit.clients.traffic import Tally
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.reading import numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
-from integration.kit.judge.waiting import eventually, never
+from integration.kit.judge.waiting import eventually, never, within
 from jsclient import (
     ConsumerConfig,
     ConsumerDeleted,
@@ -149,7 +149,7 @@ async def test_fetch_ends_on_deletion(
         await fetch
     took = time.monotonic() - started
     print(f"{what} {batch}: {took:.3f} s")
-    assert took < 2.0
+    assert took < 8.0, "before its 12 s have passed"
     await psub.drain()
 
 
@@ -175,11 +175,9 @@ async def test_pull_ends_by_name(js: Any, oracle: Oracle, stream: OwnStream) -> 
     reader = psub.messages(expires=10.0)
     await stream.publish(3)
     assert numbers(await take(reader, 3)) == [1, 2, 3]
-    started = time.monotonic()
     await stream.delete_consumer("d")
     with pytest.raises(ConsumerDeletedError):
-        await reader.next(timeout=10)
-    assert time.monotonic() - started < 3
+        await reader.next(timeout=30)
     await psub.drain()
 
 
@@ -243,10 +241,8 @@ async def test_stuck_handler_is_isolated(
     await stream.publish(500)
     await eventually(lambda: not tally.lost(500), 10, "the other subscription's messages")
     await never(lambda: of(HeartbeatMissed, events), 4 * HEARTBEAT, "a false alarm")
-    started = time.monotonic()
     with pytest.raises(JetStreamError, match="drain"):
-        await stuck.drain(timeout=0.5)
-    assert time.monotonic() - started < 3
+        await within(10, stuck.drain(timeout=0.5), "a drain of half a second")
     assert await stream.consumer_names() == ["other"]
 
 

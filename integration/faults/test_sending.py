@@ -125,7 +125,6 @@ async def test_timed_out_publish_unsent(
     tap.refuse()
     tap.cut()
     await told(Disconnected, events)
-    started = time.monotonic()
     results = await asyncio.gather(
         *(
             js.publish(stream.subject("x"), b"never", msg_id=f"n{n}" if with_id else None, timeout=0.5)
@@ -133,9 +132,7 @@ async def test_timed_out_publish_unsent(
         ),
         return_exceptions=True,
     )
-    took = time.monotonic() - started
     assert {type(result) for result in results} == {RequestTimeoutError}
-    assert took < 0.5 + 2.0
     await tap.accept()
     await told(Reconnected, events)
     await js.publish(stream.subject("x"), b"after")

@@ -214,7 +214,7 @@ async def test_fetch_ends_with_connection(
         await fetch
     took = time.monotonic() - started
     print(f"{fault}: {expected.__name__} after {took:.2f} s")
-    assert took < 1.5 + 2.0
+    assert took < 10.0, "long before its 20 s have passed"
     tap.heal()
     await tap.accept()
     if fault == "restart":
@@ -239,7 +239,7 @@ async def test_fetch_survives_short_interruption(
     await stream.publish(2, first=2)
     batch = await fetch
     print(f"{time.monotonic() - back:.3f} s after the reconnect")
-    assert time.monotonic() - back < 2
+    assert time.monotonic() - back < 10, "long before the 20 s of its request have passed"
     assert numbers(batch) == [1, 2, 3]
     assert of(Disconnected, events)
     await eventually(lambda: js.is_connected, what="the connection")

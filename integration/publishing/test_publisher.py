@@ -680,10 +680,8 @@ async def test_lost_connection_no_id(js: Any, tap: Proxy, stream: OwnStream, eve
         futures = [await pub.publish(stream.subject("x"), b"%d" % n) for n in range(50)]
         await acks.wait(50)
         acks.remove()
-        started = time.monotonic()
         tap.cut()
         found = await results(futures)
-        assert time.monotonic() - started < 2
         assert {type(error) for error in found} == {DisconnectedError}
         assert (pub.in_flight, pub.failed) == (0, 50)
         await told(Reconnected, events)

@@ -213,7 +213,7 @@ async def test_blocking_handler_reported(js: Any, stream: OwnStream, events: lis
         (seq, stream.subject()) for seq in (1, 5)
     ]
     for event in told:
-        assert event.blocked == pytest.approx(took[event.stream_seq], abs=0.3)
+        assert took[event.stream_seq] - 0.3 <= event.blocked < took[event.stream_seq] + 5.0
         assert "blocked the event loop" in str(event)
 
 

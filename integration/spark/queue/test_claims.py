@@ -224,7 +224,7 @@ async def test_offset_not_run_handed_out_again(queue):
 # --- faults ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("retention", ["workqueue", "limits"])
+@pytest.mark.parametrize("retention", ["workqueue", pytest.param("limits", marks=pytest.mark.full)])
 async def test_batch_failed_same_after_restart(queue, retention):
     """And nothing is delivered twice while it lasts for 2.5 times the time that the server waits for acks."""
     query = await queue(count=500, stream={"retention": retention}, maxMessagesPerTrigger=200)
@@ -292,7 +292,7 @@ async def test_two_other_workers_share_consumer(queue, js):
     assert (await info(query))["num_redelivered"] == 0
 
 
-@pytest.mark.parametrize("retention", ["workqueue", "limits"])
+@pytest.mark.parametrize("retention", ["workqueue", pytest.param("limits", marks=pytest.mark.full)])
 async def test_long_absence_reported(queue, js, caplog, retention):
     """They come twice where the stream still has them; in a work queue they are left out. Nothing is missing."""
     query = await queue(count=100, stream={"retention": retention})
