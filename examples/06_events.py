@@ -38,7 +38,7 @@ async def main(url: str | None = None) -> None:
         # Without acks, the server does not wait for the client, so a small queue overflows.
         unacked = jsclient.ConsumerConfig(ack_policy="none")
         slow = await js.subscribe("event.log", config=unacked, max_pending=10)
-        watched = await js.subscribe("event.log", config=jsclient.ConsumerConfig(idle_heartbeat=0.2))
+        watched = await js.subscribe("event.log", config=jsclient.ConsumerConfig(idle_heartbeat=1))
         for sub in (failing, slow, watched):
             await stack.enter_async_context(sub)
 
@@ -50,7 +50,7 @@ async def main(url: str | None = None) -> None:
         await stream.delete_consumer(watched.consumer)  # simulates another client
         async with asyncio.timeout(20):
             async for event in watched.events():  # only the events of this subscription
-                if isinstance(event, jsclient.ConsumerDeleted):
+                if isinstance(event, jsclient.HeartbeatMissed):  # after ConsumerDeleted
                     break
 
 

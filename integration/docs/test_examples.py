@@ -50,8 +50,8 @@ SAID: dict[str, list[str | set[str]]] = {
     "06_events.py": [
         {"handler failed on message 1: no such column", "too slow: messages dropped"},
         "slow: 10 pending, 20 dropped",
-        "is silent",
         "ConsumerDeleted: EVENT_LOG/",
+        "is silent",
     ],
     "07_worker.py": [
         "dead letter 5, attempt 1: no such customer",
