@@ -33,6 +33,7 @@ from ..protocol.wire.frames import Frame, is_data
 from ..protocol.wire.header_names import LAST_CONSUMER
 from ..protocol.wire.headers import inline_status, parse_headers
 from ..streams.stream import Stream
+from .consumers import Consumers
 from .feeds import Foreign
 from .log import HEARTBEAT, Feed, Receive
 
@@ -59,13 +60,14 @@ class ConsumerFeed(Feed):
         self._subject = subject
         self._linked = linked
         self._doubted: Doubted = doubted
+        self.consumers: Consumers = Consumers(context, stream)
         self._joined: dict[str, _Pushes] = {}
         self._last: _Pushes | None = None
         self._in_doubt: set[str] = set()  # consumers that may exist, though their inbox is closed
 
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
         if id in self._in_doubt:
-            await delete_consumer(self._context, self._stream.name, id)
+            await self.consumers.delete(id)
             self._in_doubt.discard(id)
         self._joined[id] = self._last = pushes = self._pushes()
         try:
@@ -233,7 +235,7 @@ class _Pushes:
         inbox = connection.new_inbox()
         deliveries.inbox = await connection.subscribe(inbox, deliveries.arrived)
         try:
-            await feed.stream.create_consumer(feed.config(name, inbox))
+            await feed.consumers.create(feed.config(name, inbox))
             if deliveries.inbox.denied is not None:
                 raise deliveries.inbox.denied
         except BaseException:

@@ -48,6 +48,7 @@ from ..protocol.wire.units import format_time_ns, parse_time_ns
 from ..streams.api import StreamManager
 from ..streams.stream import Stream
 from .consumer_feed import ConsumerFeed, Doubted
+from .consumers import Consumers
 from .feeds import RepublishFeed
 from .log import Feed, Log, Page, Push
 
@@ -87,6 +88,7 @@ class StreamLog(Log):
         self.newest_only = False
         self.found: Extent | None = None
         self._covered = CoveredEnd()
+        self._consumers = Consumers(context, stream)
 
     @property
     def config(self) -> StreamConfig:
@@ -211,7 +213,7 @@ class StreamLog(Log):
         """Read a page with a temporary consumer."""
         name = f"jsc-{secrets.token_hex(8)}"  # a name, and its filter, can be allowed to a user
         config = ConsumerConfig(name=name, filter_subject=self.subject, **start)
-        consumer = await self.handle.create_consumer(ephemeral_config(config, _FORGOTTEN))
+        consumer = await self._consumers.create(ephemeral_config(config, _FORGOTTEN))
         try:
             batch = await consumer.fetch(
                 min(limit, _FETCH), max_bytes=min(max_bytes, MAX_BYTES), no_wait=True
@@ -223,7 +225,7 @@ class StreamLog(Log):
         finally:
             await consumer.close()
             with suppress(JetStreamError):  # the server removes it anyway
-                await consumer.delete()
+                await self._consumers.delete(name)
         records = DeliveredRecords(linked=self._linked, origin=self.origin).read(frames_of(batch))
         return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
 

@@ -1,0 +1,54 @@
+"""Creating the short-lived consumers of readers, over the death of a leader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._runtime.calls import create_consumer, delete_consumer
+from .._runtime.context import Context
+from .._runtime.matching import check_match
+from ..consumers.consumer import Consumer
+from ..errors import RequestTimeoutError
+from ..protocol.consumers.ordered import create_timeout
+from ..protocol.models.consumer import ConsumerConfig
+
+if TYPE_CHECKING:
+    from ..streams.stream import Stream
+
+__all__ = ["Consumers"]
+
+
+class Consumers:
+    """The short-lived consumers of one reader.
+
+    The answer of a leader that has died never comes, and its successor answers at once. So a request is given up soon
+    at first, and later with each failure: see `create_timeout`.
+    """
+
+    def __init__(self, context: Context, stream: Stream) -> None:
+        self._context = context
+        self._stream = stream
+        self._failures = 0
+
+    @property
+    def _timeout(self) -> float:
+        return create_timeout(self._failures, self._context.timeout)
+
+    async def create(self, config: ConsumerConfig) -> Consumer:
+        """Create a consumer. After a `RequestTimeoutError` it may exist."""
+        context, stream = self._context, self._stream
+        await check_match(context, stream.name, config.filters, stream.config)
+        try:
+            info = await create_consumer(context, stream.name, config, timeout=self._timeout)
+        except RequestTimeoutError:
+            self._failures += 1
+            raise
+        self._failures = 0
+        return Consumer(context, info)
+
+    async def delete(self, name: str) -> None:
+        try:
+            await delete_consumer(self._context, self._stream.name, name, timeout=self._timeout)
+        except RequestTimeoutError:
+            self._failures += 1
+            raise
