@@ -60,10 +60,23 @@ class LameDuck(Event, frozen=True, kw_only=True):
 
 
 class PermissionDenied(Event, frozen=True, kw_only=True):
-    """The server refused a publish or a subscription of this user."""
+    """The server refused a publish or a subscription of this user.
+
+    ``needed``: the subject that the user must be allowed, if it is not ``subject`` itself. The refused acks of a
+    consumer are told once on a connection; a worker counts their messages as ``unsettled``.
+    """
 
     about = "connection"
-    _text = "the server denies this user to {operation} to {subject!r}"
 
     operation: str
     subject: str
+    needed: str = ""
+
+    def _says(self) -> str:
+        text = f"the server denies this user to {self.operation} to {self.subject!r}"
+        if not self.needed:
+            return text
+        return (
+            f"{text}: messages are handled, but stay unacked, and are delivered again after ack_wait; allow the user "
+            f"to publish to {self.needed!r}"
+        )

@@ -25,6 +25,7 @@ from ...errors import (
     ProtocolError,
     RequestTimeoutError,
 )
+from ...protocol.consumers.rights import ack_right
 from ...protocol.events import AcksLost, Disconnected, LameDuck, PermissionDenied, Reconnected
 from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.server_error import read_server_error
@@ -48,7 +49,7 @@ class GuardedConnection(Connection):
         self._acks = UnconfirmedAcks()
         self._late: dict[int, bytes] = {}  # SUB and UNSUB by sid, while disconnected
         self._up = False
-        self._denied_acks: set[str] = set()  # starts of JSAcks, of those reported on this connection
+        self._denied_acks: set[str] = set()  # what is needed for the denied acks that were reported
         self._closing = False
         self._leaving = False  # reported on this connection: the server is about to stop
         self._refused = False  # reported since the last disconnect: the credentials are refused
@@ -220,21 +221,19 @@ class GuardedConnection(Connection):
             self._leaving = True
             self.hub.emit(LameDuck(url=self.url, others=others))
 
-    def _is_news(self, error: PermissionDeniedError) -> bool:
-        """False for further acks of a consumer on this connection: each one is denied."""
-        if not error.subject.startswith("$JS.ACK."):
-            return True
-        consumer = ".".join(error.subject.split(".", 4)[:4])
-        if consumer in self._denied_acks:
-            return False
-        self._denied_acks.add(consumer)
-        return True
+    def _report_denied(self, error: PermissionDeniedError) -> None:
+        """Report a denial. Each ack of a consumer is denied: only the first one on this connection is reported."""
+        needed = ack_right(error.subject) if error.operation == "publish" else ""
+        if needed not in self._denied_acks:
+            if needed:
+                self._denied_acks.add(needed)
+            self.hub.emit(PermissionDenied(operation=error.operation, subject=error.subject, needed=needed))
 
     def _on_err(self, text: str) -> None:
         error, closes = read_server_error(text)
         if isinstance(error, PermissionDeniedError):
-            if error.subject not in self.optional and self._is_news(error):
-                self.hub.emit(PermissionDenied(operation=error.operation, subject=error.subject))
+            if error.subject not in self.optional:
+                self._report_denied(error)
             if error.operation == "subscribe":
                 for inbox in self._nc._subs.values():
                     if inbox._subject == error.subject and isinstance(inbox, WireSubscription):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 
 from ..._runtime.publish import publish
@@ -13,8 +14,11 @@ from ...errors import (
     DisconnectedError,
     JetStreamError,
     NoMatchingStreamError,
+    NotJetStreamMessageError,
+    PermissionDeniedError,
     RequestTimeoutError,
 )
+from ...protocol.consumers.ack import read_jsack
 from ...protocol.consumers.worker.dead_letter import (
     Origin,
     dead_letter_headers,
@@ -106,6 +110,8 @@ class DeadLetters:
 
 _BURIALS = 5  # attempts to store a dead letter before the message is returned, if possible
 _SYNC_TRIES = 3
+_LAST_DENIALS = 1.0  # seconds to hear of the last refused acks
+_MOST_COUNTED = 10_000  # latest attempts that were counted otherwise than as handled
 
 
 def dead_lettered(origin: Origin, error: BaseException, attempt: int, where: str) -> DeadLettered:
@@ -141,6 +147,9 @@ class Settling:
         self._reconnect_by: float | None = None
         self._waits: set[asyncio.Timeout] = set()  # of acks that wait for the connection
         self._acks_unsent = self._not_returned = 0
+        # By stream sequence and delivery: as what an ack was counted, if not as handled. It may be refused later.
+        self._counted: dict[tuple[int, int], str] = {}
+        self.is_denied: bool = False  # the server refused an ack
         self.done: SeqSet | None = None  # what was acked or dead-lettered, if someone wants to know
 
     async def ended(self, work: Work[Message], error: BaseException | None, *, stuck: bool = False) -> None:
@@ -158,11 +167,11 @@ class Settling:
             self._report_failure(work, error, None if verdict.fate is Fate.DEAD else verdict.delay)
         match verdict.fate:
             case Fate.ACK:
-                if await self._ack(work.latest):
+                if await self._ack(work.latest) and not work.denied:
                     load.counts.handled += 1
                     self._note(work)
                 else:
-                    load.counts.unsettled += 1
+                    self._count(work, "unsettled")
                 load.settled(work)
             case Fate.RETRY:
                 await self._again(work, verdict.wire_delay)
@@ -174,11 +183,16 @@ class Settling:
                 await self.bury(work, error)
 
     def _settled_by_handler(self, work: Work[Message], error: BaseException | None) -> None:
-        if error is None:
-            self._load.counts.handled += 1
-        else:
-            self._load.counts.failed += 1
+        counts = self._load.counts
+        if error is not None:
+            counts.failed += 1
             self._report_failure(work, error, None)
+        if work.denied:
+            self._count(work, "unsettled")
+        elif error is None:
+            counts.handled += 1
+        else:
+            self._remember(work, "")
         self._load.settled(work)
 
     async def give_back(self, works: Iterable[Work[Message]]) -> None:
@@ -186,7 +200,7 @@ class Settling:
         for work in works:
             try:
                 await work.latest.nak()
-                self._load.counts.returned += 1
+                self._count(work, "returned")
             except (ClosedError, DisconnectedError):
                 self._load.counts.unsettled += 1
                 self._not_returned += 1
@@ -221,18 +235,53 @@ class Settling:
             except JetStreamError as failure:
                 await self._not_buried(work, error, failure)
                 return
-        if not await self._send(lambda: work.latest.term(term_reason(error))):
-            self._load.counts.unsettled += 1  # it is redelivered; its dead letter is still stored once
-        elif letters is not None:
-            self._load.counts.dead_lettered += 1
+        if not await self._send(lambda: work.latest.term(term_reason(error))) or work.denied:
+            self._count(work, "unsettled")  # it is redelivered; its dead letter is still stored once
         else:
-            self._load.counts.terminated += 1
+            self._count(work, "dead_lettered" if letters is not None else "terminated")
         self._note(work)
         self._load.settled(work)
         source.emit(dead_lettered(origin, error, work.attempt, where))
 
+    def _count(self, work: Work[Message], counted: str) -> None:
+        """Count a message that is settled, as one of the `WorkCounts` other than ``handled``."""
+        self._change(counted, 1)
+        self._remember(work, counted)
+
+    def _remember(self, work: Work[Message], counted: str) -> None:
+        self._counted[work.ident[0], work.deliveries] = counted
+        if len(self._counted) > _MOST_COUNTED:
+            del self._counted[next(iter(self._counted))]
+
+    def _change(self, counted: str, by: int) -> None:
+        counts = self._load.counts
+        setattr(counts, counted, getattr(counts, counted) + by)
+
+    def denied(self, error: PermissionDeniedError) -> None:
+        """The server refused a publish: if it was an ack of this worker, its message is unsettled."""
+        if error.operation != "publish" or not error.subject.startswith("$JS.ACK."):
+            return
+        try:
+            meta = read_jsack(error.subject.encode("utf-8", "surrogateescape"))
+        except NotJetStreamMessageError:
+            return
+        if (meta.stream, meta.consumer) != (self._source.stream, self._source.consumer):
+            return
+        self.is_denied = True
+        if self._load.deny((meta.stream_seq, meta.timestamp_ns)):
+            return  # a sign of life: counted when it is settled
+        key = meta.stream_seq, meta.num_delivered
+        counted = self._counted.get(key, "handled")
+        if counted != "unsettled":
+            if counted:
+                self._change(counted, -1)
+            self._change("unsettled", 1)
+            self._counted[key] = "unsettled"
+            if self.done is not None:
+                self.done.discard(meta.stream_seq)
+
     def _note(self, work: Work[Message]) -> None:
-        if self.done is not None:
+        if self.done is not None and not work.denied:
             self.done.add(work.ident[0])
 
     async def _not_buried(self, work: Work[Message], error: BaseException, failure: JetStreamError) -> None:
@@ -265,12 +314,16 @@ class Settling:
                 return await self._send(ask)
             except RequestTimeoutError as error:
                 self._source.report(error)
+            except PermissionDeniedError:
+                break  # the connection reports it
         return False
 
     async def _again(self, work: Work[Message], wire_delay: float | None) -> None:
         latest = work.latest
         send = latest.in_progress if wire_delay is None else lambda: latest.nak(wire_delay)
-        if not await self._send(send):
+        if await self._send(send):
+            self._remember(work, "")
+        else:
             self._load.counts.unsettled += 1
             self._acks_unsent -= 1
             self._not_returned += 1
@@ -316,8 +369,11 @@ class Settling:
             for wait in self._waits:
                 wait.reschedule(moment)
 
-    def report_unsent(self) -> None:
-        """The worker has ended: report what it could not settle because there was no connection."""
+    async def close(self) -> None:
+        """The worker has ended: hear of the last refused acks, report what it could not settle without a connection."""
+        if self.is_denied:
+            with contextlib.suppress(JetStreamError):
+                await self._context.connection.ping(_LAST_DENIALS)
         if self._acks_unsent or self._not_returned:
             self._source.emit(
                 AcksUnsent(

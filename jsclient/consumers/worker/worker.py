@@ -274,7 +274,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._help(self._watch(), "check that the consumer exists")
         self._stops.open()
         source.watch.add(self._handling)
-        context.connection.add_listener(self._lifecycle)
+        context.connection.add_listener(self._lifecycle, settling.denied)
         self._begun.set()
 
     def _handling(self) -> Handling:
@@ -379,10 +379,10 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
                 if not load.idle:
                     await crew.interrupt()
             await crew.close()
-            crew.settling.report_unsent()
+            await crew.settling.close()
+            self._context.connection.remove_listener(self._lifecycle, crew.settling.denied)
         if self._advisories is not None:
             await self._advisories.close()
-        self._context.connection.remove_listener(self._lifecycle)
         await self._stops.close()
         self._source.watch.forget(self._handling)
         for task in self._helpers:

@@ -13,7 +13,14 @@ from ..models.consumer import AckPolicy, ConsumerConfig
 from ..wire.api import Api
 from ..wire.names import check_filter_subject, check_publish_subject
 
-__all__ = ["ordered_pull_rights", "ordered_rights", "publisher_rights", "pull_rights", "push_rights"]
+__all__ = [
+    "ack_right",
+    "ordered_pull_rights",
+    "ordered_rights",
+    "publisher_rights",
+    "pull_rights",
+    "push_rights",
+]
 
 
 def publisher_rights(subjects: Sequence[str], *, inbox_prefix: str) -> dict[str, Any]:
@@ -100,6 +107,16 @@ def _for_worker(
     # The names are asked for at the start of a worker; the message, when its last delivery failed elsewhere.
     publish += [check_filter_subject(dead_letter), api.stream_names(), api.stream_msg_get(stream)]
     return publish, [f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{consumer}"]
+
+
+def ack_right(subject: str) -> str:
+    """The subject to be allowed for the acks of a consumer, one of which goes to ``subject``; "" if that is no ack."""
+    tokens = subject.split(".")
+    if tokens[:2] != ["$JS", "ACK"] or len(tokens) < 9:
+        return ""
+    if len(tokens) == 9:
+        return ".".join([*tokens[:4], ">"])
+    return ".".join(["$JS.ACK.*.*", *tokens[4:6], ">"])  # of any domain and account
 
 
 def _inbox(prefix: str) -> str:

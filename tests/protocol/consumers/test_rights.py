@@ -7,6 +7,7 @@ import pytest
 from jsclient.errors import ConfigError, InvalidNameError
 from jsclient.models import ConsumerConfig
 from jsclient.protocol.consumers.rights import (
+    ack_right,
     ordered_pull_rights,
     ordered_rights,
     publisher_rights,
@@ -76,3 +77,17 @@ def test_ordered_by_pulling() -> None:
         },
         "subscribe": {"allow": ["_INBOX_a.>"]},
     }
+
+
+@pytest.mark.parametrize(
+    ("subject", "needed"),
+    [
+        ("$JS.ACK.S.C.1.2.3.1700000000123456789.0", "$JS.ACK.S.C.>"),
+        ("$JS.ACK._.hash.S.C.1.2.3.1700000000123456789.0", "$JS.ACK.*.*.S.C.>"),
+        ("$JS.ACK.S.C", ""),
+        ("$JS.API.INFO", ""),
+        ("orders.new", ""),
+    ],
+)
+def test_right_of_an_ack(subject: str, needed: str) -> None:
+    assert ack_right(subject) == needed

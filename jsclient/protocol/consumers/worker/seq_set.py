@@ -26,6 +26,11 @@ class SeqSet:
             page = self._pages[seq >> _PAGE] = bytearray((_WITHIN + 1) >> 3)
         page[(seq & _WITHIN) >> 3] |= 1 << (seq & 7)
 
+    def discard(self, seq: int) -> None:
+        """Forget a sequence; a no-op if it is absent."""
+        if seq in self:
+            self._pages[seq >> _PAGE][(seq & _WITHIN) >> 3] &= ~(1 << (seq & 7))
+
     def clear(self) -> None:
         """Forget all."""
         self._pages.clear()

@@ -82,7 +82,8 @@ class WorkCounts:
         dead_lettered: Stored under the dead-letter subject, and terminated.
         terminated: Terminated without a dead letter, because no subject was given.
         returned: Returned to the server when the worker stopped: they waited, or were interrupted.
-        unsettled: Their acks could not be sent before the end: the server redelivers them.
+        unsettled: Their acks could not be sent before the end, or the server refused them, since this user may not ack:
+            the server redelivers them.
         duplicates: Redeliveries of a message still held; not handled twice.
         kept_alive: Progress reports, each of which restarted ``ack_wait`` of a message.
         running: Handlers running now.
@@ -119,6 +120,7 @@ class Work(Generic[T]):
     doomed: BaseException | None = None  # dead-lettered without being handled, for this reason
     broken: Exception | None = None  # its key function failed: counts as handled and failed
     abandoned: bool = False  # its handler still runs, but its result is ignored
+    denied: bool = False  # the server refused a progress report, so it refuses the ack as well
     interval: float = 0.0  # seconds between progress reports
     began: float = 0.0  # monotonic seconds: when its handler was started last
     lane: Lane[T] | None = None
@@ -203,6 +205,14 @@ class Workload(Generic[T]):
     def holds(self, stream_seq: int) -> bool:
         """Whether this message is held."""
         return any(ident[0] == stream_seq for ident in self._held)
+
+    def deny(self, ident: tuple[int, int]) -> bool:
+        """The server refused an ack or progress report of this message. Whether the message is held."""
+        work = self._held.get(ident)
+        if work is None:
+            return False
+        work.denied = True
+        return True
 
     def add(
         self, message: T, ident: tuple[int, int], deliveries: int, key: Hashable | None, now: float

@@ -30,3 +30,13 @@ def test_clear_forgets_all():
     seqs.add(7)
     seqs.clear()
     assert 7 not in seqs
+
+
+@given(st.sets(SEQS, max_size=50), st.sets(SEQS, max_size=50))
+def test_discard_forgets_one(added: set[int], gone: set[int]):
+    seqs = SeqSet()
+    for seq in added:
+        seqs.add(seq)
+    for seq in gone:
+        seqs.discard(seq)
+    assert {seq for seq in added | gone if seq in seqs} == added - gone
