@@ -44,7 +44,7 @@ ROWS = [
         "A11",
         "Values are communicated at the rate they are consumed; a value that is never requested is never sent",
     ),
-    ("A12", "`notifier` and `consumers.subscription` are async iterables"),
+    ("A12", "`notifier` and `subscription` are async iterables"),
     ("A13", "`updater` and `publication` are iteration observers (`update_state`, `finish`, `fail`)"),
     ("A14", "The observer facet only produces"),
     ("A15", "The iterable facet only consumes; neither can be reached from the other"),
@@ -206,7 +206,7 @@ ROWS = [
     ("P44", "A sends `wrangler:new_subscription_request` with all attributes, updated"),
     (
         "P45",
-        "B creates its Rx and stores it with Tx, `Tx_verify_key`, `Tx_public_key` (no keys without the extra `nkeys`) in *inbound*",
+        "B creates its Rx and stores it with Tx, `Tx_verify_key`, `Tx_public_key` in *inbound*; the engine makes the keys with the extra `nkeys`, without it both are null",
     ),
     ("P46", "B raises `inbound_pending_subscription_added`, A raises `outbound_pending_subscription_added`"),
     ("P47", "Then both are static: A's record is in *outbound*, B's in *inbound"),
@@ -269,7 +269,10 @@ ROWS = [
     ("S11", "T strictly smaller than some S of the frontier → completed"),
     ("S12", "Completion is explicit; the start is implied by the first tuple"),
     "Design",
-    ("S13", "A subscriber gets only tuples that were latent when it began to listen"),
+    (
+        "S13",
+        "A subscriber gets only tuples that were latent when it began to listen; in a stream, latent at the last frontier record of their partition",
+    ),
     (
         "S14",
         "The example: completed {0,1,2}, active {3,5} → it sees 6, 7, 8 …, and neither 3, 5, nor 4 (no gap). In a live topic always; in a stream if 3 and 5 were sent before the last frontier record. What was sent after it is in the history, so 3, 4 and 5 come whole then, too",
@@ -277,7 +280,10 @@ ROWS = [
     ("S15", "The filter is the antichain of maximal elements (one element in a total order)"),
     ("S16", "The lower frontier is the antichain of minimal elements"),
     ("S17", "The upper frontier is the antichain of maximal elements"),
-    ("S18", "A snapshot of the upper frontier at subscription is the filter"),
+    (
+        "S18",
+        "A snapshot of the upper frontier at subscription is the filter; in a stream, the snapshot in the last frontier records",
+    ),
     ("S19", "Once the current lower frontier dominates that snapshot the filter is disabled"),
     "Implementation",
     ("S20", "The publisher keeps both frontiers; the lower from progress"),
@@ -306,7 +312,10 @@ ROWS = [
     ("S38", "Connect: snapshot, send it, then add to the list"),
     ("S39", "Disconnect: remove"),
     "Subscriber",
-    ("S40", "Finds the publisher through the catalog, connects, waits for the snapshot"),
+    (
+        "S40",
+        "Finds the publisher, connects, waits for the snapshot. There is no catalog: a topic is found by its stream and the schema in its metadata, a live one by its subjects",
+    ),
     ("S41", "Data with T ≤ some element of the snapshot's upper → dropped; else decoded and yielded"),
     ("S42", "Lower update: local lower updated"),
     ("S43", "Exposed to the consumer"),
@@ -317,7 +326,10 @@ ROWS = [
     "From the code",
     ("S48", "Partition topics are `name.<n>`; a group is subscribed by prefix and partition numbers"),
     ("S49", "Events are `Data(time, items)` and `FrontierUpdate`; `frontier()` gives the current lower"),
-    ("S50", "Time and data types are checked against the topic's schema: mismatch → error"),
+    (
+        "S50",
+        "The names of order and codec are checked against the topic's schema when it is opened: mismatch → error. The types of single times and items are not part of the schema",
+    ),
     (
         "S51",
         "A blocking subscribe waits for the topic; a non-blocking one errors if it does not exist; publishing an existing name errors",

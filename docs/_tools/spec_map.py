@@ -10,11 +10,21 @@ from marked import ROOT, marked, write
 
 PAGE = ROOT / "docs" / "spec-map.md"
 
+# ruff: noqa: E501  the statements as they are
+
 # (number, statement, module), and headings.
 ITEMS = [
     ("Creating: the arguments", None),
-    (1, "callback, next, iteration; push or pull; with or without a queue", "client"),
-    (2, "the inputs of subscribe", "client"),
+    (
+        1,
+        "callback (push only), next, iteration; push or pull; with or without a queue (push only)",
+        "client",
+    ),
+    (
+        2,
+        "the inputs of subscribe; push or pull is the choice of the method, and a pull subscription has no queue and no handler",
+        "client",
+    ),
     (
         3,
         "misconfiguration is reported at once, and nothing remains",
@@ -85,7 +95,11 @@ ITEMS = [
     (60, "any other create error: raised, the NATS subscription removed", "consumers.opening"),
     ("JSAck", None),
     (61, "a reply that starts $JS.ACK", "protocol.consumers.ack"),
-    (62, "the reply is used unmodified", "consumers.message"),
+    (
+        62,
+        "the reply is used unmodified; only Spark's queue mode builds it again, from ranges of claims, with 0 as its time",
+        "consumers.message",
+    ),
     (63, "9 tokens", "protocol.consumers.ack"),
     (64, "11 tokens", "protocol.consumers.ack"),
     (65, "12 and more tokens", "protocol.consumers.ack"),
@@ -121,7 +135,11 @@ ITEMS = [
     (93, "ordered: a gap creates a new consumer", "protocol.consumers.ordered"),
     (94, "ordered: so do missed heartbeats; its configuration", "protocol.consumers.ordered"),
     (95, "flow control is answered at its place in the queue", "protocol.consumers.push"),
-    (96, "with an empty publish to its reply", "consumers.subscription"),
+    (
+        96,
+        "with an empty publish to its reply, if that is below `$JS.FC.` or allowed; another one is refused and reported",
+        "consumers.subscription",
+    ),
     (97, "next continues after it, within its timeout", "consumers.push.buffer"),
     (98, "the subject is not inspected", "protocol.consumers.monitors"),
     (99, "it requires a heartbeat: the server's error", "protocol.wire.api"),
