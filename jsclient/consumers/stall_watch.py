@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple, Protocol
 
 from .._runtime.context import Context
+from ..errors import JetStreamError
 from ..protocol.consumers.stall import HandlerTimes, Look, StallTracker, handler_hangs
 from ..protocol.events import ConsumerResumed, Event
 
@@ -50,13 +51,19 @@ class StallWatch:
 
     Attributes:
         asks: Times that the program has asked for a message.
-        recreates: The reader replaces its consumer by itself: one that is gone, or delivers elsewhere, is no reason.
+        trouble: Of a reader that replaces its consumer by itself: why it could not. Such a reader does not stand still
+            only because its consumer is gone, or delivers elsewhere. None: it keeps its consumer.
         workers: What each worker of the reader does.
         subject: The subject that a push subscription listens on.
     """
 
     def __init__(
-        self, context: Context, reader: Watched, *, pins: Callable[[], frozenset[str]] = frozenset
+        self,
+        context: Context,
+        reader: Watched,
+        *,
+        pins: Callable[[], frozenset[str]] = frozenset,
+        trouble: Callable[[], JetStreamError | None] | None = None,
     ) -> None:
         after = context.stall_after
         self._context = context
@@ -71,7 +78,7 @@ class StallWatch:
         )
         self.asks: int = 0
         self.subject: str = ""
-        self.recreates: bool = False
+        self.trouble: Callable[[], JetStreamError | None] | None = trouble
         self.workers: list[Callable[[], Handling]] = []
 
     def asked(self) -> None:
@@ -160,8 +167,8 @@ class StallWatch:
 
     async def _look(self, tracker: StallTracker, look: Look, running: float, work: Handling) -> None:
         """Ask the server, and tell what it shows, unless it goes on meanwhile."""
-        from ..protocol.consumers.diagnosis import Local
-        from .look import look_at_consumer
+        from ..protocol.consumers.diagnosis import Local, cannot_replace
+        from .look import Seen, look_at_consumer
 
         reader = self._reader
         progress = self._progress()
@@ -173,7 +180,7 @@ class StallWatch:
             running=running,
             longest=self._times.longest,
             waiting=work.waiting,
-            subject="" if self.recreates else self.subject,
+            subject=self.subject if self.trouble is None else "",
             pins=self._pins(),
             before=tracker.before,
         )
@@ -185,8 +192,11 @@ class StallWatch:
             self._looking = False
         if seen is None or self._tracker is None or self._progress() != progress:
             return
-        if self.recreates and seen.info is None and not seen.denied:
-            return
+        if self.trouble is not None and seen.info is None and not seen.denied:
+            error = self.trouble()
+            if error is None:
+                return  # the next consumer is being created
+            seen = Seen([cannot_replace(error, reader.stream)])
         self._fits = self._fits or seen.fits
         findings = seen.findings
         if work.ack_wait is not None:  # those that hang are told without a look

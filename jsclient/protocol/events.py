@@ -122,9 +122,9 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
     It is told once for each ``reason``; `ConsumerResumed` tells the end.
 
     ``reason`` is a word: ``paused``, ``max_ack_pending``, ``pinned``, ``no_interest``, ``handler``, ``filter``,
-    ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``, ``deleted``, ``stream_deleted``, ``unexplained``, or
-    ``could_not_look`` if this user may not ask. ``evidence`` says what was seen, ``fix`` what to do; ``stood_for`` is
-    in seconds. A ``handler`` of ``run`` is told once for each attempt, also while others go on.
+    ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``, ``no_consumer``, ``deleted``, ``stream_deleted``,
+    ``unexplained``, or ``could_not_look`` if this user may not ask. ``evidence`` says what was seen, ``fix`` what to
+    do; ``stood_for`` is in seconds. A ``handler`` of ``run`` is told once for each attempt, also while others go on.
     """
 
     _text = "nothing came for {stood_for:.0f} s: {evidence}. What to do: {fix}"

@@ -209,6 +209,7 @@ class OrderedMessages(ReadHandle[Message]):
                 return message
             self._see_end()
             self._waiting += 1
+            puller.watch.asked()
             try:
                 in_time = await puller.changed.wait_until(deadline)
             finally:
@@ -447,6 +448,7 @@ class OrderedConsumer(Handle):
             idle_heartbeat=idle_heartbeat,
         )
         with self._seat.fetch():
+            self._puller.watch.asked()
             return await OrderedFetch(self._puller, wanted).run()
 
     async def close(self) -> None:

@@ -29,6 +29,7 @@ from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPol
 from ...protocol.wire.frames import Frame
 from ..message import AckChannel, DeliveredMessage, Message
 from ..pull.puller import ReaderInbox
+from ..stall_watch import StallWatch
 from .recreate import Reader, Remaker
 
 __all__ = ["OrderedPuller"]
@@ -45,6 +46,8 @@ class OrderedPuller:
         changed: Set after every arrival and change of state.
         error: Why reading has failed for good.
         num_pending: Messages that the first consumer had to deliver when it was created.
+        arrived: Messages that have arrived.
+        watch: Looks at the consumer when nothing comes.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class OrderedPuller:
         self.log: EventLog = EventLog()
         self.error: JetStreamError | None = None
         self.num_pending: int = 0
+        self.arrived: int = 0
         self.state: State = State.NEW
         self._flushing = False  # draining: messages in flight still arrive
         self._ending: asyncio.Task[None] | None = None
@@ -98,6 +102,7 @@ class OrderedPuller:
         self.remaker: Remaker = Remaker(
             context, self.tracker, config, reader, max_attempts=max_reset_attempts
         )
+        self.watch: StallWatch = StallWatch(context, self, trouble=lambda: self.remaker.trouble)
 
     @property
     def stream(self) -> str:
@@ -106,6 +111,11 @@ class OrderedPuller:
     @property
     def consumer(self) -> str:
         return self.tracker.consumer
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a call waits for a message."""
+        return self.changed.is_awaited
 
     @property
     def nothing_comes(self) -> bool:
@@ -214,7 +224,10 @@ class OrderedPuller:
     def _receive(self, frames: list[Frame]) -> None:
         if self.state is State.CLOSED:
             return
-        self.carry_out(self.tracker.receive(frames, self.context.connection.now()))
+        before = len(self.front)
+        commands = self.tracker.receive(frames, self.context.connection.now())
+        self.arrived += len(self.front) - before
+        self.carry_out(commands)
         self.changed.set()
 
     def _tick(self) -> None:
@@ -314,6 +327,7 @@ class OrderedPuller:
 
     def _end(self) -> None:
         self.state = State.CLOSED
+        self.watch.close()
         self.tracker.rest()
         self._timer.cancel()
         self.remaker.stop()

@@ -51,7 +51,6 @@ class OrderedSubscription(Subscription):
             received=self._reset_if_wanted,
             taken=self._report_capacity,
         )
-        self._buffer.stall_watch.recreates = True
         self._tracker = tracker
         self._max_bytes = max_bytes or MAX_BYTES
         self._deliver_subject = binding.deliver_subject or ""
@@ -68,6 +67,7 @@ class OrderedSubscription(Subscription):
             emit=self._buffer.emit,
         )
         self._remaker = Remaker(context, tracker, config, reader)
+        self._buffer.stall_watch.trouble = lambda: self._remaker.trouble
 
     @property
     def subject(self) -> str:

@@ -23,7 +23,17 @@ from ..models.consumer import ConsumerInfo, PriorityPolicy, ReplayPolicy
 from ..models.stream import StreamInfo
 from ..wire.names import subjects_overlap
 
-__all__ = ["SILENT_MIRROR", "Finding", "Level", "Local", "cannot_look", "diagnose", "handler_due", "is_cause"]
+__all__ = [
+    "SILENT_MIRROR",
+    "Finding",
+    "Level",
+    "Local",
+    "cannot_look",
+    "cannot_replace",
+    "diagnose",
+    "handler_due",
+    "is_cause",
+]
 
 Level: TypeAlias = Literal["ok", "note", "warning", "error", "unknown"]
 
@@ -138,6 +148,17 @@ def cannot_look(error: JetStreamError, stream: str, consumer: str) -> Finding:
             evidence=str(error),
             fix=f"let this user publish to {error.subject!r}, or connect with stall_after=None to look no more",
         )
+    return Finding(
+        code="no_answer",
+        level="error",
+        what="the server does not say how the consumer is",
+        evidence=f"{type(error).__name__}: {error}",
+        fix="look at the servers of the cluster: a consumer without a leader neither answers nor delivers",
+    )
+
+
+def cannot_replace(error: JetStreamError, stream: str) -> Finding:
+    """Why a reader that replaces its consumer by itself has none: the error of its last attempt."""
     if isinstance(error, ApiError) and error.err_code == _CONSUMER_LIMIT:
         return Finding(
             code="consumer_limit",
@@ -147,11 +168,11 @@ def cannot_look(error: JetStreamError, stream: str, consumer: str) -> Finding:
             fix=f"delete consumers of stream {stream!r} that nobody uses, or raise max_consumers",
         )
     return Finding(
-        code="no_answer",
+        code="no_consumer",
         level="error",
-        what="the server does not say how the consumer is",
+        what="the reader has lost its consumer and gets no other one",
         evidence=f"{type(error).__name__}: {error}",
-        fix="look at the servers of the cluster: a consumer without a leader neither answers nor delivers",
+        fix=f"look at the servers of stream {stream!r}; the reader tries again by itself",
     )
 
 
@@ -384,7 +405,11 @@ def _unexplained(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     if local is None or local.before is None:
         return
     before = local.before
-    stands = before.num_pending and before.delivered.consumer_seq == info.delivered.consumer_seq
+    stands = (
+        before.name == info.name
+        and before.num_pending
+        and before.delivered.consumer_seq == info.delivered.consumer_seq
+    )
     if stands and not _full(info) and not _recent(before.ts, info.ts, _BETWEEN_LOOKS):
         yield Finding(
             code="unexplained",

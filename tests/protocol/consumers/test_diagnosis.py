@@ -13,7 +13,14 @@ from jsclient.errors import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
-from jsclient.protocol.consumers.diagnosis import Local, cannot_look, diagnose, handler_due, is_cause
+from jsclient.protocol.consumers.diagnosis import (
+    Local,
+    cannot_look,
+    cannot_replace,
+    diagnose,
+    handler_due,
+    is_cause,
+)
 from jsclient.protocol.models.consumer import ConsumerInfo
 from jsclient.protocol.models.stream import StreamInfo
 from jsclient.protocol.wire.codec import from_wire
@@ -293,7 +300,6 @@ def test_nobody_pulls():
     [
         (ConsumerNotFoundError(404, 10014, "consumer not found"), "deleted", "error"),
         (StreamNotFoundError(404, 10059, "stream not found"), "stream_deleted", "error"),
-        (ApiError(400, 10026, "maximum consumers limit reached"), "consumer_limit", "error"),
         (RequestTimeoutError("no answer", 5.0), "no_answer", "error"),
         (PermissionDeniedError("publish", "$JS.API.CONSUMER.INFO.S.c"), "could_not_look", "unknown"),
     ],
@@ -303,3 +309,25 @@ def test_what_a_failed_look_says(error, code, level):
     assert (found.code, found.level) == (code, level)
     assert found.evidence
     assert found.fix
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ApiError(400, 10026, "maximum consumers limit reached"), "consumer_limit"),
+        (RequestTimeoutError("create the ordered consumer", 5.0), "no_consumer"),
+    ],
+)
+def test_why_a_lost_consumer_is_not_replaced(error, code):
+    found = cannot_replace(error, "S")
+    assert (found.code, found.level) == (code, "error")
+    assert str(error) in found.evidence
+    assert "'S'" in found.fix
+
+
+def test_looks_at_two_consumers_are_not_compared():
+    """An ordered reader has another consumer at each look, and each has delivered nothing."""
+    before = consumer(ts=at(25))
+    assert codes(consumer(), local=Local(after=25.0, before=before)) == ["unexplained"]
+    before = consumer(ts=at(25), name="before")
+    assert codes(consumer(), local=Local(after=25.0, before=before)) == []
