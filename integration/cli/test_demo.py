@@ -151,7 +151,8 @@ async def test_server_not_there_told_in_line(demo: Callable[..., Awaitable[Run]]
     assert await finished(run) == 1
     assert len(run.err) == 1, run.err
     assert re.match(
-        r"jsclient demo: (no server could be reached at|cannot connect to|a server URL is not valid:) ",
+        r"jsclient demo: (no server could be reached at|cannot connect to|a server URL is not valid:"
+        r"|the port of the server) ",
         run.err[0],
     )
     await run.nothing_left()
