@@ -180,6 +180,7 @@ async def test_lone_hanging_handler_told(
     assert (await told(ConsumerResumed, events, timeout=20)).reason == "handler"
     if publishing is not None:
         publishing.cancel()
+        await asyncio.wait([publishing])  # before the connection closes under it
 
 
 async def test_handlers_long_by_nature_told_once(quick: Any, stream: OwnStream, events: list[Any]) -> None:

@@ -51,16 +51,14 @@ async def test_missing_frame_shows_others(proxy: MakeProxy) -> None:
             await tap.wait_for(match.published("never"), timeout=0.1)
 
 
-async def test_plain_proxy_is_fast(server: ServerUnderTest) -> None:
+async def test_plain_proxy_pumps_bytes(server: ServerUnderTest) -> None:
     size, count = 1 << 20, 100
     async with Proxy(server.url, frames=False) as plain, client(plain) as nc:
         sub = await nc.subscribe("bulk", pending_bytes_limit=-1)
-        started = time.monotonic()
         for _ in range(count):
             await nc.publish("bulk", bytes(size))
         for _ in range(count):
-            await sub.next_msg(10)
-        assert time.monotonic() - started < 10
+            await sub.next_msg(60)
         assert plain.link.pipes[TO_CLIENT].passed > size * count
         assert plain.frames == []
         with pytest.raises(RuntimeError, match="only pumps bytes"):

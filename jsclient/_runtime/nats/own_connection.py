@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import deque
 from typing import Any
 
@@ -393,14 +394,14 @@ class GuardedConnection(Connection):
     async def ping(self, timeout: float) -> float:
         self.check_here()
         self.check_sendable()
-        started = self.now()
+        started = time.perf_counter()  # finer than the clock of uvloop's loop
         pong = self._ping()
         try:
             async with asyncio.timeout(timeout):
                 await pong
         except TimeoutError:
             raise RequestTimeoutError("no PONG to a PING", timeout) from None
-        return self.now() - started
+        return time.perf_counter() - started
 
     def _end(self) -> None:
         if not self._closing:
