@@ -11,6 +11,8 @@ from integration.kit.calls.source import BatchRead, Query, options_of, read_all
 from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
 from jsclient.spark.log.lookup import Lookup
 
+pytestmark = pytest.mark.covers("L11")
+
 
 def numbers(first, last):
     return list(range(first, last + 1))

@@ -197,6 +197,16 @@ class Lookup:
 
         return self.run(look)
 
+    def stored_at(self, seq: int) -> str | None:
+        """When a message was stored, from the leader, in ISO 8601; None if it was removed. Takes one request."""
+
+        async def look(stream: Stream) -> str | None:
+            with contextlib.suppress(MessageNotFoundError):
+                return (await stream.get_message(seq)).time.isoformat()
+            return None
+
+        return self.run(look)
+
     def rest(self, seq: int, facts: StreamFacts) -> int:
         """The number of matching messages at or after ``seq``. May lag slightly.
 

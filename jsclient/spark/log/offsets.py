@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Annotated, Any, TypeVar
 
@@ -23,6 +23,7 @@ from .ranges import SequenceRange
 __all__ = [
     "LogOffset",
     "LostHeadError",
+    "Mark",
     "StreamFacts",
     "StreamOffsets",
     "another_stream",
@@ -31,6 +32,7 @@ __all__ = [
     "deleted",
     "lost_head",
     "nothing_fits",
+    "other_messages",
     "unknown_stream",
 ]
 
@@ -39,6 +41,18 @@ T = TypeVar("T")
 
 _Sequence = Annotated[int, msgspec.Meta(ge=0)]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """A message that a stream had: a stream that has another one in its place was restored from an older copy."""
+
+    seq: _Positive
+    time: str  # when it was stored, in ISO 8601, to the microsecond
+
+    @property
+    def following(self) -> str:
+        """The first time after that of the message."""
+        return (datetime.fromisoformat(self.time) + timedelta(microseconds=1)).isoformat()
 
 
 class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -60,6 +74,7 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     # Of one of several streams: no filter could match a message of it up to this, so nothing before it is ever lost
     idle: bool = False
     rewound: bool = False  # the end of an empty batch that a rewind added: nothing was read up to it
+    mark: Mark | None = None  # the last message of the stream when this offset was made; None: unknown
 
     def __post_init__(self) -> None:
         ends = (*self.cuts, self.seq + 1)
@@ -80,7 +95,7 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     @property
     def first(self) -> LogOffset:
         """The start of its batch, as recorded; the end itself if unknown: there is nothing to read."""
-        return LogOffset(self.cuts[0] - 1, self.created, init=True) if self.cuts else self
+        return LogOffset(self.cuts[0] - 1, self.created, init=True, mark=self.mark) if self.cuts else self
 
     def to_json(self) -> dict[str, Any]:
         made: dict[str, Any] = msgspec.to_builtins(self)
@@ -173,6 +188,11 @@ class StreamFacts:
         """Mean size of a message including its headers; at least 1."""
         return max(1, self.bytes // self.messages) if self.messages else 1
 
+    @property
+    def mark(self) -> Mark | None:
+        """The last message; None if the stream is empty."""
+        return Mark(self.last_seq, self.last_time.isoformat()) if self.messages and self.last_time else None
+
 
 def another_stream(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
     """Return an error if the stream was deleted and recreated, which invalidates the offset."""
@@ -204,12 +224,29 @@ def unknown_stream(start: LogOffset) -> PositionInvalidError:
 
 
 def cut_short(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
-    """Return an error if the stream ends before the offset. A new query may start after the current end."""
-    if start.init or facts.last_seq >= start.seq:
+    """Return an error if the stream ends before a message that the query has read or seen.
+
+    A new query may start after the current end.
+    """
+    read = 0 if start.init else start.seq
+    seen = start.mark.seq if start.mark else 0
+    if facts.last_seq >= max(read, seen):
+        return None
+    before = f"the query has read up to {read}" if read > facts.last_seq else f"it had message {seen}"
+    return PositionInvalidError(
+        f"stream {facts.name!r} ends at sequence {facts.last_seq}, but {before}: was it restored from a backup? Use a "
+        f"new checkpoint; {_CONTINUES} after the last message that the backup had"
+    )
+
+
+def other_messages(mark: Mark, stored: str, name: str) -> JetStreamError | None:
+    """Return an error if another message is in the place of the mark; ``stored``: when that one was stored."""
+    if stored == mark.time:
         return None
     return PositionInvalidError(
-        f"stream {facts.name!r} ends at sequence {facts.last_seq}, but the query has read up to {start.seq}: was it "
-        f"restored from a backup? Use a new checkpoint; {_CONTINUES} after its current end"
+        f"stream {name!r} has other messages than those that the query has seen: message {mark.seq} was stored at "
+        f"{mark.time}, now it is one of {stored}. Was the stream restored from a backup and written again? Use a new "
+        f"checkpoint; {_CONTINUES} after the last message that the backup had"
     )
 
 

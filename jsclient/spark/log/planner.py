@@ -18,6 +18,7 @@ from .offsets import (
     cut_short,
     lost_head,
     nothing_fits,
+    other_messages,
 )
 from .ranges import SequenceRange, admit
 from .tasks import LogPartition, cut, plan
@@ -69,6 +70,7 @@ class StreamPlanner:
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # set once the stream was checked
         self._checked_for: tuple[str, ...] = ()  # the filters then
+        self._compared: object = None  # the mark that the stream was compared with, and its last message then
         self._losses = Losses()
 
     @property
@@ -90,7 +92,8 @@ class StreamPlanner:
         self.check(facts)
         if not self.lookup.fits:
             return _idle(facts, init=True)
-        return LogOffset(_start(self._options, self.lookup, facts), facts.created, init=True)
+        start = _start(self._options, self.lookup, facts)
+        return LogOffset(start, facts.created, init=True, mark=facts.mark)
 
     def beginning(self) -> LogOffset:
         """The offset before the first message."""
@@ -98,7 +101,7 @@ class StreamPlanner:
         self.check(facts)
         if not self.lookup.fits:
             return _idle(facts, init=True)
-        return LogOffset(facts.first_seq - 1, facts.created, init=True)
+        return LogOffset(facts.first_seq - 1, facts.created, init=True, mark=facts.mark)
 
     def hold_end(self) -> None:
         """Read no further than the current end of the stream."""
@@ -140,7 +143,7 @@ class StreamPlanner:
         if last <= begin.seq:
             if begin.seq + 1 < facts.first_seq <= free + 1 and not begin.init and self._target is None:
                 # Messages after the offset expire and none of them matches: advance with an empty batch.
-                return LogOffset(free, facts.created, free=free)
+                return LogOffset(free, facts.created, free=free, mark=facts.mark)
             return given
         if free > begin.seq:
             # A new leader may have lagged when this was observed, so check again.
@@ -168,7 +171,8 @@ class StreamPlanner:
         whole = SequenceRange(ahead.after + 1, end)
         options = self._options if pieces is None else replace(self._options, min_partitions=pieces)
         parts = cut(self.lookup, options, whole.clipped(facts.first_seq, end) or whole, facts)
-        return LogOffset(end, facts.created, free=ahead.free, cuts=tuple(part.first for part in parts))
+        cuts = tuple(part.first for part in parts)
+        return LogOffset(end, facts.created, free=ahead.free, cuts=cuts, mark=facts.mark)
 
     def report(self) -> dict[str, Any] | None:
         """The last known end of the stream and the losses so far, without a request; None if nothing is known."""
@@ -198,12 +202,16 @@ class StreamPlanner:
         first = max(before, stop.free) + 1
         if first > stop.seq:
             return []
-        if facts.last_seq < stop.seq:
+        last = stop.seq
+        if cut_short(stop, facts) is not None:
             facts = self._confirmed(stop)
-            lookup.accept(cut_short(stop, facts))
-        if not lookup.accept(lost_head(first, stop.seq, facts)):
-            self._losses.before(first, min(stop.seq, facts.first_seq - 1))
-        left = SequenceRange(first, stop.seq).clipped(facts.first_seq, facts.last_seq)
+        if not self._continues(stop, facts):
+            last = self._common(stop, facts)
+            if last < first:
+                return self._planned(parts, facts, None)
+        if not lookup.accept(lost_head(first, last, facts)):
+            self._losses.before(first, min(last, facts.first_seq - 1))
+        left = SequenceRange(first, last).clipped(facts.first_seq, facts.last_seq)
         if left is not None and not lookup.fits:
             lookup.accept(nothing_fits(left, facts))
             parts, left = parts or [left], None
@@ -240,13 +248,41 @@ class StreamPlanner:
         if begin.created != facts.created and (begin.idle or not lookup.accept(another_stream(begin, facts))):
             return LogOffset(facts.first_seq - 1, facts.created)
         if begin.idle:
-            begin = LogOffset(begin.seq, begin.created)
-        if cut_short(begin, facts) is None:
+            begin = LogOffset(begin.seq, begin.created, mark=begin.mark)
+        if cut_short(begin, facts) is not None:
+            facts = self._confirmed(begin)
+            if not lookup.accept(another_stream(begin, facts)):
+                return LogOffset(facts.last_seq, facts.created)
+        if self._continues(begin, facts):
             return begin
-        confirmed = self._confirmed(begin)
-        if lookup.accept(another_stream(begin, confirmed)) and lookup.accept(cut_short(begin, confirmed)):
-            return begin
-        return LogOffset(confirmed.last_seq, confirmed.created)
+        return LogOffset(self._common(begin, facts), facts.created, mark=facts.mark)
+
+    def _continues(self, offset: LogOffset, facts: StreamFacts) -> bool:
+        """Whether the stream has the messages that it had when the offset was made.
+
+        Takes a request if messages were added since the last call. Raises the error if it has others, or logs it.
+        """
+        if not self.lookup.accept(cut_short(offset, facts)):
+            return False
+        mark = offset.mark
+        if mark is None or mark == facts.mark or (mark, facts.mark) == self._compared:
+            return True
+        stored = self.lookup.stored_at(mark.seq)
+        self._head.asked()
+        if stored is not None and not self.lookup.accept(other_messages(mark, stored, facts.name)):
+            return False
+        self._compared = (mark, facts.mark)
+        return True
+
+    def _common(self, offset: LogOffset, facts: StreamFacts) -> int:
+        """The last sequence up to an offset that a restored stream has from its backup.
+
+        Whatever it stored later is younger than the mark.
+        """
+        common = min(offset.seq, facts.last_seq)
+        if offset.mark is None:
+            return common
+        return min(common, self.lookup.sequence_at(offset.mark.following, facts) - 1)
 
     def _confirmed(self, offset: LogOffset) -> StreamFacts:
         """Refresh the facts until the stream reaches the offset or a timeout expires, since a new leader may lag."""
@@ -260,7 +296,8 @@ class StreamPlanner:
 
 def _idle(facts: StreamFacts, *, init: bool = False) -> LogOffset:
     """The offset of a stream of which no filter can match a message: its end."""
-    return LogOffset(facts.last_seq, facts.created, init=init, free=facts.last_seq, idle=True)
+    last = facts.last_seq
+    return LogOffset(last, facts.created, init=init, free=last, idle=True, mark=facts.mark)
 
 
 def _start(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
@@ -351,6 +388,10 @@ class Head:
         self.facts = facts
         self._next = time.monotonic() + asked * self._interval
         return facts
+
+    def asked(self) -> None:
+        """Count a request that another object made."""
+        self._next += self._interval
 
     @property
     def is_due(self) -> bool:
