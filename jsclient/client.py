@@ -221,7 +221,8 @@ def connect(
         options: Options of nats-py's ``connect`` for identity and TLS: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
             ``tls_handshake_first``, ``no_echo``, ``dont_randomize``, ``signature_cb``, ``user_jwt_cb``.
-            ``user_credentials`` is the path of a credentials file, which is read at each attempt to connect.
+            ``user_credentials`` is the path of a credentials file, which is read at each attempt to connect. A JWT
+            that has expired by the clock of this machine is logged as a warning, and sent: the server decides.
             ``tls`` is an ``ssl.SSLContext``, True for the authorities that this machine trusts, or the path of a file
             with your own authority, as in ``tls="ca.pem"``.
             A function as ``token``, ``signature_cb`` or ``user_jwt_cb`` is a plain one. It is called on the event loop
@@ -231,7 +232,7 @@ def connect(
 
     Raises:
         ConnectError: No server could be reached, or TLS was requested and not offered.
-        AuthenticationError: The server refused the credentials, or the JWT in the credentials file has expired.
+        AuthenticationError: The server refused the credentials. If their JWT has expired, the error has the date.
         ConfigError: An option does not exist, or has a value that cannot be used; a file of it cannot be read.
     """
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,17 +132,40 @@ async def test_what_is_no_path_refused(value: Any, text: str) -> None:
         await jsclient.connect(user_credentials=value)
 
 
-async def test_expired_jwt_told_by_its_date_before_dialling(given: Given) -> None:
+@pytest.mark.parametrize("sent", ["from a file", "as text"])
+async def test_expired_jwt_refused_with_its_date(
+    sent: str, given: Given, own_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is told at once, also with ``wait=``: waiting brings no new credentials."""
+    own = await own_server(config=given.operator.config())
     given.write(1_700_000_000.5)
-    async with FakeServer() as fake:
-        with pytest.raises(
-            AuthenticationError, match=r"expired on 2023-11-14 22:13:20 UTC, .* days ago"
-        ) as caught:
-            await within(5, _opened(fake.url, user_credentials=given.file, wait=60.0), "connect")
-        assert fake.clients == []
-    assert str(given.file) in str(caught.value)
+    value = RawCredentials(given.text) if sent == "as text" else given.file
+    date = r"expired on 2023-11-14 22:13:20 UTC, .* days ago by the clock of this machine"
+    with pytest.raises(AuthenticationError, match=f"refused the credentials: .*{date}") as caught:
+        await within(30, _opened(own.url, user_credentials=value, wait=600.0), "connect")
+    name = "the text that was passed" if sent == "as text" else str(given.file)
+    assert name in str(caught.value)
     assert given.shown_in(caught.value) == []
+    (warning,) = [record.getMessage() for record in caplog.records if "expired" in record.getMessage()]
+    assert name in warning
+
+
+async def test_clock_ahead_refuses_no_valid_jwt(
+    given: Given,
+    own_server: Any,
+    connect: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The server's clock counts: this machine's is two hours ahead."""
+    own = await own_server(config=given.operator.config())
+    given.write(time.time() + 3600)
+    ahead = SimpleNamespace(time=lambda: time.time() + 7200)
+    monkeypatch.setattr("jsclient._runtime.nats.credentials.time", ahead)
+    assert await (await connect(own, user_credentials=given.file)).ping() < 60
+    (warning,) = [record.getMessage() for record in caplog.records if "expired" in record.getMessage()]
+    assert "1 hour ago by the clock of this machine" in warning
+    assert "the server decides" in warning
 
 
 async def _opened(url: str, **options: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +14,9 @@ from ..handlers import check_plain
 from .credentials_file import CredentialsError, UserCredentials, credentials_of, is_secret, read_file
 
 __all__ = ["CallbackError", "check_credentials", "expiry_of"]
+
+
+_log = logging.getLogger("jsclient.connection")
 
 
 class _Call(NamedTuple):
@@ -39,7 +43,7 @@ def check_credentials(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         ConfigError: A callback is not a plain function of the arguments that it gets, or a file cannot be used.
-        AuthenticationError: The JWT in the credentials file has expired.
+        ConnectError: The package nkeys is missing.
     """
     _check_seed_file(given.get("nkeys_seed"))
     callbacks = {
@@ -50,7 +54,11 @@ def check_credentials(given: Mapping[str, Any]) -> dict[str, Any]:
     if "user_credentials" not in given:
         return callbacks
     user = credentials_of(given["user_credentials"])
-    user.check(time.time())
+    user.check()
+    if expired := user.expired(time.time()):
+        _log.warning(
+            "user_credentials: %s: connecting all the same, since the server decides by its clock", expired
+        )
     return {**callbacks, **_replaced(user)}
 
 
@@ -75,7 +83,7 @@ class _Signature:
 
 
 def expiry_of(options: Mapping[str, Any]) -> str:
-    """A remark on credentials that a server refused: "" unless the JWT that was sent to it has expired."""
+    """A remark on credentials that a server refused: "" unless the JWT that was sent to it has expired by our clock."""
     signature = options.get("signature_cb")
     expired = signature.user.expired(time.time()) if isinstance(signature, _Signature) else ""
     return f" ({expired})" if expired else ""

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ...errors import AuthenticationError, ConfigError, ConnectError
+from ...errors import ConfigError, ConnectError
 
 __all__ = ["CredentialsError", "UserCredentials", "credentials_of", "is_secret", "read_file"]
 
@@ -61,13 +61,12 @@ class UserCredentials:
         """The JWT that belongs to the last signature."""
         return self._jwt.encode()
 
-    def check(self, now: float) -> None:
-        """Check them before connecting. ``now``: seconds since 1970.
+    def check(self) -> None:
+        """Check them before connecting, whether the JWT has expired excepted: the server decides that, by its clock.
 
         Raises:
             ConfigError: They cannot be read, or are malformed.
-        ConnectError: The package nkeys is missing.
-            AuthenticationError: The JWT has expired.
+            ConnectError: The package nkeys is missing.
         """
         if find_spec("nkeys") is None:
             raise ConnectError('user_credentials needs the package nkeys: pip install "jsclient[nkeys]"')
@@ -75,8 +74,6 @@ class UserCredentials:
             self._jwt, _ = self._read()
         except CredentialsError as error:
             raise ConfigError(str(error)) from None
-        if expired := self.expired(now):
-            raise AuthenticationError(f"user_credentials: {expired}: replace it with a new one")
 
     def expired(self, now: float) -> str:
         """When the JWT that was read last expired; "" if it has not."""

@@ -98,7 +98,8 @@ class GuardedConnection(Connection):
         except Exception as error:  # noqa: BLE001  nats-py raises anything
             self.abort()
             identified = bool(nc.identity) or bool(IDENTITY & options.keys())
-            failed = connect_error(error, servers, nc.failures, identified=identified)
+            expiry = expiry_of(options)
+            failed = connect_error(error, servers, nc.failures, identified=identified, expiry=expiry)
             raise failed from failed.__cause__
         except asyncio.CancelledError:
             self.abort()

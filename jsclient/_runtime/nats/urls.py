@@ -162,29 +162,34 @@ _WAIT = "; connect(..., wait=30) waits up to 30 s for a server that is starting"
 
 
 def connect_error(
-    error: Exception, servers: Sequence[str], failures: Sequence[Attempt] = (), *, identified: bool = True
+    error: Exception,
+    servers: Sequence[str],
+    failures: Sequence[Attempt] = (),
+    *,
+    identified: bool = True,
+    expiry: str = "",
 ) -> ConnectError:
     """Return the error that `connect` raises for an error of nats-py, and for what failed at each server.
 
-    ``identified``: credentials were given.
+    ``identified``: credentials were given. ``expiry``: a remark on them, if they were refused.
     """
     where = ", ".join(shown(_with_scheme(server)) for server in servers)
     if isinstance(error, nats.errors.NoServersError) and failures:
         refused = [f for f in failures if is_refusal(f.error)]
         if refused:
-            return _one_error(shown(refused[0].uri), refused[0].error, identified=identified)
+            return _one_error(shown(refused[0].uri), refused[0].error, identified=identified, expiry=expiry)
         if len(failures) == 1:
-            return _one_error(shown(failures[0].uri), failures[0].error, identified=identified)
+            return _one_error(shown(failures[0].uri), failures[0].error, identified=identified, expiry=expiry)
         each = "; ".join(f"{shown(f.uri)} ({reason(f.error)})" for f in failures)
         failed = ConnectError(f"no server could be reached: {each}{_WAIT}")
         failed.__cause__ = next(
             (f.error.__cause__ for f in failures if isinstance(f.error, CallbackError)), None
         )
         return failed
-    return _one_error(where, error, identified=identified)
+    return _one_error(where, error, identified=identified, expiry=expiry)
 
 
-def _one_error(where: str, error: BaseException, *, identified: bool) -> ConnectError:
+def _one_error(where: str, error: BaseException, *, identified: bool, expiry: str) -> ConnectError:
     if isinstance(error, nats.errors.SecureConnRequiredError):
         return ConnectError(f"TLS was requested, and {where} does not offer it")
     if isinstance(error, ModuleNotFoundError) and error.name == "nkeys":
@@ -201,7 +206,7 @@ def _one_error(where: str, error: BaseException, *, identified: bool) -> Connect
     if isinstance(error, nats.errors.AuthorizationError) or is_refusal(error):
         if not identified:
             return AuthenticationError(f"no credentials were given, and {where} requires them: {text}")
-        return AuthenticationError(f"{where} refused the credentials: {text}")
+        return AuthenticationError(f"{where} refused the credentials: {text}{expiry}")
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
         return ConnectError(f"no server could be reached at {where}: {text}{_WAIT}")
     return ConnectError(f"cannot connect to {where}: {text}")
