@@ -233,7 +233,8 @@ def connect(
     Raises:
         ConnectError: No server could be reached, or TLS was requested and not offered.
         AuthenticationError: The server refused the credentials. If their JWT has expired, the error has the date.
-        ConfigError: An option does not exist, or has a value that cannot be used; a file of it cannot be read.
+        ConfigError: An option does not exist, or has a value that cannot be used; a file of it cannot be read, or is
+            malformed, which may also be found after some attempts of ``wait``.
     """
 
     async def opened() -> JetStream:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import pickle
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import nkeys
 import pytest
 from nats.aio.client import RawCredentials
 
@@ -176,6 +180,119 @@ async def test_jwt_that_ends_later_is_no_error(given: Given, own_server: Any, co
     own = await own_server(config=given.operator.config())
     given.write(time.time() + 3600)
     assert await (await connect(own, user_credentials=given.file)).ping() < 5
+
+
+@pytest.mark.parametrize("what", ["half a JWT", "empty", "half a seed"])
+async def test_file_cut_between_attempts_ends_them(
+    what: str, given: Given, own_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As at the call: `connect` with ``wait=`` does not try on with a file that only its owner can mend."""
+    own = await own_server(config=given.operator.config())
+    await own.kill()
+    opening = asyncio.create_task(_opened(own.url, user_credentials=given.file, wait=600.0))
+    await eventually(lambda: "connecting is repeated" in caplog.text, what="an attempt that fails")
+    given.file.write_text(MALFORMED[what](given))
+    await own.start()
+    with pytest.raises(ConfigError, match=f"user_credentials: .*{given.file}") as caught:
+        await within(60, opening, "connect")
+    assert given.shown_in(caught.value) == []
+
+
+@dataclass
+class Callbacks:
+    """The callbacks of a program that signs itself."""
+
+    given: Given
+    jwt: str | None = None
+
+    def user_jwt_cb(self) -> bytes:
+        return (self.given.jwt if self.jwt is None else self.jwt).encode()
+
+    def signature_cb(self, nonce: str) -> bytes:
+        key = nkeys.from_seed(bytearray(self.given.user.seed))
+        return base64.b64encode(key.sign(nonce.encode()))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"user_jwt_cb": self.user_jwt_cb, "signature_cb": self.signature_cb}
+
+
+async def test_jwt_of_a_callback(given: Given, own_server: Any, connect: Any) -> None:
+    """The text of a whole credentials file is taken, too."""
+    own = await own_server(config=given.operator.config())
+    for jwt in (None, f"{given.jwt}\n", given.text):
+        assert await (await connect(own, **Callbacks(given, jwt).options)).ping() < 60
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("half a JWT", "the JWT in what user_jwt_cb returned is malformed"),
+        ("empty", "what user_jwt_cb returned has no user JWT"),
+        ("a JWT without its end", "the JWT in what user_jwt_cb returned is malformed"),
+    ],
+)
+async def test_malformed_jwt_of_a_callback_is_not_sent(what: str, says: str, given: Given) -> None:
+    text = MALFORMED[what](given).removeprefix("-----BEGIN NATS USER JWT-----\n")
+    async with FakeServer({"nonce": "abc"}) as fake:
+        with pytest.raises(ConnectError, match=f"cannot connect to .*: {says}") as caught:
+            await jsclient.connect(fake.url, **Callbacks(given, text).options)
+        assert not any(line.startswith(b"CONNECT") for line in fake.lines)
+    assert not isinstance(caught.value, AuthenticationError)
+    assert given.shown_in(caught.value) == []
+
+
+async def test_expired_jwt_of_a_callback_refused_with_its_date(given: Given, own_server: Any) -> None:
+    own = await own_server(config=given.operator.config())
+    given.write(1_700_000_000.5)
+    says = "the JWT in what user_jwt_cb returned expired on 2023-11-14 22:13:20 UTC"
+    with pytest.raises(AuthenticationError, match=says) as caught:
+        await jsclient.connect(own.url, **Callbacks(given).options)
+    assert given.shown_in(caught.value) == []
+
+
+async def test_jwt_with_another_signature_is_sent(given: Given) -> None:
+    """A server's auth callout may take it; only the server can tell."""
+    head = base64.urlsafe_b64encode(b'{"alg":"RS256","typ":"JWT"}').decode().rstrip("=")
+    body = given.jwt.split(".")[1]
+    jwt = f"{head}.{body}.{base64.urlsafe_b64encode(bytes(256)).decode().rstrip('=')}"
+    async with FakeServer({"nonce": "abc"}) as fake:
+        await (await jsclient.connect(fake.url, **Callbacks(given, jwt).options)).close()
+        connect = await fake.wait_for(lambda frame: frame.op == "CONNECT")
+    assert json.loads(connect.args)["jwt"] == jwt
+
+
+SEEDS: dict[str, tuple[Callable[[Given], str], str]] = {
+    "half": (lambda given: given.seed[:30], "is malformed"),
+    "misspelt": (lambda given: f"{given.seed[:20]}22{given.seed[22:]}", "is malformed"),
+    "of an account": (lambda given: given.operator.account.seed.decode(), "is that of an account: .* SU"),
+    "of an operator": (lambda given: given.operator.operator.seed.decode(), "is that of an operator"),
+    "a public key": (lambda given: given.user.public, "is malformed"),
+    "a credentials file": (lambda given: given.text, "is malformed"),
+}
+
+
+@pytest.mark.parametrize("what", SEEDS)
+async def test_malformed_seed_refused_before_the_wire(what: str, given: Given, tmp_path: Path) -> None:
+    make, says = SEEDS[what]
+    seed, file = make(given), tmp_path / "user.nk"
+    file.write_text(seed)
+    async with FakeServer() as fake:
+        with pytest.raises(ConfigError, match=f"^nkeys_seed_str {says}") as caught:
+            await jsclient.connect(fake.url, nkeys_seed_str=seed)
+        assert given.shown_in(caught.value) == []
+        with pytest.raises(ConfigError, match=f"^nkeys_seed: the seed in the file '{file}' {says}") as caught:
+            await jsclient.connect(fake.url, nkeys_seed=str(file))
+        assert given.shown_in(caught.value) == []
+        assert fake.clients == []
+
+
+async def test_seed_with_lines_around_it_accepted(given: Given, tmp_path: Path) -> None:
+    file = tmp_path / "user.nk"
+    file.write_text(f"\n{given.seed}\n")
+    async with FakeServer({"nonce": "abc"}) as fake:
+        await (await jsclient.connect(fake.url, nkeys_seed=str(file))).close()
+        await (await jsclient.connect(fake.url, nkeys_seed_str=f" {given.seed}\n")).close()
 
 
 @pytest.mark.parametrize("what", ["half a JWT", "empty", "expired"])

@@ -6,14 +6,23 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...errors import ConfigError
 from ..handlers import check_plain
-from .credentials_file import CredentialsError, UserCredentials, credentials_of, is_secret, read_file
+from .credentials_file import (
+    CredentialsError,
+    UserCredentials,
+    check_seed,
+    credentials_of,
+    expired,
+    is_secret,
+    jwt_in,
+    read_file,
+)
 
-__all__ = ["CallbackError", "check_credentials", "expiry_of"]
+__all__ = ["CallbackError", "check_credentials", "check_file", "expiry_of"]
 
 
 _log = logging.getLogger("jsclient.connection")
@@ -38,6 +47,10 @@ class CallbackError(Exception):
     """A callback raised, which is the cause, or returned a value that cannot be sent; or a file cannot be used."""
 
 
+class FileError(CallbackError):
+    """A credentials file cannot be used. Only its owner can mend it, so that `connect` does not try again."""
+
+
 def check_credentials(given: Mapping[str, Any]) -> dict[str, Any]:
     """The callbacks among the options, so that they raise `CallbackError` only, and those for ``user_credentials``.
 
@@ -45,19 +58,21 @@ def check_credentials(given: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: A callback is not a plain function of the arguments that it gets, or a file cannot be used.
         ConnectError: The package nkeys is missing.
     """
-    _check_seed_file(given.get("nkeys_seed"))
+    _check_seeds(given)
     callbacks = {
         name: _guarded(name, given[name], call)
         for name, call in _CALLBACKS.items()
         if name in given and not (name == "token" and isinstance(given[name], str))
     }
+    if "user_jwt_cb" in callbacks:
+        callbacks["user_jwt_cb"] = _Jwt(callbacks["user_jwt_cb"])
     if "user_credentials" not in given:
         return callbacks
     user = credentials_of(given["user_credentials"])
     user.check()
-    if expired := user.expired(time.time()):
+    if remark := user.expired(time.time()):
         _log.warning(
-            "user_credentials: %s: connecting all the same, since the server decides by its clock", expired
+            "user_credentials: %s: connecting all the same, since the server decides by its clock", remark
         )
     return {**callbacks, **_replaced(user)}
 
@@ -79,14 +94,46 @@ class _Signature:
         try:
             return self.user.signature(nonce)
         except CredentialsError as error:
+            kind = CallbackError if self.user.is_provided else FileError
+            raise kind(str(error)) from error.__cause__
+
+    def expired(self, now: float) -> str:
+        return self.user.expired(now)
+
+
+class _Jwt:
+    """``user_jwt_cb``, which checks what it returns and keeps it, to say later when it expired."""
+
+    _SHOWN = "what user_jwt_cb returned"
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._jwt = ""
+
+    def __call__(self) -> bytes:
+        try:
+            self._jwt = jwt_in(bytes(self._function()).decode("utf-8", "replace"), self._SHOWN)
+        except CredentialsError as error:
             raise CallbackError(str(error)) from None
+        return self._jwt.encode()
+
+    def expired(self, now: float) -> str:
+        return expired(self._jwt, self._SHOWN, now)
+
+
+def check_file(failures: Sequence[BaseException]) -> None:
+    """Raise `ConfigError` if a credentials file could not be used in one of these attempts to connect."""
+    for error in failures:
+        if isinstance(error, FileError):
+            raise ConfigError(str(error)) from None
 
 
 def expiry_of(options: Mapping[str, Any]) -> str:
     """A remark on credentials that a server refused: "" unless the JWT that was sent to it has expired by our clock."""
-    signature = options.get("signature_cb")
-    expired = signature.user.expired(time.time()) if isinstance(signature, _Signature) else ""
-    return f" ({expired})" if expired else ""
+    sent = options.get("signature_cb"), options.get("user_jwt_cb")
+    source = next((one for one in sent if isinstance(one, _Signature | _Jwt)), None)
+    remark = source.expired(time.time()) if source is not None else ""
+    return f" ({remark})" if remark else ""
 
 
 def _guarded(name: str, function: Any, call: _Call) -> Callable[..., Any]:
@@ -122,15 +169,23 @@ def _check_signature(name: str, function: Callable[..., Any], call: _Call) -> No
         raise ConfigError(f"{name} is called with {wanted}, and takes {signature}: {error}") from None
 
 
-def _check_seed_file(path: Any) -> None:
-    """Raise `ConfigError` if the file with the seed of an nkey cannot be read."""
-    if not isinstance(path, str | os.PathLike):
-        return
-    name = str(path)
-    if not (problem := read_file(name)[1]):
-        return
-    if is_secret(name):
+def _check_seeds(given: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if the seed of an nkey cannot be read, or is none. No error shows it."""
+    try:
+        if isinstance(seed := given.get("nkeys_seed_str"), str):
+            check_seed(seed.strip(), "nkeys_seed_str")
+        if isinstance(path := given.get("nkeys_seed"), str | os.PathLike):
+            check_seed(_seed_file(str(path)), f"nkeys_seed: the seed in the file {str(path)!r}")
+    except CredentialsError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _seed_file(name: str) -> str:
+    text, problem = read_file(name)
+    if problem and is_secret(name):
         raise ConfigError(
             "nkeys_seed is a seed, not shown here, where the path of a file is needed: use nkeys_seed_str"
         )
-    raise ConfigError(f"nkeys_seed: the file {name!r} cannot be read: {problem}")
+    if problem:
+        raise ConfigError(f"nkeys_seed: the file {name!r} cannot be read: {problem}")
+    return text.strip()

@@ -1,4 +1,4 @@
-"""A credentials file: the JWT and the seed of a user, read anew for each attempt to connect.
+"""The JWT and the seed of a user, read for each attempt to connect from a file, or asked of a function.
 
 No error shows what a file contains, or a text that was passed where a path belongs.
 """
@@ -12,6 +12,7 @@ import math
 import os
 import re
 from collections import UserString
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +20,17 @@ from typing import Any, Final, NamedTuple
 
 from ...errors import ConfigError, ConnectError
 
-__all__ = ["CredentialsError", "UserCredentials", "credentials_of", "is_secret", "read_file"]
+__all__ = [
+    "CredentialsError",
+    "UserCredentials",
+    "check_seed",
+    "credentials_of",
+    "expired",
+    "is_secret",
+    "jwt_in",
+    "provided_credentials",
+    "read_file",
+]
 
 LONGEST: Final = 1 << 20
 """Bytes of a file that are read."""
@@ -29,7 +40,9 @@ _SECRET: Final = re.compile(r"\n|-----|^S[A-Z][A-Z2-7]{20,}|^eyJ")
 
 _JWT: Final = "BEGIN NATS USER JWT"
 _SEED: Final = "BEGIN USER NKEY SEED"
-_SIGNATURE: Final = 64  # bytes: a JWT that is cut has fewer
+_SIGNATURE: Final = 64  # bytes of one with the key of an account: a JWT that is cut has fewer
+_KINDS: Final = {"A": "an account", "O": "an operator", "N": "a server", "C": "a cluster", "X": "a curve key"}
+"""Whose seed it is that begins with S and this letter. Source: ADR-14."""
 
 
 class CredentialsError(Exception):
@@ -39,16 +52,22 @@ class CredentialsError(Exception):
 class _Part(NamedTuple):
     """Where a JWT or a seed stands, and what it is called."""
 
-    source: Any  # a path, or the text itself as a `UserString`
+    source: Any  # a path, the text itself as a `UserString`, or a function that returns it
     shown: str
 
 
 class UserCredentials:
-    """The value of ``user_credentials``. The callbacks are those of nats-py, which asks for the signature first."""
+    """The value of ``user_credentials``. The callbacks are those of nats-py, which asks for the signature first.
 
-    def __init__(self, jwt: _Part, seed: _Part) -> None:
+    Attributes:
+        is_provided: A function provides them, so that the next attempt may have others.
+    """
+
+    def __init__(self, jwt: _Part, seed: _Part, option: str = "user_credentials") -> None:
         self._sources = jwt, seed
+        self._option = option
         self._jwt = ""
+        self.is_provided = callable(jwt.source)
 
     def signature(self, nonce: str) -> bytes:
         """Read the JWT and the seed together, so that both are of one file when it is replaced."""
@@ -64,28 +83,33 @@ class UserCredentials:
     def check(self) -> None:
         """Check them before connecting, whether the JWT has expired excepted: the server decides that, by its clock.
 
+        A function is not called before it is needed.
+
         Raises:
             ConfigError: They cannot be read, or are malformed.
             ConnectError: The package nkeys is missing.
         """
         if find_spec("nkeys") is None:
-            raise ConnectError('user_credentials needs the package nkeys: pip install "jsclient[nkeys]"')
+            raise ConnectError(f'{self._option} needs the package nkeys: pip install "jsclient[nkeys]"')
+        if self.is_provided:
+            return
         try:
             self._jwt, _ = self._read()
         except CredentialsError as error:
             raise ConfigError(str(error)) from None
 
     def expired(self, now: float) -> str:
-        """When the JWT that was read last expired; "" if it has not."""
-        expiry = _claims(self._jwt).get("exp")
-        if not isinstance(expiry, int | float) or isinstance(expiry, bool) or not 0 < expiry <= now:
-            return ""
-        return f"the JWT in {self._sources[0].shown} expired {_dated(expiry, now)}"
+        """When the JWT that was read last expired, by a clock that says ``now``; "" if it has not."""
+        return expired(self._jwt, self._sources[0].shown, now)
 
     def _read(self) -> tuple[str, bytes]:
         jwt, seed = self._sources
-        texts = {part: _text(part) for part in (jwt, seed)}
-        return _jwt_in(texts[jwt], jwt.shown), _seed_in(texts[seed], seed.shown)
+        try:
+            text = _text(jwt)
+            seed_text = text if seed is jwt else _text(seed)
+            return jwt_in(text, jwt.shown), _seed_in(seed_text, seed.shown)
+        except CredentialsError as error:
+            raise CredentialsError(f"{self._option}: {error}") from error.__cause__
 
 
 def credentials_of(value: Any) -> UserCredentials:
@@ -94,12 +118,22 @@ def credentials_of(value: Any) -> UserCredentials:
     Raises:
         ConfigError: It is no path, pair of paths or `RawCredentials`.
     """
-    parts = value if isinstance(value, tuple) else (value, value)
-    if len(parts) != 2:
+    if isinstance(value, UserCredentials):
+        return value
+    if not isinstance(value, tuple):
+        part = _part(value)
+        return UserCredentials(part, part)
+    if len(value) != 2:
         raise ConfigError(
-            f"user_credentials is a tuple of {len(parts)}: it must be a path, or (JWT file, seed file)"
+            f"user_credentials is a tuple of {len(value)}: it must be a path, or (JWT file, seed file)"
         )
-    return UserCredentials(_part(parts[0]), _part(parts[1]))
+    return UserCredentials(_part(value[0]), _part(value[1]))
+
+
+def provided_credentials(function: Callable[[], Any], option: str, name: str) -> UserCredentials:
+    """A value for ``user_credentials``: a function, of which an option has the name, returns their text."""
+    part = _Part(function, f"what {name} returned")
+    return UserCredentials(part, part, option)
 
 
 def _part(source: Any) -> _Part:
@@ -134,30 +168,47 @@ def read_file(path: str) -> tuple[str, str]:
 def _text(part: _Part) -> str:
     if isinstance(part.source, UserString):
         return part.source.data
+    if callable(part.source):
+        return _returned(part.source, part.shown)
     text, problem = read_file(part.source)
     if problem and is_secret(part.source):
         raise CredentialsError(
-            "user_credentials is the text of credentials, not shown here, where the path of a file is needed: "
+            "it is the text of credentials, not shown here, where the path of a file is needed: "
             "to pass the text itself, use nats.aio.client.RawCredentials(text)"
         )
     if problem:
-        raise CredentialsError(f"user_credentials: {part.shown} cannot be read: {problem}")
+        raise CredentialsError(f"{part.shown} cannot be read: {problem}")
     if not text.strip():
-        raise CredentialsError(f"user_credentials: {part.shown} is empty: write the credentials into it")
+        raise CredentialsError(f"{part.shown} is empty: write the credentials into it")
     return text
 
 
-def _jwt_in(text: str, shown: str) -> str:
+def _returned(function: Callable[[], Any], shown: str) -> str:
+    try:
+        text = function()
+    except Exception as error:
+        raise CredentialsError(f"the function raised {error!r}") from error
+    if not isinstance(text, str):
+        raise CredentialsError(f"{shown} is {type(text).__name__}: the text of a credentials file is needed")
+    return text
+
+
+def jwt_in(text: str, shown: str) -> str:
+    """The JWT of a user in the text of a credentials file, or the text itself.
+
+    The JWT of another issuer than an account, which a server may take by its auth callout, has another signature.
+
+    Raises:
+        CredentialsError: There is none, or only a part of one.
+    """
     jwt = _after(text, _JWT) or (text.strip() if text.lstrip().startswith("eyJ") else "")
     if not jwt:
-        raise CredentialsError(
-            f"user_credentials: {shown} has no user JWT: it is no credentials file, or only half of one"
-        )
+        raise CredentialsError(f"{shown} has no user JWT, or only the beginning of one")
     parts = jwt.split(".")
-    if len(parts) != 3 or not _claims(jwt) or len(_decoded(parts[2])) != _SIGNATURE:
-        raise CredentialsError(
-            f"user_credentials: the JWT in {shown} is malformed, or only half of one: write the file again"
-        )
+    of_nats = len(parts) == 3 and "ed25519" in str(_object(parts[0]).get("alg")).lower()
+    size = len(_decoded(parts[-1]))
+    if len(parts) != 3 or not _claims(jwt) or (size != _SIGNATURE if of_nats else not size):
+        raise CredentialsError(f"the JWT in {shown} is malformed, or only half of one: the whole is needed")
     return jwt
 
 
@@ -165,13 +216,24 @@ def _seed_in(text: str, shown: str) -> bytes:
     seed = _after(text, _SEED) or (text.strip() if text.lstrip().startswith("S") else "")
     if not seed:
         raise CredentialsError(
-            f"user_credentials: {shown} has no seed of an nkey: it is no credentials file, or only half of one"
+            f"{shown} has no seed of an nkey: it is no credentials file, or only half of one"
         )
-    if not _is_seed(seed):
-        raise CredentialsError(
-            f"user_credentials: the seed in {shown} is malformed, or only half of one: write the file again"
-        )
+    check_seed(seed, f"the seed in {shown}")
     return seed.encode()
+
+
+def check_seed(seed: str, shown: str) -> None:
+    """Check that a text is the seed of a user's nkey.
+
+    Raises:
+        CredentialsError: It is malformed, or the seed of something else than a user.
+    """
+    if not _is_seed(seed):
+        raise CredentialsError(f"{shown} is malformed, or only half of one: the whole is needed")
+    if (kind := _KINDS.get(seed[1])) is not None:
+        raise CredentialsError(
+            f"{shown} is that of {kind}: the seed of a user is needed, which begins with SU"
+        )
 
 
 def _after(text: str, mark: str) -> str:
@@ -193,11 +255,16 @@ def _is_seed(seed: str) -> bool:
 
 def _claims(jwt: str) -> dict[str, Any]:
     """What a JWT says; {} if it is malformed."""
+    return _object(jwt.split(".")[1]) if "." in jwt else {}
+
+
+def _object(part: str) -> dict[str, Any]:
+    """The JSON object in a part of a JWT; {} if it is malformed."""
     try:
-        found = json.loads(_decoded(jwt.split(".")[1]))
-    except (ValueError, IndexError, RecursionError):
+        value = json.loads(_decoded(part))
+    except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _decoded(part: str) -> bytes:
@@ -205,6 +272,14 @@ def _decoded(part: str) -> bytes:
         return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except ValueError:
         return b""
+
+
+def expired(jwt: str, shown: str, now: float) -> str:
+    """When a JWT expired, by a clock that says ``now`` (seconds since 1970); "" if it has not, or is malformed."""
+    expiry = _claims(jwt).get("exp")
+    if not isinstance(expiry, int | float) or isinstance(expiry, bool) or not 0 < expiry <= now:
+        return ""
+    return f"the JWT in {shown} expired {_dated(expiry, now)}"
 
 
 def _dated(expiry: float, now: float) -> str:

@@ -32,7 +32,7 @@ from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.server_error import read_server_error
 from ..event_hub import OnEvent
 from .connection import Connection, HoldingSink, Lifecycle
-from .credentials import CallbackError, expiry_of
+from .credentials import CallbackError, check_file, expiry_of
 from .nats_client import NatsClient, WireSubscription
 from .urls import IDENTITY, connect_error, is_refusal, reason, shared_identity, shown
 from .wire import CHUNK
@@ -70,6 +70,7 @@ class GuardedConnection(Connection):
         Raises:
             ConnectError: No server could be reached, or TLS was requested and is not offered.
             AuthenticationError: A server refused the credentials, and no other one accepted them.
+            ConfigError: The credentials file has become unusable since it was checked.
 
         Cancelled: nothing is left open.
         """
@@ -97,6 +98,7 @@ class GuardedConnection(Connection):
             )
         except Exception as error:  # noqa: BLE001  nats-py raises anything
             self.abort()
+            check_file([failure.error for failure in nc.failures])
             identified = bool(nc.identity) or bool(IDENTITY & options.keys())
             expiry = expiry_of(options)
             failed = connect_error(error, servers, nc.failures, identified=identified, expiry=expiry)

@@ -30,7 +30,7 @@ from ...protocol.wire.headers import Headers, parse_headers
 from ..event_hub import OnEvent
 from ..tasks import Tasks, until_done
 from .connection import Connection, Inbox, Lifecycle
-from .credentials import expiry_of
+from .credentials import check_file, expiry_of
 from .urls import connect_error, is_refusal, shared_identity
 
 __all__ = ["ForeignConnection", "open_plain"]
@@ -338,5 +338,6 @@ async def open_plain(
             raise
         refused = [failure for failure in failures if is_refusal(failure)]
         last = [error, *failures, *refused][-1]
+        check_file(failures)
         raise connect_error(last, servers, expiry=expiry_of(options)) from error
     return _PlainConnection(nc, on_event)

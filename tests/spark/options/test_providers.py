@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import sys
 from types import ModuleType
 
 import pytest
 
+from jsclient._runtime.nats.credentials_file import CredentialsError
 from jsclient.errors import ConfigError
 from jsclient.spark.options.connect import ConnectOptions
 
@@ -31,22 +34,72 @@ def test_token_is_the_function(module):
     assert arguments(tokenProvider="our_secrets:token")["token"] is module.token
 
 
-def test_credentials_are_taken_apart(module):
-    seed = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
-    module.creds = lambda: (
-        "-----BEGIN NATS USER JWT-----\nabc.def.ghi\n------END NATS USER JWT------\n\n"
+SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
+
+
+def made(seed: str = SEED, **claims: object) -> str:
+    """The text of a credentials file; nobody checks its signature here."""
+    parts = [{"typ": "JWT", "alg": "ed25519-nkey"}, {"sub": "U", **claims}]
+    encoded = [
+        base64.urlsafe_b64encode(part) for part in (*(json.dumps(p).encode() for p in parts), bytes(64))
+    ]
+    jwt = b".".join(encoded).replace(b"=", b"").decode()
+    return (
+        f"-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n"
         f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
     )
-    given = arguments(credentialsProvider="our_secrets:creds")
-    assert len(given["signature_cb"]("nonce")) == 88
-    assert given["user_jwt_cb"]() == b"abc.def.ghi"
 
 
-@pytest.mark.parametrize("text", ["", "abc.def.ghi", None, 7])
-def test_what_is_not_a_credentials_file(module, text):
+def credentials():
+    return arguments(credentialsProvider="our_secrets:creds")["user_credentials"]
+
+
+def test_credentials_are_taken_apart(module):
+    """The JWT and the signature of one attempt come from one call; none is made before."""
+    texts = [made(name="one"), made(name="two")]
+    ahead = iter(texts)
+    module.creds = lambda: next(ahead)
+    given = credentials()
+    given.check()
+    for text in texts:
+        assert len(given.signature("nonce")) == 88
+        assert given.jwt().decode() == text.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "what our_secrets:creds returned has no user JWT"),
+        ("abc.def.ghi", "what our_secrets:creds returned has no user JWT"),
+        (made()[:150], "the JWT in what our_secrets:creds returned is malformed"),
+        (made(SEED[:-2]), "the seed in what our_secrets:creds returned is malformed"),
+        (made().partition("-----BEGIN USER")[0], "what our_secrets:creds returned has no seed"),
+        (None, "what our_secrets:creds returned is NoneType: the text of a credentials file is needed"),
+        (7, "what our_secrets:creds returned is int: the text of a credentials file is needed"),
+    ],
+)
+def test_what_is_not_a_credentials_file(module, text, says):
     module.creds = lambda: text
-    with pytest.raises(ValueError, match="the text of a credentials file is needed"):
-        arguments(credentialsProvider="our_secrets:creds")["signature_cb"]("nonce")
+    with pytest.raises(CredentialsError, match=f"^credentialsProvider: {says}") as caught:
+        credentials().signature("nonce")
+    assert SEED[:16] not in str(caught.value)
+
+
+def test_function_that_raises(module):
+    module.creds = lambda: {}["vault"]
+    with pytest.raises(CredentialsError, match=r"^credentialsProvider: .*KeyError\('vault'\)") as caught:
+        credentials().signature("nonce")
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_expiry_is_told(module):
+    module.creds = lambda: made(exp=1_700_000_000)
+    given = credentials()
+    given.signature("nonce")
+    assert given.expired(1_700_000_060.0) == (
+        "the JWT in what our_secrets:creds returned expired on 2023-11-14 22:13:20 UTC, "
+        "1 minute ago by the clock of this machine"
+    )
 
 
 @pytest.mark.parametrize(
