@@ -26,6 +26,8 @@ __all__ = ["PATIENT", "READING", "Retry", "RetryPolicy", "is_transient", "varied
 
 T = TypeVar("T")
 
+_random = random.Random()  # noqa: S311  no secret. A program that seeds the shared one gets the numbers it expects
+
 
 class RetryPolicy(msgspec.Struct, frozen=True):
     """How long a request is repeated.
@@ -57,7 +59,7 @@ PATIENT: Final = RetryPolicy(0.25, 0.25, patience=30.0)
 
 def varied(seconds: float) -> float:
     """A pause of about ``seconds``, so that many clients do not try again at the same instant."""
-    return seconds * random.uniform(0.75, 1.25)  # noqa: S311  no secret
+    return seconds * _random.uniform(0.75, 1.25)
 
 
 def is_transient(error: JetStreamError) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
-from jsclient._runtime.retry import PATIENT, READING, Retry, RetryPolicy, is_transient
+from jsclient._runtime.retry import PATIENT, READING, Retry, RetryPolicy, is_transient, varied
 from jsclient.errors import (
     AnswerLostError,
     ApiError,
@@ -99,3 +100,12 @@ async def test_policy_can_add_transient_errors():
     silent = HeartbeatError(15.0)
     assert await tried([silent]) == (0, 0.0)
     assert await tried([silent], RetryPolicy(0.25, 0.25, also=(HeartbeatError,))) == (1, 0.25)
+
+
+def test_pauses_leave_the_random_numbers_of_the_program_alone():
+    """They are drawn in threads of the library too, and a program that has seeded its generator expects its own."""
+    before = random.getstate()
+    pauses = {varied(1.0) for _ in range(20)}
+    assert random.getstate() == before
+    assert len(pauses) > 1
+    assert all(0.75 <= pause <= 1.25 for pause in pauses)

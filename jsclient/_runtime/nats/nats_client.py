@@ -29,6 +29,7 @@ from .wire import READ_SIZE, FrameReader, Host, Outbox, Tap
 
 __all__ = ["NatsClient", "Owner", "WireSubscription", "seam_gaps"]
 
+_random = random.Random()  # noqa: S311  no secret. A program that seeds the shared one gets the numbers it expects
 _ENDED = (nats.aio.client.Client.CLOSED, nats.aio.client.Client.RECONNECTING)
 _BUFFER_SIZE = 32 * 1024  # nats-py's, of its stream reader
 
@@ -312,7 +313,7 @@ class NatsClient(nats.aio.client.Client):
         known = [server for server in self._server_pool if not server.discovered or server is current]
         found = announced(info, current, known)
         if not self.options["dont_randomize"]:
-            random.shuffle(found)
+            _random.shuffle(found)
         kept = {server.uri.netloc: server for server in self._server_pool}
         self._server_pool[:] = known + [kept.get(server.uri.netloc, server) for server in found]
 

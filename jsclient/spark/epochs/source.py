@@ -188,7 +188,9 @@ class _Source:
         """``numbers``: whether column ``epoch`` is numeric; None without that column."""
         self._options = options
         # Missing messages are always an error on executors: an epoch is read whole or not at all.
-        self._spec = EpochSpec(replace(read_spec(options.read, columns), check_loss=True), options.topic)
+        self._spec = EpochSpec(
+            replace(read_spec(options.read, columns), check_loss=True, may_supersede=False), options.topic
+        )
         self._numbers = numbers
         self._topic: TopicLook | None = None
 

@@ -99,7 +99,8 @@ def _found(options: SourceOptions, narrowed: Narrowed, lookup: Lookup, facts: St
     first, last = _first(options, lookup, facts), _last(options, lookup, facts)
     if options.start.kind == "sequence":
         lost = lost_head(first, last, facts, 'start="first"' if options.start.argument else None)
-        first = first if lookup.accept(lost) else max(first, facts.first_seq)
+        if lost is not None and (not lookup.is_lost(facts, None) or not lookup.accept(lost)):
+            first = max(first, facts.first_seq)
     first, last = max(first, narrowed.first), min(last, narrowed.last)
     if narrowed.since is not None:
         first = max(first, lookup.sequence_at(narrowed.since, facts))

@@ -28,7 +28,7 @@ from ...protocol.streams.direct_get import BATCH_GET_SERVER
 from ...protocol.wire.checks import is_at_least
 from ...protocol.wire.names import subjects_overlap
 from ...streams.stream import Stream
-from ..engine import Session, session
+from ..engine import Session, context_of, session
 from ..options.source import SourceOptions
 from .offsets import StreamFacts
 
@@ -237,6 +237,10 @@ class Lookup:
     def accept(self, error: JetStreamError | None) -> bool:
         """Return whether nothing was lost, see `LossPolicy.accept`."""
         return self._policy.accept(error)
+
+    def is_lost(self, facts: StreamFacts, since: datetime | None) -> bool:
+        """Whether a limit may have removed the oldest messages, see `Removal.is_harmless`."""
+        return not facts.removal.is_harmless(since, context_of(self.js).connection.max_payload)
 
     def drive(self, counting: Generator[int, int, T], facts: StreamFacts) -> T:
         """Run a generator of `ranges` to its end, sending it the counts it asks for."""

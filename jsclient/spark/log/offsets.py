@@ -6,7 +6,7 @@ Spark stores offsets as JSON and compares them as text. Without new messages, ex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Annotated, Any, TypeVar
@@ -19,6 +19,7 @@ from ...protocol.models.stream import StreamInfo
 from ...protocol.models.stream_config import RetentionPolicy
 from ..options.source import Place
 from .ranges import SequenceRange
+from .removal import Removal
 
 __all__ = [
     "LogOffset",
@@ -80,6 +81,11 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
         ends = (*self.cuts, self.seq + 1)
         if any(one >= other for one, other in pairwise(ends)):
             raise ValueError("'cuts' are not in ascending order up to 'seq'")
+
+    @property
+    def since(self) -> datetime | None:
+        """All messages after this offset were stored after this time; None: unknown."""
+        return datetime.fromisoformat(self.mark.time) if self.mark and self.mark.seq <= self.seq else None
 
     @property
     def parts(self) -> list[SequenceRange]:
@@ -163,6 +169,7 @@ class StreamFacts:
     copies: bool = (
         False  # whether it may store other subjects: it has a mirror, sources, or a subject transform
     )
+    removal: Removal = field(default_factory=Removal)
 
     @classmethod
     def of(cls, info: StreamInfo) -> StreamFacts:
@@ -181,6 +188,7 @@ class StreamFacts:
             seen_at=info.ts,
             subjects=tuple(config.subjects or ()),
             copies=stores_other_subjects(config),
+            removal=Removal.of(info),
         )
 
     @property

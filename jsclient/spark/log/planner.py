@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from ..options.source import SourceOptions
@@ -127,7 +128,7 @@ class StreamPlanner:
         facts = self.facts
         if self._target is None and (look or head.is_due):
             facts = head.look()
-            self._losses.done(given.seq, facts)
+            self._done(given.seq, facts)
         self.check(facts)
         if given.idle and not self.lookup.fits:
             head.nothing_after(given.seq)
@@ -189,7 +190,7 @@ class StreamPlanner:
         lookup = self.lookup
         facts = lookup.facts()
         self.check(facts)
-        self._losses.done(begin.seq, facts)
+        self._done(begin.seq, facts)
         parts = stop.parts
         if not lookup.accept(another_stream(stop, facts)):
             return self._planned(parts, facts, None)
@@ -202,33 +203,52 @@ class StreamPlanner:
         first = max(before, stop.free) + 1
         if first > stop.seq:
             return []
-        last = stop.seq
+        last, since = stop.seq, begin.since if begin.created == stop.created else None
         if cut_short(stop, facts) is not None:
             facts = self._confirmed(stop)
         if not self._continues(stop, facts):
             last = self._common(stop, facts)
             if last < first:
                 return self._planned(parts, facts, None)
-        if not lookup.accept(lost_head(first, last, facts)):
-            self._losses.before(first, min(last, facts.first_seq - 1))
+        self._removed(first, last, facts, since)
         left = SequenceRange(first, last).clipped(facts.first_seq, facts.last_seq)
         if left is not None and not lookup.fits:
             lookup.accept(nothing_fits(left, facts))
             parts, left = parts or [left], None
         if not parts and left is not None:  # an offset of a release that did not record the cuts
             parts = cut(lookup, self._options, left, facts)
-        return self._planned(parts, facts, left)
+        return self._planned(parts, facts, left, since)
+
+    def _done(self, seq: int, facts: StreamFacts) -> None:
+        """Count what was lost of the batch that ends at ``seq`` while it ran."""
+        gone = self._losses.done(seq, facts)
+        if gone is not None and self.lookup.is_lost(facts, self._losses.since):
+            self._losses.expired(gone, facts.name)
+
+    def _removed(self, first: int, last: int, facts: StreamFacts, since: datetime | None) -> None:
+        """Raise the error for messages of a range that were lost, or log it; count what was superseded."""
+        lost, gone = lost_head(first, last, facts), min(last, facts.first_seq - 1)
+        if lost is None:
+            return
+        if not self.lookup.is_lost(facts, since):
+            self._losses.superseded(first, gone)
+        elif not self.lookup.accept(lost):
+            self._losses.before(first, gone)
 
     def _planned(
-        self, parts: Sequence[SequenceRange], facts: StreamFacts, left: SequenceRange | None
+        self,
+        parts: Sequence[SequenceRange],
+        facts: StreamFacts,
+        left: SequenceRange | None,
+        since: datetime | None = None,
     ) -> list[LogPartition]:
         """The tasks of a batch of which this range is left.
 
         Those with nothing left remain as empty tasks, so the others keep their numbers.
         """
-        self._losses.planned = left
+        self._losses.planned, self._losses.since = left, since
         clipped = [left and part.clipped(left.first, left.last) for part in parts]
-        return plan(clipped, self.lookup, facts, self._read_mode or "auto")
+        return plan(clipped, self.lookup, facts, self._read_mode or "auto", since)
 
     def _admitted(self, whole: SequenceRange, most: int | None, facts: StreamFacts) -> int:
         """The last sequence of a batch within the limit."""
@@ -316,38 +336,53 @@ class Losses:
 
     Attributes:
         planned: What was left of the current batch when it was planned.
+        since: Its messages were stored after this time; None: unknown.
     """
 
     def __init__(self) -> None:
         self.planned: SequenceRange | None = None
+        self.since: datetime | None = None
         self._counted = 0  # sequence up to which losses were counted
         self._lost = 0  # removed before their batch was planned
+        self._superseded = (
+            0  # the same, but newer messages have taken their place, or they expired by themselves
+        )
         self._expired = 0  # removed while their batch ran: tasks may have read some of them before
 
     def before(self, first: int, last: int) -> None:
         """Count what was removed before a batch was planned, once."""
-        self._lost += max(0, last - max(first, self._counted + 1) + 1)
-        self._counted = max(self._counted, last)
+        self._lost += self._new(first, last)
 
-    def done(self, seq: int, facts: StreamFacts) -> None:
-        """Count what was removed from the last batch, which ends at ``seq``, while it ran."""
-        planned, self.planned = (
-            self.planned,
-            None if self.planned and self.planned.last <= seq else self.planned,
+    def superseded(self, first: int, last: int) -> None:
+        """Count what was superseded before a batch was planned, once."""
+        self._superseded += self._new(first, last)
+
+    def _new(self, first: int, last: int) -> int:
+        new = max(0, last - max(first, self._counted + 1) + 1)
+        self._counted = max(self._counted, last)
+        return new
+
+    def done(self, seq: int, facts: StreamFacts) -> SequenceRange | None:
+        """What was removed from the last batch, which ends at ``seq``, while it ran. It is returned once."""
+        planned = self.planned
+        if planned is None or planned.last > seq:
+            return None
+        self.planned = None
+        return planned.clipped(1, facts.first_seq - 1)
+
+    def expired(self, gone: SequenceRange, name: str) -> None:
+        """Count what was lost while a batch ran."""
+        self._expired += gone.width
+        log.warning(
+            "%d messages of stream %r were removed while the batch that reads them ran; tasks have logged how many "
+            "they missed. Keep messages longer",
+            gone.width,
+            name,
         )
-        gone = planned and planned.last <= seq and planned.clipped(1, facts.first_seq - 1)
-        if gone:
-            self._expired += gone.width
-            log.warning(
-                "%d messages of stream %r were removed while the batch that reads them ran; tasks have logged how many "
-                "they missed. Keep messages longer",
-                gone.width,
-                facts.name,
-            )
 
     def to_json(self) -> dict[str, int]:
         """The counts above 0."""
-        counts = {"lost": self._lost, "expired": self._expired}
+        counts = {"lost": self._lost, "expired": self._expired, "superseded": self._superseded}
         return {name: count for name, count in counts.items() if count}
 
 

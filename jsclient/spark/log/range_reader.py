@@ -36,6 +36,7 @@ from ...protocol.streams.direct_get import direct_sequence
 from ...protocol.wire.codec import from_wire
 from ...protocol.wire.frames import Frame
 from ...streams.stream import Stream
+from .removal import Removal
 
 __all__ = ["ConsumerRange", "DirectRange", "RangeReader", "RangeTracker"]
 
@@ -127,6 +128,8 @@ class RangeReader(abc.ABC):
         created: When the stream was created. If it is recreated under the same name, reading fails. None: use the
             stream's cached info.
         check_loss: Raise an error if messages were removed before they were read.
+        may_supersede: Whether messages that newer ones superseded, or that expired by themselves, are no loss.
+        since: The messages of the range were stored after this time; None: unknown.
         max_bytes: Bytes to request at a time.
 
     Attributes:
@@ -143,6 +146,8 @@ class RangeReader(abc.ABC):
         subjects: Sequence[str] = (),
         created: datetime | None = None,
         check_loss: bool = True,
+        may_supersede: bool = False,
+        since: datetime | None = None,
         max_bytes: int = 8 * 1024 * 1024,
     ) -> None:
         self._context = context = stream._context  # noqa: SLF001  internal to the package
@@ -150,6 +155,8 @@ class RangeReader(abc.ABC):
         self._subjects = list(subjects)
         self._created = created or stream.cached_info.created
         self._check_loss = check_loss
+        self._may_supersede = may_supersede
+        self._since = since
         self._max_bytes = max_bytes
         self._range = RangeTracker(first, last)
         self.lost: int = 0  # sequences that were removed before they were read, if that is not an error
@@ -183,6 +190,9 @@ class RangeReader(abc.ABC):
             )
         lost = self._range.lost(info.state.first_seq)
         if lost is None:
+            return
+        largest = self._context.connection.max_payload
+        if self._may_supersede and Removal.of(info).is_harmless(self._since, largest):
             return
         if self._check_loss:
             raise HistoryTruncatedError(info.state.first_seq, lost, self._stream.name)

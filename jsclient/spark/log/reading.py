@@ -83,5 +83,7 @@ async def open_range(js: JetStream, spec: ReadSpec, wanted: SequenceRange) -> Co
         subjects=spec.subjects,
         created=None if spec.created is None else datetime.fromisoformat(spec.created),
         check_loss=spec.check_loss,
+        may_supersede=spec.may_supersede,
+        since=spec.since,
         max_bytes=spec.fetch_max_bytes,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from ..options.connect import ConnectOptions
 from ..options.source import SourceOptions
@@ -29,6 +30,8 @@ class ReadSpec:
     batch_rows: int  # maximum rows per batch
     fetch_max_bytes: int  # bytes to request at a time
     check_loss: bool  # whether to raise an error if messages were removed before they were read
+    may_supersede: bool = True  # whether messages that newer ones superseded, or that expired, are no loss
+    since: datetime | None = None  # the messages of the task were stored after this time; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class LogPartition:
     subjects: tuple[str, ...] = ()
     read_mode: str = "auto"  # see `ReadSpec`
     stream: str = ""  # its name; "": as in the `ReadSpec`
+    since: datetime | None = None  # see `ReadSpec`
 
     def spec(self, spec: ReadSpec) -> ReadSpec:
         """The common `ReadSpec` of all tasks, completed with the values of this plan."""
@@ -49,6 +53,7 @@ class LogPartition:
             created=self.created,
             subjects=self.subjects,
             read_mode=self.read_mode,
+            since=self.since,
         )
 
 
@@ -94,7 +99,13 @@ def cut(
 
 
 def plan(
-    parts: Iterable[SequenceRange | None], lookup: Lookup, facts: StreamFacts, read_mode: str
+    parts: Iterable[SequenceRange | None],
+    lookup: Lookup,
+    facts: StreamFacts,
+    read_mode: str,
+    since: datetime | None = None,
 ) -> list[LogPartition]:
     """The tasks that read these ranges."""
-    return [LogPartition(part, facts.created, lookup.subjects, read_mode, facts.name) for part in parts]
+    return [
+        LogPartition(part, facts.created, lookup.subjects, read_mode, facts.name, since) for part in parts
+    ]

@@ -1,0 +1,72 @@
+"""Why a stream has removed its oldest messages: newer ones superseded them, they expired, or they are lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from ...protocol.models.stream import StreamInfo
+from ...protocol.models.stream_config import DiscardPolicy, RetentionPolicy, StreamConfig
+
+__all__ = ["Removal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What can remove messages from a stream, by its configuration and its state.
+
+    Attributes:
+        supersedes: Whether messages are removed that nobody misses: a newer message has the same subject, or they have
+            a time to live of their own.
+        room: How many messages fit until the oldest one is removed; None: any number.
+        room_bytes: The same in bytes.
+        largest: The greatest size of a message, if the stream has one.
+        expired_before: Messages stored before this have expired by the age of the stream; None: none has.
+    """
+
+    supersedes: bool = False
+    room: int | None = None
+    room_bytes: int | None = None
+    largest: int | None = None
+    expired_before: datetime | None = None
+
+    @classmethod
+    def of(cls, info: StreamInfo) -> Removal:
+        config, state = info.config, info.state
+        if config.retention not in (None, RetentionPolicy.LIMITS):
+            return cls()  # acks remove messages
+        # The newest message of a stream is never superseded: if nothing is left, somebody removed it.
+        compacts = (config.max_msgs_per_subject or 0) > 0 and state.messages > 0
+        removes_oldest = config.discard != DiscardPolicy.NEW
+        return cls(
+            supersedes=compacts or bool(config.allow_msg_ttl),
+            room=_room(config.max_msgs, state.messages) if removes_oldest else None,
+            room_bytes=_room(config.max_bytes, state.bytes) if removes_oldest else None,
+            largest=config.max_msg_size if (config.max_msg_size or 0) > 0 else None,
+            expired_before=_expired_before(config, info.ts),
+        )
+
+    def is_harmless(self, since: datetime | None, largest: int) -> bool:
+        """Whether no limit of the stream can have removed messages: they were superseded, or expired by themselves.
+
+        Args:
+            since: All the messages were stored after this; None: unknown.
+            largest: The greatest size of a message on this server, in bytes.
+        """
+        if not self.supersedes or self.room == 0:
+            return False
+        if self.room_bytes is not None and self.room_bytes < (self.largest or largest):
+            return False  # the stream is full: a message may have made room for another one
+        return self.expired_before is None or (since is not None and since > self.expired_before)
+
+
+def _room(limit: int | None, used: int) -> int | None:
+    return max(0, limit - used) if limit is not None and limit > 0 else None
+
+
+def _expired_before(config: StreamConfig, now: datetime | None) -> datetime | None:
+    if not config.max_age:
+        return None
+    if now is None:  # a server before 2.10 does not say: any message may have expired
+        return datetime.max.replace(tzinfo=UTC)
+    return now - timedelta(seconds=config.max_age)
