@@ -16,8 +16,8 @@ from ._runtime.handle import Handle, Opening
 from ._runtime.nats.certificates import tls_context
 from ._runtime.nats.connection import Connection
 from ._runtime.nats.credentials import check_credentials
-from ._runtime.nats.nats_client import seam_gaps
 from ._runtime.nats.own_connection import GuardedConnection
+from ._runtime.nats.seam import seam_gaps
 from ._runtime.nats.urls import server_urls, shown
 from ._runtime.retry import varied
 from ._runtime.tasks import until_done

@@ -17,6 +17,7 @@ COVERED = {
     "_runtime/nats/credentials_file.py": "integration/connection/test_credentials.py",
     "_runtime/nats/nats_client.py": "integration/connection/test_nats_client.py",
     "_runtime/nats/own_connection.py": "integration/connection/test_nats_client.py",
+    "_runtime/nats/seam.py": "integration/connection/test_nats_client.py",
     "_runtime/nats/transports.py": "integration/connection/test_connecting.py",
     "_runtime/nats/user_connection.py": "integration/connection/test_nats_client.py",
     "_runtime/publish.py": "integration/publishing/test_publish.py",

@@ -25,7 +25,7 @@ from integration.kit.judge.waiting import eventually
 from integration.kit.network.recording import in_order
 from integration.kit.servers.fake_server import FakeServer
 from jsclient import ConnectError, Disconnected, Reconnected
-from jsclient._runtime.nats import nats_client
+from jsclient._runtime.nats import nats_client, seam
 from jsclient._runtime.nats.own_connection import GuardedConnection
 from jsclient._runtime.nats.user_connection import ForeignConnection
 
@@ -33,16 +33,13 @@ Client = nats.aio.client.Client
 
 
 def test_the_seam_has_no_gap() -> None:
-    assert nats_client.seam_gaps() == ()
+    assert seam.seam_gaps() == ()
 
 
-@pytest.mark.parametrize("name", sorted(nats_client._METHODS))
+@pytest.mark.parametrize("name", sorted(seam.METHODS))
 def test_method_there_with_arguments_we_use(name: str) -> None:
     method = getattr(Client, name)
-    assert (
-        tuple(inspect.signature(method).parameters)[1:][: len(nats_client._METHODS[name])]
-        == (nats_client._METHODS[name])
-    )
+    assert tuple(inspect.signature(method).parameters)[1:][: len(seam.METHODS[name])] == (seam.METHODS[name])
     assert inspect.iscoroutinefunction(method) == (name != "_connect_command")
 
 
@@ -60,7 +57,7 @@ def test_fresh_client_attributes_we_use() -> None:
         "_subs": dict,
     }
     assert {name: type(getattr(client, name)) for name in types} == types
-    for name in nats_client._ATTRIBUTES:
+    for name in seam.ATTRIBUTES:
         assert hasattr(client, name)
     assert client._transport is None
     assert client._flush_queue is None
@@ -112,7 +109,7 @@ async def test_nats_py_reads_and_pings(proxy: Any, connect: Any, monkeypatch: An
             return _original(self, *args)
 
         monkeypatch.setattr(nats_client.NatsClient, name, spy)
-        assert name in nats_client._METHODS
+        assert name in seam.METHODS
     tap = await proxy()
     js = await connect(tap, **{**FAST, "ping_interval": 0.1})
     assert isinstance(js._connection, GuardedConnection)
@@ -271,13 +268,13 @@ async def test_no_seam_connect_fails_safely(own_server: Any) -> None:
 
 
 def test_a_gap_is_found(monkeypatch: Any) -> None:
-    nats_client.seam_gaps.cache_clear()
+    seam.seam_gaps.cache_clear()
     monkeypatch.delattr(Client, "_process_info")
     monkeypatch.setattr(Client, "_send_ping", lambda self, other: None)
     try:
-        assert set(nats_client.seam_gaps()) == {"_process_info", "_send_ping"}
+        assert set(seam.seam_gaps()) == {"_process_info", "_send_ping"}
     finally:
-        nats_client.seam_gaps.cache_clear()
+        seam.seam_gaps.cache_clear()
 
 
 async def test_ping_follows_what_was_sent_before(proxy: Any) -> None:

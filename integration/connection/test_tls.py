@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import time
 from datetime import UTC, datetime
@@ -71,6 +72,32 @@ async def test_tls_with_certificate_fits(
     assert (await js.publish("s", b"x" * 100_000)).seq == 1
     sub = await js.subscribe("s")
     assert len((await sub.next(timeout=5)).data) == 100_000
+
+
+@pytest.mark.parametrize("end", ["of this client's patience", "of the server's patience"])
+@pytest.mark.parametrize("verify", [False, True], ids=["any client", "client certificates"])
+async def test_server_that_begins_with_tls_is_told(
+    end: str, verify: bool, own_server: Any, ca: trustme.CA, tmp_path: Path
+) -> None:
+    """It waits for TLS, and a client that waits for INFO only heard that nothing came."""
+    block = {**certificate(ca, tmp_path, "127.0.0.1"), "handshake_first": True, "verify": verify}
+    ours = end == "of this client's patience"
+    own = await own_server(config={"tls": {**block, "timeout": 60 if ours else 3}})
+    with pytest.raises(ConnectError, match="begins with TLS: pass tls_handshake_first=True"):
+        await jsclient.connect(own.url, tls=context(ca), connect_timeout=0.5 if ours else 60.0)
+
+
+async def test_silent_server_gets_no_hint() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server:
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(ConnectError, match=r"no answer within 0\.3 s") as caught:
+            await jsclient.connect(url, connect_timeout=0.3)
+    assert "TLS" not in str(caught.value)
 
 
 @pytest.mark.parametrize("scheme", ["nats", "tls"])

@@ -14,6 +14,7 @@ from ...errors import ConfigError
 __all__ = [
     "CertificateError",
     "alert",
+    "begins_with_tls",
     "certificate_error",
     "is_unfinished",
     "rejection",
@@ -25,6 +26,7 @@ __all__ = [
 _SEQUENCE, _CONTEXT, _UTC_TIME = 0x30, 0xA0, 0x17
 _LIMIT = 2.0  # seconds for the second look at a certificate
 _LIMIT_CLEAR = 0.5  # and at what is said before TLS: a refusal comes at once
+_LIMIT_FIRST = 1.0  # and at whether TLS comes first, which is asked of a server that is silent
 
 _NO_TLS: Final = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"}
 _UNFIT = "the server and this client have no TLS version or cipher in common"
@@ -128,6 +130,32 @@ async def said_in_the_clear(uri: ParseResult) -> bytes:
     except (OSError, TimeoutError, ValueError):
         pass  # the first error is told
     return said
+
+
+async def begins_with_tls(uri: ParseResult) -> CertificateError | None:
+    """The error to raise if a server that said nothing waits for TLS; None if it does not.
+
+    Seen on a second connection, by INFO over TLS, or by an alert, which a missing client certificate leads to.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    said = b""
+    try:
+        async with asyncio.timeout(_LIMIT_FIRST):
+            reader, writer = await asyncio.open_connection(uri.hostname, uri.port, ssl=context)
+            try:
+                said = await reader.readline()
+            finally:
+                writer.transport.abort()
+    except (OSError, ValueError) as error:  # among them TimeoutError
+        if "_ALERT_" not in _reason(error):
+            return None
+    else:
+        if not said.startswith(b"INFO "):
+            return None
+    return CertificateError(
+        "the server says nothing before it begins with TLS: pass tls_handshake_first=True"
+    )
 
 
 def _reason(error: BaseException | None) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import random
 import time
 from collections.abc import Callable, Coroutine
@@ -22,12 +21,19 @@ from ...errors import PermissionDeniedError, ProtocolError
 from ...protocol.wire.frames import Frame
 from ..retry import varied
 from ..tasks import until_done
-from .certificates import alert, certificate_error, is_unfinished, rejection, said_in_the_clear
+from .certificates import (
+    alert,
+    begins_with_tls,
+    certificate_error,
+    is_unfinished,
+    rejection,
+    said_in_the_clear,
+)
 from .transports import TcpTransport, WebSocketTransport, refusal_in
 from .urls import Attempt, announced, url_identity
 from .wire import READ_SIZE, FrameReader, Host, Outbox, Tap
 
-__all__ = ["NatsClient", "Owner", "WireSubscription", "seam_gaps"]
+__all__ = ["NatsClient", "Owner", "WireSubscription"]
 
 _random = random.Random()  # noqa: S311  no secret. A program that seeds the shared one gets the numbers it expects
 _ENDED = (nats.aio.client.Client.CLOSED, nats.aio.client.Client.RECONNECTING)
@@ -35,57 +41,6 @@ _BUFFER_SIZE = 32 * 1024  # nats-py's, of its stream reader
 
 REVIVE = 1.0
 """Seconds after which cancelled tasks of the connection are started again."""
-
-_METHODS = {
-    "_attempt_reconnect": (),
-    "_close": ("status", "do_cbs"),
-    "_connect_command": (),
-    "_process_connect_init": (),
-    "_process_headers": ("headers",),
-    "_process_info": ("info",),
-    "_process_msg": ("sid", "subject", "reply", "data", "headers"),
-    "_process_op_err": ("e",),
-    "_read_loop": (),
-    "_select_next_server": (),
-    "_send_ping": ("future",),
-}
-_ATTRIBUTES = (
-    "_auth_configured",
-    "_current_server",
-    "_flush_queue",
-    "_flusher_task",
-    "_max_payload",
-    "_pending_data_size",
-    "_ping_interval_task",
-    "_pings_outstanding",
-    "_pongs",
-    "_pongs_received",
-    "_ps",
-    "_reading_task",
-    "_reconnection_task",
-    "_server_info",
-    "_server_pool",
-    "_sid",
-    "_status",
-    "_subs",
-    "_transport",
-)
-
-
-@functools.cache
-def seam_gaps() -> tuple[str, ...]:
-    """The private names of nats-py that are used here and are missing, or take other arguments."""
-    client = nats.aio.client.Client
-    gaps = [
-        name
-        for name, wanted in _METHODS.items()
-        if not (method := getattr(client, name, None))
-        or tuple(inspect.signature(method).parameters)[1 : 1 + len(wanted)] != wanted
-    ]
-    if gaps:
-        return tuple(gaps)
-    instance = client()
-    return tuple(name for name in _ATTRIBUTES if not hasattr(instance, name))
 
 
 class Owner(Host, Protocol):
@@ -220,11 +175,13 @@ class NatsClient(nats.aio.client.Client):
         self._end_tasks()
         server.last_attempt = time.monotonic()  # nats-py's clock for its pauses
         self._current_server, limit = server, self.options["connect_timeout"]
+        if self.first_connect:
+            self._server_info = {}  # of another server
         try:
             async with asyncio.timeout(limit):
                 await self._shake_hands(server, limit)
         except TimeoutError as error:
-            raise TimeoutError(f"no answer within {limit:g} s") from error
+            raise await self._tls_first(server) or TimeoutError(f"no answer within {limit:g} s") from error
         if not self.is_connected:
             self._end_tasks()
             raise nats.errors.Error("nats: the server sent something else than PONG")
@@ -249,6 +206,8 @@ class NatsClient(nats.aio.client.Client):
         that were not read, on a second connection if it refuses before TLS begins, and in an alert of TLS.
         """
         transport, first = self._transport, bool(self.options["tls_handshake_first"])
+        if (hint := await self._tls_first(server)) is not None:
+            return hint
         if (rejected := rejection(error)) is not None:
             name = self.options.get("tls_hostname") or server.tls_name or server.uri.hostname
             return await certificate_error(rejected, server.uri, name, tls_first=first)
@@ -266,6 +225,15 @@ class NatsClient(nats.aio.client.Client):
             for one in (error, transport.failure())
         )
         return next(filter(None, told), None)
+
+    async def _tls_first(self, server: Any) -> Exception | None:
+        """An error with a hint if a server, which took the first connection and said no INFO, begins with TLS."""
+        silent = (
+            isinstance(self._transport, TcpTransport) and self._transport.is_open and not self._server_info
+        )
+        if not silent or not self.first_connect or self.options["tls_handshake_first"]:
+            return None
+        return await begins_with_tls(server.uri)
 
     def _end_tasks(self) -> None:
         for task in (self._reading_task, self._ping_interval_task, self._flusher_task):

@@ -95,6 +95,11 @@ class TcpTransport(nats.aio.transport.TcpTransport):
         return bytes(getattr(reader, "_buffer", b""))  # after an error, a stream gives no bytes out
 
     @property
+    def is_open(self) -> bool:
+        """Whether the server took the connection."""
+        return self._bare_io_reader is not None
+
+    @property
     def failed_before_tls(self) -> bool:
         """Whether TLS was begun on an open connection, and did not come about."""
         return self._io_reader is None and self._bare_io_reader is not None
