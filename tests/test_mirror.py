@@ -99,6 +99,7 @@ COVERED = {
     "spark/queue/claimer.py": "integration/spark/queue/test_claims.py",
     "spark/queue/reading.py": "integration/spark/queue/test_claims.py",
     "spark/queue/stream.py": "integration/spark/queue/test_claims.py",
+    "spark/queue/unclaimed.py": "integration/spark/queue/test_removed.py",
     "spark/sink/partition_writer.py": "integration/spark/sink/test_partitions.py",
     "spark/sink/publish_batch.py": "integration/spark/sink/test_queries.py",
     "spark/sink/row_columns.py": "integration/spark/sink/test_rows.py",

@@ -491,7 +491,7 @@ async def test_manual_replays_batch_without_acked(queue):
 
 
 async def test_manual_settles_nobody_can_ack(queue, oracle):
-    query = await queue(count=10, ackOn="manual", stream={"retention": "limits"})
+    query = await queue(count=10, ackOn="manual", stream={"retention": "limits"}, failOnDataLoss="false")
     partitions = await query.plan()
     await oracle.delete_message(query.stream.name, 5)
     rows = await query.read(partitions)

@@ -33,13 +33,12 @@ class Removal:
     @classmethod
     def of(cls, info: StreamInfo) -> Removal:
         config, state = info.config, info.state
-        if config.retention not in (None, RetentionPolicy.LIMITS):
-            return cls()  # acks remove messages
+        by_limits = config.retention in (None, RetentionPolicy.LIMITS)  # and not by acks
         # The newest message of a stream is never superseded: if nothing is left, somebody removed it.
         compacts = (config.max_msgs_per_subject or 0) > 0 and state.messages > 0
         removes_oldest = config.discard != DiscardPolicy.NEW
         return cls(
-            supersedes=compacts or bool(config.allow_msg_ttl),
+            supersedes=by_limits and (compacts or bool(config.allow_msg_ttl)),
             room=_room(config.max_msgs, state.messages) if removes_oldest else None,
             room_bytes=_room(config.max_bytes, state.bytes) if removes_oldest else None,
             largest=config.max_msg_size if (config.max_msg_size or 0) > 0 else None,
@@ -53,11 +52,19 @@ class Removal:
             since: All the messages were stored after this; None: unknown.
             largest: The greatest size of a message on this server, in bytes.
         """
-        if not self.supersedes or self.room == 0:
+        if not self.supersedes or self._is_full(largest):
             return False
-        if self.room_bytes is not None and self.room_bytes < (self.largest or largest):
-            return False  # the stream is full: a message may have made room for another one
         return self.expired_before is None or (since is not None and since > self.expired_before)
+
+    def reaches_limit(self, largest: int) -> bool:
+        """Whether a limit of the stream may have removed messages; ``largest``: see `is_harmless`."""
+        return self.expired_before is not None or self._is_full(largest)
+
+    def _is_full(self, largest: int) -> bool:
+        """Whether a message may have made room for another one."""
+        if self.room == 0:
+            return True
+        return self.room_bytes is not None and self.room_bytes < (self.largest or largest)
 
 
 def _room(limit: int | None, used: int) -> int | None:

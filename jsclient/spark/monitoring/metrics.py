@@ -108,7 +108,7 @@ METRICS = (
         "counter",
         "Messages that were removed before their batch was planned.",
         "{message}",
-        of_stream=lambda s, _: s.report.lost if isinstance(s.report.place, LogPlace) else None,
+        of_stream=lambda s, _: s.report.lost if s.report.place is not None else None,
     ),
     Metric(
         "expired_messages",

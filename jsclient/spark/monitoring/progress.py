@@ -137,6 +137,7 @@ def _source(number: int, source: Mapping[str, Any]) -> SourceReport | None:
             name,
             QueuePlace(name, consumer) if consumer else None,
             pending=_known_count(latest.get("pending")),
+            lost=_count(latest.get("lost")),
             lapsed=_count(latest.get("lapsed")),
         )
         return SourceReport(**given, mode="queue", streams=(queue,))

@@ -33,6 +33,7 @@ from ...streams.direct_get import get_directly
 from ...streams.stream import Stream
 from ..acks.bulk_ack import confirm, settle
 from ..engine import context_of
+from ..log.lookup import LossPolicy
 from ..options.connect import not_permitted
 from ..options.source import SourceOptions
 from .claims import (
@@ -46,6 +47,7 @@ from .claims import (
     covers,
     effective_ack_wait,
 )
+from .unclaimed import Unclaimed
 
 __all__ = ["Claimer", "Holder", "open_queue"]
 
@@ -78,6 +80,7 @@ class Holder:
         forgotten: Stream sequences of messages that were processed but could not be acked, since the server lost the
             delivery. They are acked when the server redelivers them.
         lapsed: Number of claims that other clients may have received as well.
+        ack_wait: Seconds after which the server delivers a message again.
     """
 
     def __init__(self, js: JetStream, stream: Stream, consumer: Consumer, options: SourceOptions) -> None:
@@ -88,7 +91,7 @@ class Holder:
         self._options = options
         info = consumer.cached_info
         self.made: str = "" if info.created is None else info.created.isoformat()
-        self._ack_wait = effective_ack_wait(info)
+        self.ack_wait: float = effective_ack_wait(info)
         self._held: dict[int, _Held] = {}
         self.collecting: ClaimCollector | None = None
         self.form: tuple[str, str] = ("", "")
@@ -118,6 +121,11 @@ class Holder:
         except JetStreamError:
             return  # retried with the next batch
         self._may_ack = True
+
+    @property
+    def held(self) -> int:
+        """The number of claims that are kept alive here."""
+        return sum(claimed(one.offset.runs) for one in self._held.values())
 
     def holds(self, batch: int) -> bool:
         """Whether the claims of a batch are kept alive here."""
@@ -151,7 +159,7 @@ class Holder:
         except PermissionDeniedError as error:
             raise not_permitted("consumer", error, "claims are kept alive") from error
         held = self._held[offset.batch] = _Held(offset, asked)
-        if time.time() * 1000 - offset.at <= self._ack_wait * 1000:
+        if time.time() * 1000 - offset.at <= self.ack_wait * 1000:
             return True
         await self._look_for_others(held, "the query was down for longer than ack_wait")
         return False
@@ -178,7 +186,7 @@ class Holder:
             self._keeping = self._context.tasks.start(self._keep_alive(), "keep claims alive")
 
     async def _keep_alive(self) -> None:
-        interval = pause = self._ack_wait / 3
+        interval = pause = self.ack_wait / 3
         while not self._js.is_closed:
             await asyncio.sleep(max(pause, _LEAST_PAUSE))
             began = self._now()
@@ -198,12 +206,12 @@ class Holder:
         if self.collecting is not None:
             runs += self.collecting.runs()
         replies = list(ack_subjects(runs, form))
-        await confirm(self._context, replies, AckKind.IN_PROGRESS.value, timeout=max(1.0, self._ack_wait / 3))
+        await confirm(self._context, replies, AckKind.IN_PROGRESS.value, timeout=max(1.0, self.ack_wait / 3))
         answered = self._now()
         for one in held:
             late = answered - one.alive_at
             one.alive_at = asked
-            if late > self._ack_wait and one.offset.batch in self._held:
+            if late > self.ack_wait and one.offset.batch in self._held:
                 await self._look_for_others(one, f"no sign of life for {late:.1f} s")
 
     async def finish(self, offset: QueueOffset) -> None:
@@ -286,9 +294,12 @@ class Claimer:
 
     Attributes:
         pending: Messages pending on the consumer, as last reported.
+        unclaimed: Tells which messages were removed before they could be claimed.
     """
 
-    def __init__(self, js: JetStream, consumer: Consumer, options: SourceOptions, holder: Holder) -> None:
+    def __init__(
+        self, js: JetStream, stream: Stream, consumer: Consumer, options: SourceOptions, holder: Holder
+    ) -> None:
         self._context = context_of(js)
         self._consumer = consumer
         self._options = options
@@ -298,6 +309,10 @@ class Claimer:
         self._seen_at = self._now()  # monotonic seconds: when the consumer was last known to exist
         self._again: list[bytes] = []  # replies of redelivered messages that were processed before
         self.pending: int = consumer.cached_info.num_pending
+        self._is_new = True  # nothing was claimed yet
+        self.unclaimed: Unclaimed = Unclaimed(
+            stream, consumer, LossPolicy(options.fail_on_data_loss), self._context.connection.max_payload
+        )
 
     @property
     def most(self) -> int:
@@ -316,10 +331,13 @@ class Claimer:
 
         Raises:
             ConfigError: This user may not pull or ack.
+            UnclaimedRemovedError: Messages were removed before they could be claimed, and ``failOnDataLoss`` is set.
             JetStreamError: As `Consumer.fetch`, if nothing was claimed before the error.
         """
         holder = self._holder
         holder.keep()
+        if self.unclaimed.applies and (self._is_new or self.pending):
+            await self.unclaimed.look(self._info)
         collector = holder.collecting = ClaimCollector()
         began, at, size = self._now(), int(time.time() * 1000), 0
         try:
@@ -347,6 +365,8 @@ class Claimer:
                 raise
         finally:
             holder.collecting = None
+        await self.unclaimed.look_at_gaps()
+        self._is_new = False
         await self._ack_again()
         if not collector.count:
             await self._see()
@@ -394,6 +414,8 @@ class Claimer:
             forgotten.discard(data.stream_seq)
             self._again.append(message.reply.encode("utf-8", "surrogateescape"))
             return
+        if data.num_delivered == 1:
+            self.unclaimed.delivered(data.consumer_seq, data.stream_seq)
         if not collector.count:
             self._holder.form = ack_form(message.reply)
         collector.add(data.stream_seq, data.consumer_seq, data.num_delivered, data.num_pending)
@@ -409,6 +431,10 @@ class Claimer:
         bound = self._config.max_ack_pending or 0
         full = bound > 0 and info.num_ack_pending >= bound
         return not info.num_pending or full or info.paused
+
+    async def held_by_others(self) -> int:
+        """The number of messages that were delivered to other clients and are not acked."""
+        return max(0, (await self._info()).num_ack_pending - self._holder.held)
 
     async def outstanding(self) -> int:
         """The number of messages that are pending, or delivered but not acked."""

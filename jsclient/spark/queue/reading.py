@@ -32,6 +32,7 @@ from ...streams.stream import Stream
 from ..acks.bulk_ack import settle
 from ..columns import arrow_schema, direct_columns, record_batch
 from ..engine import context_of, session
+from ..log.removal import Removal
 from ..options.connect import ConnectOptions, not_permitted
 from .claims import ClaimMatcher, Found, Run, Span, ack_subjects, claimed, spans
 
@@ -64,13 +65,15 @@ class ClaimSpec:
 class ClaimPartition(InputPartition):
     """The claims that one task reads.
 
-    ``lapsed``: other clients may have received some of them, or some may be acked already, so missing messages do not
-    count as data loss.
+    ``lapsed``: other clients may have received some of them, or the batch was read before and some were acked, so
+    missing messages do not count as data loss. ``acks_remove``: what the batch acks is removed from the stream, and it
+    may be read twice, so missing messages are lost only if a limit may have removed them.
     """
 
     runs: tuple[Run, ...]
     form: tuple[str, str]
     lapsed: bool = False
+    acks_remove: bool = False
 
 
 def read_claims(spec: ClaimSpec, partition: ClaimPartition) -> Iterator[pa.RecordBatch]:
@@ -240,14 +243,21 @@ class _ClaimReader:
         except MessageNotFoundError:
             return 0
 
+    async def _were_acked(self) -> bool:
+        """Whether the missing messages can only have been removed by acks of the batch, since no limit was reached."""
+        if not self._partition.acks_remove:
+            return False
+        largest = self._context.connection.max_payload
+        return not Removal.of(await self._stream.info()).reaches_limit(largest)
+
     async def _report_gone(self, gone: list[Run]) -> None:
         spec, partition = self._spec, self._partition
         count, first, last = claimed(gone), gone[0].stream_seq, gone[-1].last
-        if spec.fail_on_data_loss and not partition.lapsed:
+        if spec.fail_on_data_loss and not partition.lapsed and not await self._were_acked():
             raise PositionInvalidError(
                 f"{count} claimed messages of stream {spec.stream!r} no longer exist, from sequence {first} to {last}: "
-                "they were deleted, purged or expired, or were acked before they were read; set option "
-                "'failOnDataLoss' to false to continue without them"
+                "they were deleted, purged or expired, or were acked before they were read (if a batch is read twice, "
+                "persist it first); set option 'failOnDataLoss' to false to continue without them"
             )
         self._context.emit(
             ClaimsGone(

@@ -21,6 +21,7 @@ log, so acks would come too early. A source cannot read this option, but rejects
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -44,6 +45,7 @@ from ...errors import (
     NoRespondersError,
     RequestTimeoutError,
 )
+from ...protocol.models.stream_config import RetentionPolicy
 from ..engine import Session, context_of, session
 from ..log.limits import read_limit
 from ..log.tasks import pieces_of
@@ -56,8 +58,11 @@ __all__ = ["QueueStreamReader"]
 
 T = TypeVar("T")
 
+log: logging.Logger = logging.getLogger("jsclient.spark")
+
 _OUTAGE = 120.0  # seconds to wait for an unavailable server
 _PAUSE = 0.2  # seconds between two attempts
+_LATE = 2.0  # seconds that the server may take to deliver again after ack_wait
 _RETRY = RetryPolicy(_PAUSE, _PAUSE, patience=_OUTAGE, also=(HeartbeatError,))
 
 
@@ -83,6 +88,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         opened = session(options.connect)
         stream, consumer = opened.run(open_queue(opened.js, options))
         filters = consumer.config.filters
+        self._removes_acked = stream.config.retention in (RetentionPolicy.WORKQUEUE, RetentionPolicy.INTEREST)
         self._spec = ClaimSpec(
             connect=options.connect,
             stream=options.stream,
@@ -134,10 +140,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "'asyncProgressTrackingEnabled', which mode 'queue' cannot work with: turn it off"
             )
         ours = self._on_driver(lambda driver: driver.keep(claims))
-        # Messages that the user acked may be gone when a batch is read again, which does not count as data loss.
-        lapsed = not ours or self._options.ack_on == "manual"
+        # What the user acked is gone from a work queue when a batch is read again, which is no loss. Nobody can have
+        # acked a batch that this process has just claimed; but two actions may read it.
+        acks_remove = self._options.ack_on == "manual" and self._removes_acked
+        lapsed = not ours or (acks_remove and not self._on_driver(lambda driver: driver.has_claimed(claims)))
         parts = claims.parts or pieces_of(self._options, claimed(claims.runs))
-        return [ClaimPartition(part, claims.form, lapsed) for part in share_out(claims.runs, parts)]
+        return [
+            ClaimPartition(part, claims.form, lapsed, acks_remove) for part in share_out(claims.runs, parts)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition; see `read_claims`."""
@@ -171,12 +181,14 @@ class _Driver:
         self._handed_out: QueueOffset | None = None
         self._finished = 0  # the last batch that was settled
         self._left: int | None = None  # AvailableNow: number of messages still to be claimed
+        # AvailableNow, in monotonic seconds: what other clients had when it began has come back by then
+        self._others_until: float | None = None
 
     @classmethod
     async def open(cls, opened: Session, options: SourceOptions) -> _Driver:
         stream, consumer = await open_queue(opened.js, options)
         holder = Holder(opened.js, stream, consumer, options)
-        return cls(opened, Claimer(opened.js, consumer, options, holder), holder, options)
+        return cls(opened, Claimer(opened.js, stream, consumer, options, holder), holder, options)
 
     async def close(self) -> None:
         await self.holder.close()
@@ -184,16 +196,23 @@ class _Driver:
 
     def report(self) -> dict[str, Any]:
         handed = self._handed_out
+        lost = self.claimer.unclaimed.lost
         return {
             "b": 0 if handed is None else handed.batch,
             "stream": self._options.stream,
             "consumer": self._options.consumer,
             "pending": self.claimer.pending,
             "lapsed": self.holder.lapsed,
-        }
+        } | ({"lost": lost} if lost else {})
 
     async def prepare_available_now(self) -> None:
         self._left = await self._surely(self.claimer.outstanding)
+        self._others_until = context_of(self.session.js).connection.now() + self.holder.ack_wait + _LATE
+
+    async def has_claimed(self, claims: QueueOffset) -> bool:
+        """Whether this process has claimed them: they are not those of an earlier run."""
+        handed = self._handed_out
+        return handed is not None and (handed.batch, handed.made) == (claims.batch, claims.made)
 
     async def keep(self, claims: QueueOffset) -> bool:
         """Keep claims alive. Returns whether no other client can have received any of them."""
@@ -236,10 +255,30 @@ class _Driver:
                 return claims
             # The server may only be slow: look at the consumer before the query ends.
             if await self._surely(claimer.is_empty):
-                return None
-            if connection.now() >= deadline:
+                if not await self._surely(self._may_come_again):
+                    return None
+            elif connection.now() >= deadline:
                 raise RequestTimeoutError("the consumer has messages, but none comes", _OUTAGE)
             await asyncio.sleep(_PAUSE)
+
+    async def _may_come_again(self) -> bool:
+        """Whether messages were delivered to another client before this run, which may be gone: an earlier run that was
+        killed. The server delivers them again after ``ack_wait``, unless they are acked.
+        """
+        others = await self.claimer.held_by_others()
+        if not others or self._others_until is None:
+            return False
+        if context_of(self.session.js).connection.now() < self._others_until:
+            return True
+        self._others_until = None
+        log.warning(
+            "consumer %r of stream %r: %d messages were delivered to other clients, which have not acked them; the "
+            "query ends without them. The next run reads those that come back",
+            self._options.consumer,
+            self._options.stream,
+            others,
+        )
+        return False
 
     async def _surely(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Retry while the server is unavailable. Events of the connection report the outage."""

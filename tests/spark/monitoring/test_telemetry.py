@@ -71,7 +71,7 @@ def test_values_and_labels(exported):
     assert found.points("jsclient.spark.rows") == [(orders, 3), (jobs, 3)]
     assert found.points("jsclient.spark.lag_messages") == [(orders, 60), (jobs, 12)]
     assert found.points("jsclient.spark.lag_seconds") == [(orders, 10.0)]
-    assert found.points("jsclient.spark.lost_messages") == [(orders, 4)]
+    assert found.points("jsclient.spark.lost_messages") == [(orders, 4), (jobs, 0)]
     assert found.points("jsclient.spark.lapsed_claims") == [(jobs, 1)]
 
 

@@ -1,0 +1,109 @@
+"""Tells which messages a stream has removed before the consumer of a query delivered them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from ...consumers.consumer import Consumer
+from ...errors import HistoryTruncatedError
+from ...protocol.models.consumer import ConsumerInfo, DeliverPolicy
+from ...protocol.models.stream import StreamInfo
+from ...streams.stream import Stream
+from ..log.lookup import LossPolicy
+from ..log.removal import Removal
+
+__all__ = ["Unclaimed", "UnclaimedRemovedError"]
+
+_MOST_GAPS = 1000  # per batch, in memory
+
+
+class UnclaimedRemovedError(HistoryTruncatedError):
+    """Raised when messages were removed from a stream before a query claimed them.
+
+    Attributes:
+        last: Sequence of the last one of them.
+        consumer: The consumer that would have delivered them.
+    """
+
+    last: int = 0
+    consumer: str = ""
+
+    def __str__(self) -> str:
+        return (
+            f"messages {self.wanted} to {self.last} of stream {self.stream!r} were removed (by a limit, or deleted) "
+            f"before consumer {self.consumer!r} delivered them: the stream begins at {self.first_available} now. Keep "
+            "messages longer, or let the query claim more of them per batch; with option 'failOnDataLoss' = 'false' "
+            "the query continues with the messages that exist"
+        )
+
+
+class Unclaimed:
+    """Compares what a consumer has delivered with the head of its stream.
+
+    The consumer needs to be without filters: what it has not delivered may have matched none of them.
+
+    Args:
+        largest: The greatest size of a message on this server, in bytes.
+
+    Attributes:
+        lost: Number of messages that were removed before they were delivered, if that is not an error; deleted ones
+            count.
+        applies: Whether the consumer delivers all messages of the stream.
+    """
+
+    def __init__(self, stream: Stream, consumer: Consumer, policy: LossPolicy, largest: int) -> None:
+        self._stream, self._consumer, self._policy, self._largest = stream, consumer, policy, largest
+        self._gaps: list[tuple[int, int | None]] = []  # first and last sequence
+        self._last: tuple[int, int] | None = None  # consumer and stream sequence of the last claim
+        self._told = 0  # sequence up to which losses were told
+        self.lost: int = 0
+        config = consumer.config
+        self.applies: bool = not config.filters and config.deliver_policy != DeliverPolicy.LAST_PER_SUBJECT
+
+    async def look(self, ask: Callable[[], Awaitable[ConsumerInfo]]) -> None:
+        """Check what is between the last delivery and the head of the stream. Raises `UnclaimedRemovedError`.
+
+        The consumer is asked last: what other clients claim and ack meanwhile is behind its last delivery then.
+        """
+        if self.applies:
+            stream = await self._stream.info()
+            self._check(stream, [((await ask()).delivered.stream_seq + 1, None)])
+
+    def delivered(self, consumer_seq: int, stream_seq: int) -> None:
+        """Note a first delivery. If it follows the one before, what lies between was never delivered to anyone."""
+        if not self.applies:
+            return
+        before = self._last
+        self._last = (consumer_seq, stream_seq)
+        if before is None or consumer_seq != before[0] + 1 or stream_seq <= before[1] + 1:
+            return
+        if len(self._gaps) < _MOST_GAPS:
+            self._gaps.append((before[1] + 1, stream_seq - 1))
+
+    async def look_at_gaps(self) -> None:
+        """Check the gaps between the deliveries that were noted. Raises `UnclaimedRemovedError`."""
+        gaps, self._gaps = self._gaps, []
+        if gaps:
+            self._check(await self._stream.info(), gaps)
+
+    def _check(self, info: StreamInfo, gaps: Sequence[tuple[int, int | None]]) -> None:
+        if Removal.of(info).is_harmless(None, self._largest):
+            return
+        for first, last in gaps:
+            self._tell(info, max(first, self._told + 1), last)
+
+    def _tell(self, info: StreamInfo, first: int, last: int | None) -> None:
+        """Tell of a gap that the head of the stream has passed. One above the head was deleted, not lost.
+
+        ``last``: the last sequence of the gap; None: the head.
+        """
+        state = info.state
+        head = state.first_seq if state.messages else state.last_seq + 1
+        gone = head - 1 if last is None else min(head - 1, last)
+        if gone < first:
+            return
+        error = UnclaimedRemovedError(head, first, info.name)
+        error.last, error.consumer = gone, self._consumer.name
+        if not self._policy.accept(error):
+            self.lost += gone - first + 1
+        self._told = gone
