@@ -45,8 +45,10 @@ class _Asked(NamedTuple):
     what: str
     timeout: float
 
-    def too_late(self) -> RequestTimeoutError:
-        return RequestTimeoutError(f"{self.what or self.subject}: no answer from the server", self.timeout)
+    def too_late(self, why: str) -> RequestTimeoutError:
+        return RequestTimeoutError(
+            f"{self.what or self.subject}: no answer from the server", self.timeout, why
+        )
 
 
 EXPLAINED = frozenset({10026, 10028, 10047, 10099, 10100})  # the error codes that `refusals.explained` knows
@@ -161,14 +163,14 @@ class Requests:
                 )
         except TimeoutError:
             if not asked.future.done():  # else the reply arrived at the last moment
-                raise asked.too_late() from None
+                raise asked.too_late(self._connection.trouble) from None
 
     def _tick(self) -> None:
         """Fail the requests whose deadline has passed."""
         now = self._connection.now()
         for asked in self._waiting.values():
             if asked.deadline <= now:
-                _fail(asked.future, asked.too_late())
+                _fail(asked.future, asked.too_late(self._connection.trouble))
         for key, repeat in self._repeated.items():
             if repeat.due <= now:
                 repeat.due = now + repeat.pause

@@ -356,7 +356,7 @@ class AtomicBatch:
 
 def _unknown(error: JetStreamError, text: str) -> JetStreamError:
     if isinstance(error, RequestTimeoutError):
-        return RequestTimeoutError(text, error.timeout)
+        return RequestTimeoutError(text, error.timeout, error.why)
     return type(error)(f"{text}: {error}")
 
 

@@ -231,7 +231,8 @@ class BulkPublisher:
             # What is in flight is over after the timeout, so only the connection can still be in the way.
             if not self.failures:
                 text = f"publish to {subject!r}: the connection took no more bytes for {self._timeout:g} s"
-                raise RequestTimeoutError(f"{text}; nothing was sent") from error
+                why = self._acks.connection.trouble
+                raise RequestTimeoutError(f"{text}; nothing was sent", why=why) from error
 
     def _burst(
         self,

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from operator import attrgetter
 from typing import Protocol
 
+from .._runtime.context import Context
 from .._runtime.handle import ReadHandle, State
-from .._runtime.tasks import Tasks
 from ..errors import ClosedError, RequestTimeoutError
 from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.checks import deadline_of
@@ -94,9 +94,9 @@ class LatestReader(ReadHandle[Record]):
         completion: The completion of the topic, once it was read; None before.
     """
 
-    def __init__(self, find: Callable[[], Awaitable[NewestSource]], tasks: Tasks) -> None:
+    def __init__(self, find: Callable[[], Awaitable[NewestSource]], context: Context) -> None:
         self._find = find
-        self._tasks = tasks
+        self._tasks, self._connection = context.tasks, context.connection
         self._source: NewestSource | None = None
         self._finding: asyncio.Task[None] | None = None  # kept if a read is cancelled
         self._seen = 0
@@ -126,7 +126,7 @@ class LatestReader(ReadHandle[Record]):
             async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):
                 record = await (await self._opened()).after(self._seen)
         except TimeoutError:
-            raise RequestTimeoutError("a newer record", timeout or 0.0) from None
+            raise RequestTimeoutError("a newer record", timeout or 0.0, self._connection.trouble) from None
         return self._seen_now(record)
 
     async def _opened(self) -> NewestSource:

@@ -108,6 +108,11 @@ class Log(abc.ABC):
     tasks: Tasks
     open: set[Closable]
 
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection to its server, as far as is known; "" while there is one, or none is needed."""
+        return ""
+
     @abc.abstractmethod
     def emit(self, event: Event) -> None:
         """Report an event to the user."""

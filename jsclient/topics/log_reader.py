@@ -198,7 +198,7 @@ class LogReader(ReadHandle[Record]):
                 return records[0]
             self._check_end()
             if not await self._arrived.wait_until(deadline) and not self._tracker.pending:
-                raise RequestTimeoutError("the next record", timeout or 0.0)
+                raise RequestTimeoutError("the next record", timeout or 0.0, self._log.trouble)
 
     def take(self, limit: int) -> list[Record]:
         """Take up to ``limit`` records from the queue, in order, without waiting."""

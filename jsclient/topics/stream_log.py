@@ -91,6 +91,10 @@ class StreamLog(Log):
         self._consumers = Consumers(context, stream)
 
     @property
+    def trouble(self) -> str:
+        return self.context.connection.trouble
+
+    @property
     def config(self) -> StreamConfig:
         """The stream's configuration, as last received."""
         return self.handle.config

@@ -168,7 +168,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         if self._ended or self.is_closed:
             raise ClosedError("the table is closed, or its topic has ended: no change follows")
         if not await self._changed.wait_until(deadline):
-            raise RequestTimeoutError(what, timeout or 0.0)
+            raise RequestTimeoutError(what, timeout or 0.0, self._log.trouble)
 
     async def close(self) -> None:
         """Stop following and release what is held on the server."""

@@ -235,7 +235,7 @@ class Topic:
             ConfigError: ``quiet`` is not a time. On first read: `NoMatchingStreamError`, `ConfigError` as `each`, and
                 those of any request.
         """
-        return LatestReader(partial(self._newest, check_seconds("quiet", quiet)), self._context.tasks)
+        return LatestReader(partial(self._newest, check_seconds("quiet", quiet)), self._context)
 
     async def _newest(self, quiet: float) -> NewestSource:
         log = await self._kept_log()

@@ -403,7 +403,7 @@ class GuardedConnection(Connection):
             async with asyncio.timeout(timeout):
                 await pong
         except TimeoutError:
-            raise RequestTimeoutError("no PONG to a PING", timeout) from None
+            raise RequestTimeoutError("no PONG to a PING", timeout, self.trouble) from None
         return time.perf_counter() - started
 
     def _end(self) -> None:

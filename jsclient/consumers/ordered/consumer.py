@@ -218,7 +218,7 @@ class OrderedMessages(ReadHandle[Message]):
                 message = puller.take()
                 if message is not None:
                     return message
-                raise RequestTimeoutError("no message", timeout)
+                raise RequestTimeoutError("no message", timeout, puller.context.connection.trouble)
 
     async def __anext__(self) -> Message:
         """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""

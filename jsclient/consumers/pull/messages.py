@@ -81,7 +81,7 @@ class Messages(ReadHandle[Message]):
                 message = self._take()
                 if message is not None:
                     return message
-                raise RequestTimeoutError("no message", timeout)
+                raise RequestTimeoutError("no message", timeout, self._context.connection.trouble)
 
     async def __anext__(self) -> Message:
         """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""

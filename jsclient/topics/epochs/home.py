@@ -228,6 +228,11 @@ class Home(abc.ABC):
         raise ConfigError(f"topic {self.topic!r} is in memory: it has no connection")
 
     @property
+    def trouble(self) -> str:
+        """Why there is no connection, as far as is known; "" while there is one, or none is needed."""
+        return ""
+
+    @property
     def max_age(self) -> float:
         """Seconds after which messages are removed; 0: never."""
         return 0.0
@@ -314,6 +319,10 @@ class StreamHome(Home):
     @property
     def context(self) -> Context:
         return self._context
+
+    @property
+    def trouble(self) -> str:
+        return self._context.connection.trouble
 
     async def schema(self) -> Schema:
         try:

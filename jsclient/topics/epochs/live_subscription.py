@@ -120,7 +120,7 @@ class LiveSubscription(EpochEvents[T]):
             except ProtocolError as error:
                 self._skip(error)
         elif not await self._arrived.wait_until(deadline) and not self._queue:
-            raise RequestTimeoutError("the next event of a topic", timeout)
+            raise RequestTimeoutError("the next event of a topic", timeout, self._connection.trouble)
 
     async def _read_again(self, epoch: Epoch[T], owners: dict[int, str]) -> AsyncIterator[Any]:
         raise EpochsLostError(

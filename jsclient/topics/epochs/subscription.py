@@ -129,7 +129,8 @@ class EpochSubscription(EpochEvents[T]):
                 async with asyncio.timeout_at(deadline):
                     await self.begin(wait=True)
             except TimeoutError:
-                raise RequestTimeoutError("new snapshots of a topic", timeout) from None
+                why = self._history.log.trouble
+                raise RequestTimeoutError("new snapshots of a topic", timeout, why) from None
         elif self._records or await self._fill(deadline, timeout):
             self._take(self._records.popleft())
 
@@ -148,8 +149,8 @@ class EpochSubscription(EpochEvents[T]):
             self._lost_at = lost_at
             await reader.close()
             return False
-        except RequestTimeoutError:
-            raise RequestTimeoutError("the next event of a topic", timeout) from None
+        except RequestTimeoutError as error:
+            raise RequestTimeoutError("the next event of a topic", timeout, error.why) from None
         return True
 
     def _take(self, record: Record) -> None:

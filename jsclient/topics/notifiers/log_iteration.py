@@ -288,7 +288,7 @@ class LogProducer:
             except TimeoutError as error:
                 self._in_doubt = True
                 text = f"a value of {self._log.subject!r}: whether it was stored is unknown"
-                raise RequestTimeoutError(text, self._timeout) from error
+                raise RequestTimeoutError(text, self._timeout, self._log.trouble) from error
 
     async def _look(self, member: _Member) -> int:
         """Request the newest record. If it is the member itself, return its sequence, otherwise 0.
