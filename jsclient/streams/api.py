@@ -132,9 +132,11 @@ class StreamManager:
         for _ in range(_RACES):
             try:
                 stream = await self._ensure_stream(wanted, on_drift)
-                break
             except (StreamExistsError, StreamNotFoundError):
-                pass  # another client has created or deleted it meanwhile
+                continue  # another client has created or deleted it meanwhile
+            # After an update the answer may have the fields that another client set at the same moment.
+            if on_drift != "update" or not stream_mismatches(wanted, stream.config):
+                break
         else:
             stream = await self._ensure_stream(wanted, on_drift)
         if on_drift != "ignore" and (different := stream_mismatches(wanted, stream.config)):

@@ -314,11 +314,13 @@ class Stream:
         for _ in range(_RACES):
             try:
                 info = await self._ensure(wanted, name, on_drift)
-                break
             except ApiError as error:
                 if not isinstance(error, ConsumerExistsError) and error.err_code != _NO_CONSUMER_TO_UPDATE:
                     raise
-                # Another client has created or deleted it meanwhile.
+                continue  # another client has created or deleted it meanwhile
+            # After an update the answer may have the fields that another client set at the same moment.
+            if on_drift != "update" or not consumer_drift(wanted, info.config):
+                break
         else:
             info = await self._ensure(wanted, name, on_drift)
         if on_drift != "ignore" and (different := consumer_drift(wanted, info.config)):
