@@ -168,6 +168,20 @@ def differences(mismatches: Sequence[tuple[str, Any, Any]]) -> str:
     return "; ".join(f"{name}: wanted {wanted!r}, found {found!r}" for name, wanted, found in mismatches)
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number and the words for it: ``counted(1, "message waits", "messages wait")`` is "1 message waits".
+
+    ``many`` is by default ``one`` with an "s".
+    """
+    words = one if number == 1 else f"{one}s" if many is None else many
+    return f"{number:,} {words}"
+
+
+def _some(numbers: list[int]) -> str:
+    """The first of them, and how many more there are."""
+    return ", ".join(_first([*map(str, numbers)], 5))
+
+
 def _first(shown: list[str], limit: int) -> list[str]:
     """At most ``limit`` of them, and how many more there are."""
     return shown if len(shown) <= limit else [*shown[:limit], f"and {len(shown) - limit} more"]
@@ -922,11 +936,14 @@ class PublishesFailedError(_Fields, PublishError):
 
     def __str__(self) -> str:
         if not self.failures:
-            return f"{self.reported} publishes failed; they were reported as PublishFailed events"
+            failed = counted(self.reported, "publish failed", "publishes failed")
+            return f"{failed}, which PublishFailed events have reported"
         shown = _first([f"{subject!r}: {error}" for subject, error in self.failures], 3)
         if self.reported:
-            shown.append(f"{self.reported} earlier ones were reported as PublishFailed events")
-        return f"{len(self.failures) + self.reported} publishes failed: " + "; ".join(shown)
+            earlier = counted(self.reported, "earlier one was", "earlier ones were")
+            shown.append(f"{earlier} reported as PublishFailed events")
+        count = len(self.failures) + self.reported
+        return counted(count, "publish failed: ", "publishes failed: ") + "; ".join(shown)
 
 
 class PublishManyError(_Fields, PublishError):
@@ -946,10 +963,12 @@ class PublishManyError(_Fields, PublishError):
     stored: int
 
     def __str__(self) -> str:
-        shown = _first([f"{index}: {error}" for index, error in self.failures], 3)
-        return f"{self.stored} of {self.sent} sent messages are stored; failures by index: " + "; ".join(
-            shown
-        )
+        indexes: dict[str, list[int]] = {}  # of the messages that failed for one reason
+        for index, error in self.failures:
+            indexes.setdefault(str(error), []).append(index)
+        shown = _first([f"{_some(failed)}: {why}" for why, failed in indexes.items()], 3)
+        stored = counted(self.sent, "sent message is stored", "sent messages are stored")
+        return f"{self.stored:,} of {stored}; failures by index: " + "; ".join(shown)
 
 
 class MaxPayloadError(_Fields, PublishError):

@@ -19,6 +19,7 @@ from jsclient.errors import (
     NoMatchingStreamError,
     RequestTimeoutError,
     StatusError,
+    counted,
 )
 
 CLASSES = [
@@ -103,6 +104,8 @@ def made(kind: type[BaseException]) -> BaseException:
         "frontier": [6],
         "expected": 4,
         "found": 5,
+        "sent": 6,
+        "stored": 5,
     }
     if not inspect.isfunction(kind.__init__):  # that of a built-in exception
         return kind("text")
@@ -247,3 +250,34 @@ def test_failed_publish_is_a_tuple_with_more():
         assert repr(one) == f"FailedPublishInfo('a', {reason!r}, number=7, msg_id='id')"
     assert info == ("a", info.error)
     assert str(errors.PublishesFailedError([("a", info.error)])) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 messages wait"), (1, "1 message waits"), (1200, "1,200 messages wait")],
+)
+def test_counted_with_a_verb(number: int, text: str) -> None:
+    assert counted(number, "message waits", "messages wait") == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 acks"), (1, "1 ack"), (2, "2 acks")])
+def test_counted_with_regular_plural(number: int, text: str) -> None:
+    assert counted(number, "ack") == text
+
+
+def test_many_failures_for_one_reason_say_it_once():
+    refused = errors.PublishError("the stream is full: raise max_msgs")
+    failures = [*((index, refused) for index in range(3, 12)), (12, errors.PublishError("another"))]
+    assert str(errors.PublishManyError(failures, sent=13, stored=3)) == (
+        "3 of 13 sent messages are stored; failures by index: "
+        "3, 4, 5, 6, 7, and 4 more: the stream is full: raise max_msgs; 12: another"
+    )
+    assert str(errors.PublishManyError([(0, refused)], sent=1, stored=0)).startswith(
+        "0 of 1 sent message is stored;"
+    )
+
+
+def test_one_publish_that_failed():
+    assert (
+        str(errors.PublishesFailedError([("s", errors.PublishError("e"))], 0)) == "1 publish failed: 's': e"
+    )

@@ -6,7 +6,7 @@ They go to ``on_event`` of the connection and to ``events()`` of the subscriptio
 
 from __future__ import annotations
 
-from ..errors import JetStreamError
+from ..errors import JetStreamError, counted
 from .connection_events import Disconnected, LameDuck, PermissionDenied, Reconnected
 from .ending_events import AcksUnsent, ConsumerNotKept, DeleteFailed, DurableDeleted
 from .event_base import Event, Severity
@@ -45,8 +45,6 @@ class GapDetected(Event, frozen=True, kw_only=True):
     it, from a message or a heartbeat; ``missed`` deliveries are missing; ``resume_stream_seq`` is the next one.
     """
 
-    _text = "{missed} deliveries are missing after stream sequence {last_stream_seq}"
-
     last_consumer_seq: int
     consumer_seq: int
     last_stream_seq: int
@@ -57,6 +55,10 @@ class GapDetected(Event, frozen=True, kw_only=True):
     def resume_stream_seq(self) -> int:
         """The stream sequence from which nothing is missed."""
         return self.last_stream_seq + 1
+
+    def _says(self) -> str:
+        missing = counted(self.missed, "delivery is missing", "deliveries are missing")
+        return f"{missing} after stream sequence {self.last_stream_seq}"
 
 
 class HistoryTruncated(Event, frozen=True, kw_only=True):
@@ -400,10 +402,12 @@ class AcksLost(Event, frozen=True, kw_only=True):
     """
 
     about = "connection"
-    _text = "{count} acks may have been lost with the connection; {resent} were sent again"
-
     count: int
     resent: int
+
+    def _says(self) -> str:
+        again = counted(self.resent, "of them was sent again", "of them were sent again")
+        return f"{counted(self.count, 'ack')} may have been lost with the connection, {again}"
 
     @property
     def severity(self) -> Severity:
@@ -418,10 +422,12 @@ class ClaimsLapsed(Event, frozen=True, kw_only=True):
     """
 
     about = "spark"
-    _text = "claims lapsed: up to {count} messages are processed twice: {reason}"
-
     count: int
     reason: str
+
+    def _says(self) -> str:
+        twice = counted(self.count, "message is processed twice", "messages are processed twice")
+        return f"claims lapsed: up to {twice}: {self.reason}"
 
 
 class ClaimsGone(Event, frozen=True, kw_only=True):
@@ -432,16 +438,19 @@ class ClaimsGone(Event, frozen=True, kw_only=True):
     """
 
     about = "spark"
-    _text = "{count} claimed messages from {first_stream_seq} to {last_stream_seq} were removed before they were read"
-
     count: int
     first_stream_seq: int
     last_stream_seq: int
     lapsed: bool = False
 
     def _says(self) -> str:
-        text = super()._says()
-        return f"{text}, or acked by another client after the claims lapsed" if self.lapsed else text
+        gone = counted(
+            self.count,
+            f"claimed message, {self.first_stream_seq}, was removed before it was read",
+            f"claimed messages from {self.first_stream_seq} to {self.last_stream_seq} "
+            "were removed before they were read",
+        )
+        return f"{gone}, or acked by another client after the claims lapsed" if self.lapsed else gone
 
 
 class PublishFailed(Event, frozen=True, kw_only=True):
@@ -451,12 +460,16 @@ class PublishFailed(Event, frozen=True, kw_only=True):
     """
 
     about = "publisher"
-    _text = "{count} publishes failed, the first one on {subject!r}: {error}"
     _severity = "error"
 
     subject: str
     error: BaseException
     count: int = 1
+
+    def _says(self) -> str:
+        if self.count == 1:
+            return f"a publish on {self.subject!r} failed: {self.error}"
+        return f"{self.count:,} publishes failed, the first one on {self.subject!r}: {self.error}"
 
 
 class IngestGap(Event, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from ..errors import counted
 from ..protocol.publishing.in_flight import InFlight
 from .unretrieved import UnretrievedFailures
 
@@ -30,11 +31,11 @@ def describe(in_flight: Collection[InFlight[Any]], failures: UnretrievedFailures
     """A sentence about the messages whose outcome nobody has learned; "" if there are none."""
     parts = []
     if waiting := len(in_flight):
-        message = "message waits for its ack" if waiting == 1 else "messages wait for their acks"
-        parts.append(f"{waiting:,} {message}, the first on {next(iter(in_flight)).to!r}")
+        message = counted(waiting, "message waits for its ack", "messages wait for their acks")
+        parts.append(f"{message}, the first on {next(iter(in_flight)).to!r}")
     if first := failures.first:
-        failed = "publish failed" if len(failures) == 1 else "publishes failed"
-        parts.append(f"{len(failures):,} {failed}, the first on {first.subject!r}: {first.error}")
+        failed = counted(len(failures), "publish failed", "publishes failed")
+        parts.append(f"{failed}, the first on {first.subject!r}: {first.error}")
     if not parts:
         return ""
     return (

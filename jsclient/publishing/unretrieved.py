@@ -10,6 +10,7 @@ from ..errors import (
     ApiError,
     FailedPublishInfo,
     JetStreamError,
+    counted,
 )
 from ..protocol.events import Event, PublishFailed
 from ..protocol.models.publish import PubAck
@@ -141,7 +142,11 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
         if count:
             one = next(iter(self._failures.values()), None)
             first = f", the first: {one.subject!r}: {one.error}" if one else ""
-            failed = f"{count:,} other publishes failed, or their outcome is unknown"
+            failed = counted(
+                count,
+                "other publish failed, or its outcome is unknown",
+                "other publishes failed, or their outcome is unknown",
+            )
             error.add_note(f"{failed}{first}; PublishFailed events report them")
 
     def take(self) -> tuple[list[FailedPublishInfo], int]:

@@ -850,9 +850,7 @@ async def test_failed_future_freed():
 
 def test_error_for_each_and_one_for_all():
     error = PublishesFailedError([(f"s.{n}", JetStreamError(f"e{n}")) for n in range(5)], 2)
-    assert (
-        str(PublishesFailedError([], 2)) == "2 publishes failed; they were reported as PublishFailed events"
-    )
+    assert str(PublishesFailedError([], 2)) == "2 publishes failed, which PublishFailed events have reported"
     assert str(error) == (
         "7 publishes failed: 's.0': e0; 's.1': e1; 's.2': e2; and 2 more; "
         "2 earlier ones were reported as PublishFailed events"

@@ -18,6 +18,7 @@ from ...errors import (
     JetStreamError,
     PermissionDeniedError,
     StreamNotFoundError,
+    counted,
 )
 from ..models.consumer import ConsumerInfo, PriorityPolicy, ReplayPolicy
 from ..models.stream import StreamInfo
@@ -188,8 +189,8 @@ def _hanging(info: ConsumerInfo, local: Local | None) -> list[Finding]:
             code="handler",
             level="warning",
             what="a handler has run longer than twice the ack_wait",
-            evidence=f"it has run for {local.running:.0f} s, ack_wait is {wait:g} s; {local.waiting} messages wait for "
-            f"a handler here, {info.num_pending} at the server",
+            evidence=f"it has run for {local.running:.0f} s, ack_wait is {wait:g} s; "
+            f"{_wait(local.waiting)} for a handler here, {info.num_pending:,} at the server",
             fix="look at what the handler waits for; handler_timeout= ends one that hangs, concurrency= lets others "
             "run, and a larger ack_wait says that it takes this long",
         )
@@ -218,7 +219,7 @@ def _paused(info: ConsumerInfo, local: Local | None) -> Finding:
         code="paused",
         level="warning" if info.num_pending or local is None else "note",
         what=f"the consumer is paused {moment}",
-        evidence=f"{remaining:.0f} s of the pause are left; {info.num_pending} messages wait",
+        evidence=f"{remaining:.0f} s of the pause are left; {_wait(info.num_pending)}",
         fix="call resume() of the consumer (or wait for the end of the pause)",
     )
 
@@ -326,7 +327,7 @@ def _no_interest(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
         what="the consumer delivers to a subject where this client does not listen"
         if elsewhere
         else "nobody listens where the consumer delivers",
-        evidence=f"it delivers to {target!r}, and {somebody}{listens}; {info.num_pending} messages wait",
+        evidence=f"it delivers to {target!r}, and {somebody}{listens}; {_wait(info.num_pending)}",
         fix="subscribe again, which uses the subject of the consumer"
         if elsewhere
         else "subscribe to the consumer with JetStream.subscribe, or look whether the subscriber has the right to "
@@ -348,7 +349,7 @@ def _pinned(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
             what=f"another client is pinned for group {group.group!r} and takes nothing"
             if local is not None
             else f"a client is pinned for group {group.group!r} and takes nothing",
-            evidence=f"the pin is {pin!r}{since}; {info.num_pending} messages wait for that client",
+            evidence=f"the pin is {pin!r}{since}; {_wait(info.num_pending)} for that client",
             fix=f"stop that client, or call unpin({group.group!r}) of the consumer; a shorter priority_timeout lets "
             "the server do it",
         )
@@ -370,7 +371,7 @@ def _max_ack_pending(info: ConsumerInfo, local: Local | None) -> Iterable[Findin
         level="warning",
         what="max_ack_pending is reached: as many messages are delivered and not acked as the consumer allows",
         evidence=f"{unacked} of {info.config.max_ack_pending} are not acked, {info.num_redelivered} of them delivered "
-        f"more than once; {_holders(unacked, local)}; {info.num_pending} messages wait",
+        f"more than once; {_holders(unacked, local)}; {_wait(info.num_pending)}",
         fix="ack (or nak) every message that is delivered; look at clients that read and do not ack; or raise "
         "max_ack_pending. The server delivers them again after ack_wait",
     )
@@ -394,7 +395,7 @@ def _nobody_pulls(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
         code="no_request",
         level="warning",
         what="no client asks for messages now",
-        evidence=f"no pull request waits at the server; {info.num_pending} messages wait; the last delivery was "
+        evidence=f"no pull request waits at the server; {_wait(info.num_pending)}; the last delivery was "
         f"{_ago(info.delivered.last_active, info.ts)}",
         fix="start the program that reads it, or look at it: it may be busy with messages that it has",
     )
@@ -415,10 +416,14 @@ def _unexplained(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
             code="unexplained",
             level="warning",
             what="the server has messages for this client and delivers none",
-            evidence=f"{info.num_pending} messages wait, {info.num_waiting} requests wait, the last delivery was "
-            f"{_ago(info.delivered.last_active, info.ts)}",
+            evidence=f"{_wait(info.num_pending)}, {counted(info.num_waiting, 'request waits', 'requests wait')}, the "
+            f"last delivery was {_ago(info.delivered.last_active, info.ts)}",
             fix="run 'jsclient doctor' for this consumer, and look at the log of the server",
         )
+
+
+def _wait(number: int) -> str:
+    return counted(number, "message waits", "messages wait")
 
 
 def _ago(moment: datetime | None, now: datetime | None) -> str:

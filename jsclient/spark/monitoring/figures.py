@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...errors import counted
 from .progress import LogPlace, Place, QueryReport, QueuePlace, SourceReport, StreamReport
 
 __all__ = ["QueryFigures", "SourceFigures", "StreamFigures", "Unread"]
@@ -143,11 +144,11 @@ class QueryFigures:
         what = f"stream {report.stream}" if report.stream else f"source {report.number}"
         if len(streams) > 1:
             what = f"{len(streams)} streams"
-        text = f"query {self.name or self.id}, batch {self.batch}: {_counted(report.rows, 'row')} of {what}"
+        text = f"query {self.name or self.id}, batch {self.batch}: {counted(report.rows, 'row')} of {what}"
         if report.processed_rate is not None:
             text += f", {report.processed_rate:.0f} rows/s"
         if (lag := source.lag_messages()) is not None:
-            text += f", lag {_counted(lag, 'message')}"
+            text += f", lag {counted(lag, 'message')}"
             if (seconds := source.lag_seconds(now)) is not None:
                 text += f" and {seconds:.1f} s"
         harm = [text for one in streams for text in _harms(one.report, is_named=not report.stream)]
@@ -181,12 +182,8 @@ def _harm(report: StreamReport) -> int:
 def _harms(report: StreamReport, *, is_named: bool) -> list[str]:
     stream = f" of stream {report.name}" if is_named and report.name else ""
     texts = (
-        (report.lost, f"{_counted(report.lost, 'message')}{stream} removed unread"),
-        (report.expired, f"{_counted(report.expired, 'message')}{stream} removed while the batch ran"),
-        (report.lapsed, f"{_counted(report.lapsed, 'claim')}{stream} lapsed"),
+        (report.lost, f"{counted(report.lost, 'message')}{stream} removed unread"),
+        (report.expired, f"{counted(report.expired, 'message')}{stream} removed while the batch ran"),
+        (report.lapsed, f"{counted(report.lapsed, 'claim')}{stream} lapsed"),
     )
     return [text for count, text in texts if count]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
