@@ -19,6 +19,7 @@ COVERED = {
     "_runtime/nats/own_connection.py": "integration/connection/test_nats_client.py",
     "_runtime/nats/seam.py": "integration/connection/test_nats_client.py",
     "_runtime/nats/transports.py": "integration/connection/test_connecting.py",
+    "_runtime/nats/unconfirmed_acks.py": "integration/faults/test_sending.py",
     "_runtime/nats/user_connection.py": "integration/connection/test_nats_client.py",
     "_runtime/publish.py": "integration/publishing/test_publish.py",
     "cli/demo/command.py": "integration/cli/test_demo.py",

@@ -49,6 +49,17 @@ async def test_drops_reported_with_their_sum(js: Any, stream: OwnStream, events:
     assert ends == [(11, 100), (112, 201)]
 
 
+async def test_drops_reported_when_the_subscription_ends(
+    js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    sub = await js.subscribe(stream.all, config=ConsumerConfig(ack_policy="none"), max_pending=10)
+    await stream.publish(100)
+    await eventually(lambda: sub.dropped == 90, what="the drops")
+    await sub.unsubscribe()
+    last = of(SlowConsumer, events)[-1]
+    assert (last.dropped, last.first_stream_seq, last.last_stream_seq, last.ended) == (90, 11, 100, True)
+
+
 NAMED = [
     ("subscribe", {"durable": "d"}),
     ("subscribe", {"queue": "d"}),

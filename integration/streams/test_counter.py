@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import pickle
 from collections import Counter as Tally
 from typing import Any
 
@@ -219,6 +221,13 @@ async def test_id_used_for_another_counter_told(js: Any, counting: OwnStream) ->
 
 
 # What cannot be
+
+
+async def test_counter_is_not_pickled(js: Any, counting: OwnStream) -> None:
+    counter = await js.counter(counting.name)
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"<Counter .*> cannot be pickled or copied"):
+            attempt(counter)
 
 
 async def test_uncountable_refused(js: Any, tap: Proxy, counting: OwnStream) -> None:

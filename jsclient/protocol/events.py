@@ -196,9 +196,9 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
     """The subscription's buffer was full and messages were dropped.
 
     Reported for the first one, whenever their number has doubled, and with the sum (``ended``) when messages are
-    accepted again and several were dropped. ``dropped`` counts them; ``first_stream_seq`` and ``last_stream_seq`` are
-    their range. Unless the ack policy is none, the server redelivers them after ``ack_wait``; an ordered subscription
-    reads them again.
+    accepted again, or the subscription ends, and several were dropped. ``dropped`` counts them; ``first_stream_seq``
+    and ``last_stream_seq`` are their range. Unless the ack policy is none, the server redelivers them after
+    ``ack_wait``; an ordered subscription reads them again.
     """
 
     dropped: int
@@ -207,12 +207,13 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
     ended: bool = False
 
     def _says(self) -> str:
-        count, first, last = self.dropped, self.first_stream_seq, self.last_stream_seq
-        which = f"message {first}" if count == 1 else f"{count} messages, from {first} to {last},"
+        first, last = self.first_stream_seq, self.last_stream_seq
+        which = counted(self.dropped, f"message ({first}) was", f"messages, from {first} to {last}, were")
+        if self.ended:
+            return f"the buffer was full: {which} dropped"
         return (
-            f"the buffer was full: {which} dropped"
-            if self.ended
-            else f"the buffer is full: {which} dropped so far"
+            f"the buffer is full: {which} dropped so far. Take messages faster, raise max_pending, or use flow control "
+            "or a pull consumer, which send no more than the program takes"
         )
 
 
@@ -398,7 +399,8 @@ class AdvisoryRefused(Event, frozen=True, kw_only=True):
 class AcksLost(Event, frozen=True, kw_only=True):
     """Acks were written to a connection that failed before the server confirmed them.
 
-    ``resent`` of the ``count`` were sent again after the reconnect; the server redelivers the messages of the others.
+    ``count`` are acks, naks and terms. ``resent`` of them were sent again after the reconnect, which excludes naks; the
+    server redelivers the messages of the others after ``ack_wait``.
     """
 
     about = "connection"

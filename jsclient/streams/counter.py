@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from .._runtime.calls import subject_pages
 from .._runtime.context import Context
+from .._runtime.handle import no_pickle
 from .._runtime.publish import publish
 from ..errors import ConfigError, MessageNotFoundError, PublishError
 from ..protocol.models.message import StoredMessage, read_stored_message
@@ -16,6 +18,7 @@ from ..protocol.streams.direct_get import last_request
 from ..protocol.wire.header_names import INCR
 from ..protocol.wire.headers import merge_headers
 from ..protocol.wire.names import check_filter_subject, check_publish_subject, subject_matches
+from ..protocol.wire.nats_py import no_attribute
 from .direct_get import DirectBatch
 
 __all__ = ["Counter"]
@@ -27,6 +30,10 @@ class Counter:
     A counter begins with its first `add`. Any number of clients may add at the same time; no change is lost or
     overwritten. Values are integers of any sign, with up to 4,300 digits.
     """
+
+    if not TYPE_CHECKING:  # else a type checker would accept any name
+        __getattr__ = no_attribute
+        __reduce__ = no_pickle
 
     def __init__(self, context: Context, info: StreamInfo) -> None:
         if not info.config.allow_msg_counter:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import deque
 from typing import Any
 
 import nats.aio.client
@@ -34,10 +33,11 @@ from ..event_hub import OnEvent
 from .connection import Connection, HoldingSink, Lifecycle
 from .credentials import CallbackError, check_file, expiry_of
 from .nats_client import NatsClient, WireSubscription
+from .unconfirmed_acks import LIMIT, NAK, NOT_AGAIN, UnconfirmedAcks
 from .urls import IDENTITY, connect_error, is_refusal, reason, shared_identity, shown
 from .wire import CHUNK
 
-__all__ = ["GuardedConnection", "UnconfirmedAcks"]
+__all__ = ["GuardedConnection"]
 
 
 class GuardedConnection(Connection):
@@ -300,8 +300,8 @@ class GuardedConnection(Connection):
         self.check_sendable()
         command = b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
         self._out.write(command)
-        if settles:
-            self._acks.acks.append(command)
+        if settles or payload.startswith(NAK):
+            self._acks.acks.append(command if settles else NOT_AGAIN)
             if self._acks.wants_ping():
                 self._ping()
 
@@ -323,12 +323,16 @@ class GuardedConnection(Connection):
         self._acks.pong_received()
 
     def _resend_acks(self) -> None:
-        """Send acks again that may have been lost with the connection; a repeated ack changes nothing."""
-        lost = list(self._acks.acks)
-        if lost:
-            for command in lost:
+        """Send acks again that may have been lost with the connection; a repeated ack changes nothing.
+
+        A repeated nak would cost the message another delivery.
+        """
+        count = len(self._acks.acks)
+        if count:
+            again = self._acks.take_again()
+            for command in again:
                 self._out.write(command)
-            self.hub.emit(AcksLost(count=len(lost), resent=len(lost)))
+            self.hub.emit(AcksLost(count=count, resent=len(again)))
             self._ping()
 
     async def make_room(self) -> None:
@@ -437,51 +441,3 @@ class GuardedConnection(Connection):
 
 CLOSING = 2.0
 """Seconds for what was written to be sent."""
-
-LIMIT = 4096  # unconfirmed acks after which a PING is sent to confirm them
-
-
-class UnconfirmedAcks:
-    """Acks in writing order. A PONG confirms those written before its PING."""
-
-    __slots__ = ("_asked", "_confirmed", "_marks", "acks")
-
-    def __init__(self) -> None:
-        self.acks: deque[bytes] = deque()  # the writer of an ack appends it here too
-        self._confirmed = 0
-        self._marks: deque[int] = deque()  # acks written before each PING in flight
-        self._asked = False
-
-    def __len__(self) -> int:
-        return len(self.acks)
-
-    @property
-    def _written(self) -> int:
-        return self._confirmed + len(self.acks)
-
-    def wants_ping(self) -> bool:
-        """Whether a PING is due; True once per PING."""
-        if len(self.acks) < LIMIT or self._asked:
-            return False
-        self._asked = True
-        return True
-
-    def ping_sent(self, *, reconnecting: bool = False) -> None:
-        """Record a PING. While reconnecting, the earlier acks were written to another connection."""
-        if reconnecting:
-            self._marks.clear()  # from a failed attempt
-        self._marks.append(self._confirmed if reconnecting else self._written)
-
-    def pong_received(self) -> None:
-        """Confirm the acks written before the oldest PING in flight."""
-        self._asked = False
-        if self._marks:
-            read = self._marks.popleft()
-            while self._confirmed < read:
-                self.acks.popleft()
-                self._confirmed += 1
-
-    def connection_lost(self) -> None:
-        """Forget the PINGs in flight: they will not be answered."""
-        self._marks.clear()
-        self._asked = False

@@ -156,6 +156,7 @@ class PushBuffer:
     def end(self) -> None:
         """Nothing more will arrive. Wakes all readers."""
         self.ended = True
+        self._carry_out(self.tracker.end())
         self.stall_watch.close()
         self._timer.cancel()
         self._arrived.set()

@@ -328,6 +328,13 @@ class PushTracker:
         if overflow is not None and overflow.dropped > 1:
             commands.append(Emit(msgspec.structs.replace(overflow, ended=True)))
 
+    def end(self) -> list[Command]:
+        """The subscription ends: the event for drops that no event has counted yet."""
+        overflow, self._overflow = self._overflow, None
+        if overflow is None or not overflow.dropped & (overflow.dropped - 1):
+            return []
+        return [Emit(msgspec.structs.replace(overflow, ended=True))]
+
     def _drop(self, stream_seq: int, commands: list[Command]) -> None:
         """The queue is full: an event for the first, each doubling and the end. `dropped` counts all episodes."""
         self.dropped += 1

@@ -372,6 +372,15 @@ def test_overflow_once_per_episode(limits):
     assert (push.pending, push.pending_bytes) == (0, 0)
 
 
+@pytest.mark.parametrize(("dropped", "sums"), [(0, []), (1, []), (2, []), (3, [3]), (4, []), (7, [7])])
+def test_end_counts_drops_not_told(dropped, sums):
+    """Each doubling was told. The subscription ends before there is room again."""
+    push = tracker(max_pending=1)
+    push.receive(messages(*range(1, 2 + dropped)), 0.0)
+    assert [(event.dropped, event.ended) for event in told(push.end())] == [(count, True) for count in sums]
+    assert push.end() == []
+
+
 @pytest.mark.parametrize("dropped", [1, 2, 3])
 def test_overflow_end_told_if_more_dropped(dropped):
     """The first event has said 1: an end says how many, if they were more."""
@@ -389,8 +398,11 @@ def test_long_overflow_told_at_doublings():
     push = tracker(max_pending=3)
     events = told(push.receive(messages(*range(1, 2904)), 0.0))
     assert [event.dropped for event in events] == [2**power for power in range(12)]
-    assert "2048 messages, from 4 to 2051, dropped so far" in str(events[-1])
-    assert "message 4 dropped so far" in str(events[0])
+    assert (
+        "2,048 messages, from 4 to 2051, were dropped so far. Take messages faster, raise max_pending"
+        in str(events[-1])
+    )
+    assert "1 message (4) was dropped so far" in str(events[0])
 
 
 def test_clear_returns_messages():
