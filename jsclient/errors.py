@@ -259,6 +259,11 @@ _ACKS = (
     'subscribe without an ack policy; ordered readers need a stream with retention="limits"'
 )
 
+_OVERTAKEN = (
+    "nothing was stored, because another message came before: read the newest one, decide again, and expect its "
+    "sequence"
+)
+
 _ADVICE = {
     10002: "the streams of the account have as many bytes in files as its max_file allows, or in memory as its "
     "max_mem (JetStream.account_info has both): purge messages, give streams a max_bytes, or raise the limit",
@@ -275,6 +280,7 @@ _ADVICE = {
     10014: "check both names, or create the consumer first",
     10039: _NO_JETSTREAM,
     10059: "check the name, or create the stream first; `JetStream.stream_names` lists those that exist",
+    10071: _OVERTAKEN,
     10076: _NO_JETSTREAM,
     10057: "the stream has deny_delete=True, which cannot be taken back",
     10084: _ACKS,
@@ -283,6 +289,7 @@ _ADVICE = {
     10100: _TAKEN,
     10101: 'a work queue delivers every message: leave deliver_policy out, or give "all"',
     10110: "the stream has deny_purge=True, which cannot be taken back",
+    10164: _OVERTAKEN,
     10166: "create the stream with allow_msg_ttl=True",
     10168: "create the stream with allow_msg_counter=True",
     10174: "create the stream with allow_atomic=True",

@@ -362,6 +362,41 @@ async def test_fork_is_refused_and_leaves_the_parent_alone(js: Any, stream: OwnS
     assert [message.payload for message in await stream.messages()] == [b"x"]
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+async def test_fork_of_a_task_is_refused(js: Any, stream: OwnStream) -> None:
+    """The child goes on in the middle of the task, where no event loop runs."""
+    reader = await js.pull_subscribe(stream.all)
+    calls = [
+        lambda: js.publish(stream.subject("a")),
+        lambda: js.publish(stream.subject("a"), msg_id="1"),
+        lambda: js.stream(stream.name),
+        lambda: reader.fetch(1),
+        lambda: reader.next(timeout=5),
+    ]
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        texts = []
+        try:
+            for call in calls:
+                try:
+                    await call()
+                    texts.append("nothing raised")
+                except Exception as error:  # noqa: BLE001
+                    texts.append(repr(error))
+            os.write(writing, "\n".join(texts).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    texts = (await asyncio.to_thread(os.read, reading, 10_000)).decode().splitlines()
+    os.close(reading)
+    os.waitpid(child, 0)
+    assert len(texts) == len(calls), texts
+    for text in texts:
+        assert text.startswith("WrongLoopError"), text
+        assert f"was opened in process {os.getpid()}" in text, text
+
+
 # --- the pool ---------------------------------------------------------------------------------------------------
 
 

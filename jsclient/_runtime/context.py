@@ -107,7 +107,8 @@ class Requests:
 
         Cancelled: the reply, if one comes, is dropped.
         """
-        connection, loop = self._connection, asyncio.get_running_loop()
+        connection = self._connection
+        loop = connection.running_loop()
         if connection.loop is not loop:
             connection.enter()
         deadline = loop.time() + timeout

@@ -192,7 +192,7 @@ async def _send(
     stream_exists: bool,
 ) -> PubAck:
     """Send the message until it is known to be stored or refused, or the timeout has passed."""
-    repeatable, loop = MSG_ID in headers, asyncio.get_running_loop()
+    repeatable, loop = MSG_ID in headers, context.connection.running_loop()
     answered, encoded = context.answered, known_subjects.get(subject) or subject.encode()
     deadline = loop.time() + timeout
     trouble: Trouble | None = None
@@ -248,7 +248,7 @@ async def request_stored(
     Raises:
         NoRespondersError: No stream took the message: nothing was stored. And those of `Requests.ask`.
     """
-    loop, trouble = asyncio.get_running_loop(), trouble or Trouble()
+    loop, trouble = context.connection.running_loop(), trouble or Trouble()
     encoded = known_subjects.get(subject) or subject.encode()
     deadline = loop.time() + timeout
     while True:

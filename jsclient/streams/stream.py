@@ -11,7 +11,14 @@ from .._runtime.context import Context
 from .._runtime.handle import asking, listing, no_pickle
 from .._runtime.matching import check_match
 from ..consumers.consumer import Consumer
-from ..errors import ApiError, ConfigError, ConfigMismatchError, ConsumerExistsError, ConsumerNotFoundError
+from ..errors import (
+    ApiError,
+    ConfigError,
+    ConfigMismatchError,
+    ConsumerExistsError,
+    ConsumerNotFoundError,
+    MessageNotFoundError,
+)
 from ..protocol.models.consumer import ConsumerConfig, ConsumerFields, ConsumerInfo
 from ..protocol.models.drift import OnDrift, changed_consumer, check_on_drift, consumer_drift
 from ..protocol.models.message import StoredMessage, read_stored_message
@@ -233,12 +240,15 @@ class Stream:
             )
 
     async def _get(self, body: dict[str, Any], direct: bool) -> StoredMessage:  # noqa: FBT001  private
-        if direct:
-            await self._check_direct()
-            return await get_directly(self._context, self.name, body)
-        answer = await self._context.call(
-            self._context.api.stream_msg_get(self.name), body, what="get message"
-        )
+        try:
+            if direct:
+                await self._check_direct()
+                return await get_directly(self._context, self.name, body)
+            answer = await self._context.call(
+                self._context.api.stream_msg_get(self.name), body, what="get message"
+            )
+        except MessageNotFoundError as error:
+            raise _named(error, self.name, body) from None
         return read_stored_message(answer)
 
     async def delete_message(self, seq: int, *, secure: bool = False) -> None:
@@ -370,6 +380,22 @@ class Stream:
         """Iterate over all consumers of the stream, page by page."""
         async for item in pages(self._context, self._context.api.consumer_list(self.name), "consumers"):
             yield from_wire(ConsumerInfo, item)
+
+
+def _named(error: MessageNotFoundError, stream: str, body: Mapping[str, Any]) -> MessageNotFoundError:
+    """The same error with the message that was requested."""
+    subject = body.get("last_by_subj") or body.get("next_by_subj")
+    which = f"on subject {subject!r}" if subject else f"with sequence {body['seq']}"
+    if subject and "seq" in body:
+        which += f" from sequence {body['seq']} on"
+    advice = "it was deleted or has expired, or was never stored: `Stream.info` says which sequences the stream holds"
+    if subject:
+        advice = (
+            "check the subject (`Stream.subjects` counts its messages), or they were deleted or have expired"
+        )
+    return MessageNotFoundError(
+        error.code, error.err_code, f"no message found {which}", stream, advice=advice
+    )
 
 
 def _config(config: ConsumerConfig | None, fields: Mapping[str, Any]) -> ConsumerConfig:

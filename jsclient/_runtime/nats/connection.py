@@ -95,6 +95,14 @@ class Connection(abc.ABC):
         """Belong to the running loop."""
         self.loop = asyncio.get_running_loop()
 
+    def running_loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop. Raises `WrongLoopError` if none runs, as in the fork of a process by a task."""
+        try:
+            return asyncio.get_running_loop()
+        except RuntimeError:
+            self.enter()
+            raise
+
     def check_here(self) -> None:
         """Raise `WrongLoopError` in another event loop, thread or process than the one it belongs to."""
         try:
@@ -290,10 +298,9 @@ class Connection(abc.ABC):
         for report in list(self.denied):
             report(error)
 
-    @staticmethod
-    def now() -> float:
+    def now(self) -> float:
         """Monotonic seconds of the running loop."""
-        return asyncio.get_running_loop().time()
+        return self.running_loop().time()
 
 
 class HoldingSink:

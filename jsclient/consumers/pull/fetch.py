@@ -6,7 +6,6 @@ Source: ADR-37 §Fetch, ADR-13, ADR-15 §Pull Mode Statuses, ADR-42.
 from __future__ import annotations
 
 import abc
-import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
@@ -184,7 +183,7 @@ class Fetch(abc.ABC, Generic[PullerT]):
 
     async def _run(self) -> Outcome:
         puller, wanted = self._puller, self._wanted
-        now = asyncio.get_running_loop().time
+        now = puller.context.connection.running_loop().time
         while True:
             for source in self._sources:
                 if source and not wanted.collect(source):

@@ -129,7 +129,7 @@ class Puller:
         self.leftover: deque[Frame] = deque()
         self.changed: Signal = Signal()
         self.readers: set[Closable] = set()
-        self.now: Callable[[], float] = asyncio.get_running_loop().time
+        self.now: Callable[[], float] = context.connection.running_loop().time
         self._listener = listener
         self._subject = context.api.consumer_next(stream, consumer)
         # A slot is in one of these: free; with a caller; with a request that lost its caller.

@@ -15,6 +15,7 @@ from ..._runtime.tasks import Signal, Timer
 from ...errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ...protocol.consumers.push import Answer, Command, PushTracker
 from ...protocol.events import Event, HandlerFailed, HandlerSlow
+from ...protocol.wire.checks import deadline_of
 from ...protocol.wire.frames import Frame
 from ..message import AckChannel, DeliveredMessage, Message
 from ..stall_watch import Handling, StallWatch
@@ -165,7 +166,7 @@ class PushBuffer:
         """See `Subscription.next`."""
         if self._has_callback:
             raise ConfigError("cannot read from a subscription that has a callback")
-        deadline = None if timeout is None else self._now() + timeout
+        deadline = deadline_of(timeout, self._now())
         while (message := self.take()) is None:
             if self.ended:
                 self._emptied()

@@ -1,0 +1,50 @@
+"""Mistakes with an open connection: each error names what was meant, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.connection.test_mistakes import refusal, says
+from integration.kit.judge.streams import OwnStream
+
+
+@pytest.mark.parametrize("direct", [False, True])
+async def test_missing_message_named(js: Any, stream: OwnStream, direct: bool) -> None:
+    await js.publish(stream.subject("a"))
+    handle = await js.ensure_stream(stream.name, [stream.all], on_drift="update", allow_direct=True)
+    where = f"stream '{stream.name}': no message found"
+    error = await refusal(handle.get_message(99, direct=direct))
+    assert isinstance(error, jsclient.MessageNotFoundError)
+    assert (error.stream, error.err_code) == (stream.name, 10037)
+    says(error, f"{where} with sequence 99", "Stream.info")
+    subject = stream.subject("b")
+    error = await refusal(handle.get_last_message(subject, direct=direct))
+    says(error, f"{where} on subject '{subject}' (code", "check the subject", "Stream.subjects")
+    error = await refusal(handle.get_next_message(stream.subject("a"), 2, direct=direct))
+    says(error, f"{where} on subject '{stream.subject('a')}' from sequence 2 on")
+
+
+async def test_wrong_expectation_says_what_to_do(js: Any, stream: OwnStream) -> None:
+    subject = stream.subject("a")
+    await js.publish(subject)
+    for expected in ({"expected_last_seq": 7}, {"expected_last_subject_seq": 7}):
+        error = await refusal(js.publish(subject, **expected))
+        assert isinstance(error, jsclient.WrongLastSequenceError)
+        says(
+            error,
+            "wrong last sequence: 1",
+            "nothing was stored",
+            "read the newest one",
+            "expect its sequence",
+        )
+
+
+async def test_timeout_of_a_push_reader_checked(js: Any, stream: OwnStream) -> None:
+    reader = await js.subscribe(stream.all)
+    for value in ("3", True, float("nan")):
+        error = await refusal(reader.next(timeout=value))
+        assert isinstance(error, jsclient.ConfigError)
+        says(error, f"timeout is {value!r}: a number of seconds or None is needed")
