@@ -51,7 +51,7 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
         on_event: Called with every event (see `jsclient.events`); a function or a coroutine function. It never
             blocks reading. By default events are logged, see `jsclient.events`.
         stall_after: Seconds without a message after which a reader whose program waits for one asks the server why,
-            and reports a reason as `ConsumerStalled`; repeated after pauses that double up to 5 minutes. None: never.
+            and reports a reason as `ConsumerStalled`; it asks again each time they have passed. None: never.
     """
 
     def __init__(

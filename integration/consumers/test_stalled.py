@@ -106,6 +106,34 @@ async def test_unacked_here_told(
     assert "this client received as many" in (await reason(events, "max_ack_pending")).evidence
 
 
+async def test_filter_of_a_misspelt_subject_told_once(
+    quick: Any, stream: OwnStream, events: list[Any], read: Any
+) -> None:
+    """The stream may store it, but it has other messages only."""
+    await stream.publish(3, "orders")
+    await stream.create_consumer("c", ack_policy="explicit", filter_subject=stream.subject("ordres"))
+    read(await quick.pull_subscribe(stream=stream.name, consumer="c"), "next")
+    event = await reason(events, "filter")
+    assert "has 3 messages on 1 other subject" in event.evidence
+    await asyncio.sleep(4 * AFTER)  # more looks
+    assert len(of(ConsumerStalled, events)) == 1
+    await stream.publish(1, "ordres")
+    assert (await told(ConsumerResumed, events, timeout=30)).reason == "filter"
+
+
+@pytest.mark.parametrize("config", [{}, {"deliver_policy": "new"}], ids=["empty", "new"])
+async def test_filter_that_waits_for_its_first_message(
+    quick: Any, stream: OwnStream, events: list[Any], read: Any, config: dict[str, Any]
+) -> None:
+    """A fresh stream is empty, and a consumer of new messages does not ask for the old ones."""
+    if config:
+        await stream.publish(3, "orders")
+    await stream.create_consumer("c", ack_policy="explicit", filter_subject=stream.subject("a"), **config)
+    read(await quick.pull_subscribe(stream=stream.name, consumer="c"), "next")
+    await asyncio.sleep(6 * AFTER)
+    assert of(ConsumerStalled, events) == []
+
+
 @pytest.mark.parametrize("way", ["iteration", "callback"])
 async def test_push_unacked_told(quick: Any, stream: OwnStream, events: list[Any], way: str) -> None:
     await stream.create_consumer(

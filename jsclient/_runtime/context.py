@@ -24,6 +24,7 @@ from ..errors import (
     ProtocolError,
     RequestTimeoutError,
 )
+from ..protocol.consumers.stall import LookBudget
 from ..protocol.events import ErrorRaised, Event
 from ..protocol.publishing.in_flight import AnsweredSubjects
 from ..protocol.wire import codec
@@ -274,6 +275,7 @@ class Context:
     api: Api
     timeout: float  # seconds, of API requests
     stall_after: float | None = None  # seconds until a reader that gets nothing looks why; None: never
+    looks: LookBudget = field(default_factory=LookBudget)  # of all its readers
     requests: Requests = field(init=False)
     tasks: Tasks = field(init=False)
     open: set[Closable] = field(default_factory=set)

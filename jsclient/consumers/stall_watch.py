@@ -69,7 +69,7 @@ class StallWatch:
         self._context = context
         self._reader = reader
         self._pins = pins
-        self._tracker = None if after is None else StallTracker(after)
+        self._tracker = None if after is None else StallTracker(after, context.looks)
         self._times = HandlerTimes()
         self._handle: asyncio.TimerHandle | None = None
         self._looking = False

@@ -20,7 +20,7 @@ from ...errors import (
     StreamNotFoundError,
     counted,
 )
-from ..models.consumer import ConsumerInfo, PriorityPolicy, ReplayPolicy
+from ..models.consumer import ConsumerInfo, DeliverPolicy, PriorityPolicy, ReplayPolicy
 from ..models.stream import StreamInfo
 from ..wire.names import subjects_overlap
 
@@ -41,6 +41,7 @@ Level: TypeAlias = Literal["ok", "note", "warning", "error", "unknown"]
 SILENT_MIRROR = 15.0  # seconds; the server checks its own sources every 10 s
 _CONSUMER_LIMIT = 10026
 _SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
+_OLD = (DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
 _BETWEEN_LOOKS = 10.0  # seconds: a request that waits is served at its next heartbeat after a pause
 _EXCEEDS = 2.0  # times the longest of the handlers before it: slow handlers are not hanging ones
 
@@ -233,7 +234,7 @@ def _nothing_matches(info: ConsumerInfo, stream: StreamInfo | None) -> list[Find
     if not filters or not subjects or config.mirror or config.sources or config.subject_transform:
         return []
     if any(subjects_overlap(one, other) for one in filters for other in subjects):
-        return []
+        return _nothing_stored_matches(info, stream)
     return [
         Finding(
             code="filter",
@@ -241,6 +242,29 @@ def _nothing_matches(info: ConsumerInfo, stream: StreamInfo | None) -> list[Find
             what="the filter of the consumer matches nothing that the stream stores",
             evidence=f"it filters {_list(filters)}; stream {stream.name!r} stores {_list(subjects)}",
             fix="correct filter_subject of the consumer, or add the subject to the stream",
+        )
+    ]
+
+
+def _nothing_stored_matches(info: ConsumerInfo, stream: StreamInfo) -> list[Finding]:
+    """A filter that could match, and matches none of many messages: perhaps a word of it is misspelt."""
+    begins_with_old = info.config.deliver_policy in _OLD
+    if (
+        not begins_with_old
+        or info.delivered.consumer_seq
+        or info.num_ack_pending
+        or not stream.state.messages
+    ):
+        return []
+    stored = counted(stream.state.messages, "message")
+    return [
+        Finding(
+            code="filter",
+            level="warning",
+            what="the filter of the consumer matches no message that is stored, and it has never delivered one",
+            evidence=f"it filters {_list(info.config.filters)}; stream {stream.name!r} has {stored} on "
+            f"{counted(stream.state.num_subjects, 'other subject')}",
+            fix="compare the filter with the subjects of the messages, or wait for the first one",
         )
     ]
 

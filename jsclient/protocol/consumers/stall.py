@@ -1,8 +1,9 @@
 """When to look at a consumer from which nothing comes, and what to tell.
 
 A reader is polled twenty times within `StallTracker.after`; a message costs nothing here. It stands still if its
-program asks and no message arrives. After ``after`` seconds the consumer is looked at (`diagnosis`), then after pauses
-that double up to five minutes. Source: ADR-15 (asynchronous error callback).
+program asks and no message arrives. Each ``after`` seconds the consumer is looked at (`diagnosis`); once a reason is
+told, the pauses double up to five minutes. All readers of a connection share a `LookBudget`, so that thousands of idle
+readers do not ask all the time. Source: ADR-15 (asynchronous error callback).
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ if TYPE_CHECKING:
     from ..models.consumer import ConsumerInfo
     from .diagnosis import Finding
 
-__all__ = ["STALL_AFTER", "HandlerTimes", "Look", "StallTracker", "handler_hangs"]
+__all__ = ["STALL_AFTER", "HandlerTimes", "Look", "LookBudget", "StallTracker", "handler_hangs"]
 
 STALL_AFTER = 25.0  # seconds: under the server's default ack_wait of 30 s, which would hide unacked messages
 _TOLD = ("warning", "error", "unknown")
 _LONGEST = 300.0  # seconds between looks
 _SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
 _EXCEEDS = 2.0  # times the longest of the handlers before it: slow handlers are not hanging ones
+_AGAIN = 0.42  # of ``after``: the second look, which finds what nothing explains
 _BUSY = 2  # polls in a row without a call that waits: one may fall between two calls
+_FIRST_LOOKS = 100.0  # a second at most, after a message: all readers of a program may begin at once
+_NEXT_LOOKS = 10.0  # a second at most: 250 idle readers are each looked at in 25 s
+_RECURS = "max_ack_pending"  # each redelivery to a program that never acks ends it for a moment
+_LONGEST_MUTE = 3600.0  # seconds until that reason is told again
 _POLLS = 20  # until the first look: each may be late by one, and it must not reach the default ack_wait
 
 
@@ -36,15 +42,38 @@ class Look:
 
 
 @dataclass(slots=True)
+class LookBudget:
+    """How many looks the readers of one connection take: each gets its moment, in the order in which they come due.
+
+    A look is one request, or two if no message waits for the reader.
+    """
+
+    _first_at: float = 0.0
+    _next_at: float = 0.0
+
+    def moment(self, now: float, *, is_first: bool) -> float:
+        """When to look, ``now`` or later; ``is_first``: the first time since a message came."""
+        if is_first:
+            moment = max(now, self._first_at)
+            self._first_at = moment + 1 / _FIRST_LOOKS
+        else:
+            moment = max(now, self._next_at)
+            self._next_at = moment + 1 / _NEXT_LOOKS
+        return moment
+
+
+@dataclass(slots=True)
 class StallTracker:
     """Decides when to look and what to tell.
 
     Attributes:
         after: Seconds without a message until the first look.
+        budget: That of its connection.
         before: The info at the last look, if it showed no reason and no message came since.
     """
 
     after: float
+    budget: LookBudget = field(default_factory=LookBudget)
     before: ConsumerInfo | None = None
     _arrived: int | None = None
     _asks: int = 0
@@ -52,9 +81,14 @@ class StallTracker:
     _since: float = 0.0  # the program has asked, and nothing has arrived, since then
     _asked_at: float = 0.0
     _look_at: float = 0.0
-    _pause: float = 0.0
+    _pause: float = 0.0  # until the next look
+    _is_first: bool = True  # the next look is the first since a message came
+    _has_moment: bool = False  # the budget has given the moment of the next look
     _reason: str = ""
     _told_at: float = 0.0
+    _is_muted: bool = False  # the reason was told not long ago
+    _recurs_at: float = 0.0  # when `_RECURS` may be told again
+    _mute: float = 0.0  # seconds; 0.0: it was not told
 
     @property
     def interval(self) -> float:
@@ -86,10 +120,20 @@ class StallTracker:
         if self._misses >= _BUSY:
             self._begin(now)  # the program does something else: nothing is owed
         elif asks_now and now >= self._look_at:
-            self._look_at = now + self._pause
-            self._pause = min(2 * self._pause, _LONGEST)
-            return [Look(now - self._since)]
+            return self._due(now)
         return []
+
+    def _due(self, now: float) -> list[Event | Look]:
+        """A look is due: now, or at the moment that the budget gives."""
+        if not self._has_moment:
+            self._look_at = self.budget.moment(now, is_first=self._is_first)
+            self._has_moment = True
+            if self._look_at > now:
+                return []
+        self._look_at, self._has_moment, self._is_first = now + self._pause, False, False
+        if self._reason:
+            self._pause = min(2 * self._pause, _LONGEST)
+        return [Look(now - self._since)]
 
     def is_idle(self, now: float) -> bool:
         """Whether the program has not asked for so long that polling may stop until it does."""
@@ -121,11 +165,20 @@ class StallTracker:
         causes = [found for found in findings if found.level in _TOLD]
         self.before = None if causes else info
         if not causes:
+            self._look_at, self._pause = min(self._look_at, now + self.after), self.after
+            if info is not None and info.num_pending:
+                self._look_at = min(
+                    self._look_at, now + _AGAIN * self.after
+                )  # nothing explains it: soon again
             return self._resumed(now, stream, consumer)
         cause = causes[0]
-        if cause.code == self._reason:
+        if cause.code == self._reason and not self._is_muted:
             return []
-        self._reason, self._told_at = cause.code, now - stood_for
+        if cause.code != self._reason:
+            self._reason, self._told_at, self._pause = cause.code, now - stood_for, self.after
+        self._is_muted = cause.code == _RECURS and not self._may_recur(now)
+        if self._is_muted:
+            return []
         evidence = f"{cause.what}: {cause.evidence}" if cause.evidence else cause.what
         return [
             ConsumerStalled(
@@ -138,12 +191,24 @@ class StallTracker:
             )
         ]
 
+    def _may_recur(self, now: float) -> bool:
+        """Whether a reason that comes again with each redelivery may be told: after pauses that double."""
+        if now < self._recurs_at:
+            return False
+        if now > self._recurs_at + _LONGEST_MUTE:
+            self._mute = 0.0  # it did not come again for long
+        self._mute = min(2 * self._mute or 4 * self.after, _LONGEST_MUTE)
+        self._recurs_at = now + self._mute
+        return True
+
     def _begin(self, now: float) -> None:
         self._since, self._look_at, self._pause, self.before = now, now + self.after, self.after, None
+        self._is_first, self._has_moment = True, False
 
     def _resumed(self, now: float, stream: str, consumer: str) -> list[Event]:
         reason, self._reason = self._reason, ""
-        if not reason or reason == "could_not_look":
+        if not reason or reason == "could_not_look" or self._is_muted:
+            self._is_muted = False
             return []
         stood_for = now - self._told_at
         return [ConsumerResumed(stream=stream, consumer=consumer, reason=reason, stood_for=stood_for)]

@@ -155,6 +155,30 @@ def test_filter_that_matches_nothing(count):
     assert "'orders.>'" in found.evidence
 
 
+NOTHING = {"consumer_seq": 0, "stream_seq": 0}
+
+
+@pytest.mark.parametrize(
+    ("policy", "delivered", "messages", "told"),
+    [
+        ("all", NOTHING, 9, True),
+        ("last", NOTHING, 9, True),
+        ("last_per_subject", NOTHING, 1, True),
+        ("all", NOTHING, 0, False),  # a fresh stream
+        ("all", {"consumer_seq": 1, "stream_seq": 1}, 9, False),  # it has matched before
+        ("new", NOTHING, 9, False),
+    ],
+)
+def test_filter_that_no_stored_message_matches(policy, delivered, messages, told):
+    config = {"filter_subject": "orders.nwe", "deliver_policy": policy}
+    info = consumer(config, num_pending=0, delivered=delivered)
+    state = {"messages": messages, "first_seq": 1, "last_seq": 9, "num_subjects": 2, "last_ts": at(60)}
+    found = [one for one in diagnose(info, stream(state=state), HERE) if is_cause(one)]
+    assert [one.code for one in found] == (["filter"] if told else [])
+    if told:
+        assert "on 2 other subjects" in found[0].evidence
+
+
 @pytest.mark.parametrize(
     ("filters", "config"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from jsclient.protocol.consumers.diagnosis import Finding
@@ -9,6 +11,7 @@ from jsclient.protocol.consumers.stall import (
     STALL_AFTER,
     HandlerTimes,
     Look,
+    LookBudget,
     StallTracker,
     handler_hangs,
 )
@@ -55,8 +58,7 @@ def test_the_first_look_is_before_ack_wait():
 def test_healthy_reader_is_asked_seldom_and_told_nothing():
     reader = Reader()
     reader.run(3600)
-    assert reader.looks[:5] == [25, 50, 100, 200, 400]
-    assert len(reader.looks) == 15  # then every five minutes
+    assert reader.looks == list(range(25, 3600, 25))
     assert reader.events == []
 
 
@@ -128,6 +130,56 @@ def test_another_reason_is_told_too():
         "ConsumerStalled max_ack_pending",
         "ConsumerResumed max_ack_pending",
     ]
+
+
+def test_fault_after_a_long_idle_time_is_told_as_soon():
+    reader = Reader()
+    reader.run(3590)
+    reader.findings = [PAUSED]
+    reader.run(35)
+    assert reader.told == ["ConsumerStalled paused"]
+
+
+def test_looks_are_rare_once_a_reason_is_told():
+    reader = Reader()
+    reader.findings = [PAUSED]
+    reader.run(3600)
+    assert reader.looks[:6] == [25, 50, 75, 125, 225, 425]
+    assert max(after - before for before, after in pairwise(reader.looks)) == 300
+
+
+def test_program_that_never_acks_is_told_after_pauses_that_double():
+    """Each redelivery looks like progress."""
+    reader = Reader()
+    reader.findings = [FULL]
+    told_at = []
+    for _ in range(240):
+        before = len(reader.events)
+        reader.run(30)
+        reader.arrived += 1
+        told_at += [
+            reader.now - 1000 for event in reader.events[before:] if isinstance(event, ConsumerStalled)
+        ]
+    assert len(told_at) == 7  # in two hours
+    pauses = [after - before for before, after in pairwise(told_at)]
+    assert pauses == sorted(pauses)
+    assert reader.told.count("ConsumerResumed max_ack_pending") == 7
+
+
+def test_thousands_of_readers_share_a_budget():
+    budget = LookBudget()
+    readers = [Reader() for _ in range(2000)]
+    for reader in readers:
+        reader.tracker = StallTracker(25.0, budget)
+    looks = []
+    for _ in range(int(600 / readers[0].tracker.interval)):
+        for reader in readers:
+            reader.run(reader.tracker.interval)
+    looks = sorted(moment for reader in readers for moment in reader.looks)
+    assert len(looks) <= 600 * 10 + 2000
+    assert all(reader.looks for reader in readers)
+    later = [moment for moment in looks if moment > 100]
+    assert len(later) <= 500 * 10 + 20
 
 
 def test_looks_are_frequent_again_after_a_message():
