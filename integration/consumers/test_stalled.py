@@ -167,6 +167,7 @@ async def test_hanging_handler_told(quick: Any, stream: OwnStream, events: list[
         sub.run(hangs)
     event = await reason(events, "handler")
     assert "ack_wait is 0.3 s" in event.evidence
+    assert f"{stream.subject()!r} (stream sequence 1, attempt " in event.evidence
     free.set()
     assert (await told(ConsumerResumed, events, timeout=20)).reason == "handler"
 

@@ -152,6 +152,14 @@ class StallWatch:
             )
         return events
 
+    @staticmethod
+    def _message(work: Handling) -> str:
+        """The message of the handler that has run longest."""
+        if not work.running or work.subject_of is None:
+            return ""
+        ident, _ = min(work.running, key=lambda one: one[1])
+        return work.subject_of(ident)
+
     def _handling(self) -> Handling:
         """What all workers do."""
         all_of_them = [worker() for worker in self.workers]
@@ -178,6 +186,7 @@ class StallWatch:
             received=reader.arrived,
             held=work.held,
             running=running,
+            message=self._message(work),
             longest=self._times.longest,
             waiting=work.waiting,
             subject=self.subject if self.trouble is None else "",

@@ -69,7 +69,8 @@ class PushBuffer:
         self._idle = False  # no callback runs
         self._blocks = False  # a callback has blocked the event loop: look at the clock after each one
         self._began = 0.0  # when the callback was called, or the first of several fast ones
-        self._latest: Message | None = None  # what it was called with; None if it is one of several
+        self._latest: Message | None = None  # what it was called with
+        self._each = 1  # calls after which the clock is read
         self._timer = Timer(self._tick)
         self._now = asyncio.get_running_loop().time
         self.stall_watch: StallWatch = StallWatch(context, self)
@@ -101,7 +102,7 @@ class PushBuffer:
         tracker = self.tracker
         taken = tracker.received - tracker.pending
         running: list[tuple[Hashable, float]] = [] if self._idle or not taken else [(taken, self._now())]
-        return Handling(running, tracker.pending, None, taken)
+        return Handling(running, tracker.pending, None, taken, subject_of=self._describe)
 
     # The fast path of reading is `ready`, the tracker's own deque. An ordered subscription hides it during a reset:
     # then each read goes through `take`, which reports the freed capacity.
@@ -228,6 +229,7 @@ class PushBuffer:
         front, channel, now = self.tracker.front, self.channel, self._now
         self.stall_watch.asked()
         since, each = self._look(watch), 1
+        self._each = 1
         while True:
             message = DeliveredMessage(front.popleft(), channel) if front else self.take()
             if message is None:
@@ -237,9 +239,10 @@ class PushBuffer:
                 self.stall_watch.asked()
                 await self._arrived.wait()
                 self._idle = False
-                since, each = self._look(watch), 1
+                since, self._each = self._look(watch), 1
+                each = 1
                 continue
-            self._latest = message if each == 1 else None
+            self._latest = message
             try:
                 if threads is None:
                     await callback(message)  # type: ignore[misc]  # its function is a coroutine function
@@ -255,7 +258,7 @@ class PushBuffer:
                 self._handler_failed(message, error)
             if not len(front) % each:  # of fast callbacks not each time: reading the clock has a cost
                 began, moment = self._began, self._look(watch)
-                each = 1 if self._blocks or moment - began > _TURN else _FAST
+                self._each = each = 1 if self._blocks or moment - began > _TURN else _FAST
                 if moment - since > _TURN:
                     if self._taken is not None:
                         self._taken()
@@ -271,7 +274,17 @@ class PushBuffer:
         return moment
 
     def _handled(self) -> list[tuple[float, Message | None]]:
-        return [] if self._idle else [(self._began, self._latest)]
+        # Of several fast ones it is not known which one is late.
+        return [] if self._idle else [(self._began, self._latest if self._each == 1 else None)]
+
+    def _describe(self, _: Hashable) -> str:
+        message = self._latest
+        if message is None:
+            return "a message"
+        data = message.metadata
+        return (
+            f"message {message.subject!r} (stream sequence {data.stream_seq}, attempt {data.num_delivered})"
+        )
 
     def _handler_slow(self, blocked: float, count: int, message: Message | None) -> None:
         self._blocks = True

@@ -74,6 +74,7 @@ class Local(msgspec.Struct, frozen=True, kw_only=True):
         received: Messages that this client received.
         held: Messages that its worker holds; None: it has none.
         running: Seconds that its longest handler has run.
+        message: The message that this handler has; "" if that is not known.
         longest: Seconds that the longest handler before it had run.
         waiting: Messages that wait here for a handler.
         subject: The subject on which a push subscription listens.
@@ -86,6 +87,7 @@ class Local(msgspec.Struct, frozen=True, kw_only=True):
     received: int = 0
     held: int | None = None
     running: float = 0.0
+    message: str = ""
     longest: float = 0.0
     waiting: int = 0
     subject: str = ""
@@ -189,7 +191,7 @@ def _hanging(info: ConsumerInfo, local: Local | None) -> list[Finding]:
         Finding(
             code="handler",
             level="warning",
-            what="a handler has run longer than twice the ack_wait",
+            what=f"the handler of {local.message or 'a message'} has run longer than twice the ack_wait",
             evidence=f"it has run for {local.running:.0f} s, ack_wait is {wait:g} s; "
             f"{_wait(local.waiting)} for a handler here, {info.num_pending:,} at the server",
             fix="look at what the handler waits for; handler_timeout= ends one that hangs, concurrency= lets others "
