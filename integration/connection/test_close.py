@@ -17,6 +17,7 @@ from integration.kit.clients.foreign import client
 from integration.kit.judge.leaks import describe_task, running_tasks
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
+from integration.kit.network.wire import TO_CLIENT
 from jsclient._runtime.nats.transports import TcpTransport
 
 
@@ -33,14 +34,14 @@ async def near(tap: Any, connect: Any) -> Any:
 
 async def test_close_ends_requests_in_flight(tap: Any, near: Any, stream: OwnStream) -> None:
     await near.publish(stream.subject("a"), b"x")
-    tap.stall()
+    tap.stall(TO_CLIENT)
     waiting = [
-        asyncio.create_task(near.publish(stream.subject("a"), b"x", timeout=30)),
         asyncio.create_task(near.ping(timeout=30)),
+        asyncio.create_task(near.publish(stream.subject("a"), b"x", timeout=30)),
     ]
-    await asyncio.sleep(0.1)
+    await eventually(lambda: len(tap.sent(stream.subject("a"))) == 2, what="the requests")
     await near.close()
-    results = await within(5, asyncio.gather(*waiting, return_exceptions=True), "publish and ping")
+    results = await within(10, asyncio.gather(*waiting, return_exceptions=True), "publish and ping")
     assert [type(result) for result in results] == [jsclient.ClosedError] * 2
     tap.unstall()
 
@@ -109,7 +110,7 @@ async def test_cancelled_close_closes_at_once(
         ended = await within(3, asyncio.gather(asking, return_exceptions=True), "the reader")
         assert isinstance(ended[0], jsclient.ClosedError)
         await eventually(lambda: not left(before), 3, "the end of all tasks")
-        await within(1, js.close(), "a second close")
+        await within(10, js.close(), "a second close")
         if foreign:
             await nc.flush()  # the user's connection is not closed
         else:

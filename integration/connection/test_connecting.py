@@ -62,9 +62,8 @@ async def _bad_server(kind: str) -> AsyncIterator[str]:
 @pytest.mark.parametrize("kind", BAD)
 async def test_failing_server_leads_to_next(kind: str, server: Any) -> None:
     async with _bad_server(kind) as bad:
-        started = time.monotonic()
-        js = await jsclient.connect([bad, server.url], dont_randomize=True, connect_timeout=0.5)
-        assert time.monotonic() - started < 3
+        connecting = jsclient.connect([bad, server.url], dont_randomize=True, connect_timeout=1.0)
+        js = await within(20, connecting, "the next server")
         await js.account_info()
         await js.close()
 
@@ -191,10 +190,10 @@ async def test_unusable_option_refused_before_the_wire(options: dict[str, Any], 
 async def test_wait_for_a_server_that_starts(own_server: Any) -> None:
     own = await own_server()
     await own.kill()
-    opening = asyncio.create_task(_connected(own.url, wait=20.0))
-    await asyncio.sleep(0.6)
+    opening = asyncio.create_task(_connected(own.url, wait=60.0))
+    await never(opening.done, 0.6, "a result without a server")
     await own.start()
-    js = await within(10, opening, "connect")
+    js = await within(50, opening, "connect")
     await js.account_info()
     await js.close()
 
@@ -290,12 +289,12 @@ async def test_cancelling_all_tasks_leaves_a_connection_that_works(
             task.cancel()
     await asyncio.sleep(0)
     await js.account_info()
-    await asyncio.sleep(1.2)
+    await asyncio.sleep(1.2)  # four times its ping_interval: the task that sends pings was cancelled, too
     tap.cut()
     await told(Reconnected, events)
     tap.refuse()
     tap.cut()
-    await asyncio.sleep(0.1)
+    await eventually(lambda: not js.is_connected, what="the loss")
     js._connection._nc._reconnection_task.cancel()
     await tap.accept()
     await eventually(lambda: js.is_connected, 10, "the connection")
@@ -331,7 +330,7 @@ async def test_other_loop_is_refused_at_once(js: Any, stream: OwnStream) -> None
     thread = threading.Thread(target=other)
     thread.start()
     await asyncio.to_thread(thread.join)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 5, "before a request would have timed out"
     assert [type(error) for error in seen] == [jsclient.WrongLoopError] * len(calls), seen
     assert (await js.publish(stream.subject("a"), b"x")).seq == 1
 
@@ -460,7 +459,7 @@ async def test_websocket_failing_server_leads_to_next(own_server: Any) -> None:
         silent.listen()
         bad = f"ws://127.0.0.1:{silent.getsockname()[1]}"
         good = f"ws://127.0.0.1:{port}"
-        js = await jsclient.connect([bad, good], dont_randomize=True, connect_timeout=0.5)
+        js = await jsclient.connect([bad, good], dont_randomize=True, connect_timeout=1.0)
         await js.account_info()
         await js.close()
 

@@ -34,7 +34,7 @@ async def refused(url: str, **options: Any) -> None:
     started = time.monotonic()
     with pytest.raises(AuthenticationError):
         await jsclient.connect(url, **options)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10, "a refusal is not repeated"
 
 
 async def test_user_and_password(own_server: Any, connect: Any) -> None:

@@ -170,9 +170,9 @@ async def test_closing_ends_everything_at_once(server: Any, oracle: Oracle, stre
             asyncio.create_task(psub.messages().next()),
             asyncio.create_task(_exhaust(push)),
         ]
-        await asyncio.sleep(0.1)
-        await asyncio.wait_for(js.close(), 5)
-        results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 2)
+        await stream.until_asked(psub.consumer, 2)
+        await asyncio.wait_for(js.close(), 10)
+        results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
     assert [type(result) for result in results[:2]] == [jsclient.ClosedError, jsclient.ClosedError]
     assert results[2] == 5
 

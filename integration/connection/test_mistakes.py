@@ -63,8 +63,8 @@ async def test_missing_message_names_stream(js: Any, stream: OwnStream) -> None:
 
 async def test_deleted_consumer_named(js: Any, stream: OwnStream) -> None:
     reader = await js.pull_subscribe(stream=stream.name, durable="w")
-    reading = asyncio.ensure_future(reader.next(timeout=5))
-    await asyncio.sleep(0.2)
+    reading = asyncio.ensure_future(reader.next(timeout=30))
+    await stream.until_asked("w")
     await (await js.stream(stream.name)).delete_consumer("w")
     error = await refusal(reading)
     assert isinstance(error, jsclient.ConsumerDeletedError)

@@ -81,12 +81,12 @@ async def test_of_acks_at_same_time_one_sent(tap: Any, near: Any, stream: OwnStr
 @pytest.mark.row(112)
 @pytest.mark.covers("J75", "J77")
 async def test_in_progress_then_ack(tap: Any, near: Any, stream: OwnStream) -> None:
-    config = jsclient.ConsumerConfig(ack_wait=1.0)
+    config = jsclient.ConsumerConfig(ack_wait=2.0)
     sub = await near.subscribe(stream.all, durable="d", config=config, delete_on_close=False)
     await stream.publish(1)
     [message] = await take(sub, 1)
-    for _ in range(8):  # twice as long as ack_wait
-        await asyncio.sleep(0.25)
+    for _ in range(8):  # longer than ack_wait, and each pause much shorter
+        await asyncio.sleep(0.3)
         await message.in_progress()
     assert not message.acked
     await message.ack_sync(timeout=5)

@@ -92,13 +92,17 @@ async def test_drain_without_callback(tap: Any, near: Any, stream: OwnStream, ki
 @pytest.mark.covers("J110")
 async def test_drain_waits_in_flight(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all)
-    tap.delay(0.3, "to_client")
+    tap.stall("to_client")
     await stream.publish(3)
-    await asyncio.sleep(0.05)
+    await stream.oracle.wait_consumer(
+        stream.name, sub.consumer, lambda info: info["delivered"]["consumer_seq"] == 3, what="the deliveries"
+    )
     assert sub.pending == 0
-    await sub.drain()
+    draining = asyncio.create_task(sub.drain())
+    await eventually(tap.unsubs, what="the drain")
+    tap.unstall()
+    await draining
     assert sub.pending == 3
-    tap.heal()
     assert numbers([message async for message in sub]) == [1, 2, 3]
     await eventually(lambda: gone(stream), what="the consumer is deleted")
 

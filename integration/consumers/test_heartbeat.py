@@ -81,8 +81,8 @@ async def test_messages_alone_hold_off_alarm(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     tap.drop_frames(match.is_heartbeat)
-    sub = await near.subscribe(stream.all, config=CONFIG)
-    for number in range(1, 11):
+    sub = await near.subscribe(stream.all, config=CONFIG.replace(idle_heartbeat=2 * BEAT))
+    for number in range(1, 11):  # longer than three heartbeats, and each pause much shorter
         await stream.publish(1, first=number)
         await asyncio.sleep(0.2)
     assert sub.pending == 10
@@ -98,7 +98,7 @@ async def test_statuses_alone_hold_off_alarm(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], status: str
 ) -> None:
     tap.drop_frames(match.is_heartbeat)
-    sub = await near.subscribe(stream.all, config=CONFIG)
+    sub = await near.subscribe(stream.all, config=CONFIG.replace(idle_heartbeat=2 * BEAT))
     for _ in range(10):
         tap.inject_message(sub.subject, status=status)
         await asyncio.sleep(0.2)

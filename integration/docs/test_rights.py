@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from integration.kit.judge.waiting import eventually
+from integration.kit.judge.waiting import eventually, within
 from jsclient.errors import ProducerFencedError, PublisherExistsError, RequestTimeoutError
 
 INBOX = "_INBOX_guest"
@@ -102,9 +101,13 @@ async def test_live_publisher_is_ended_on_its_subject(world: Any) -> None:
             await ask(guest, subject, {"v": 1, "verb": "take"}, reply=f"{INBOX}.1")
         await pub.send(1, ["x"])
         await ask(guest, "open.0.live.publisher", {"v": 1, "verb": "take"}, reply=f"{INBOX}.1")
-        await asyncio.sleep(0.2)
+
+        async def goes_on() -> None:
+            while True:
+                await pub.send(2, ["x"])
+
         with pytest.raises(ProducerFencedError):
-            await pub.send(2, ["x"])
+            await within(20, goes_on(), "the end of the publisher")
 
 
 async def test_claim_to_be_the_publisher(world: Any) -> None:

@@ -148,10 +148,10 @@ async def test_publish_waits_offline(proxy: Any, connect: Any, stream: OwnStream
     tap.refuse()
     tap.cut()
     await told(Disconnected, events)
-    waiting = asyncio.create_task(js.publish(stream.subject("x"), b"1", timeout=10))
-    await asyncio.sleep(0.3)
+    waiting = asyncio.create_task(js.publish(stream.subject("x"), b"1", timeout=30))
+    await never(waiting.done, 0.3, "an end while offline")
     await tap.accept()
-    assert (await within(10, waiting, "the publish")).seq == 1
+    assert (await within(30, waiting, "the publish")).seq == 1
 
 
 @pytest.mark.parametrize("end", ["stop", "kill", "lost answer"])
@@ -212,7 +212,7 @@ async def test_no_id_lost_answer_unknown(
     tap.cut()
     with pytest.raises(DisconnectedError):
         await waiting
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 8, "long before its 10 s have passed"
     assert len(tap.find(published(stream.all))) == 2
     assert (await stream.state())["messages"] == 2
 

@@ -170,7 +170,7 @@ async def test_flush_waits_for_sent(js: Any, tap: Proxy, stream: OwnStream) -> N
         first = await pub.publish(stream.subject("x"), b"1")
         await first
         held = tap.hold_frames(match.is_publish_ack)
-        await within(1, pub.flush(), "a flush of nothing")
+        await within(4, pub.flush(), "a flush of nothing")  # before the timeout of a publish
         await pub.publish(stream.subject("x"), b"2")
         flush = asyncio.create_task(pub.flush())
         await held.wait(1)
@@ -844,7 +844,7 @@ async def test_denied_subject(own_server: Any, oracle_for: Any, connect: Any) ->
         bad = [await pub.publish(stream.subject("secret", n % 2), msg_id=f"{n}") for n in range(100)]
         found = await results(bad)
         await results(good)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 4.5, "before the timeout of a publish"
     assert {type(error) for error in found} == {PermissionDeniedError}
     assert [error.subject for error in found] == [stream.subject("secret", n % 2) for n in range(100)]
     assert (await stream.state())["messages"] == 50
@@ -939,7 +939,7 @@ async def test_close_ends_waiting(js: Any, tap: Proxy, stream: OwnStream, events
     flushing = asyncio.create_task(pub.flush())
     await asyncio.sleep(0)
     del dropped
-    await within(2, pub.close(), "close")
+    await within(4, pub.close(), "close")
     with pytest.raises(ClosedError, match="nothing was sent"):
         await waiting
     assert isinstance((await looking)[0], ClosedError)
@@ -992,7 +992,7 @@ async def test_block_cancelled_does_not_wait(
     task = asyncio.create_task(publish())
     await eventually(lambda: len(tap.sent(stream.all)) == 10, what="the publishes")
     task.cancel()
-    await within(2, asyncio.wait([task]), "the block")
+    await within(10, asyncio.wait([task]), "the block")
     assert task.cancelled()
     event = await told(PublishFailed, events)
     assert (type(event.error), event.count) == (ClosedError, 10)
@@ -1009,7 +1009,7 @@ async def test_leaving_cancelled_ends(js: Any, tap: Proxy, stream: OwnStream) ->
     task = asyncio.create_task(publish())
     await eventually(lambda: len(tap.sent(stream.all)) == 1, what="the publish")
     task.cancel()
-    await within(2, asyncio.wait([task]), "leaving")
+    await within(10, asyncio.wait([task]), "leaving")
     assert isinstance(futures[0].exception(), ClosedError)
 
 

@@ -127,6 +127,6 @@ async def test_close_while_opening_and_reading(
         for _ in range(turns):
             await asyncio.sleep(0)
         await within(5, mine.close(), "closing")
-        ends = await within(3, asyncio.gather(*tasks, return_exceptions=True), "all who read")
+        ends = await within(10, asyncio.gather(*tasks, return_exceptions=True), "all who read")
         expected = jsclient.ClosedError | jsclient.PublishesFailedError | None
         assert all(isinstance(end, expected) for end in ends), ends

@@ -9,7 +9,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.streams import OwnStream
-from integration.kit.judge.waiting import eventually, within
+from integration.kit.judge.waiting import eventually, never, within
 from jsclient.topics.consumer_feed import ConsumerFeed
 from jsclient.topics.feeds import RepublishFeed
 
@@ -315,8 +315,7 @@ async def test_latest_costs_little(js: Any, oracle: Any, newest: OwnStream) -> N
     republishes = (await js.stream(newest.name)).config.republish is not None
     waiting = asyncio.ensure_future(reader.next(20))
     if republishes:
-        await asyncio.sleep(0.1)  # long enough for a consumer, if it made one
-        assert await newest.consumer_names() == []
+        await never(newest.consumer_names, 0.1, "a consumer")
     else:
         names = await eventually(newest.consumer_names, what="one consumer")
         assert len(names) == 1

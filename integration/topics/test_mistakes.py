@@ -199,8 +199,8 @@ async def test_invalid_timeouts(js: Any, oracle: Any, stream: OwnStream, timeout
     topic = js.topic(stream.subject("a"))
     async with topic.each() as reader:
         with pytest.raises(jsclient.ConfigError):
-            await within(2, reader.next(timeout), "the read")
+            await within(10, reader.next(timeout), "the read")
         with pytest.raises(jsclient.ConfigError):
-            await within(2, anext(reader.batches(0)), "the batch")
+            await within(10, anext(reader.batches(0)), "the batch")
     with pytest.raises(jsclient.ConfigError):
-        await within(2, topic.latest().next(timeout), "the read")
+        await within(10, topic.latest().next(timeout), "the read")

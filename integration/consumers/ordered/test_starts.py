@@ -11,7 +11,7 @@ import pytest
 import jsclient
 from integration.kit.judge.reading import alarms, numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
-from integration.kit.judge.waiting import eventually
+from integration.kit.judge.waiting import eventually, never
 from integration.kit.network import match
 
 QUICK = jsclient.ConsumerConfig(idle_heartbeat=0.25)
@@ -110,8 +110,7 @@ async def test_start_past_deleted_messages_no_gap(js: Any, stream: OwnStream, ev
     await stream.purge()
     await stream.publish(2, first=11)
     assert numbers(await take(sub, 2)) == [11, 12]
-    await asyncio.sleep(4 * 0.25)
-    assert alarms(events) == []
+    await never(lambda: alarms(events), 4 * 0.25, "an alarm")
     await sub.unsubscribe()
 
 

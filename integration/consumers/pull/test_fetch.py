@@ -12,7 +12,7 @@ import jsclient
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.reading import alarms, numbers, of
 from integration.kit.judge.streams import OwnStream
-from integration.kit.judge.waiting import eventually, within
+from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
 from integration.kit.network.wire import TO_CLIENT, TO_SERVER
 from integration.kit.servers.nats_server import fits
@@ -325,9 +325,9 @@ async def test_late_fetch_loses_nothing(
     await stream.publish(1000, size=1000)
     tap.stall(direction)
     assert list(await sub.fetch(1000, expires=0.1)) == []
-    await asyncio.sleep(0.7)
-    fetching = asyncio.create_task(sub.fetch(1000, expires=5))
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.7)  # the inbox of that request is forgotten
+    fetching = asyncio.create_task(sub.fetch(1000, expires=30))
+    await asyncio.sleep(0.2)  # what arrives before the next request belongs to none
     tap.unstall(direction)
     assert sorted(numbers(await fetching)) == list(range(1, 1001))
 
@@ -389,8 +389,7 @@ async def test_late_status_ends_no_other_fetch(tap: Any, near: Any, stream: OwnS
     sub = await near.pull_subscribe(stream.all)
     tap.delay(0.4)
     assert len(await sub.fetch(5, expires=0.5)) == 0
-    fetching = asyncio.create_task(sub.fetch(5, expires=4))
-    await asyncio.sleep(1.2)
-    assert not fetching.done()
+    fetching = asyncio.create_task(sub.fetch(5, expires=30))
+    await never(fetching.done, 1.2, "the end by a status of the other one")
     await stream.publish(5)
     assert numbers(await fetching) == [1, 2, 3, 4, 5]

@@ -102,7 +102,7 @@ async def test_block_cancelled_when_it_dies(js: Any, stream: OwnStream, kind: st
 async def test_exception_after_the_end(js: Any, stream: OwnStream) -> None:
     sub = await js.pull_subscribe(stream.all, durable="d")
     worker = sub.run(print)
-    await asyncio.sleep(0.2)
+    await stream.until_asked("d")
     assert worker.exception() is None
     await stream.oracle.delete_consumer(stream.name, "d")
     with pytest.raises(ConsumerDeletedError) as caught:
@@ -122,7 +122,7 @@ async def test_cancelled_from_outside_stays_cancelled(js: Any, stream: OwnStream
             await asyncio.Event().wait()
 
     task = asyncio.create_task(serve())
-    await asyncio.sleep(0.2)
+    await stream.until_asked("d")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -219,9 +219,11 @@ async def test_without_keep_alive_it_is(stream: OwnStream, js: Any) -> None:
     """The counter-check to the test before: the server would deliver it again."""
     await stream.publish(1)
     sub = await js.pull_subscribe(stream.all, config=ConsumerConfig(ack_wait=0.3))
-    worker = sub.run(lambda _: asyncio.sleep(0.7), keep_alive=False)
-    await eventually(lambda: worker.counts.duplicates > 0, 10, "a second delivery")
-    await eventually(lambda: worker.counts.handled == 1, 10, "the first one ends")
+    again = asyncio.Event()
+    worker = sub.run(lambda _: again.wait(), keep_alive=False)
+    await eventually(lambda: worker.counts.duplicates > 0, what="a second delivery")
+    again.set()
+    await eventually(lambda: worker.counts.handled == 1, what="the first one ends")
     worker.stop()
     await worker
 
@@ -437,15 +439,15 @@ async def test_streamless_subject_refused(stream: OwnStream, js: Any) -> None:
 
 async def test_works_on_connection_of_nats_py(stream: OwnStream, foreign_js: Any) -> None:
     await stream.publish(200)
-    sub = await foreign_js.pull_subscribe(stream.all, durable="crew", config=ConsumerConfig(ack_wait=0.4))
+    sub = await foreign_js.pull_subscribe(stream.all, durable="crew", config=ConsumerConfig(ack_wait=1.5))
     slow = {3, 50}
 
     async def handler(message: Any) -> None:
         if number_of(message.data) in slow:
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(2.0)  # longer than ack_wait
 
     async with sub.run(handler, concurrency=10) as worker:
-        await eventually(lambda: worker.counts.handled == 200, 20, "all are handled")
+        await eventually(lambda: worker.counts.handled == 200, what="all are handled")
     info = await stream.consumer_info("crew")
     assert info["num_redelivered"] == 0
 
@@ -491,8 +493,8 @@ async def test_workers_of_a_priority_group(stream: OwnStream, js: Any) -> None:
 async def test_a_plain_function_may_block(stream: OwnStream, js: Any) -> None:
     """It runs in a thread: the loop goes on, and messages are kept alive."""
     await stream.publish(6)
-    sub = await js.pull_subscribe(stream.all, durable="crew", config=ConsumerConfig(ack_wait=0.4))
-    async with sub.run(lambda _: time.sleep(0.5), concurrency=3) as worker:
-        await eventually(lambda: worker.counts.handled == 6, 10, "all are handled")
+    sub = await js.pull_subscribe(stream.all, durable="crew", config=ConsumerConfig(ack_wait=1.0))
+    async with sub.run(lambda _: time.sleep(1.2), concurrency=3) as worker:
+        await eventually(lambda: worker.counts.handled == 6, what="all are handled")
     assert worker.counts.kept_alive > 0
     assert (await stream.consumer_info("crew"))["num_redelivered"] == 0

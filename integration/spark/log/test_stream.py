@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from integration.kit.calls.source import Query, options_of
 from integration.kit.judge.streams import OwnStream
-from integration.kit.judge.waiting import eventually
+from integration.kit.judge.waiting import eventually, never
 
 
 def numbers(first, last):
@@ -269,15 +269,16 @@ async def test_offset_of_another_mode_refused(server, stream):
 async def test_server_restarted_waited_for(own_server, oracle_for):
     own = await own_server()
     stream = await OwnStream.create(await oracle_for(own), "restart", storage="file")
-    await stream.publish(50)
+    await stream.publish(20)
     query = Query(own, stream, startingOffsets="earliest", maxMessagesPerTrigger=20)
     reader = query.reader()
     start = query.start(reader)
     end = query.ask(reader, start)
     query.batch(reader, start, end)
+    await stream.publish(20, first=21)  # which only the server knows
     await own.stop()
     asked = asyncio.create_task(asyncio.to_thread(query.ask, reader, end))
-    await asyncio.sleep(0.3)
+    await never(asked.done, 0.3, "an answer without a server")
     await own.start()
     query.batch(reader, end, await asked)
     assert query.sequences == numbers(1, 40)

@@ -13,7 +13,7 @@ from integration.consumers.test_poison_messages import store_raw
 from integration.kit.calls.queue import QueueQuery
 from integration.kit.judge.oracle import number_of
 from integration.kit.judge.streams import OwnStream
-from integration.kit.judge.waiting import eventually
+from integration.kit.judge.waiting import eventually, never
 from jsclient import ConfigError, ConnectError, RequestTimeoutError
 
 pytest.importorskip("pyspark.sql.streaming.datasource")
@@ -258,8 +258,7 @@ async def test_server_away_while_query_idle(own_queue):
     assert await query.plan() is None
     await own.stop()
     waiting = asyncio.create_task(query.batch())
-    await asyncio.sleep(0.5)
-    assert not waiting.done()
+    await never(waiting.done, 0.5, "a batch without a server")
     await own.start()
     await eventually(lambda: _published(query.stream), 60, "a publish")
     await waiting

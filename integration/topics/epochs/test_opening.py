@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from integration.kit.judge.leaks import no_leaks
-from integration.kit.judge.waiting import eventually, within
+from integration.kit.judge.waiting import eventually, never, within
 from jsclient.epochs import Int, Product
 from jsclient.errors import EpochsLostError
 from jsclient.events import PartitionsMissing
@@ -43,8 +43,7 @@ async def test_first_on_an_empty_topic_waits(js: Any, oracle: Any, make_stream: 
     topic = js.epochs(f"{stream.name}.t", stream=stream.name, partitions=2)
     await topic.create()
     opening = asyncio.ensure_future(topic.subscribe(start="first"))
-    await asyncio.sleep(0.3)
-    assert not opening.done(), opening
+    await never(opening.done, 0.3, "a subscription to nothing")
     for number in range(2):
         async with topic.publisher(number, start=0) as pub:
             await pub.send(3, [number])
@@ -99,9 +98,9 @@ async def test_leaving_cancelled_twice_leaves_nothing(own_server: Any, connect: 
     async with no_leaks(monitor=server.monitor, settle=8):
         using = asyncio.ensure_future(used())
         for _ in range(2):
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # first it waits for an answer, then for the end of the block
             using.cancel()
-        await asyncio.wait([using], timeout=1)
+        await asyncio.wait([using], timeout=2.5)  # not the 3 s of a request
         assert using.cancelled()
         server.resume()
         await eventually(lambda: js._context.open == before, 8, "the publisher is closed")

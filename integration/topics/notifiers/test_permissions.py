@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from integration.kit.judge.reading import of
-from integration.kit.judge.waiting import eventually, within
+from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.servers.nats_server import fits
 from jsclient import (
     ClosedError,
@@ -170,9 +170,7 @@ async def test_answer_stored_as_state_is_skipped(newest: Site, role: str, events
     # The answers are stored some time after the pong; until then a late reader finds the first value.
     await eventually(lambda: _overwritten(newest), 5, "the first value is gone")
     late = asyncio.create_task(newest.kit.notifier.get_update_since())
-    await asyncio.sleep(0.2)
-    assert not waiting.done()
-    assert not late.done()
+    await never(lambda: waiting.done() or late.done(), 0.2, "a value that nobody gave")
     await within(5, newest.kit.updater.update_state(2), "the next value")
     assert (await within(5, waiting, "the next value")).value == 2
     assert (await within(5, late, "the next value")).value == 2

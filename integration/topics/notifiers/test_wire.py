@@ -278,7 +278,7 @@ async def test_closing_connection_tells_who_waits(kits: Kits, tap: Any) -> None:
     await waiting(tap)
     await kits.there.close()
     with pytest.raises(ClosedError):
-        await within(2, waiter, "the end of the wait")
+        await within(10, waiter, "the end of the wait")
     with pytest.raises(ClosedError):
         await notifier.get_update_since(count)
 
