@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -48,3 +49,40 @@ async def test_timeout_of_a_push_reader_checked(js: Any, stream: OwnStream) -> N
         error = await refusal(reader.next(timeout=value))
         assert isinstance(error, jsclient.ConfigError)
         says(error, f"timeout is {value!r}: a number of seconds or None is needed")
+
+
+async def test_milliseconds_logged(js: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture) -> None:
+    def lines() -> list[str]:
+        return [one.getMessage() for one in caplog.records if "looks like milliseconds" in one.getMessage()]
+
+    config = jsclient.ConsumerConfig(ack_wait=30_000)
+    await js.pull_subscribe(stream.all, durable="w", delete_on_close=False, config=config)
+    assert len(lines()) == 1
+    assert lines()[0].endswith(f"(consumer 'w' of stream '{stream.name}')")
+    handle = await js.stream(stream.name)
+    await handle.create_consumer(durable_name="v", ack_wait=30_000)
+    assert len(lines()) == 2
+    await handle.create_consumer(durable_name="u", ack_wait=30)
+    assert len(lines()) == 2
+
+
+async def test_nak_without_effect_logged_once(
+    js: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        await js.publish(stream.subject("a"))
+    readers = [
+        await js.subscribe(stream.all, ordered=True),
+        await js.subscribe(stream.all, config=jsclient.ConsumerConfig(ack_policy="none")),
+        await (await js.stream(stream.name)).create_consumer(name="n", ack_policy="none"),
+    ]
+    for reader in readers:
+        caplog.clear()
+        for number in range(3):
+            message = await reader.next(timeout=10)
+            await message.ack()
+            if number:
+                await message.nak()
+        [record] = [one for one in caplog.records if one.levelno >= logging.WARNING]
+        assert "nak of <Message" in record.getMessage()
+        assert 'ack_policy="explicit"' in record.getMessage()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,7 @@ from ..errors import (
 )
 from ..protocol.consumers.ack import AckKind, is_jsack
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
-from ..protocol.models.consumer_checks import check_consumer
+from ..protocol.models.consumer_checks import check_consumer, like_milliseconds
 from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import StreamConfig
 from ..protocol.wire.api import next_offset, page_items, page_request
@@ -35,7 +36,10 @@ __all__ = [
     "nak_all",
     "pages",
     "subject_pages",
+    "warn_of_units",
 ]
+
+_log = logging.getLogger("jsclient.consumer")
 
 _SINCE = {
     "filter_subjects": (2, 10),
@@ -51,6 +55,13 @@ def check_known(context: Context, config: ConsumerConfig) -> None:
     for field, version in _SINCE.items():
         if getattr(config, field):
             check_server(context.connection.server_version, version, f"{field} of a consumer")
+
+
+def warn_of_units(stream: str, config: ConsumerConfig) -> None:
+    """Log durations that look like milliseconds, where a consumer is created or updated."""
+    name = config.durable_name or config.name
+    for text in like_milliseconds(config):
+        _log.warning("%s (consumer %r of stream %r)", text, name, stream)
 
 
 _STREAM_SINCE = {
@@ -97,6 +108,7 @@ async def create_consumer(
         ConfigError: The server does not know a field; nothing was sent. And those of any request.
     """
     check_known(context, config)
+    warn_of_units(stream, config)
     api = context.api
     body: dict[str, Any] = {"stream_name": stream, "config": to_wire(config)}
     if config.durable_name is not None:

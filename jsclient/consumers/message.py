@@ -36,6 +36,17 @@ class AckChannel(msgspec.Struct, frozen=True):
     timeout: float  # seconds, for `ack_sync`
     silent: bool = False  # ack policy none: acks are ignored
     reader: Choice = msgspec.field(default_factory=chosen)
+    told: set[AckKind] = msgspec.field(default_factory=set)  # that these acks are ignored was logged
+
+    def ignore(self, kind: AckKind, message: Message) -> None:
+        """An ack that has no effect with ack policy none. A nak expects one: the first is logged."""
+        if kind is AckKind.NAK and kind not in self.told:
+            self.told.add(kind)
+            _log.warning(
+                "nak of %r has no effect: its consumer has ack policy none (ordered readers always have it), so the "
+                'server never delivers a message again; read through a consumer with ack_policy="explicit"',
+                message,
+            )
 
 
 class Message:
@@ -139,7 +150,8 @@ class Message:
     async def ack(self) -> None:
         """Acknowledge. Returns when the ack is written; `ack_sync` waits for the server.
 
-        After a terminal ack, and with ack policy none, this and every other ack does nothing.
+        After a terminal ack, and with ack policy none, this and every other ack does nothing; the first nak with ack
+        policy none is logged.
 
         Raises:
             DisconnectedError, ClosedError: It could not be sent; the message can still be acked.
@@ -208,6 +220,7 @@ class Message:
     def _begin(self, kind: AckKind) -> AckState | None:
         """The state, if this ack should be sent."""
         if self._channel.silent:
+            self._channel.ignore(kind, self)
             return None
         state = self._state
         if state is None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
-from .._runtime.calls import check_known, consumer_info, pages, subject_pages
+from .._runtime.calls import check_known, consumer_info, pages, subject_pages, warn_of_units
 from .._runtime.context import Context
 from .._runtime.handle import asking, listing, no_pickle
 from .._runtime.matching import check_match
@@ -350,6 +350,7 @@ class Stream:
     async def _make(self, config: ConsumerConfig, action: str | None) -> ConsumerInfo:
         api = self._context.api
         check_known(self._context, config)
+        warn_of_units(self.name, config)
         if action != "update":
             await check_match(self._context, self.name, config.filters, self.config)
         name = config.name or config.durable_name

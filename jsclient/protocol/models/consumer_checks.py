@@ -15,7 +15,14 @@ from ..wire.units import parse_time
 from .consumer import ConsumerConfig, ConsumerInfo
 from .stream_config import StreamConfig
 
-__all__ = ["check_consumer", "check_filters", "impossible_filters", "queue_advice", "stores_other_subjects"]
+__all__ = [
+    "check_consumer",
+    "check_filters",
+    "impossible_filters",
+    "like_milliseconds",
+    "queue_advice",
+    "stores_other_subjects",
+]
 
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
@@ -32,6 +39,20 @@ def check_filters(config: ConsumerConfig) -> None:
         raise ConfigError(f"filter_subjects is the str {config.filter_subjects!r}: give a list of subjects")
     for subject in config.filters:
         check_filter_subject(subject)
+
+
+def like_milliseconds(config: ConsumerConfig) -> list[str]:
+    """What to say of durations that were probably meant as milliseconds; empty if none was.
+
+    30,000 s are 8 h 20 min: few wait so long for a redelivery. Whole hours are believed.
+    """
+    given = [("ack_wait", config.ack_wait), *(("backoff", pause) for pause in config.backoff or ())]
+    return [
+        f"{name} is {seconds:g} s (h:mm:ss {timedelta(seconds=seconds)}): durations are in seconds, and this looks "
+        f"like milliseconds; give {seconds / 1000:g} for {seconds / 1000:g} s"
+        for name, seconds in given
+        if seconds is not None and seconds >= 5000 and not seconds % 1000 and seconds % 3600
+    ]
 
 
 def stores_other_subjects(stream: StreamConfig) -> bool:

@@ -14,7 +14,12 @@ from jsclient.protocol.models import (
     StreamSource,
     SubjectTransform,
 )
-from jsclient.protocol.models.consumer_checks import check_consumer, impossible_filters, queue_advice
+from jsclient.protocol.models.consumer_checks import (
+    check_consumer,
+    impossible_filters,
+    like_milliseconds,
+    queue_advice,
+)
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 WRONG = ["a b", ".a", "a.", "a..b", "a\nb", "a.>.b", "a\tb", ">.a"]
@@ -108,3 +113,26 @@ def test_who_has_the_messages_of_a_work_queue(filters, holder):
     wanted = ConsumerConfig(durable_name="w", filter_subjects=filters or None)
     assert f"consumer {holder}" in queue_advice(wanted, others)
     assert queue_advice(wanted, others[:1]) == ""
+
+
+@pytest.mark.parametrize("fields", [{"ack_wait": 30_000}, {"ack_wait": 5_000.0}, {"backoff": [1, 10_000]}])
+def test_milliseconds_noticed(fields):
+    [text] = like_milliseconds(ConsumerConfig(**fields))
+    assert text.startswith(next(iter(fields)))
+    assert "durations are in seconds, and this looks like milliseconds" in text
+
+
+def test_milliseconds_text():
+    [text] = like_milliseconds(ConsumerConfig(ack_wait=30_000))
+    assert text == (
+        "ack_wait is 30000 s (h:mm:ss 8:20:00): durations are in seconds, and this looks like milliseconds; "
+        "give 30 for 30 s"
+    )
+
+
+@pytest.mark.parametrize(
+    "seconds", [None, 0.5, 30, 600, 3600, 7200, 36_000, 5_400, timedelta(hours=10), timedelta(days=1)]
+)
+def test_seconds_believed(seconds):
+    assert like_milliseconds(ConsumerConfig(ack_wait=seconds)) == []
+    assert like_milliseconds(ConsumerConfig(backoff=[] if seconds is None else [seconds])) == []
