@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from .client import JetStream
 from .consumers.look import look_at_consumer, stream_info
-from .errors import JetStreamError, StreamNotFoundError, set_module
+from .errors import JetStreamError, StreamNotFoundError, counted, set_module
 from .protocol.consumers.diagnosis import Finding, cannot_look, is_cause
 from .protocol.models.account import AccountInfo
 from .protocol.models.stream import StreamInfo
@@ -205,8 +205,10 @@ async def _consumer(js: JetStream, stream: str, consumer: str, findings: list[Fi
                 level="ok",
                 what=f"consumer {consumer!r} is {kind}"
                 + (", and nothing shows why it should stand still" if well else ""),
-                evidence=f"{info.num_pending} messages wait, {info.num_ack_pending} are delivered and not acked "
-                f"({info.num_redelivered} more than once), {info.num_waiting} pull requests wait",
+                evidence=f"{counted(info.num_pending, 'message waits', 'messages wait')}, "
+                f"{counted(info.num_ack_pending, 'is', 'are')} delivered and not acked "
+                f"({info.num_redelivered} more than once), "
+                f"{counted(info.num_waiting, 'pull request waits', 'pull requests wait')}",
             )
         )
     findings += seen.findings

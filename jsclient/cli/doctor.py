@@ -38,7 +38,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"jsclient doctor: {error}", file=sys.stderr)
         return 2
     except JetStreamError as error:
-        print(f"jsclient doctor: {error}", file=sys.stderr)
+        text = str(error).replace("connect(..., wait=30)", "--option nats.wait=30")
+        print(f"jsclient doctor: {text}", file=sys.stderr)
         return 1
     _print(findings, as_json=options.json)
     return int(any(finding.level in ("warning", "error") for finding in findings))

@@ -417,13 +417,24 @@ def _holders(unacked: int, local: Local | None) -> str:
 def _nobody_pulls(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     if local is not None or info.is_push or info.num_waiting or _full(info):
         return
+    waits = f"no pull request waits at the server; {_wait(info.num_pending)}"
+    if (
+        unacked := info.num_ack_pending
+    ):  # signs of life count as deliveries: when the last one was says nothing
+        yield Finding(
+            code="no_request",
+            level="warning",
+            what="no client asks for more messages than it has",
+            evidence=f"{waits}; {counted(unacked, 'is', 'are')} delivered and not acked",
+            fix="look at the program that reads it: its handlers work on these messages, or hang",
+        )
+        return
     yield Finding(
         code="no_request",
         level="warning",
         what="no client asks for messages now",
-        evidence=f"no pull request waits at the server; {_wait(info.num_pending)}; the last delivery was "
-        f"{_ago(info.delivered.last_active, info.ts)}",
-        fix="start the program that reads it, or look at it: it may be busy with messages that it has",
+        evidence=f"{waits}; the last delivery was {_ago(info.delivered.last_active, info.ts)}",
+        fix="start the program that reads it, or look at it: it does something else",
     )
 
 
