@@ -14,9 +14,11 @@ from ...errors import ConfigError
 __all__ = [
     "CertificateError",
     "alert",
+    "begins_with_info",
     "begins_with_tls",
     "certificate_error",
     "is_unfinished",
+    "late_alert",
     "rejection",
     "said_in_the_clear",
     "tls_context",
@@ -107,6 +109,8 @@ def alert(
         return CertificateError(f"what answers there does not begin with TLS{hint}")
     if reason.endswith("HANDSHAKE_FAILURE"):
         return CertificateError(_NEEDS_ONE if wants_ours else f"{_UNFIT}, or {_NEEDS_ONE}")
+    if reason.endswith("ALERT_PROTOCOL_VERSION") or reason == "UNSUPPORTED_PROTOCOL":
+        return CertificateError(_UNFIT)
     text = next((text for name, text in _OURS.items() if reason.endswith(f"ALERT_{name}")), None)
     return None if text is None else CertificateError(text)
 
@@ -132,30 +136,70 @@ async def said_in_the_clear(uri: ParseResult) -> bytes:
     return said
 
 
-async def begins_with_tls(uri: ParseResult) -> CertificateError | None:
-    """The error to raise if a server that said nothing waits for TLS; None if it does not.
+async def begins_with_info(uri: ParseResult) -> CertificateError | None:
+    """The error to raise if a server, with which TLS was begun at once, begins with INFO; None if it does not."""
+    if not (await said_in_the_clear(uri)).startswith(b"INFO "):
+        return None
+    return CertificateError("the server begins with INFO, and then with TLS: leave out tls_handshake_first")
 
-    Seen on a second connection, by INFO over TLS, or by an alert, which a missing client certificate leads to.
+
+async def begins_with_tls(uri: ParseResult) -> CertificateError | None:
+    """The error to raise if a server that said nothing waits for TLS, or for HTTP; None if it stays silent.
+
+    Seen on a second connection, by INFO over TLS, by an alert, which a missing client certificate leads to, or by an
+    answer that is neither. A WebSocket with TLS is silent after the handshake.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    said = b""
+    said, met = b"", False
     try:
         async with asyncio.timeout(_LIMIT_FIRST):
             reader, writer = await asyncio.open_connection(uri.hostname, uri.port, ssl=context)
             try:
+                met = True
                 said = await reader.readline()
             finally:
                 writer.transport.abort()
     except (OSError, ValueError) as error:  # among them TimeoutError
-        if "_ALERT_" not in _reason(error):
-            return None
-    else:
-        if not said.startswith(b"INFO "):
-            return None
+        reason = _reason(error)
+        if reason in _NO_TLS:
+            return CertificateError(
+                "what answers there waits for something else: use ws:// if it is a WebSocket"
+            )
+        met = met or "_ALERT_" in reason
+        if met and not reason:
+            return CertificateError(
+                "what answers there begins with TLS, and then says nothing: use wss:// if it is a WebSocket"
+            )
+    if not met or (said and not said.startswith(b"INFO ")):
+        return None
     return CertificateError(
         "the server says nothing before it begins with TLS: pass tls_handshake_first=True"
     )
+
+
+async def late_alert(
+    uri: ParseResult, context: ssl.SSLContext, name: str, *, tls_first: bool
+) -> BaseException | None:
+    """The error with which a server ends TLS after the handshake; None if it does not.
+
+    Seen on a second connection, on which nothing is sent: what was sent on the first one may have reset it, and with
+    it the server's alert was lost.
+    """
+    first = {"ssl": context, "server_hostname": name} if tls_first else {}
+    try:
+        async with asyncio.timeout(_LIMIT):
+            reader, writer = await asyncio.open_connection(uri.hostname, uri.port, **first)  # type: ignore[arg-type]
+            try:
+                if not first:
+                    await reader.readline()  # INFO
+                    await writer.start_tls(context, server_hostname=name)
+                await reader.read(1)
+            finally:
+                writer.transport.abort()
+    except (OSError, ValueError) as error:
+        return error
+    return None
 
 
 def _reason(error: BaseException | None) -> str:

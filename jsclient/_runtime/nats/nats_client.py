@@ -23,9 +23,11 @@ from ..retry import varied
 from ..tasks import until_done
 from .certificates import (
     alert,
+    begins_with_info,
     begins_with_tls,
     certificate_error,
     is_unfinished,
+    late_alert,
     rejection,
     said_in_the_clear,
 )
@@ -181,7 +183,9 @@ class NatsClient(nats.aio.client.Client):
             async with asyncio.timeout(limit):
                 await self._shake_hands(server, limit)
         except TimeoutError as error:
-            raise await self._tls_first(server) or TimeoutError(f"no answer within {limit:g} s") from error
+            raise await self._on_wrong_foot(server) or TimeoutError(
+                f"no answer within {limit:g} s"
+            ) from error
         if not self.is_connected:
             self._end_tasks()
             raise nats.errors.Error("nats: the server sent something else than PONG")
@@ -206,34 +210,50 @@ class NatsClient(nats.aio.client.Client):
         that were not read, on a second connection if it refuses before TLS begins, and in an alert of TLS.
         """
         transport, first = self._transport, bool(self.options["tls_handshake_first"])
-        if (hint := await self._tls_first(server)) is not None:
-            return hint
         if (rejected := rejection(error)) is not None:
-            name = self.options.get("tls_hostname") or server.tls_name or server.uri.hostname
-            return await certificate_error(rejected, server.uri, name, tls_first=first)
+            return await certificate_error(rejected, server.uri, self._name_of(server), tls_first=first)
         if not isinstance(error, OSError) or not isinstance(transport, TcpTransport | WebSocketTransport):
-            return None
+            if "expecting INFO" in str(error):
+                return nats.errors.Error(
+                    "nats: what answers there is no NATS server: it does not begin with INFO"
+                )
+            return await self._on_wrong_foot(server) if "closed the connection" in str(error) else None
         if (refused := refusal_in(await transport.last_words())) is not None:
             return refused
-        if transport.failed_before_tls and is_unfinished(error):
+        # What was sent may have reset the connection, and the refusal was lost with it.
+        lost = self.first_connect and transport.is_open and not transport.is_secure()
+        if (transport.failed_before_tls or lost) and is_unfinished(error):
             refused = refusal_in(await said_in_the_clear(server.uri))
         if refused is not None:
             return refused
-        wants, scheme = bool(self._server_info.get("tls_verify")), server.uri.scheme
-        told = (
-            alert(one, wants_ours=wants, scheme=scheme, tls_first=first)
-            for one in (error, transport.failure())
-        )
-        return next(filter(None, told), None)
+        return await self._alert(error, server) or await self._on_wrong_foot(server)
 
-    async def _tls_first(self, server: Any) -> Exception | None:
-        """An error with a hint if a server, which took the first connection and said no INFO, begins with TLS."""
+    async def _alert(self, error: OSError, server: Any) -> Exception | None:
+        """The server's answer in TLS, if ``error`` came of one. A connection that was reset may have lost it."""
+        transport, first = self._transport, bool(self.options["tls_handshake_first"])
+        assert isinstance(transport, TcpTransport | WebSocketTransport)
+        wants, uri = bool(self._server_info.get("tls_verify")), server.uri
+        tell = functools.partial(alert, wants_ours=wants, scheme=uri.scheme, tls_first=first)
+        if (told := tell(error) or tell(transport.failure())) is not None:
+            return told
+        if not wants or not isinstance(error, ConnectionError) or not isinstance(transport, TcpTransport):
+            return None
+        late = await late_alert(uri, self.ssl_context, self._name_of(server), tls_first=first)
+        return tell(late)
+
+    def _name_of(self, server: Any) -> str:
+        """The name that the server's certificate must have."""
+        return self.options.get("tls_hostname") or server.tls_name or server.uri.hostname or ""
+
+    async def _on_wrong_foot(self, server: Any) -> Exception | None:
+        """An error with a hint if a server took the first connection and said no INFO: who begins, and with what?"""
         silent = (
             isinstance(self._transport, TcpTransport) and self._transport.is_open and not self._server_info
         )
-        if not silent or not self.first_connect or self.options["tls_handshake_first"]:
+        if not silent or not self.first_connect:
             return None
-        return await begins_with_tls(server.uri)
+        look = begins_with_info if self.options["tls_handshake_first"] else begins_with_tls
+        return await look(server.uri)
 
     def _end_tasks(self) -> None:
         for task in (self._reading_task, self._ping_interval_task, self._flusher_task):

@@ -96,7 +96,7 @@ class TcpTransport(nats.aio.transport.TcpTransport):
 
     @property
     def is_open(self) -> bool:
-        """Whether the server took the connection."""
+        """Whether the server took the TCP connection."""
         return self._bare_io_reader is not None
 
     @property
@@ -150,6 +150,14 @@ async def _closed(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
+def _no_websocket(status: int, message: str, scheme: str) -> str:
+    """What to say of an answer that opens no WebSocket."""
+    if "INFO {" in message:
+        return f"a NATS server answers there, and no WebSocket: use {'nats' if scheme == 'ws' else 'tls'}://"
+    hint = ": use wss:// if it has TLS" if scheme == "ws" and status == 400 else ""
+    return f"what answers there opens no WebSocket, with the HTTP status {status}{hint}"
+
+
 class WebSocketTransport(nats.aio.transport.Transport):
     """A WebSocket by aiohttp. A task sends what was written; nats-py's sends only in ``drain``."""
 
@@ -200,6 +208,11 @@ class WebSocketTransport(nats.aio.transport.Transport):
                 timeout=aiohttp.ClientWSTimeout(ws_close=CLOSING),
                 max_msg_size=0,
             )
+        except aiohttp.ClientResponseError as error:
+            await self._session.close()
+            raise nats.errors.Error(
+                f"nats: {_no_websocket(error.status, error.message, uri.scheme)}"
+            ) from error
         except aiohttp.ClientError as error:
             await self._session.close()
             raise ConnectionError(str(error) or type(error).__name__) from error
@@ -224,7 +237,7 @@ class WebSocketTransport(nats.aio.transport.Transport):
         line, end, self._unread = self._unread.partition(b"\n")
         return _greeting(line + end)
 
-    failed_before_tls = False  # a refusal comes over the WebSocket, after TLS
+    failed_before_tls = is_open = False  # a refusal comes over the WebSocket, after TLS
 
     def failure(self) -> BaseException | None:
         """None: aiohttp raises the error itself."""

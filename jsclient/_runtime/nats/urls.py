@@ -195,6 +195,10 @@ def _one_error(where: str, error: BaseException, *, identified: bool, expiry: st
     if isinstance(error, ModuleNotFoundError) and error.name == "nkeys":
         return ConnectError('this identity needs the package nkeys: pip install "jsclient[nkeys]"')
     text = reason(error)
+    if "maximum account" in text.lower():
+        return ConnectError(
+            f"{where} takes no more connections of this account: {text}; close some, or raise its limit"
+        )
     if "maximum connections" in text.lower():
         return ConnectError(
             f"{where} takes no more connections: {text}; close some, or raise max_connections of the server"
