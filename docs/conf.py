@@ -62,6 +62,8 @@ nitpick_ignore_regex = [
 nitpick_ignore = [
     ("py:class", "Callback"),
     ("py:class", "jsclient.topics.log.SequenceStart"),
+    ("py:class", "StreamStallWatch"),
+    ("py:class", "jsclient.topics.stall_watch.StreamStallWatch"),
     ("py:class", "ConnectOptions"),
     ("py:class", "jsclient.client.ConnectOptions"),
     ("py:class", "jsclient.topics.topic.ReadOptions"),

@@ -110,6 +110,7 @@ COVERED = {
     "streams/stream.py": "integration/streams/test_management.py",
     "topics/latest.py": "integration/topics/test_table.py",
     "topics/snapshot.py": "integration/topics/test_table.py",
+    "topics/stall_watch.py": "integration/topics/test_stalled.py",
     "topics/api.py": "integration/topics/test_topic.py",
     "topics/epochs/events.py": "tests/topics/epochs/test_topic.py",
     "topics/epochs/history.py": "tests/topics/epochs/test_topic.py",

@@ -297,6 +297,12 @@ class Context:
         other.api = Api(prefix)
         return other
 
+    def without_stall_watches(self) -> Context:
+        """A copy for handles that others watch as a whole."""
+        other = copy.copy(self)
+        other.stall_after = None
+        return other
+
     def attach(
         self, handle: Closable, listener: Listener | None = None, denied: OnDenied | None = None
     ) -> None:

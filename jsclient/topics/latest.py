@@ -14,6 +14,7 @@ from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.checks import deadline_of
 from .log_reader import raise_end
 from .notifiers.stream_notifier import StreamNotifier
+from .stream_log import StreamLog
 from .table import TopicTable
 
 __all__ = ["LatestReader", "NewestSource", "OneSubject", "SeveralSubjects"]
@@ -43,17 +44,32 @@ class OneSubject:
 
     ends = True
 
-    def __init__(self, notifier: StreamNotifier) -> None:
+    def __init__(self, notifier: StreamNotifier, log: StreamLog) -> None:
         self._notifier = notifier
+        self._waits = 0  # reads that wait now
+        self._stall_watch = log.stall_watch(
+            progress=lambda: self._notifier.seen, waits=lambda: self._waits > 0
+        )
 
     async def current(self) -> Record:
-        return await self._notifier.record_after(None)
+        return await self._read(None)
 
     async def after(self, seen: int) -> Record:
-        return await self._notifier.record_after(seen or None)
+        return await self._read(seen or None)
+
+    async def _read(self, seen: int | None) -> Record:
+        self._waits += 1
+        if self._stall_watch is not None:
+            self._stall_watch.asked()
+        try:
+            return await self._notifier.record_after(seen)
+        finally:
+            self._waits -= 1
 
     async def close(self) -> None:
-        """Nothing is held between reads."""
+        """Nothing is held on the server between reads."""
+        if self._stall_watch is not None:
+            self._stall_watch.close()
 
 
 class SeveralSubjects:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import abc
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from .._runtime.context import Closable
 from .._runtime.tasks import Tasks
-from ..errors import ConfigError
+from ..errors import ConfigError, JetStreamError
 from ..protocol.events import Event
 from ..protocol.topics.links import MissingRule
 from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.names import check_publish_subject, subject_matches
+
+if TYPE_CHECKING:
+    from .stall_watch import StreamStallWatch
 
 __all__ = [
     "HEARTBEAT",
@@ -183,6 +186,16 @@ class Log(abc.ABC):
     @abc.abstractmethod
     def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
         """The rule that judges gaps in its history."""
+
+    def stall_watch(
+        self,
+        *,
+        progress: Callable[[], int],
+        waits: Callable[[], bool],
+        failure: Callable[[], JetStreamError | None] = lambda: None,
+    ) -> StreamStallWatch | None:
+        """What looks at the log when a reader gets nothing, with the arguments of its class. None: nothing does."""
+        return None
 
     def own_subject(self, subject: str | None) -> str:
         """The subject for a record to append.

@@ -41,6 +41,7 @@ from .log import HEARTBEAT, Feed, Log, Push, SequenceStart, Start
 __all__ = ["LogReader", "TopicReader", "check_position", "open_reader", "raise_end", "start_position"]
 
 _EARLY = 0.001  # seconds
+_LASTING: Final = 5.0  # seconds: a restart or an election passes in less
 _RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
 
 
@@ -160,6 +161,12 @@ class LogReader(ReadHandle[Record]):
         self._is_asking = False
         self._arrived = Signal()
         self._timer = Timer(self._tick)
+        self._failure: tuple[float, JetStreamError] | None = None  # the history cannot be read, since then
+        self._stall_watch = log.stall_watch(
+            progress=lambda: self._tracker.progress,
+            waits=lambda: self._arrived.is_awaited,
+            failure=self._lasting_failure,
+        )
 
     @property
     def position(self) -> Position:
@@ -197,6 +204,7 @@ class LogReader(ReadHandle[Record]):
             if records := self.take(1):
                 return records[0]
             self._check_end()
+            self._asked()
             if not await self._arrived.wait_until(deadline) and not self._tracker.pending:
                 raise RequestTimeoutError("the next record", timeout or 0.0, self._log.trouble)
 
@@ -218,6 +226,7 @@ class LogReader(ReadHandle[Record]):
                 self._check_end()
             except ClosedError:
                 return
+            self._asked()
             await self._arrived.wait()
 
     async def next_batch(self, max_records: int = 500, *, up_to: int) -> list[Record]:
@@ -231,7 +240,18 @@ class LogReader(ReadHandle[Record]):
                 return []
             if self.position.seq >= up_to:
                 return []
+            self._asked()
             await self._arrived.wait()
+
+    def _asked(self) -> None:
+        if self._stall_watch is not None:
+            self._stall_watch.asked()
+
+    def _lasting_failure(self) -> JetStreamError | None:
+        """Why the history cannot be read, unless that has only begun."""
+        if self._failure is None or self._now() - self._failure[0] < _LASTING:
+            return None
+        return self._failure[1]
 
     def _check_end(self) -> None:
         if self._tracker.pending:
@@ -276,6 +296,8 @@ class LogReader(ReadHandle[Record]):
             return
         self._state = State.CLOSED
         self._log.open.discard(self)
+        if self._stall_watch is not None:
+            self._stall_watch.close()
         self._tracker.close()
         self._carry_out([])
         if self._reading is not None and not self._is_asking:  # a request in flight removes its consumer
@@ -358,6 +380,7 @@ class LogReader(ReadHandle[Record]):
                 if self.is_closed:
                     return
                 tracker.interrupted()
+                self._failure = (self._now() if self._failure is None else self._failure[0]), error
                 if not await tries.again(error):
                     self._fail(error)
                     return
@@ -367,7 +390,7 @@ class LogReader(ReadHandle[Record]):
                 failed.__cause__ = error
                 self._fail(failed)
                 return
-            self._is_asking = False
+            self._is_asking, self._failure = False, None
             if tracker.id is not None:
                 self._feed.has_read(tracker.id, len(page.records))
             commands = tracker.page(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -51,6 +51,7 @@ from .consumer_feed import ConsumerFeed, Doubted
 from .consumers import Consumers
 from .feeds import RepublishFeed
 from .log import Feed, Log, Page, Push
+from .stall_watch import StreamStallWatch
 
 __all__ = ["MAX_BYTES", "StreamLog", "find_log", "find_stream", "read_extent", "stream_for"]
 
@@ -299,6 +300,15 @@ class StreamLog(Log):
         return ConsumerFeed(
             self.context, self.handle, self.subject, linked=self._linked, doubted=self._doubted
         )
+
+    def stall_watch(
+        self,
+        *,
+        progress: Callable[[], int],
+        waits: Callable[[], bool],
+        failure: Callable[[], JetStreamError | None] = lambda: None,
+    ) -> StreamStallWatch | None:
+        return StreamStallWatch(self.context, self.stream, progress=progress, waits=waits, failure=failure)
 
     def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
         config = self.config

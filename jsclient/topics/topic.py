@@ -243,8 +243,9 @@ class Topic:
             return SeveralSubjects(await open_table(log, check=quiet, quiet=quiet))
         # "": records are returned as they are stored
         at = notifier_descriptor(self._context, log.handle, self.subject, "")
-        newest = newest_log(self._context, at, quiet=quiet, origin=log.origin)
-        return OneSubject(StreamNotifier(newest, JsonCodec(), quiet=quiet))
+        context = self._context.without_stall_watches()  # the reader has one
+        newest = newest_log(context, at, quiet=quiet, origin=log.origin)
+        return OneSubject(StreamNotifier(newest, JsonCodec(), quiet=quiet), log)
 
     def table(
         self,

@@ -20,8 +20,10 @@ from ...errors import (
     StreamNotFoundError,
     counted,
 )
+from ..models.cluster import ClusterInfo
 from ..models.consumer import ConsumerInfo, DeliverPolicy, PriorityPolicy, ReplayPolicy
 from ..models.stream import StreamInfo
+from ..models.stream_config import DiscardPolicy
 from ..wire.names import subjects_overlap
 
 __all__ = [
@@ -31,9 +33,11 @@ __all__ = [
     "Local",
     "cannot_look",
     "cannot_replace",
+    "copies",
     "diagnose",
     "handler_due",
     "is_cause",
+    "no_leader",
 ]
 
 Level: TypeAlias = Literal["ok", "note", "warning", "error", "unknown"]
@@ -42,6 +46,7 @@ SILENT_MIRROR = 15.0  # seconds; the server checks its own sources every 10 s
 _CONSUMER_LIMIT = 10026
 _SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
 _OLD = (DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
+_NEAR = 0.9  # of a limit by which a stream may refuse the next message
 _BETWEEN_LOOKS = 10.0  # seconds: a request that waits is served at its next heartbeat after a pause
 _EXCEEDS = 2.0  # times the longest of the handlers before it: slow handlers are not hanging ones
 
@@ -116,13 +121,19 @@ def diagnose(
     if info.paused:
         return [_paused(info, local)]
     if info.num_pending == 0:
-        return [*hanging, *_nothing_matches(info, stream), *_mirror(stream, local)] or _leader(info)
+        return [*hanging, *_nothing_matches(info, stream), *_mirror(stream, local)] or no_leader(
+            "consumer", info.cluster
+        )
     if _delivers(info, local):
         return []
     rules: tuple[Callable[[ConsumerInfo, Local | None], Iterable[Finding]], ...] = (
         _no_interest, _pinned, _max_ack_pending, _nobody_pulls, _unexplained,
     )  # fmt: skip
-    return [*hanging, *_leader(info), *(found for rule in rules for found in rule(info, local))]
+    return [
+        *hanging,
+        *no_leader("consumer", info.cluster),
+        *(found for rule in rules for found in rule(info, local)),
+    ]
 
 
 def cannot_look(error: JetStreamError, stream: str, consumer: str) -> Finding:
@@ -272,10 +283,12 @@ def _nothing_stored_matches(info: ConsumerInfo, stream: StreamInfo) -> list[Find
 
 
 def _mirror(stream: StreamInfo | None, local: Local | None) -> list[Finding]:
-    """A mirror, or a source, that does not copy what there is."""
-    if stream is None:
-        return []
-    after = SILENT_MIRROR if local is None else min(SILENT_MIRROR, local.after)
+    return [] if stream is None else copies(stream, SILENT_MIRROR if local is None else local.after)
+
+
+def copies(stream: StreamInfo, after: float) -> list[Finding]:
+    """A mirror, or a source, that does not copy what there is. ``after``: seconds for which nothing was stored."""
+    after = min(SILENT_MIRROR, after)
     findings = []
     for kind, one in [("mirror", stream.mirror), *[("source", one) for one in stream.sources or ()]]:
         if one is None:
@@ -290,21 +303,37 @@ def _mirror(stream: StreamInfo | None, local: Local | None) -> list[Finding]:
             else f"it was last heard of {one.active:.0f} s ago"
         )
         error = f"; the server says {one.error.get('description', one.error)!r}" if one.error else ""
+        limit, full = _stream_full(stream)
         findings.append(
             Finding(
                 code="mirror",
                 level="warning",
                 what=f"stream {stream.name!r} does not follow its {kind} {one.name!r}",
-                evidence=f"{one.lag} messages are not copied yet; {heard}{error}",
-                fix=f"look whether stream {one.name!r} exists and can be reached from the server of {stream.name!r}, "
+                evidence=f"{one.lag} messages are not copied yet; {heard}{error}{full}",
+                fix=f"raise {limit} of stream {stream.name!r}, and create it again if its server does not go on"
+                if limit
+                else f"look whether stream {one.name!r} exists and can be reached from the server of {stream.name!r}, "
                 "and whether start and filter are right",
             )
         )
     return findings
 
 
-def _leader(info: ConsumerInfo) -> list[Finding]:
-    cluster = info.cluster
+def _stream_full(stream: StreamInfo) -> tuple[str, str]:
+    """The limit for which a stream takes no more messages, and how it stands; empty: it takes more."""
+    config, state = stream.config, stream.state
+    if config.discard == DiscardPolicy.NEW:
+        for name, limit, has in (
+            ("max_msgs", config.max_msgs or 0, state.messages),
+            ("max_bytes", config.max_bytes or 0, state.bytes),
+        ):
+            if 0 < _NEAR * limit <= has:
+                return name, f"; its {name} is {limit:,}, it has {has:,}, and discard='new' refuses more"
+    return "", ""
+
+
+def no_leader(kind: Literal["consumer", "stream"], cluster: ClusterInfo | None) -> list[Finding]:
+    """A replicated consumer or stream that nobody leads."""
     if cluster is None or not cluster.replicas or cluster.leader:
         return []
     away = [peer.name for peer in cluster.replicas if peer.offline]
@@ -312,7 +341,7 @@ def _leader(info: ConsumerInfo) -> list[Finding]:
         Finding(
             code="no_leader",
             level="error",
-            what="the consumer has no leader",
+            what=f"the {kind} has no leader",
             evidence=f"servers that are offline: {', '.join(away) or 'none'}",
             fix="start the servers that are away: most of its replicas must be up",
         )

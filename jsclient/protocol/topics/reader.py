@@ -176,6 +176,11 @@ class Reader:
         return self.start.at(queue.kept if queue else self._links.floor, queue.kept_time_ns)
 
     @property
+    def progress(self) -> int:
+        """A number that grows with each new record, and with each stretch of the history that has none."""
+        return self._links.floor + self._newest_ns
+
+    @property
     def pending(self) -> int:
         """Records in the queue."""
         return len(self._queue)

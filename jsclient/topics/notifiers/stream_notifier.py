@@ -75,6 +75,11 @@ class StreamNotifier(NotifierSource):
         self._pushed: Record | JetStreamError | None = None
         self._has_push = False
 
+    @property
+    def seen(self) -> int:
+        """The newest sequence that was received."""
+        return self._seen
+
     async def entry_after(self, count: Any) -> Entry:
         while True:
             record = await self.record_after(count)

@@ -1,0 +1,54 @@
+"""Why a stream gives its readers nothing: from its info, and from the errors of those who read it.
+
+For the readers of topics, which look when nothing comes (`protocol.consumers.stall`). Nothing is a cause where a stream
+may simply have no new record. Source: nats-server server/stream.go (StreamInfo, StreamSourceInfo), ADR-31.
+"""
+
+from __future__ import annotations
+
+from ...errors import ApiError, JetStreamError, PermissionDeniedError, StreamNotFoundError
+from ..consumers.diagnosis import Finding, cannot_look, copies, no_leader
+from ..models.stream import StreamInfo
+
+__all__ = ["cannot_look_at_stream", "diagnose_stream"]
+
+_LEADERLESS = 503  # as the servers of a cluster answer while nobody leads
+
+
+def diagnose_stream(
+    info: StreamInfo, *, after: float, failure: JetStreamError | None = None
+) -> list[Finding]:
+    """What keeps a stream from giving records, the likeliest cause first.
+
+    Args:
+        info: The state of the stream.
+        after: Seconds without a record after which the reader looks.
+        failure: Why the reader cannot read the history, if it has failed again and again until now.
+    """
+    findings = [*no_leader("stream", info.cluster), *copies(info, after)]
+    if failure is not None:
+        findings.append(
+            Finding(
+                code="no_answer",
+                level="error",
+                what="the stream's records cannot be read",
+                evidence=f"{type(failure).__name__}: {failure}",
+                fix="look at the servers of the stream; the reader tries again by itself",
+            )
+        )
+    return findings
+
+
+def cannot_look_at_stream(error: JetStreamError, stream: str) -> Finding:
+    """What the info of a stream that could not be read says."""
+    if isinstance(error, StreamNotFoundError | PermissionDeniedError):
+        return cannot_look(error, stream, "")
+    leaderless = isinstance(error, ApiError) and error.code == _LEADERLESS
+    return Finding(
+        code="no_leader" if leaderless else "no_answer",
+        level="error",
+        what="the stream has no leader" if leaderless else "the server does not say how the stream is",
+        evidence=f"{type(error).__name__}: {error}",
+        fix="start the servers that are away: most replicas of the stream, and most servers of the cluster, must be "
+        "up",
+    )
