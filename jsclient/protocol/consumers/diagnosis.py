@@ -121,9 +121,11 @@ def diagnose(
     if info.paused:
         return [_paused(info, local)]
     if info.num_pending == 0:
-        return [*hanging, *_nothing_matches(info, stream), *_mirror(stream, local)] or no_leader(
-            "consumer", info.cluster
-        )
+        return [
+            *hanging,
+            *_nothing_matches(info, stream),
+            *copies(stream, SILENT_MIRROR if local is None else local.after),
+        ] or no_leader("consumer", info.cluster)
     if _delivers(info, local):
         return []
     rules: tuple[Callable[[ConsumerInfo, Local | None], Iterable[Finding]], ...] = (
@@ -282,12 +284,10 @@ def _nothing_stored_matches(info: ConsumerInfo, stream: StreamInfo) -> list[Find
     ]
 
 
-def _mirror(stream: StreamInfo | None, local: Local | None) -> list[Finding]:
-    return [] if stream is None else copies(stream, SILENT_MIRROR if local is None else local.after)
-
-
-def copies(stream: StreamInfo, after: float) -> list[Finding]:
+def copies(stream: StreamInfo | None, after: float) -> list[Finding]:
     """A mirror, or a source, that does not copy what there is. ``after``: seconds for which nothing was stored."""
+    if stream is None:
+        return []
     after = min(SILENT_MIRROR, after)
     findings = []
     for kind, one in [("mirror", stream.mirror), *[("source", one) for one in stream.sources or ()]]:
@@ -309,7 +309,7 @@ def copies(stream: StreamInfo, after: float) -> list[Finding]:
                 code="mirror",
                 level="warning",
                 what=f"stream {stream.name!r} does not follow its {kind} {one.name!r}",
-                evidence=f"{one.lag} messages are not copied yet; {heard}{error}{full}",
+                evidence=f"{counted(one.lag, 'message')} not copied yet; {heard}{error}{full}",
                 fix=f"raise {limit} of stream {stream.name!r}, and create it again if its server does not go on"
                 if limit
                 else f"look whether stream {one.name!r} exists and can be reached from the server of {stream.name!r}, "
