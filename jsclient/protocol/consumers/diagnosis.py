@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 
@@ -25,11 +25,11 @@ from ..models.consumer import ConsumerInfo, DeliverPolicy, PriorityPolicy, Repla
 from ..models.stream import StreamInfo
 from ..models.stream_config import DiscardPolicy
 from ..wire.names import subjects_overlap
+from .finding import Finding
 
 __all__ = [
     "SILENT_MIRROR",
     "Finding",
-    "Level",
     "Local",
     "cannot_look",
     "cannot_replace",
@@ -40,8 +40,6 @@ __all__ = [
     "no_leader",
 ]
 
-Level: TypeAlias = Literal["ok", "note", "warning", "error", "unknown"]
-
 SILENT_MIRROR = 15.0  # seconds; the server checks its own sources every 10 s
 _CONSUMER_LIMIT = 10026
 _SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
@@ -49,25 +47,6 @@ _OLD = (DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
 _NEAR = 0.9  # of a limit by which a stream may refuse the next message
 _BETWEEN_LOOKS = 10.0  # seconds: a request that waits is served at its next heartbeat after a pause
 _EXCEEDS = 2.0  # times the longest of the handlers before it: slow handlers are not hanging ones
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at.
-
-    Attributes:
-        code: A word for programs, such as ``"paused"``.
-        level: ``"ok"``, ``"note"`` (nothing to do), ``"warning"``, ``"error"``, or ``"unknown"``: it could not be
-            looked at.
-        what: What is so, as a sentence.
-        evidence: The figures that show it.
-        fix: What to do; empty if there is nothing to do.
-    """
-
-    code: str
-    level: Level
-    what: str
-    evidence: str = ""
-    fix: str = ""
 
 
 class Local(msgspec.Struct, frozen=True, kw_only=True):

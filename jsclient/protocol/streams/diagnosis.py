@@ -7,7 +7,8 @@ may simply have no new record. Source: nats-server server/stream.go (StreamInfo,
 from __future__ import annotations
 
 from ...errors import ApiError, JetStreamError, PermissionDeniedError, StreamNotFoundError
-from ..consumers.diagnosis import Finding, cannot_look, copies, no_leader
+from ..consumers.diagnosis import cannot_look, copies, no_leader
+from ..consumers.finding import Finding
 from ..models.stream import StreamInfo
 
 __all__ = ["cannot_look_at_stream", "diagnose_stream"]
