@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PARTS = {"chaos": 35, "rotation": 10, "spark": 10, "fuzz": 15, "soak": 20, "hostile": 5, "strangers": 5}
+PARTS = {
+    "chaos": 30, "rotation": 10, "healthy": 5, "spark": 10, "fuzz": 15, "soak": 20, "hostile": 5, "strangers": 5,
+}  # fmt: skip
 """Each part with its share of the time, in percent. The last two are lists of cases, which take what they take."""
 
 LONG = {"spark": 5}

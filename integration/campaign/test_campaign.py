@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.campaign import hostile, soak, strangers
+from integration.campaign import healthy, hostile, soak, strangers
 from integration.campaign.__main__ import main, parse
 from integration.campaign.chaos import readers
 from integration.campaign.chaos.judge import Message, Stored
@@ -99,6 +99,12 @@ async def test_chaos() -> None:
 @pytest.mark.limit(150)
 async def test_rotation() -> None:
     passed(await rotation(Options(SEED, 15), Kinds(small=True)))
+
+
+@pytest.mark.full
+@pytest.mark.limit(150)
+async def test_healthy() -> None:
+    passed(await healthy.run(Options(SEED, 20)))
 
 
 @pytest.mark.full

@@ -1,0 +1,5 @@
+"""Healthy: every kind of reader under mixed load without a fault; no stand-still is told, and nothing is lost."""
+
+from integration.campaign.healthy.scenario import run
+
+__all__ = ["run"]
