@@ -541,7 +541,8 @@ class ConsumerDeletedError(StatusError):
     def __str__(self) -> str:
         if not self.consumer:
             return super().__str__()
-        return f"consumer {self.consumer!r} of stream {self.stream!r} was deleted"
+        where = f"consumer {self.consumer!r} of stream {self.stream!r}"
+        return f"{where} was deleted: to go on, create it again and open a new reader"
 
 
 class PushBasedError(StatusError):
@@ -988,7 +989,10 @@ class MaxPayloadError(_Fields, PublishError):
 
     size: int
     limit: int
-    _text = "{size} bytes of headers and payload; the server accepts at most {limit}"
+    _text = (
+        "{size} bytes of headers and payload; the server accepts at most {limit}: send less, in several messages for "
+        "instance, or raise max_payload of the server"
+    )
 
 
 class TooManyInFlightError(JetStreamError):

@@ -68,7 +68,7 @@ async def test_deleted_consumer_named(js: Any, stream: OwnStream) -> None:
     await (await js.stream(stream.name)).delete_consumer("w")
     error = await refusal(reading)
     assert isinstance(error, jsclient.ConsumerDeletedError)
-    says(error, f"consumer 'w' of stream '{stream.name}' was deleted")
+    says(error, f"consumer 'w' of stream '{stream.name}' was deleted", "create it again")
 
 
 async def test_existing_stream_says_what_differs(js: Any, stream: OwnStream) -> None:
@@ -327,7 +327,7 @@ async def test_connect_without_credentials(own_server: Any) -> None:
     url = f"nats://127.0.0.1:{own.port}"
     error = await refusal(jsclient.connect(url))
     assert isinstance(error, jsclient.AuthenticationError)
-    says(error, "no credentials were given")
+    says(error, "no credentials were given", "give user= and password=", "user_credentials=")
     says(await refusal(jsclient.connect(url, user="a", password="wrong")), "refused the credentials")
 
 

@@ -86,3 +86,21 @@ async def test_nak_without_effect_logged_once(
         [record] = [one for one in caplog.records if one.levelno >= logging.WARNING]
         assert "nak of <Message" in record.getMessage()
         assert 'ack_policy="explicit"' in record.getMessage()
+
+
+async def test_handler_that_was_called(js: Any, stream: OwnStream) -> None:
+    async def handle(message: jsclient.Message) -> None:
+        await message.ack()
+
+    reader = await js.pull_subscribe(stream.all)
+    called = handle(None)  # type: ignore[arg-type]
+    with pytest.raises(jsclient.ConfigError) as caught:
+        reader.run(called)  # type: ignore[arg-type]
+    called.close()
+    says(caught.value, "handler is coroutine", "it was called: give the function itself, without ()")
+
+
+async def test_too_large_says_what_to_do(js: Any, stream: OwnStream) -> None:
+    error = await refusal(js.publish(stream.subject("a"), bytes(2_000_000)))
+    assert isinstance(error, jsclient.MaxPayloadError)
+    says(error, "2000000 bytes", "at most 1048576", "send less", "raise max_payload of the server")

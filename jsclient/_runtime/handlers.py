@@ -30,7 +30,10 @@ def is_coroutine_function(function: object) -> bool:
 def check_function(name: str, function: object, of: str) -> None:
     """Refuse what is not callable, and a generator function. Raises `ConfigError`."""
     if not callable(function):
-        raise ConfigError(f"{name} is {type(function).__name__}: it must be a function of the {of}")
+        hint = (
+            "; it was called: give the function itself, without ()" if inspect.iscoroutine(function) else ""
+        )
+        raise ConfigError(f"{name} is {type(function).__name__}: it must be a function of the {of}{hint}")
     called = getattr(function, "__call__", None)  # noqa: B004  an object's own method
     if any(map(inspect.isgeneratorfunction, (function, called))) or any(
         map(inspect.isasyncgenfunction, (function, called))

@@ -250,7 +250,9 @@ async def test_unawaited_end_is_logged(
     (record,) = [one for one in caplog.records if one.name == "jsclient.worker"]
     assert (record.levelname, record.exc_info) == ("ERROR", None)
     where = f"consumer 'w' of stream '{stream.name}'"
-    assert record.getMessage() == f"the worker ended: {where} was deleted ({where})"
+    assert record.getMessage() == (
+        f"the worker ended: {where} was deleted: to go on, create it again and open a new reader ({where})"
+    )
     assert [one for one in caplog.records if one.name == "jsclient.connection"] == []
 
 

@@ -159,6 +159,7 @@ class Attempt(NamedTuple):
 
 
 _WAIT = "; connect(..., wait=30) waits up to 30 s for a server that is starting"
+_IDENTITY = "give user= and password=, token=, user_credentials= or nkeys_seed= to connect"
 
 
 def connect_error(
@@ -209,7 +210,9 @@ def _one_error(where: str, error: BaseException, *, identified: bool, expiry: st
         return failed
     if isinstance(error, nats.errors.AuthorizationError) or is_refusal(error):
         if not identified:
-            return AuthenticationError(f"no credentials were given, and {where} requires them: {text}")
+            return AuthenticationError(
+                f"no credentials were given, and {where} requires them: {text}; {_IDENTITY}"
+            )
         return AuthenticationError(f"{where} refused the credentials: {text}{expiry}")
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
         return ConnectError(f"no server could be reached at {where}: {text}{_WAIT}")
