@@ -64,6 +64,7 @@ async def test_dead_letter(quiet: Any, stream: OwnStream, caplog: pytest.LogCapt
         record = await logged(caplog, "DeadLettered")
     assert record.levelname == "ERROR"
     assert record.message.startswith("terminated message 1 on")
+    assert "it will not be delivered again, and dead_letter= would store a copy (consumer" in record.message
     assert "''" not in record.message
     assert "the handler failed message 1 on" in caplog.text
     assert "Traceback" not in caplog.text

@@ -37,6 +37,7 @@ async def test_wrong_expectation_says_what_to_do(js: Any, stream: OwnStream) -> 
         says(
             error,
             "wrong last sequence: 1",
+            f"publish to '{subject}'",
             "nothing was stored",
             "read the newest one",
             "expect its sequence",

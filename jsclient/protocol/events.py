@@ -364,8 +364,10 @@ class DeadLettered(Event, frozen=True, kw_only=True):
     dead_letter: str = ""
 
     def _says(self) -> str:
-        where = f"dead-lettered to {self.dead_letter!r}" if self.dead_letter else "terminated"
-        return f"{where} {_message(self.subject, self.stream_seq, self.attempt)}: {self.error!r}"
+        message = f"{_message(self.subject, self.stream_seq, self.attempt)}: {self.error!r}"
+        if self.dead_letter:
+            return f"dead-lettered to {self.dead_letter!r} {message}"
+        return f"terminated {message}; it will not be delivered again, and dead_letter= would store a copy"
 
 
 class DeadLetterFailed(Event, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from ...errors import ApiError, JetStreamError, NoRespondersError, RequestTimeoutError
+from ...errors import ApiError, JetStreamError, NoRespondersError, RequestTimeoutError, WrongLastSequenceError
 from ..wire.header_names import EXPECTED_LAST_MSG_ID, MSG_ID, ROLLUP
 from ..wire.headers import encode_headers, parse_headers
 
@@ -175,6 +175,8 @@ class Trouble(msgspec.Struct):
             # The server checks sequences and limits before ids: the error says nothing about the earlier attempt.
             self.mismatch = error
             return unknown, 0.0
+        if isinstance(error, WrongLastSequenceError) and error.advice:
+            return error.with_advice(f"publish to {to!r}: {error.advice}"), None
         return error, None
 
 
