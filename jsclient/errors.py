@@ -611,7 +611,7 @@ class RequestTimeoutError(_Fields, TimeoutError):
     Attributes:
         what: The operation.
         timeout: How long it waited, seconds.
-        why: Why there is no connection; "" if there is one, or nothing is known.
+        why: What is known of the reason; "" if nothing is.
     """
 
     what: str

@@ -235,6 +235,31 @@ async def test_no_stream_told_after_three_tries(js: Any, tap: Proxy, stream: Own
     assert len(tap.sent(subject)) == 3
 
 
+async def test_stream_deleted_while_somebody_listens(js: Any, stream: OwnStream) -> None:
+    """A plain subscription hides that no stream takes the message, as of a reader of a topic without a consumer."""
+    subject = stream.subject("a")
+    listening = await stream.oracle.nc.subscribe(subject)
+    await js.publish(subject, b"1")
+    await stream.delete()
+    with pytest.raises(
+        jsclient.RequestTimeoutError, match=r"no stream has the subject .* another client"
+    ) as caught:
+        await js.publish(subject, b"2", timeout=0.5)
+    assert subject in caught.value.why
+    await listening.unsubscribe()
+
+
+async def test_answer_that_is_lost_says_nothing_about_the_stream(
+    proxy: Any, connect: Any, stream: OwnStream
+) -> None:
+    tap = await proxy()
+    js = await connect(tap)
+    tap.drop_frames(lambda frame: b'"seq":' in frame.payload)
+    with pytest.raises(jsclient.RequestTimeoutError) as caught:
+        await js.publish(stream.subject("a"), b"1", timeout=0.5)
+    assert caught.value.why == ""
+
+
 async def test_stream_being_created(js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle) -> None:
     """P32: nats-py gives up at once."""
     subject = f"{stream.prefix}x.soon"

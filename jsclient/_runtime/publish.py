@@ -176,9 +176,14 @@ async def publish(
     if (size := len(block) + len(payload)) > context.connection.max_payload:
         context.connection.check_size(size)
     whole = context.timeout if timeout is None else timeout
-    return await _send(
-        context, subject, payload, headers=merged, block=block, timeout=whole, stream_exists=stream_exists
-    )
+    try:
+        return await _send(
+            context, subject, payload, headers=merged, block=block, timeout=whole, stream_exists=stream_exists
+        )
+    except RequestTimeoutError as error:
+        from .refusals import unanswered
+
+        raise await unanswered(context, error, subject) from None
 
 
 async def _send(

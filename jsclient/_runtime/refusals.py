@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import ApiError, ConsumerLimitError, JetStreamError
+from ..errors import ApiError, ConsumerLimitError, JetStreamError, RequestTimeoutError
 from ..protocol.models.account import AccountInfo, storage_advice
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.models.consumer_checks import queue_advice
@@ -15,11 +15,12 @@ from ..protocol.wire.codec import from_wire
 if TYPE_CHECKING:
     from .context import Context
 
-__all__ = ["explained"]
+__all__ = ["explained", "unanswered"]
 
 _NO_MEMORY: Final = 10028
 _TAKEN: Final = frozenset({10099, 10100})
 _PATIENCE: Final = 1.0  # seconds for each question
+_QUICK: Final = 0.25  # the same, where the caller's time is over
 
 
 async def explained(context: Context, error: ApiError, body: Any) -> ApiError:
@@ -43,6 +44,33 @@ async def explained(context: Context, error: ApiError, body: Any) -> ApiError:
         return error  # no permission to ask, or no answer
     in_memory = error.err_code == _NO_MEMORY
     return error.with_advice(storage_advice(account, reserved=_reserved(body), in_memory=in_memory))
+
+
+async def unanswered(context: Context, error: RequestTimeoutError, subject: str) -> RequestTimeoutError:
+    """The error of a publish that nobody has answered, with the reason if no stream has its subject.
+
+    The server says "no responders" at once, unless somebody listens: a reader of a topic, for one.
+    """
+    connection = context.connection
+    if error.why or not connection.is_connected or connection.outbox is None:
+        return error
+    try:
+        answer = await context.call(
+            context.api.stream_names(),
+            {"subject": subject},
+            timeout=_QUICK,
+            what="stream of the subject",
+            optional=True,
+        )
+    except JetStreamError:
+        return error  # no permission to ask, or no answer either
+    if answer.get("streams"):
+        return error
+    why = (
+        f"no stream has the subject {subject!r} (was its stream deleted?), and another client listens on it, so that "
+        "the server does not refuse the message"
+    )
+    return RequestTimeoutError(error.what, error.timeout, why)
 
 
 async def _ask(context: Context, subject: str, body: Any = None) -> dict[str, Any]:
