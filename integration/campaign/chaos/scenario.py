@@ -60,6 +60,9 @@ class World:
         self.problems: list[str] = []
         self.untried: list[str] = []
         self.round_trips: dict[str, float] = {}
+        self.others: dict[
+            str, dict[str, Any]
+        ] = {}  # options of a publisher and a reader with a connection of their own
         self._stack = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -74,8 +77,7 @@ class World:
             servers or self.urls,
             name=name,
             on_event=lambda event: events.append((time.monotonic(), event)),
-            **self._options,
-            **options,
+            **{**self._options, **options},
         )
         self.connections[name] = js
         return js
@@ -110,6 +112,8 @@ class World:
                 await self._link("websocket", self.nodes.websocket)
             else:
                 self.untried.append("WebSocket: aiohttp is not installed")
+        for name, options in self.others.items():
+            await self._link(name, self.urls, **options)
         for one in (*self.publishers, *self.readers, *self.patterns):
             self._tasks.append(asyncio.create_task(one.run()))
         self._tasks += [asyncio.create_task(pattern.keep_reading()) for pattern in self.patterns]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import tempfile
 import time
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import nkeys
 
 from integration.campaign.chaos.faults import Fault, History
 from integration.campaign.chaos.scenario import STREAMS, Kinds, World, create_streams, verdict
@@ -84,6 +87,29 @@ class Rotations:
         return moment
 
 
+class Signing:
+    """A program that signs itself: callbacks, of which the signature is asked for first, read one file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._jwt = b""
+
+    def signature(self, nonce: str) -> bytes:
+        lines = self._file.read_bytes().splitlines()
+        self._jwt, seed = (
+            lines[lines.index(mark) + 1]
+            for mark in (b"-----BEGIN NATS USER JWT-----", b"-----BEGIN USER NKEY SEED-----")
+        )
+        return base64.b64encode(nkeys.from_seed(bytearray(seed)).sign(nonce.encode()))
+
+    def jwt(self) -> bytes:
+        return self._jwt
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"user_credentials": None, "user_jwt_cb": self.jwt, "signature_cb": self.signature}
+
+
 def away(world: World, since: float) -> list[str]:
     """The clients that have not connected again after a moment, or are not connected."""
     return [
@@ -116,6 +142,7 @@ async def rotation(options: Options, kinds: Kinds) -> list[Outcome]:
         async with Oracle(own.url, user_credentials=str(judge)) as oracle:
             await create_streams(oracle, dict.fromkeys(STREAMS, 1))
             world = World("rotation", options.seed, [own.url], user_credentials=str(rotations.file))
+            world.others["callbacks"] = Signing(rotations.file).options
             await world.populate(kinds)
             await eventually(lambda: all(one.tally.seqs for one in world.readers), 30, "every reader reads")
             await rotations.run(world, time.monotonic() + max(options.seconds - END, 15.0))
