@@ -31,6 +31,7 @@ class Load:
         stalls: Reports of a stand-still, with the seconds since the start.
         told: Events by class.
         published: Messages that are stored.
+        is_over: Whether all are published: the readers catch up.
     """
 
     def __init__(self, options: Options) -> None:
@@ -42,6 +43,7 @@ class Load:
         self.told: Counter[str] = Counter()
         self.stalls: list[str] = []
         self.published = 0
+        self.is_over = False
 
     def on_event(self, event: Event) -> None:
         self.told[type(event).__name__] += 1
@@ -56,6 +58,7 @@ class Load:
                 self.published += 1
             remaining = until - time.monotonic()
             await asyncio.sleep(max(0.0, min(self._chance.choice(PAUSES), remaining)))
+        self.is_over = True
 
     async def start(self, js: Any) -> None:
         """Start a reader of each kind."""
@@ -112,7 +115,7 @@ class Load:
             self.read[name] += 1
             if acks:
                 await message.ack()
-            if pause and self._chance.random() < 0.01:
+            if pause and not self.is_over and self._chance.random() < 0.01:
                 await asyncio.sleep(pause)
 
     async def _fetch(self, consumer: Any) -> None:
