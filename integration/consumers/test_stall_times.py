@@ -163,16 +163,26 @@ async def stream_deleted(at: Place) -> Awaitable[Any]:
     return reader.next()
 
 
-def is_stream_info(frame: Frame) -> bool:
-    return frame.direction == TO_CLIENT and b"stream_info_response" in frame.payload
+def is_info(frame: Frame) -> bool:
+    """The answer to a request for the state of a stream or a consumer."""
+    return frame.direction == TO_CLIENT and b"_info_response" in frame.payload
 
 
-async def no_answer(at: Place) -> Awaitable[Any]:
+async def no_answer_about_a_topic(at: Place) -> Awaitable[Any]:
     tap = await at.proxy()
     js = await at.own_connection(tap)
     reader = await js.topic(at.stream.all, stream=at.stream.name).each()
-    tap.drop_frames(is_stream_info)
+    tap.drop_frames(is_info)
     return reader.next()
+
+
+async def no_answer_about_a_consumer(at: Place) -> Awaitable[Any]:
+    await at.stream.create_consumer("c", ack_policy="explicit")
+    tap = await at.proxy()
+    js = await at.own_connection(tap)
+    sub = await js.pull_subscribe(stream=at.stream.name, consumer="c")
+    tap.drop_frames(is_info)
+    return forever(sub)
 
 
 CASES: dict[Case, set[str]] = {
@@ -189,7 +199,8 @@ CASES: dict[Case, set[str]] = {
     deleted: {"deleted", "ConsumerDeleted"},
     expired: {"deleted", "ConsumerDeleted"},
     stream_deleted: {"stream_deleted"},
-    no_answer: {"no_answer"},
+    no_answer_about_a_topic: {"no_answer"},
+    no_answer_about_a_consumer: {"no_answer"},
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from integration.kit.judge.oracle import Oracle
-from integration.kit.judge.reading import of, told
+from integration.kit.judge.reading import noting, of, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from integration.kit.network.wire import TO_CLIENT, Frame
@@ -158,23 +158,29 @@ async def test_no_answer_told_and_its_end(
 
 
 @pytest.mark.full
-@pytest.mark.limit(240)
+@pytest.mark.limit(300)
 async def test_no_leader_told_and_its_end(
     cluster: OwnCluster, connect: Any, events: list[Any], read: Any
 ) -> None:
-    """Two of three servers are away: nobody leads."""
+    """Two of three servers are away: nobody leads, neither the stream nor the consumer of a worker beside it."""
     near = cluster.servers["n1"]
     js = await connect(near, stall_after=AFTER)
-    await js.create_stream("S", subjects=["s.>"], num_replicas=3, storage="memory")
+    stream = await js.create_stream("S", subjects=["s.>"], num_replicas=3, storage="memory")
+    await stream.create_consumer(durable_name="c", num_replicas=3)
     await js.publish("s.x", b"1")
     read(js, "s", "S", "each")
     await eventually(lambda: js._context.open, 60)  # it is open
+    worker = (await js.pull_subscribe(stream="S", consumer="c")).run(noting([]))
     away = [server for name, server in cluster.servers.items() if name != "n1"]
     for server in away:
         await server.kill()
-    event = await told(ConsumerStalled, events)
-    assert (event.reason, event.stream) in [("no_leader", "S"), ("no_answer", "S")]
-    assert "start the servers that are away" in event.fix
+    for consumer, fix in [("", "start the servers that are away"), ("c", "the servers of the cluster")]:
+        event = await told(ConsumerStalled, events, lambda one, name=consumer: one.consumer == name)
+        assert event.reason in ("no_leader", "no_answer")
+        assert event.stream == "S"
+        assert fix in event.fix
     for server in away:
         await server.start()
-    await eventually(lambda: of(ConsumerResumed, events), 60)
+    for consumer in ["", "c"]:
+        await told(ConsumerResumed, events, lambda one, name=consumer: one.consumer == name, timeout=120)
+    await worker.close()
