@@ -207,6 +207,31 @@ async def test_missing_consumer_unknown(tap: Any, near: Any, stream: OwnStream) 
 
 
 @pytest.mark.row(82)
+@pytest.mark.parametrize("how", [{"expires": 30}, {"no_wait": True}], ids=["waits", "no_wait"])
+async def test_consumer_without_leader_asked_again(
+    tap: Any, near: Any, stream: OwnStream, how: dict[str, Any]
+) -> None:
+    """No server listens for its requests at first, as in an election, or just after its creation in a cluster."""
+    await stream.create_consumer("there")
+    sub = await near.pull_subscribe(stream=stream.name, consumer="there")
+    await stream.publish(1)
+    refused = tap.hold_frames(match.published(NEXT), count=2)
+    fetching = asyncio.create_task(sub.fetch(1, **how))
+    for number in range(2):
+        await refused.wait(number + 1, timeout=20)
+        tap.inject_message(refused.frames[number].reply, status="503")
+    assert numbers(await within(20, fetching, "the fetch")) == [1]
+    refused = tap.hold_frames(match.published(NEXT))
+    fetching = asyncio.create_task(sub.fetch(1, **how))
+    for number in range(4):
+        await refused.wait(number + 1, timeout=20)
+        tap.inject_message(refused.frames[number].reply, status="503")
+    with pytest.raises(jsclient.NoRespondersError):
+        await within(20, fetching, "the error")
+    assert len(refused.frames) == 4
+
+
+@pytest.mark.row(82)
 @pytest.mark.server(">=2.12")
 async def test_deleted_consumer_told_by_next_fetch(tap: Any, near: Any, stream: OwnStream) -> None:
     """No server answers: the server is asked once whether the consumer was deleted, or has no leader for a moment."""

@@ -253,10 +253,18 @@ class _SlotFetch(Fetch[Puller]):
         self._puller.abandon(slot)
 
     async def _run(self) -> Outcome:
-        ending, error = await super()._run()
-        if ending is Ending.NO_RESPONDERS:
+        while True:
+            ending, error = await super()._run()
+            if ending is not Ending.NO_RESPONDERS:
+                return ending, error
             error = await self._puller.not_answered(ends=True)
-        return ending, error
+            if not self._puller.was_there or self._moves >= _MOVES:
+                return ending, error
+            # It exists: its leader is being elected, or it is so new that this server does not know of it yet.
+            self._moves += 1
+            self._ask_after = self._puller.now() + _MOVE_PAUSE
+            for slot in [one for one in self._slots if one.request and one.request.ending is ending]:
+                self._remove(slot)
 
     def _named(self, error: JetStreamError | None) -> JetStreamError | None:
         if not isinstance(error, ConsumerDeletedError):
@@ -386,7 +394,7 @@ class PullReading(Running):
 
         Cancelled: nothing is lost. Messages that had arrived, or are still sent for this request, go to the next call.
         Reconnect: the rest is requested again at once, for the remaining time; the same applies, up to three times,
-        when the consumer moves to another server (409 Leadership Change, Server Shutdown).
+        when the consumer moves to another server (409 Leadership Change, Server Shutdown; 503, and it exists).
 
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
         Source: ADR-37 §Fetch; ADR-13; ADR-15 §Pull Mode Statuses

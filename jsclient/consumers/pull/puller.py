@@ -130,6 +130,7 @@ class Puller:
         self.changed: Signal = Signal()
         self.readers: set[Closable] = set()
         self.now: Callable[[], float] = context.connection.running_loop().time
+        self.was_there: bool = False  # at the last look for the consumer, after requests that nobody answered
         self._listener = listener
         self._subject = context.api.consumer_next(stream, consumer)
         # A slot is in one of these: free; with a caller; with a request that lost its caller.
@@ -238,9 +239,10 @@ class Puller:
         about a consumer that was seen before.
         """
         if ends or self.config is None:
+            self.was_there = False
             try:
                 info = await consumer_info(self.context, self.stream, self.consumer, timeout=_LOOK)
-                self.config = info.config
+                self.config, self.was_there = info.config, True
             except JetStreamError as error:
                 if is_missing(error):
                     return error if self.config is None else self._deleted()

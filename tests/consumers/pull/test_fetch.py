@@ -103,7 +103,6 @@ async def test_ordinary_end_is_silent(frame, ending):
         (status(409, "Consumer Deleted"), ConsumerDeletedError),
         (status(409, "Exceeded MaxWaiting"), PullLimitError),
         (status(409, "Something New"), StatusError),
-        (status(503), NoRespondersError),
         (status(777, "New"), StatusError),
     ],
 )
@@ -119,6 +118,30 @@ async def test_error_raised_or_in_batch(frame, error):
             batch = await fetch.task
         assert numbers(batch) == [1]
         assert type(batch.error) is error
+
+
+@virtual
+@pytest.mark.covers("J106")
+@pytest.mark.parametrize("first", [[], [data(1)]], ids=["nothing", "one message"])
+async def test_nobody_answers_asked_again(first):
+    """The consumer exists: three more requests, and no more."""
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        async with fetching(sub, connection, 3) as fetch:
+            fetch.arrives(*first, status(503))
+            for count in (2, 3, 4):
+                await asyncio.sleep(0.11)
+                assert len(connection.pulls()) == count
+                assert connection.pulls()[-1].json["batch"] == 3 - len(first)
+                fetch.arrives(status(503))
+            if first:
+                batch = await fetch.task
+                assert (numbers(batch), batch.ending) == ([1], Ending.NO_RESPONDERS)
+                assert isinstance(batch.error, NoRespondersError)
+            else:
+                with pytest.raises(NoRespondersError):
+                    await fetch.task
+        assert len(connection.pulls()) == 4
 
 
 @virtual
