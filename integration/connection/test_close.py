@@ -189,7 +189,7 @@ async def test_close_with_a_frozen_server_and_a_full_socket(kind: str, own_serve
     await asyncio.sleep(0.2)
     own.pause()
     try:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # the flood fills the socket and the buffer
         started = time.monotonic()
         with contextlib.suppress(TimeoutError):  # a close that is cut short can be repeated
             await asyncio.wait_for(js.close(), 0.5)

@@ -95,13 +95,13 @@ async def _blackhole(own: Any, tap: Any, js: Any) -> None:
 async def _flapping(own: Any, tap: Any, js: Any) -> None:
     for _ in range(12):
         tap.cut()
-        await asyncio.sleep(0.12)
+        await asyncio.sleep(0.12)  # at any stage of the reconnect
 
 
 async def _again(tap: Any, js: Any) -> None:
     links = len(tap.links)
     await eventually(lambda: js.is_connected and tap.open_links, 5.0, "the reconnect")
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # some traffic between two faults
     assert len(tap.links) >= links
 
 

@@ -251,7 +251,7 @@ async def attack(js: Any, subjects: Any, targets: list[str]) -> None:
             for payload in (b"", b"{}", b"999"):
                 await js._connection.publish(subject.replace("*", "x"), payload, reply=target)
     await js.ping()
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # answers of the server are stored some time after the pong
 
 
 def skipped_subjects(events: list[Any]) -> set[str]:
@@ -690,7 +690,7 @@ async def test_excess_requests_do_not_hold_up_accepted_ones(ground: ServerGround
         )
     )
     await eventually(lambda: len(b.inbound()) == 2)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.5)  # the excess is in the middle of its pause of 2 s
     which = await a.request(wk, Tx_role="thing")
     await a.wait_for(ADDED, timeout=5, Id=which)
     await a.send("door", "open", Id=mine)

@@ -187,7 +187,7 @@ async def test_publish_outlasts_death_of_leader(
     async with Oracle(cluster.servers[near].url) as probe:
         await eventually(lambda: leads(probe), 60, what="a new leader")
     outage += asyncio.get_running_loop().time() - began
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(1.0)  # publishes under the new leader
     over.set()
     count = await within(40, publishing, way)
     assert outage > 1.0, "too short to show anything"

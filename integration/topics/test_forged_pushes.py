@@ -50,7 +50,7 @@ async def test_forged_jump_hides_no_record(js: Any, stream: OwnStream, seq: int,
         await has_push(reader)
         await forge(js, stream, dest, seq, previous, b"666")
         await js.ping()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # the reader has had the time to believe it
         await publish(topic, 4, 8)
         assert await within(5, read(reader, 4), "the stored records") == [4, 5, 6, 7]
         assert reader.position.seq == 7

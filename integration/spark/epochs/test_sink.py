@@ -125,7 +125,7 @@ async def test_retried_task_stores_once(js: Any, topic: Any) -> None:
     sink = Sink(js, topic)
     attempt = sink.attempt(0)
     await sink.write(attempt, ["a", "b", "c"], upto=2)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # the stream forgets ids after 0.2 s
     outcome, _ = await sink.write(attempt, ["a", "b", "c"], again=1)
     assert (outcome.rows, outcome.skipped) == (3, 2)
     await sink.commit(attempt, 0)
@@ -255,7 +255,7 @@ async def test_tasks_of_one_try_share_partition(js: Any, topic: Any) -> None:
 async def test_rows_change_partitions_known(js: Any, topic: Any, options: dict[str, str]) -> None:
     sink = Sink(js, topic, **options)
     await sink.write(sink.attempt(0), ["a", "b"], upto=1)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # the stream forgets ids after 0.2 s
     await sink.batch(0, ["b"], ["a"])
     assert sorted((await seen(topic))[0]) == ["a", "b"]
 

@@ -337,7 +337,7 @@ async def test_guests_read_and_their_answers_stay(guests: Site, events: list[Any
     stream = await guests.js.stream(shared["stream"])
     replies = ["price.gold", "jsc.push.price.gold", f"$JS.API.STREAM.DELETE.{stream.name}", *may]
     await attack(js, [*may, "price.gold", "jsc.push.price.gold", *replies], replies)
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # answers of the server would be stored some time after the pong
     info = await stream.info()
     assert (info.state.last_seq, info.state.consumer_count) == (2, 0)
     await producer.finish("end")
