@@ -12,7 +12,6 @@ import pytest
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.reading import noting, of, told
 from integration.kit.judge.streams import OwnStream
-from integration.kit.judge.waiting import eventually
 from integration.kit.network.wire import TO_CLIENT, Frame
 from integration.kit.servers.cluster import OwnCluster
 from integration.kit.servers.nats_server import ServerUnderTest
@@ -29,24 +28,26 @@ async def quick(connect: Callable[..., Awaitable[Any]], server: ServerUnderTest)
 
 
 @pytest.fixture
-def read() -> Iterator[Callable[..., asyncio.Task[None]]]:
-    """Read in the background until the test ends."""
+def read() -> Iterator[Callable[..., asyncio.Event]]:
+    """Read in the background until the test ends; the event tells that the reader is open, except for `latest`."""
     tasks: list[asyncio.Task[None]] = []
 
-    def start(js: Any, subject: str, stream: str, way: str) -> asyncio.Task[None]:
-        tasks.append(asyncio.create_task(reading(js, subject, stream, way)))
-        return tasks[-1]
+    def start(js: Any, subject: str, stream: str, way: str) -> asyncio.Event:
+        opened = asyncio.Event()
+        tasks.append(asyncio.create_task(reading(js, subject, stream, way, opened)))
+        return opened
 
     yield start
     for task in tasks:
         task.cancel()
 
 
-async def reading(js: Any, subject: str, stream: str, way: str) -> None:
+async def reading(js: Any, subject: str, stream: str, way: str, opened: asyncio.Event) -> None:
     several = way in ("table", "latest of several")
     topic = js.topic(f"{subject}.>" if several else f"{subject}.x", stream=stream)
     if way == "table":
         async with topic.table() as table:
+            opened.set()
             await table.wait_for(lambda _: False)
     if way.startswith("latest"):
         async with topic.latest() as reader:
@@ -56,6 +57,7 @@ async def reading(js: Any, subject: str, stream: str, way: str) -> None:
     reader = await topic.each(**options, quiet=300.0)
     if way == "since":
         reader = await topic.since(reader.position, quiet=300.0)
+    opened.set()
     async for _ in reader:
         pass
 
@@ -147,8 +149,7 @@ async def test_no_answer_told_and_its_end(
     tap = await proxy()
     js = await connect(tap, stall_after=AFTER, timeout=2.0)
     await stream.publish(1)
-    read(js, stream.prefix, stream.name, way)
-    await eventually(lambda: js._context.open, 60)  # it is open
+    await read(js, stream.prefix, stream.name, way).wait()
     lost = tap.drop_frames(is_stream_info)
     event = await reason(events, "no_answer", stream.name)
     assert "the server does not say how the stream is" in event.evidence
@@ -168,8 +169,7 @@ async def test_no_leader_told_and_its_end(
     stream = await js.create_stream("S", subjects=["s.>"], num_replicas=3, storage="memory")
     await stream.create_consumer(durable_name="c", num_replicas=3)
     await js.publish("s.x", b"1")
-    read(js, "s", "S", "each")
-    await eventually(lambda: js._context.open, 60)  # it is open
+    await read(js, "s", "S", "each").wait()
     worker = (await js.pull_subscribe(stream="S", consumer="c")).run(noting([]))
     away = [server for name, server in cluster.servers.items() if name != "n1"]
     for server in away:
@@ -183,4 +183,4 @@ async def test_no_leader_told_and_its_end(
         await server.start()
     for consumer in ["", "c"]:
         await told(ConsumerResumed, events, lambda one, name=consumer: one.consumer == name, timeout=120)
-    await worker.close()
+    worker.close()
