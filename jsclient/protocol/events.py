@@ -121,7 +121,7 @@ class ConsumerDeleted(Event, frozen=True, kw_only=True):
 class ConsumerStalled(Event, frozen=True, kw_only=True):
     """The program asks for messages, there should be some, and none came for a while.
 
-    It is told once for each ``reason``; `ConsumerResumed` tells the end.
+    It is told once for each ``reason``; `ConsumerResumed` tells the end. ``consumer`` is empty for a reader of a topic.
 
     ``reason`` is a word: ``paused``, ``max_ack_pending``, ``pinned``, ``no_interest``, ``handler``, ``filter``,
     ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``, ``no_consumer``, ``deleted``, ``stream_deleted``,
