@@ -133,6 +133,43 @@ async def test_no_right_to_listen_at_the_limit(own_server: Any, connect: Any) ->
     assert "look into the history" in str(event)
 
 
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "leader"])
+async def test_table_at_the_limit(
+    js: Any, oracle: Any, make_stream: Any, events: list[Any], direct: bool
+) -> None:
+    """It opens, follows, and loses what was removed, and creates no consumer."""
+    stream = await make_stream(max_consumers=1, allow_direct=direct)
+    for number in range(5):
+        await js.publish(stream.subject(number), b"first")
+    await oracle.create_consumer(stream.name, "first", ack_policy="none")
+    topic = js.topic(stream.subject("*"), stream=stream.name)
+    async with topic.table(check=0.2) as table:
+        assert {record.data for record in table.values()} == {b"first"}
+        assert len(table) == 5
+        await js.publish(stream.subject(2), b"second")
+        await table.wait_for(lambda table: table[stream.subject(2)].data == b"second", 30)
+        await (await js.stream(stream.name)).purge(subject=stream.subject(3))
+        await table.wait_for(lambda table: stream.subject(3) not in table, 30)
+        assert await stream.consumer_names() == ["first"]
+    assert len(refused(events)) == 1
+
+
+@pytest.mark.full
+@pytest.mark.server(">=2.11")
+async def test_own_records_at_the_limit_without_echo(
+    connect: Any, server: Any, oracle: Any, make_stream: Any
+) -> None:
+    """A connection with ``no_echo`` hears no hint of its own publishes: they come when the history is looked at."""
+    js = await connect(server, no_echo=True)
+    stream = await make_stream(max_consumers=1, allow_direct=True)
+    await oracle.create_consumer(stream.name, "first", ack_policy="none")
+    async with js.topic(stream.subject("a"), stream=stream.name).each() as reader:
+        for number in range(3):
+            await js.publish(stream.subject("a"), b"%d" % number)
+            assert (await reader.next(timeout=60)).data == b"%d" % number
+    assert await stream.consumer_names() == ["first"]
+
+
 async def test_consumer_required_at_the_limit(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(max_consumers=1, allow_direct=True)
     await oracle.create_consumer(stream.name, "first", ack_policy="none")

@@ -1,15 +1,16 @@
-"""The newest record of each subject of a stream: one batch of direct gets, or an ordered consumer."""
+"""The newest record of each subject of a stream: one batch of direct gets, an ordered consumer, or single requests."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final, NamedTuple
 
 from .._runtime.retry import Retry
 from ..consumers.message import frames_of
 from ..consumers.ordered.consumer import ordered_consumer
-from ..errors import JetStreamError, NoRespondersError, TooManyResultsError
+from ..errors import ConsumerLimitError, JetStreamError, NoRespondersError, TooManyResultsError
 from ..protocol.consumers.status import Ending
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..protocol.topics.position import Position
@@ -20,6 +21,7 @@ from .stream_log import MAX_BYTES, StreamLog
 __all__ = ["Snapshot", "newest_of_each", "take_snapshot"]
 
 _PAGE: Final = 500
+_AT_ONCE: Final = 64  # requests about subjects that differ
 
 
 class Snapshot(NamedTuple):
@@ -64,7 +66,8 @@ async def _delivered(log: StreamLog) -> Snapshot:
     async with aclosing(newest_of_each(log, extent.last_seq)) as lists:
         async for records in lists:
             found.update((record.subject, record) for record in records)
-            last = records[-1].position
+            # Without a consumer, records after the end may have been read while others were stored.
+            last = records[-1].position if records[-1].seq <= extent.last_seq else extent.end
     return Snapshot(found, last)
 
 
@@ -73,8 +76,35 @@ async def newest_of_each(
 ) -> AsyncGenerator[list[Record], None]:
     """The newest record of each subject, in order, in lists that are not empty.
 
-    Records after sequence ``end`` may follow, and then several of a subject. Raises those of any request.
+    Records after sequence ``end`` may follow, and then several of a subject. If the stream may have no more consumers,
+    each subject is requested from its leader. Raises those of any request.
     """
+    with suppress(ConsumerLimitError):
+        async with aclosing(_delivered_newest(log, end, headers_only)) as lists:
+            async for records in lists:
+                yield records
+        return
+    async with aclosing(_requested_newest(log)) as lists:
+        async for records in lists:
+            yield records
+
+
+async def _requested_newest(log: StreamLog) -> AsyncGenerator[list[Record], None]:
+    """The newest record of each subject, by a request for each: there is no room for a consumer."""
+    subjects = [subject async for subject, _ in log.handle.subjects(log.subject)]
+    found: list[Record] = []
+    for first in range(0, len(subjects), _AT_ONCE):
+        newest = await asyncio.gather(*map(log.last, subjects[first : first + _AT_ONCE]))
+        found += [record for record in newest if record is not None]
+    if found:
+        yield sorted(found, key=lambda record: record.seq)
+
+
+async def _delivered_newest(
+    log: StreamLog,
+    end: int,
+    headers_only: bool,  # noqa: FBT001  private
+) -> AsyncGenerator[list[Record], None]:
     config = ConsumerConfig(
         filter_subject=log.subject, deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, headers_only=headers_only
     )
