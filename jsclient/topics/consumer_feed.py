@@ -176,7 +176,7 @@ class _Pushes:
         self._again: asyncio.Task[None] | None = None
         self._is_creating = False
         self._is_over = False
-        self.consumer = ""
+        self.consumer: str = ""
 
     async def join(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
         """Push to another reader. Raises those of any request; then it has not joined."""
