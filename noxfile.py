@@ -165,6 +165,8 @@ def public_types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The unit tests, which need no server."""
     session.install("--editable", ".", *group("tests"))
+    if session.name != "tests":  # a session of `full`
+        session.env["JSCLIENT_TEST_EXAMPLES"] = "all"
     pytest(session, "tests", "-n", "auto")
 
 
@@ -184,6 +186,8 @@ def smoke(session: nox.Session) -> None:
 def integration(session: nox.Session) -> None:
     """The core of the tests against a nats-server. Options after --: --server-version=2.10.25, for example."""
     session.install("--editable", ".", *group("integration"))
+    # Eight processes that start together would each rewrite the assertions of all tests, for nine seconds of CPU.
+    session.run("pytest", *WITHOUT_SPARK, "--collect-only", "-q", silent=True, success_codes=range(6))
     pytest(session, *WITHOUT_SPARK, *SIDE_BY_SIDE, *CORE)
 
 
@@ -215,13 +219,15 @@ def versions(session: nox.Session) -> None:
 def spark(session: nox.Session) -> None:
     """The core of the tests of jsclient.spark on the newest PySpark, which need Java 17, and of jsclient.arrow."""
     session.install("--editable", ".[spark]", *group("spark"))
+    session.run("python", "-m", "integration.kit.spark.bytecode")
     pytest(session, *SPARK, "-n", "2", "--dist", "loadgroup", *CORE)
 
 
 @nox.session(name="spark-full", reuse_venv=True)
 def spark_full(session: nox.Session) -> None:
     """All tests of jsclient.spark and jsclient.arrow, among them those that kill drivers, JVMs and executors."""
-    session.install("--editable", ".[spark,ray]", *group("spark"))
+    session.install("--editable", ".[spark,ray]", *group("spark"), *group("kubernetes"))
+    session.run("python", "-m", "integration.kit.spark.bytecode")
     pytest(session, *SPARK, "-n", "2", "--dist", "loadgroup")
 
 
@@ -261,7 +267,8 @@ def speedups(session: nox.Session) -> None:
 
     With options after --, the comparison alone: --streams=10000000 --seed=7.
     """
-    readers = ("pull", "ordered", "test_subscribe_forms.py", "test_flow_control.py")
+    parts = ("pull/test_conformance.py", "ordered/test_conformance.py", "ordered/test_subscription.py")
+    readers = (*parts, "test_subscribe_forms.py", "test_flow_control.py")
     wire = tuple(f"integration/consumers/{one}" for one in readers)
     with_speedups(session, "--streams=100000", wire=wire, optional=True)
 
@@ -271,6 +278,9 @@ def speedups_full(session: nox.Session) -> None:
     """The same with a longer comparison, and the core of the tests of all that reads from a connection."""
     rooms = (*WIRE, "integration/connection", "integration/faults")
     with_speedups(session, "--streams=1000000", wire=rooms)
+    if not session.posargs:
+        session.env["JSCLIENT_PURE"] = "1"  # installed, and not used
+        pytest(session, "tests/runtime", "-n", "2")
 
 
 def with_speedups(
@@ -283,9 +293,6 @@ def with_speedups(
     pytest(session, "speedups/tests", "-n", "2", streams)
     if session.posargs:
         return
-    session.env["JSCLIENT_PURE"] = "1"
-    pytest(session, "tests/runtime", "-n", "2")
-    session.env["JSCLIENT_PURE"] = "0"
     each(session, ("tests/runtime", "-n", "2"), (*wire, *SIDE_BY_SIDE, *CORE))
 
 
@@ -355,6 +362,38 @@ def campaign(session: nox.Session) -> None:
     session.install("--editable", ".[spark]", *group("spark"))  # among it aiohttp, for WebSocket
     install_speedups(session)  # the fuzzers compare it with the Python reader
     session.run("python", "-m", "integration.campaign", *session.posargs)
+
+
+@nox.session(reuse_venv=True)
+def release(session: nox.Session) -> None:
+    """Build both packages in dist/ as for a release, and try them in a clean environment. Nothing is uploaded."""
+    session.install(*group("release"))
+    dist = ROOT / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    for folder in (".", "speedups"):
+        session.run("python", "-m", "build", "--outdir", str(dist), folder)
+    built = sorted(map(str, dist.iterdir()))
+    session.run("twine", "check", "--strict", *built)
+    # What a distribution does: build from the source archives, without a package index.
+    offline = ("--no-index", "--no-build-isolation", "--no-deps", "--wheel-dir", session.create_tmp())
+    session.install("pip>=23")
+    session.run("python", "-m", "pip", "wheel", "--quiet", *offline, *(one for one in built if ".tar" in one))
+    try_wheels(session, [one for one in built if one.endswith(".whl")])
+
+
+def try_wheels(session: nox.Session, wheels: list[str]) -> None:
+    """Install the wheels into an environment of their own; run the first example and the smoke tests there."""
+    with tempfile.TemporaryDirectory() as folder:  # outside of the tree, whose modules would be imported
+        session.run("python", "-m", "venv", f"{folder}/clean")
+        python = f"{folder}/clean/bin/python"
+        session.run(python, "-m", "pip", "install", "--quiet", *wheels, *group("integration"), external=True)
+        for part in ("tests", "integration", "examples"):
+            shutil.copytree(ROOT / part, f"{folder}/{part}")
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        with session.chdir(folder):
+            session.run(python, "-c", "import jsclient; print(jsclient.__file__)", external=True)
+            session.run(python, "examples/01_push_worker.py", external=True)
+            session.run(python, "-m", "pytest", *WIRE, "-m", "smoke", "-q", "-n", "2", external=True)
 
 
 @nox.session(reuse_venv=True)

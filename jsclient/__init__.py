@@ -18,6 +18,7 @@ from .events import *  # noqa: F403
 from .models import *  # noqa: F403
 from .protocol.consumers.ack import Metadata
 from .protocol.wire.headers import Headers
+from .protocol.wire.message_headers import MessageHeaders
 
 if TYPE_CHECKING:
     from . import doctor, epochs, kits, peers, server, spark, testing
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from .consumers.consumer import Consumer
     from .consumers.ordered.consumer import OrderedConsumer, OrderedMessages
     from .consumers.ordered.subscription import OrderedSubscription
-    from .consumers.pull.fetch import Batch
+    from .consumers.pull.batch import Batch
     from .consumers.pull.messages import Messages
     from .consumers.pull_subscription import PullSubscription
     from .consumers.subscription import Subscription
@@ -101,6 +102,7 @@ __all__ = [
     "LatestReader",
     "MemoryLog",
     "Message",
+    "MessageHeaders",
     "Messages",
     "Metadata",
     "Notifier",
@@ -160,7 +162,7 @@ __all__ += errors.__all__
 __all__ += events.__all__
 __all__ += models.__all__
 
-set_module(__name__, (JetStream, connect, Message, ack_all, Metadata, Headers))
+set_module(__name__, (JetStream, connect, Message, ack_all, Metadata, Headers, MessageHeaders))
 _EVERYDAY = (
     "AckPolicy", "ConsumerConfig", "ConsumerInfo", "DeliverPolicy", "PubAck", "RetentionPolicy", "StorageType",
     "StreamConfig", "StreamInfo",
@@ -170,7 +172,7 @@ set_module(__name__, map(models.__dict__.__getitem__, _EVERYDAY))
 _MODULES = frozenset({"doctor", "epochs", "kits", "peers", "server", "spark", "testing"})
 _LAZY = {
     "AtomicBatch": "publishing.batch",
-    "Batch": "consumers.pull.fetch",
+    "Batch": "consumers.pull.batch",
     "Codec": "protocol.topics.value_codec",
     "Consumer": "consumers.consumer",
     "Counter": "streams.counter",

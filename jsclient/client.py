@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
@@ -43,15 +43,15 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
     """JetStream on one connection.
 
     Args:
-        nc: A nats-py connection of your own, used through its public API and not closed. `connect` opens a connection
-            that is faster, guarded against malformed input, and closed with this object.
+        nc: An open nats-py connection. It is used through its public API and is not closed with this object. `connect`
+            opens a connection that is faster, guarded against malformed input, and closed with this object.
         domain: JetStream domain.
         prefix: API prefix, for imported accounts.
         timeout: Seconds for API requests and publishes.
-        on_event: Called with every event (see `jsclient.events`); a function or a coroutine function. It never
-            blocks reading. By default events are logged, see `jsclient.events`.
-        stall_after: Seconds without a message after which a reader whose program waits for one asks the server why,
-            and reports a reason as `ConsumerStalled`; it asks again each time they have passed. None: never.
+        on_event: A function or a coroutine function that is called with every event (see `jsclient.events`). It never
+            blocks reading. By default events are logged.
+        stall_after: Seconds without a message after which a reader that the program waits for requests the reason from
+            the server, and reports it as `ConsumerStalled`. It repeats this at the same interval. None: never.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
 
     @property
     def is_connected(self) -> bool:
-        """Whether a server is connected, as far as is known."""
+        """Whether a server is connected, as far as the client knows."""
         return self._connection.is_connected
 
     @property
@@ -94,20 +94,28 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
 
     @property
     def server_version(self) -> str:
-        """The version of the current server, "" if unknown."""
+        """The version of the connected server, or "" if it is unknown."""
         return self._connection.server_version
 
     async def ping(self, timeout: float = 5.0) -> float:
-        """Seconds of a round trip to the server. Raises `RequestTimeoutError`, `DisconnectedError`, `ClosedError`."""
+        """Return the round trip time to the server in seconds.
+
+        Raises:
+            RequestTimeoutError, DisconnectedError, ClosedError: The server did not answer.
+        """
         return await self._connection.ping(timeout)
 
+    async def __aenter__(self) -> Self:
+        self._connection.check_open()
+        return self
+
     async def close(self) -> None:
-        """End all subscriptions and close the connection (a connection of your own stays open).
+        """End all subscriptions and close the connection. A nats-py connection that was passed in stays open.
 
-        Ephemeral consumers that subscriptions created are deleted; durable ones stay. A server that does not answer is
-        not waited for: then it takes about 5 s at most.
+        Ephemeral consumers that subscriptions created are deleted, and durable consumers stay. If the server does not
+        answer, closing takes about 5 s at most.
 
-        Cancelled: the connection is closed at once; what was not sent is lost, and the server removes the ephemeral
+        Cancelled: the connection is closed at once. Unsent data is lost, and the server removes the ephemeral
         consumers after their ``inactive_threshold``.
         """
         self._connection.check_here()
@@ -129,7 +137,7 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
                 raise
 
     async def _finish(self, ending: asyncio.Future[None]) -> None:
-        """End what is left once the connection is closed."""
+        """End the remaining tasks and handles once the connection is closed."""
         context = self._context
         await context.requests.close()
         await asyncio.wait({ending})
@@ -138,10 +146,10 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
         await self._connection.hub.close()
 
     async def _end(self, ending: asyncio.Future[None]) -> bool:
-        """Wait for the handles to end as long as the server answers; return whether they did."""
-        while not await until_done(ending, _LOOK):
+        """Wait for the handles to end as long as the server answers. Returns whether they ended."""
+        while not await until_done(ending, _PING_EVERY):
             try:
-                await self._connection.ping(_LOOK)
+                await self._connection.ping(_PING_EVERY)
             except JetStreamError:
                 return False
         return True
@@ -155,7 +163,7 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
                 context.report(result)
 
 
-_LOOK = 1.0  # seconds without an end after which the server is asked for a PONG, and of that question
+_PING_EVERY = 1.0  # seconds between the pings that show whether the server still answers, and timeout of each
 
 _WARN_EVERY = 10.0  # seconds between warnings that no server can be reached yet
 
@@ -200,41 +208,41 @@ def connect(
 ) -> Opening[JetStream]:
     """Connect to NATS: ``async with connect(...) as js`` or ``js = await connect(...)``.
 
-    The servers are tried in turn until one completes the handshake. The first connection fails if none does, at once
-    or after ``wait``; an established connection is restored until `JetStream.close`. It belongs to the running event
-    loop: in another one, in another thread and in a forked process, its use raises `WrongLoopError`.
+    The servers are tried in turn until one completes the handshake. If none does, connecting fails at once, or after
+    ``wait`` seconds. An established connection is restored until `JetStream.close`. The connection belongs to the
+    running event loop: using it in another event loop, thread or forked process raises `WrongLoopError`.
 
     Args:
         servers: One URL, or several, in a list or separated by commas: ``nats://``; ``tls://``, which requires TLS;
             ``ws://`` and ``wss://``, which need ``pip install "jsclient[websocket]"``.
             User info in a URL, ``user:password@`` or ``token@``, percent-encoded, is also used for the servers that
-            the cluster announces. The options below win over it.
-        domain, prefix, timeout, on_event, stall_after: As `JetStream`.
-        inbox_prefix: The first token of reply and deliver subjects; permissions can separate users by their own prefix.
+            the cluster announces. The options below take precedence over it.
+        domain, prefix, timeout, on_event, stall_after: See `JetStream`.
+        inbox_prefix: The first token of reply and deliver subjects. Permissions can separate users by it.
         connect_timeout: Seconds per attempt, from the TCP connection to the end of the handshake.
-        reconnect_time_wait: Seconds before the second attempt to reconnect to a server; doubled after each failure,
-            and varied by a quarter, so that many clients do not reconnect at the same instant.
-        reconnect_max_wait: The longest of these pauses.
-        ping_interval: Seconds between PINGs; after two without a reply the client reconnects.
+        reconnect_time_wait: Seconds before the second attempt to reconnect to a server. The pause doubles after each
+            failure, and varies by a quarter, so that many clients do not reconnect at the same instant.
+        reconnect_max_wait: The longest of these pauses, in seconds.
+        ping_interval: Seconds between PINGs. After two PINGs without a reply the client reconnects.
         wait: Seconds for which connecting is repeated while no server can be reached, for a server that starts at the
-            same time as this program; a warning is logged every 10 s. Refused credentials are raised at once.
+            same time as this program. A warning is logged every 10 s. Refused credentials are raised at once.
         options: Options of nats-py's ``connect`` for identity and TLS: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
             ``tls_handshake_first``, ``no_echo``, ``dont_randomize``, ``signature_cb``, ``user_jwt_cb``.
             ``user_credentials`` is the path of a credentials file, which is read at each attempt to connect. A JWT
             that has expired by the clock of this machine is logged as a warning, and sent: the server decides.
             ``tls`` is an ``ssl.SSLContext``, True for the authorities that this machine trusts, or the path of a file
-            with your own authority, as in ``tls="ca.pem"``.
-            A function as ``token``, ``signature_cb`` or ``user_jwt_cb`` is a plain one. It is called on the event loop
-            at each attempt to connect and must not block: return what another task or thread keeps current. If it
-            raises, or returns another type, the attempt fails with `ConnectError`; later, while reconnecting, the event
-            `ErrorRaised` reports it once, and the attempts continue.
+            with another authority, as in ``tls="ca.pem"``.
+            ``token``, ``signature_cb`` and ``user_jwt_cb`` may be plain functions, not coroutine functions. They are
+            called on the event loop at each attempt to connect and must not block: return what another task or thread
+            keeps current. If a function raises, or returns another type, the attempt fails with `ConnectError`. While
+            reconnecting, the event `ErrorRaised` reports this once, and the attempts continue.
 
     Raises:
-        ConnectError: No server could be reached, or TLS was requested and not offered.
+        ConnectError: No server could be reached, or no server offered the requested TLS.
         AuthenticationError: The server refused the credentials. If their JWT has expired, the error has the date.
-        ConfigError: An option does not exist, or has a value that cannot be used; a file of it cannot be read, or is
-            malformed, which may also be found after some attempts of ``wait``.
+        ConfigError: An option does not exist or has a value that cannot be used, or a file that it names cannot be
+            read or is malformed. A file is read at each attempt, so this can also be raised during ``wait``.
     """
 
     async def opened() -> JetStream:
@@ -276,13 +284,13 @@ def connect(
 
 
 async def _until_up(attempt: Callable[[], Awaitable[JetStream]], wait: float, pause: float) -> JetStream:
-    """Connect, again and again for ``wait`` seconds, with a warning now and then. Raises the last error."""
+    """Connect, repeating for ``wait`` seconds with a warning now and then. Raises the last error."""
     warn_at = time.monotonic()
     deadline = warn_at + wait
     while True:
         try:
             return await attempt()
-        except AuthenticationError:
+        except AuthenticationError:  # a subclass of ConnectError: the same credentials would be refused again
             raise
         except ConnectError as error:
             now = time.monotonic()
@@ -298,17 +306,17 @@ _OPTIONS = ConnectOptions.__annotations__.keys()
 
 
 def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options for nats-py. Raises `ConfigError`."""
+    """Check the options and return them as nats-py takes them. Raises `ConfigError`."""
     if unknown := sorted(set(options) - _OPTIONS):
         known = (connect.__kwdefaults__ or {}).keys() | _OPTIONS | {"servers"}
         raise ConfigError(". ".join(no_such_name("connect()", "option", name, known) for name in unknown))
     check_publish_subject(inbox_prefix)
     if urls[0].startswith(("ws:", "wss:")) and find_spec("aiohttp") is None:
         raise ConfigError(f'{shown(urls[0])} needs aiohttp: pip install "jsclient[websocket]"')
-    given = {name: value for name, value in options.items() if value is not None}
-    if empty := sorted(name for name, value in given.items() if value == ""):
+    values = {name: value for name, value in options.items() if value is not None}
+    if empty := sorted(name for name, value in values.items() if value == ""):
         raise ConfigError(f"{', '.join(empty)} is an empty text: leave it out, or pass None")
-    checked = {**options, **check_credentials(given)}
-    if "tls" in given:
-        checked["tls"] = tls_context(given["tls"])
+    checked = {**options, **check_credentials(values)}
+    if "tls" in values:
+        checked["tls"] = tls_context(values["tls"])
     return checked

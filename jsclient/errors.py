@@ -115,7 +115,7 @@ class _Fields(JetStreamError):
     """Base of errors with fields.
 
     The annotations of a subclass are its fields and, in this order, the arguments of its constructor. ``_text`` formats
-    them. The argument of a Sequence field is copied into a tuple, that of a list field into a list.
+    them. An argument is copied into a tuple for a Sequence field, and into a list for a list field.
     """
 
     _text: ClassVar[str] = ""
@@ -126,6 +126,7 @@ class _Fields(JetStreamError):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         fields, copied = dict(cls._fields), dict(cls._copied)
+        # Annotations are texts here: this module imports ``annotations`` from ``__future__``.
         for name, kind in inspect.get_annotations(cls).items():
             if not str(kind).startswith("ClassVar"):
                 fields[name] = cls.__dict__.get(name, _REQUIRED)
@@ -147,18 +148,16 @@ class _Fields(JetStreamError):
         values = bound.arguments
         for name, kind in self._copied.items():
             values[name] = kind(values[name])
-        super().__init__(
-            *values.values()
-        )  # all of them in ``args``, which is what pickle calls the class with
+        super().__init__(*values.values())  # pickle calls the class with ``args``, so they must be complete
         self.__dict__.update(values)
 
     def __repr__(self) -> str:
-        given = list(self.args)
-        for default in reversed(list(self._fields.values())[: len(given)]):
-            if given[-1] != default:
+        shown = list(self.args)
+        for default in reversed(list(self._fields.values())[: len(shown)]):
+            if shown[-1] != default:
                 break
-            given.pop()
-        return f"{type(self).__name__}({', '.join(map(repr, given))})"
+            shown.pop()
+        return f"{type(self).__name__}({', '.join(map(repr, shown))})"
 
     def __str__(self) -> str:
         return self._text.format_map(vars(self))
@@ -169,7 +168,7 @@ def differences(mismatches: Sequence[tuple[str, Any, Any]]) -> str:
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number and the words for it: ``counted(1, "message waits", "messages wait")`` is "1 message waits".
+    """Format a number and its words: ``counted(1, "message waits", "messages wait")`` is "1 message waits".
 
     ``many`` is by default ``one`` with an "s".
     """
@@ -178,12 +177,12 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def _some(numbers: list[int]) -> str:
-    """The first of them, and how many more there are."""
+    """Format the first five numbers, and how many more there are."""
     return ", ".join(_first([*map(str, numbers)], 5))
 
 
 def _first(shown: list[str], limit: int) -> list[str]:
-    """At most ``limit`` of them, and how many more there are."""
+    """Return at most ``limit`` texts, followed by a text with how many more there are."""
     return shown if len(shown) <= limit else [*shown[:limit], f"and {len(shown) - limit} more"]
 
 
@@ -192,10 +191,10 @@ class ApiError(_Fields):
 
     Attributes:
         code: HTTP-like class of the error (404, 400, 503 ...).
-        err_code: The server's error number, which identifies the error; 0 if the server sent none.
+        err_code: The server's error number, which identifies the error. 0 if the server sent none.
         description: The server's text, which may change between versions.
-        stream, consumer: The stream and the consumer of the request; empty if it names none.
-        advice: What to do; empty if nothing can be said.
+        stream, consumer: The stream and the consumer of the request. Empty if it names none.
+        advice: What to do about it. Empty if there is no advice.
     """
 
     code: int
@@ -214,14 +213,14 @@ class ApiError(_Fields):
     def from_fields(
         cls, code: int, err_code: int, description: str, stream: str = "", consumer: str = ""
     ) -> ApiError:
-        """An error of the class registered for ``err_code``."""
+        """Create an error of the class registered for ``err_code``."""
         kind = cls.by_err_code.get(err_code, ApiError)
         advice = _ADVICE.get(err_code, "")
         advice = _ADVICE_OF_TEXT.get(description, advice)  # other failures have the same code
         return kind(code, err_code, description, stream, consumer, advice)
 
     def with_advice(self, advice: str) -> Self:
-        """The same error with other advice."""
+        """Return the same error with other advice."""
         fields = (self.code, self.err_code, self.description, self.stream, self.consumer)
         return type(self)(*fields, advice)
 
@@ -313,7 +312,7 @@ class ConsumerNotFoundError(ApiError, err_codes=(10014,)):
 
 
 class MessageNotFoundError(ApiError, err_codes=(10037,)):
-    """The stream does not hold that message."""
+    """The stream does not have that message."""
 
 
 class StreamExistsError(ApiError, err_codes=(10058,)):
@@ -327,14 +326,14 @@ class ConsumerExistsError(ApiError, err_codes=(10013, 10105, 10148)):
 class ConsumerLimitError(ApiError, err_codes=(10026,)):
     """The stream, the account or the server allows no more consumers, so none was created.
 
-    ``limit`` is the stream's ``max_consumers``, 0 if that is not the limit or could not be read. nats-server 2.15
-    allows 1,000 consumers of a stream that sets none.
+    ``limit`` is the stream's ``max_consumers``, or 0 if that is not the limit or could not be read. nats-server 2.15
+    allows 1,000 consumers for a stream without ``max_consumers``.
     """
 
     limit: int = 0
 
     def with_counts(self, limit: int, count: int) -> ConsumerLimitError:
-        """The same error with the stream's ``max_consumers`` (0 or less: not set), and how many consumers it has."""
+        """Return the same error with the stream's ``max_consumers`` (0 or less: not set) and its consumer count."""
         if limit > 0 and count >= limit:
             advice = f"its max_consumers is {limit}, and it has {count}: raise it, or {_FEWER}"
         else:
@@ -347,7 +346,7 @@ class ConsumerLimitError(ApiError, err_codes=(10026,)):
 
 
 class WrongLastSequenceError(ApiError, err_codes=(10071, 10164)):
-    """A publish expected another last sequence than the stream or subject has."""
+    """The last sequence of the stream or subject differs from the sequence that the publish expected."""
 
 
 class BatchNotEnabledError(ApiError, err_codes=(10174, 10205)):
@@ -357,8 +356,9 @@ class BatchNotEnabledError(ApiError, err_codes=(10174, 10205)):
 class BatchIncompleteError(ApiError, err_codes=(10176,)):
     """The stream did not receive every message of the batch, so it stored none of them.
 
-    Messages were lost with the connection or went to another stream, or the batch was idle for longer than the server
-    allows (10 s), or too many batches are open (servers before 2.14). It is safe to publish the whole batch again.
+    The reason is one of these: messages were lost with the connection, or went to another stream; the batch was idle
+    for longer than the server allows (10 s); too many batches are open (servers before 2.14). It is safe to publish the
+    whole batch again.
     """
 
 
@@ -375,7 +375,7 @@ class BatchDuplicateError(ApiError, err_codes=(10201,)):
 
 
 class TooManyBatchesError(ApiError, err_codes=(10210, 10211)):
-    """The stream or the server has reached its limit of open batches: retry later. Nothing was stored."""
+    """The stream or the server has reached its limit of open batches. Nothing was stored. Retry later."""
 
 
 class ConfigError(JetStreamError, ValueError):
@@ -406,9 +406,9 @@ class NoMatchingStreamError(_Fields):
     """No stream, or more than one, has the subject, so the stream cannot be looked up by it.
 
     Attributes:
-        subject: The subject given.
+        subject: The subject of the lookup.
         streams: The streams whose subjects overlap with it: none, or more than one.
-        option: The option that gave the subject; empty: the subject itself.
+        option: The option that has the subject as its value. Empty if the subject was an argument.
     """
 
     subject: str
@@ -430,9 +430,9 @@ class BindError(_Fields):
     """A consumer exists but does not fit the request. Nothing was changed on the server.
 
     Attributes:
-        stream: Its stream.
-        consumer: Its name.
-        problem: What was wanted, what was found and what to do.
+        stream: The stream of the consumer.
+        consumer: The name of the consumer.
+        problem: What was requested, what exists, and what to do.
     """
 
     stream: str
@@ -449,7 +449,7 @@ class DuplicateSubscriptionError(BindError):
 
 
 class QueueRequiredError(BindError):
-    """A plain subscription was asked for, but the consumer was created for a queue group."""
+    """A plain subscription was requested, but the consumer was created for a queue group."""
 
 
 class QueueMismatchError(BindError):
@@ -457,19 +457,19 @@ class QueueMismatchError(BindError):
 
 
 class NotQueueConsumerError(BindError):
-    """A queue subscription was asked for, but the consumer was created without a deliver group."""
+    """A queue subscription was requested, but the consumer was created without a deliver group."""
 
 
 class SubjectMismatchError(BindError):
-    """The consumer filters on another subject than the one given."""
+    """The consumer's filter differs from the requested subject."""
 
 
 class PushConsumerError(BindError):
-    """A pull subscription was asked for, but this is a push consumer."""
+    """A pull subscription was requested, but this is a push consumer."""
 
 
 class PullConsumerError(BindError):
-    """A push subscription was asked for, but this is a pull consumer: a pull subscription is required."""
+    """A push subscription was requested, but this is a pull consumer. Use a pull subscription."""
 
 
 class QueueFlowControlError(BindError):
@@ -481,10 +481,10 @@ class QueueHeartbeatError(BindError):
 
 
 class ConfigMismatchError(BindError):
-    """Fields that the caller set differ from those of the existing consumer or stream.
+    """Fields that the caller set differ from the existing consumer or stream.
 
     Attributes:
-        mismatches: ``(field, wanted, found)`` for every field that differs.
+        mismatches: ``(field, requested value, existing value)`` for every field that differs.
         updated: False: the consumer or stream was not changed. True: the server accepted the change, but not these
             fields.
     """
@@ -532,7 +532,7 @@ class ConsumerDeletedError(StatusError):
     """The consumer was deleted during a read (409).
 
     Attributes:
-        stream, consumer: Its names, if known.
+        stream, consumer: The names of the stream and the consumer, or "" if they are unknown.
     """
 
     stream: str = ""
@@ -554,7 +554,7 @@ class PullLimitError(StatusError):
 
 
 class LeadershipChangeError(StatusError):
-    """The consumer moved to another server, or its server is shutting down; retry (409)."""
+    """The consumer moved to another server, or its server is shutting down (409). The request can be repeated."""
 
 
 class BadRequestError(StatusError):
@@ -569,7 +569,7 @@ class NoRespondersError(StatusError):
     """No responders (503): no stream for the subject, no such consumer, no JetStream, or no leader at the moment.
 
     Attributes:
-        stream, consumer: Those of a pull request; "" for other requests.
+        stream, consumer: The stream and the consumer of a pull request. "" for other requests.
     """
 
     code: int = 503
@@ -589,12 +589,12 @@ class NoRespondersError(StatusError):
 
     @classmethod
     def of_api(cls, subject: str) -> NoRespondersError:
-        """No answer to a request on an API subject."""
+        """Create the error for a request on an API subject."""
         return cls(503, f"no responders on {subject!r}: {_NO_JETSTREAM}, or it has no leader at the moment")
 
     @classmethod
     def of_publish(cls, subject: str) -> NoRespondersError:
-        """No answer to a publish."""
+        """Create the error for a publish."""
         return cls(
             503,
             f"no stream took the message on {subject!r}: create a stream with this subject, or check the subject; "
@@ -610,8 +610,8 @@ class RequestTimeoutError(_Fields, TimeoutError):
 
     Attributes:
         what: The operation.
-        timeout: How long it waited, seconds.
-        why: What is known of the reason; "" if nothing is.
+        timeout: How long the operation waited, in seconds.
+        why: The reason, or "" if it is unknown.
     """
 
     what: str
@@ -646,19 +646,19 @@ class ClosedError(JetStreamError):
 
 
 class WrongLoopError(JetStreamError, RuntimeError):
-    """The connection belongs to another event loop, thread or process. Nothing was sent: connect here."""
+    """The connection belongs to another event loop, thread or process. Nothing was sent. Open a connection here."""
 
 
 class NotReadyError(JetStreamError, RuntimeError):
-    """A value is not known yet, or will never be: the message says why."""
+    """A value is not known yet, or never will be. The message says why."""
 
 
 class ConcurrentReadError(JetStreamError):
-    """Another task is reading from this handle; two readers would each receive only a part of the messages."""
+    """Another task is reading from this handle. Each of two readers would receive only a part of the messages."""
 
 
 class ConnectError(JetStreamError, ConnectionError):
-    """No server is reachable, or none accepts the connection as configured."""
+    """No server is reachable, or no server accepts the connection as configured."""
 
 
 class AuthenticationError(ConnectError):
@@ -719,12 +719,12 @@ class HistoryTruncatedError(_Fields):
 
 
 class ProducerFencedError(_Fields):
-    """Another producer took over, so this one cannot continue. The refused record is not stored.
+    """Another producer took over, so this producer cannot continue. The refused record is not stored.
 
     Attributes:
         subject: The subject of the record.
-        expected: The last sequence of the subject known to this producer; None if unknown.
-        found: The last sequence of the subject in the stream; None if unknown.
+        expected: The last sequence of the subject that this producer knows. None if it is unknown.
+        found: The last sequence of the subject in the stream. None if it is unknown.
     """
 
     subject: str
@@ -743,8 +743,8 @@ class TopicNotFoundError(_Fields):
     """The topic does not exist, or some of its partitions have had no producer yet.
 
     Attributes:
-        topic: Its name.
-        partitions: The partitions without any record; empty if the topic itself does not exist.
+        topic: The name of the topic.
+        partitions: The partitions without any record. Empty if the topic itself does not exist.
     """
 
     topic: str
@@ -757,11 +757,11 @@ class TopicNotFoundError(_Fields):
 
 
 class TopicMismatchError(_Fields):
-    """The topic was created with other types, or another number of partitions, than those requested.
+    """The topic was created with types or a number of partitions that differ from the request.
 
     Attributes:
-        topic: Its name.
-        mismatches: ``(field, wanted, found)`` for everything that differs.
+        topic: The name of the topic.
+        mismatches: ``(field, requested value, existing value)`` for everything that differs.
     """
 
     topic: str
@@ -775,8 +775,8 @@ class PublisherExistsError(_Fields):
     """The partition has a publisher that is alive. Nothing has changed.
 
     Attributes:
-        topic: Its topic.
-        partition: Which one.
+        topic: The topic of the partition.
+        partition: The number of the partition.
     """
 
     topic: str
@@ -790,14 +790,14 @@ class PublisherExistsError(_Fields):
 
 
 class EpochCompletedError(_Fields):
-    """A time that cannot be sent or advanced to: it is completed, or no capability held allows it.
+    """A time cannot be sent or advanced to, because it is completed or no capability allows it.
 
-    Raised before anything is sent; nothing has changed.
+    Raised before anything is sent, so nothing has changed.
 
     Attributes:
         time: The time.
-        frontier: The lower frontier: a time can be sent if it is greater than or equal to one of these; empty: none can
-            be sent.
+        frontier: The lower frontier. A time can be sent if it is greater than or equal to one of these times. Empty if
+            no time can be sent.
     """
 
     time: Any
@@ -809,7 +809,7 @@ class EpochCompletedError(_Fields):
 
 
 class EpochsLostError(_Fields):
-    """Records of epochs that had begun were removed. Discard their parts and take a new snapshot.
+    """Records of epochs that had begun were removed. Discard what was read of these epochs and take a new snapshot.
 
     Attributes:
         epochs: The epochs that were read in part. Others may have passed entirely unseen.
@@ -841,7 +841,7 @@ class ProtocolError(JetStreamError):
 
 
 class AnswerLostError(ProtocolError):
-    """A part of an answer was lost in transit. The part that arrived is valid; the request can be repeated."""
+    """A part of an answer was lost in transit. The part that arrived is valid, and the request can be repeated."""
 
 
 class PublishError(JetStreamError):
@@ -876,7 +876,7 @@ class IngestError(_Fields, PublishError):
     Attributes:
         reason: What happened.
         sent: Number of messages sent.
-        stored: Number of messages, counted from the first, known to be stored; with gaps allowed some may be missing.
+        stored: Number of messages known to be stored, from the first on. With gaps allowed some may be missing.
         complete: True: no later message was stored. False: the outcome of the later messages is unknown.
     """
 
@@ -894,9 +894,9 @@ class FailedPublishInfo(tuple[str, JetStreamError]):
     """A publish that failed, in `PublishesFailedError`: the tuple ``(subject, error)`` with further attributes.
 
     Attributes:
-        number: The message was the first, second, ... that the publisher sent: 1, 2, ..., as `Publisher.published`
-            counts. 0: not known.
-        msg_id: Its message id, if it has one.
+        number: The number of the message, from 1, in the order in which the publisher sent its messages, as
+            `Publisher.published` counts. 0: unknown.
+        msg_id: The id of the message, if it has an id.
     """
 
     number: int
@@ -917,7 +917,7 @@ class FailedPublishInfo(tuple[str, JetStreamError]):
 
     @property
     def error(self) -> JetStreamError:
-        """The reason, or why the outcome is unknown."""
+        """Why the publish failed, or why its outcome is unknown."""
         return self[1]
 
     def __repr__(self) -> str:
@@ -928,8 +928,8 @@ class PublishesFailedError(_Fields, PublishError):
     """Publishes failed and their futures were never awaited.
 
     Attributes:
-        failures: A `FailedPublishInfo` of each, a tuple ``(subject, error)``, in the order of failure. `ApiError` and
-            `NoRespondersError` mean that the message was not stored; after `RequestTimeoutError`, `DisconnectedError`
+        failures: A `FailedPublishInfo`, a tuple ``(subject, error)``, for each failure in its order. `ApiError` and
+            `NoRespondersError` mean that the message was not stored. After `RequestTimeoutError`, `DisconnectedError`
             and `ClosedError` the outcome is unknown.
         reported: Number of earlier failures that were reported as `PublishFailed` events.
     """
@@ -955,14 +955,14 @@ class PublishesFailedError(_Fields, PublishError):
 
 
 class PublishManyError(_Fields, PublishError):
-    """`JetStream.publish_many` did not store all messages; it sends no more after the first failure it learns of.
+    """`JetStream.publish_many` did not store all messages. It sends no more after the first failure that it sees.
 
     Attributes:
         failures: ``(index, error)`` of the messages that failed, in the order of their payloads. After
             `RequestTimeoutError`, `DisconnectedError` and `ClosedError` of a message that was sent the outcome is
-            unknown; it was not stored after any other error.
-        sent: Number of messages that were sent. Those with an index below it that are not in ``failures`` are stored;
-            the others were not sent.
+            unknown. After any other error the message was not stored.
+        sent: Number of messages that were sent. Messages with an index below it that are not in ``failures`` are
+            stored. Messages with this index or a higher index were not sent.
         stored: Number of messages that are stored.
     """
 

@@ -14,7 +14,11 @@ if str(_HERE.parent) not in sys.path:
     # At the end: an installed jsclient must win over the one in the checkout.
     sys.path.append(str(_HERE.parent))
 
-hypothesis.settings.register_profile("tests", deadline=None, derandomize=True, database=None)
+from tests.support.examples import examples  # noqa: E402
+
+hypothesis.settings.register_profile(
+    "tests", max_examples=examples(120), deadline=None, derandomize=True, database=None
+)
 hypothesis.settings.load_profile("tests")
 
 

@@ -20,6 +20,7 @@ OWNERS = ("connection", "_connection", "_nc", "requests", "_requests", "js", "_j
 CHECKED = {
     "_runtime/calls.py:nak_all": "is_jsack",
     "consumers/message.py:ack": "match_jsack",
+    "consumers/message.py:ack_now": "match_jsack",
     "consumers/message.py:_send": "sequences",
     "consumers/message.py:ack_sync": "sequences",
     "consumers/push/buffer.py:_carry_out": "jsclient/protocol/consumers/push.py:may_answer_flow_control",

@@ -1,4 +1,4 @@
-"""Every item of the five systems is shown by a test, and the maps of the documentation have each once."""
+"""Every item of the six systems is shown by a test, and the maps of the documentation have each once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / "docs" / "_tools"
-ITEMS = {"J": 114, "A": 77, "P": 67, "S": 54, "T": 43}
+ITEMS = {"J": 114, "A": 77, "P": 67, "S": 54, "T": 43, "L": 40}
 IDS = [f"{system}{number}" for system, count in ITEMS.items() for number in range(1, count + 1)]
-PIPELINE = [f"L{number}" for number in range(1, 41)]  # marked as tests show them; without a map so far
-MAPS = {"J": "spec_map", "APST": "patterns_map"}
+MAPS = {"J": "spec_map", "APST": "patterns_map", "L": "spark_map"}
+# A test that uses one of these, or a fixture that does, runs in a session of Spark.
+SESSIONS = {"spark", "connect_spark", "standalone", "jobs", "java"}
 
 
 @cache
@@ -46,13 +47,39 @@ def written(path: Path) -> set[str]:
     return {ast.literal_eval(argument) for mark in marks for argument in mark.args}
 
 
+def fixtures_of(path: Path) -> dict[str, set[str]]:
+    """The arguments of each function of a file: of a test or of a fixture those are fixtures."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {one.name: {argument.arg for argument in one.args.args} for one in functions}
+
+
+def has_session(place: str) -> bool:
+    """Whether a test needs a session of Spark, by its fixtures and those that they use."""
+    path, _, test = place.partition("::")
+    known: dict[str, set[str]] = {}
+    for file in (*(folder / "conftest.py" for folder in reversed((ROOT / path).parents)), ROOT / path):
+        known |= fixtures_of(file) if file.exists() else {}
+    needed, left = {test}, [test]
+    while left:
+        more = known.get(left.pop(), set()) - needed
+        needed |= more
+        left += more
+    return bool(needed & SESSIONS)
+
+
 def test_every_item_has_a_test():
     places = shown()
     assert [which for which in IDS if which not in places] == []
 
 
+def test_every_item_of_the_pipeline_has_a_test_with_spark():
+    of_pipeline = [which for which in IDS if which[0] == "L"]
+    assert [which for which in of_pipeline if not any(map(has_session, shown().get(which, [])))] == []
+
+
 def test_no_mark_names_item_does_not_exist():
-    odd = {which: places for which, places in shown().items() if which not in {*IDS, *PIPELINE}}
+    odd = {which: places for which, places in shown().items() if which not in IDS}
     assert odd == {}
 
 

@@ -36,7 +36,7 @@ async def _ordered(job: Job, meter: Meter) -> None:
                 seen, count = 0, part.count
                 async for msg in sub:
                     if headers:
-                        assert msg.header(HEADER)
+                        assert msg.headers[HEADER]
                     seen += 1
                     if seen == count:
                         break
@@ -53,7 +53,7 @@ async def _callback(job: Job, meter: Meter) -> None:
             async def handle(msg: Message) -> None:
                 nonlocal seen
                 if headers:
-                    assert msg.header(HEADER)
+                    assert msg.headers[HEADER]
                 seen += 1
                 if seen == count:  # noqa: B023 - used before the next part
                     done.set_result(msg)  # noqa: B023
@@ -73,7 +73,7 @@ async def _messages(job: Job, meter: Meter) -> None:
                 seen, count = 0, part.count
                 async for msg in messages:
                     if headers:
-                        assert msg.header(HEADER)
+                        assert msg.headers[HEADER]
                     await msg.ack()
                     seen += 1
                     if seen == count:

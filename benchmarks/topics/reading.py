@@ -149,7 +149,7 @@ async def _ordered_natspy(js: Any, job: Job, part: Part) -> None:
 async def _live_topic(js: jsclient.JetStream, job: Job, part: Part, push: Any) -> dict[str, float]:
     async with js.topic(job.subject).each("now", push=push) as reader:
         tracker = reader._reader.tracker
-        while not tracker.is_subscribed or tracker._asked is not None:
+        while not tracker.is_subscribed or tracker._in_flight is not None:
             await reader._reader._arrived.wait()
         with flooded(job, part.count):
             part.begin(0)
@@ -198,7 +198,7 @@ async def _live_natspy(js: Any, job: Job, part: Part) -> None:
 async def _table(js: jsclient.JetStream, job: Job, part: Part) -> dict[str, float]:
     async with js.topic(job.subject).table() as table:
         tracker = table._reader.tracker
-        while not tracker.is_subscribed or tracker._asked is not None:
+        while not tracker.is_subscribed or tracker._in_flight is not None:
             await table._reader._arrived.wait()
         with flooded(job, part.count):
             part.begin(0)

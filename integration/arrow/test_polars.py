@@ -29,6 +29,7 @@ def planned(monkeypatch):
     return seen
 
 
+@pytest.mark.covers("L39")
 async def test_messages_as_they_are(server, oracle, stream):
     await stream.publish(20)
     await oracle.publish(stream.subject("h"), b"\x00\xff", headers={"Kind": "odd"})

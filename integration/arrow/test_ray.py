@@ -45,6 +45,7 @@ def sequences(dataset):
     return sorted(row["sequence"] for row in dataset.take_all())
 
 
+@pytest.mark.covers("L39")
 async def test_messages_as_they_are(ray, server, oracle, stream):
     from jsclient.arrow import read_ray_dataset
 
@@ -95,3 +96,32 @@ async def test_python_of_page_does_page_says(ray, server, stream, capsys):
     [code] = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     exec(code.replace("nats://127.0.0.1:4222", server.url).replace("ORDERS", stream.name), {})
     assert "20\n" in capsys.readouterr().out
+
+
+NOTHING = {
+    "empty stream": {},
+    "start now": {"start": "now"},
+    "start after the last": {"start": 31},
+    "filter without matches": {"subjects": "{}.nothing"},
+}
+
+
+@pytest.mark.covers("L39")
+@pytest.mark.parametrize("case", NOTHING)
+async def test_nothing_to_read(ray, server, stream, case):
+    """Zero rows with the columns that were asked for: as rows, as a table, and behind another operation."""
+    from jsclient.arrow import read_ray_dataset
+    from jsclient.spark.columns import arrow_schema
+
+    if case != "empty stream":
+        await stream.publish(30)
+    arguments = dict(NOTHING[case], columns=["sequence", "subject", "data"])
+    if "subjects" in arguments:
+        arguments["subjects"] = arguments["subjects"].format(stream.prefix)
+    dataset = read_ray_dataset(server.url, stream.name, **arguments)
+    assert (dataset.count(), dataset.take_all()) == (0, [])
+    assert dataset.schema().base_schema == arrow_schema(("sequence", "subject", "data"))
+    # Blocks without rows are dropped by Ray, also those of a table in memory.
+    in_memory = ray.data.from_arrow(arrow_schema(("sequence",)).empty_table())
+    assert len(dataset.to_pandas()) == len(in_memory.to_pandas()) == 0
+    assert dataset.select_columns(["sequence"]).schema().names == ["sequence"]

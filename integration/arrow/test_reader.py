@@ -52,6 +52,7 @@ def in_small_batches(server):
 # --- rows ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L39")
 async def test_messages_as_they_are(server, oracle, stream):
     await stream.publish(20)
     await oracle.publish(stream.subject("h"), b"\x00\xff", headers={"Kind": "odd"})
@@ -272,6 +273,7 @@ async def test_without_pyspark_in_new_process(server, stream):
 # --- other libraries -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L39")
 async def test_duckdb(duckdb, server, oracle, stream):
     await stream.publish(1000, "a")
     await stream.publish(500, "b")

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 PARTS = {
-    "chaos": 30, "rotation": 10, "healthy": 5, "spark": 10, "fuzz": 15, "soak": 20, "hostile": 5, "strangers": 5,
+    "chaos": 29, "rotation": 10, "healthy": 5, "spark": 10, "programs": 5, "fuzz": 15, "soak": 15, "hostile": 5,
+    "strangers": 5, "flood": 1,
 }  # fmt: skip
-"""Each part with its share of the time, in percent. The last two are lists of cases, which take what they take."""
+"""Each part with its share of the time, in percent. The last three are lists of cases, which take what they take."""
 
-LONG = {"spark": 5}
+LONG = {"spark": 5, "programs": 30}
 """Parts that run only if they are asked for, or if there are this many minutes for everything."""
 
 

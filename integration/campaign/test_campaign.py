@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,17 +17,24 @@ from integration.campaign.chaos import readers
 from integration.campaign.chaos.judge import Message, Stored
 from integration.campaign.chaos.readers import Reading
 from integration.campaign.chaos.scenario import Kinds, chaos
+from integration.campaign.flood.scenario import Size, flood
 from integration.campaign.fuzz.engine import Target, fuzz_all, same
 from integration.campaign.fuzz.grammar import TEXT as BYTES
 from integration.campaign.fuzz.targets import TARGETS
 from integration.campaign.hostile.scenarios import AFTER_CONNECT, after_connect
 from integration.campaign.options import Options
+from integration.campaign.programs.generate import program_of
+from integration.campaign.programs.judge import judge
+from integration.campaign.programs.program import Program
+from integration.campaign.programs.scenario import run_seeds
 from integration.campaign.report import Outcome, Report
 from integration.campaign.rotation.scenario import rotation
 from integration.campaign.strangers import one
 from integration.campaign.strangers.cases import epochs_live
 
 SEED = 7
+PROGRAMS = [8, 46, 48]
+"""Seeds of random programs: a kill, a row that raises, and a batch whose end was not recorded."""
 
 
 def passed(outcomes: Sequence[Outcome]) -> None:
@@ -107,6 +117,10 @@ async def test_healthy() -> None:
     passed(await healthy.run(Options(SEED, 20)))
 
 
+async def test_flood() -> None:
+    passed([await flood(Options(SEED, 0), Size(forged=4000, seconds=2.0, dead=40, acked=300))])
+
+
 @pytest.mark.full
 async def test_strangers() -> None:
     passed(await strangers.run(Options(SEED, 0)))
@@ -138,6 +152,54 @@ def test_spark_takes_minutes() -> None:
     assert "spark" not in parse(["--minutes", "4"]).only
     assert "spark" in parse(["--minutes", "5"]).only
     assert parse(["--minutes", "1", "--only", "spark,fuzz"]).only == ["spark", "fuzz"]
+
+
+def test_programs_take_long() -> None:
+    assert "programs" not in parse(["--minutes", "29"]).only
+    assert "programs" in parse(["--minutes", "30"]).only
+
+
+@pytest.mark.full
+@pytest.mark.limit(600)
+async def test_programs() -> None:
+    passed([await run_seeds(PROGRAMS)])
+
+
+@pytest.mark.full
+@pytest.mark.limit(300)
+def test_expected_of_programs() -> None:
+    """What is expected of them is what their steps give in Spark, without a stream and a fault."""
+    command = [sys.executable, "-m", "integration.campaign.programs.compare", "0-40"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-2000:]}"
+
+
+@pytest.mark.full
+def test_program_of_a_seed() -> None:
+    """It is the same each time, it is printed and read again, and each kind of step and fault is met."""
+    programs = [program_of(seed) for seed in range(60)]
+    assert programs[:5] == [program_of(seed) for seed in range(5)]
+    assert programs == [Program.read(one.json()) for one in programs]
+    steps = {step.kind for one in programs for step in one.steps}
+    assert steps == {"filter", "union", "explode", "join", "repartition", "coalesce", "distinct", "window"}
+    assert {one.fault.kind for one in programs} == {"kill", "fail", "forget", "server"}
+    assert {one.reads for one in programs} == {"one", "list", "pattern", "union", "queue"}
+    assert {len(sink.writes) for one in programs for sink in one.sinks} == {1, 2, 3}
+
+
+def test_verdict_on_program() -> None:
+    program = program_of(1)
+    row, other = ("s", "1"), ("s", "2")
+    expected = Counter({row: 2, other: 1})
+    found = {
+        "exact": expected,
+        "lost": Counter({row: 1, other: 1}),
+        "doubled": Counter({row: 3, other: 1}),
+    }
+    assert {kind: judge(program, expected, rows, None).kind for kind, rows in found.items()} == {
+        kind: kind for kind in found
+    }
+    assert judge(program, expected, expected, "Error: odd").kind == "failed"
 
 
 def test_program_writes_report(tmp_path: Path) -> None:

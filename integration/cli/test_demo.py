@@ -110,6 +110,7 @@ async def test_signal_cleans_up(
 
 
 @pytest.mark.limit(LIMIT + 60)
+@pytest.mark.full
 async def test_signal_while_starts_ends_all_of(demo: Callable[..., Awaitable[Run]]) -> None:
     run = await demo("--plain")
     await eventually(lambda: "starting" in run.text, LIMIT, "it has begun")
@@ -145,7 +146,14 @@ async def test_killed_worker_replaced(
 
 
 @pytest.mark.limit(LIMIT + 60)
-@pytest.mark.parametrize("where", ["nats://127.0.0.1:{port}", "nats://127.0.0.1:port", "foo bar"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "nats://127.0.0.1:{port}",
+        pytest.param("nats://127.0.0.1:port", marks=pytest.mark.full),
+        pytest.param("foo bar", marks=pytest.mark.full),
+    ],
+)
 async def test_server_not_there_told_in_line(demo: Callable[..., Awaitable[Run]], where: str) -> None:
     run = await demo("--plain", "--servers", where.format(port=free_port()))
     assert await finished(run) == 1
@@ -159,6 +167,7 @@ async def test_server_not_there_told_in_line(demo: Callable[..., Awaitable[Run]]
 
 
 @pytest.mark.limit(LIMIT + 60)
+@pytest.mark.full
 async def test_no_jetstream_in_one_line(demo: Callable[..., Awaitable[Run]]) -> None:
     async with NatsServer(jetstream=False) as plain:
         run = await demo("--plain", "--servers", plain.url)

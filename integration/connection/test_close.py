@@ -15,6 +15,7 @@ import pytest
 import jsclient
 from integration.kit.clients.foreign import client
 from integration.kit.judge.leaks import describe_task, running_tasks
+from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.wire import TO_CLIENT
@@ -321,3 +322,95 @@ async def test_program_that_ends_while_a_subscription_opens_is_quiet(server: Any
     ends = await within(120, asyncio.gather(*(program.communicate() for program in programs)), "the programs")
     await oracle.delete_stream(stream)
     assert [(out.decode(), err.decode()) for out, err in ends] == [("ended\n", "")] * 2
+
+
+AWAY = """
+import asyncio, sys
+import jsclient
+
+async def main():
+    lost = asyncio.Event()
+    def heard(event):
+        if isinstance(event, jsclient.Disconnected):
+            lost.set()
+    js = await jsclient.connect(sys.argv[1], timeout=60, on_event=heard)
+    async def handle(message):
+        pass
+    async def push():
+        async with await js.subscribe("s", ordered=True) as sub:
+            await sub.next()
+    async def work():
+        options = {"durable": "d", "delete_on_close": True}
+        async with await js.pull_subscribe("s", **options) as sub, sub.run(handle):
+            await asyncio.Event().wait()
+    async def read():
+        while True:
+            try:
+                await {"push": push, "work": work}[sys.argv[2]]()
+            except jsclient.JetStreamError:
+                await asyncio.sleep(0.01)
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0.5)
+    print("reading", flush=True)
+    await lost.wait()
+
+asyncio.run(main())
+print("ended")
+"""
+
+
+@pytest.mark.parametrize("kind", ["push", "work"])
+async def test_program_that_tries_again_ends_while_the_server_is_away(kind: str, own_server: Any) -> None:
+    """The failed deletion of the consumer replaced the cancellation: the program tried again, and never ended."""
+    own = await own_server()
+    async with Oracle(own.url) as oracle:
+        await oracle.create_stream("S", ["s"])
+    program = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        AWAY,
+        own.url,
+        kind,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert program.stdout is not None
+        assert await within(60, program.stdout.readline(), "the program") == b"reading\n"
+        await own.kill()
+        out, err = await within(60, program.communicate(), "the end of the program")
+    finally:
+        if program.returncode is None:
+            program.kill()
+    assert out == b"ended\n"
+    assert b"destroyed" not in err
+    assert b"Traceback" not in err
+
+
+async def test_use_after_close_says_what_to_do(connect: Any, server: Any, stream: OwnStream) -> None:
+    js = await connect(server)
+    await stream.publish(2)
+    ended = await js.subscribe(stream.all)
+    sub = await js.pull_subscribe(stream.all)
+    message = await sub.next()
+    handle = await js.stream(stream.name)
+    consumer = await handle.create_consumer(name="c")
+    await ended.unsubscribe()
+    with pytest.raises(jsclient.ClosedError, match="the subscription is closed: subscribe again"):
+        await ended.next()
+    await js.close()
+    for call in (
+        lambda: js.publish(stream.subject("x"), b""),
+        js.__aenter__,
+        handle.info,
+        lambda: sub.fetch(1),
+        consumer.next,
+        message.ack,
+        message.ack_sync,
+        lambda: js.subscribe(stream.all),
+        lambda: js.topic(stream.all).each(),
+    ):
+        with pytest.raises(
+            jsclient.ClosedError, match=r"the connection is closed: connect again, with jsclient.conn"
+        ):
+            await call()

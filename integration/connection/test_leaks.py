@@ -68,7 +68,7 @@ async def _subscribe_and_use(kind: str, js: Any, stream: OwnStream) -> Any:
 
 @pytest.mark.row(81)
 @pytest.mark.covers("J108", "J110", "J113")
-@pytest.mark.parametrize("end", ["unsubscribe", "drain"])
+@pytest.mark.parametrize("end", ["unsubscribe", pytest.param("drain", marks=pytest.mark.full)])
 async def test_subscriptions_leave_nothing(
     end: str, js: Any, oracle: Oracle, server: Any, stream: OwnStream
 ) -> None:

@@ -53,7 +53,7 @@ async def read(js: jsclient.JetStream, taken: Callable[[int], Awaitable[None]] |
     return found
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("tls", [pytest.param(False, marks=pytest.mark.full), True], ids=["plain", "tls"])
 def test_bulk(tmp_path: Path, tls: bool) -> None:
     options: dict[str, Any] = {}
     config: dict[str, Any] = {}

@@ -299,6 +299,19 @@ async def test_lost_request_from_stalled(tap: Any, near: Any, stream: OwnStream,
     assert event.subject == request.reply
 
 
+async def test_lost_answer_is_said_to_be_sent_again(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    lost = tap.drop_frames(match.is_flow_control_reply, count=1)
+    await stream.publish(400, size=SIZE)
+    sub = await near.subscribe(stream.all, config=CONFIG)
+    assert numbers(await take(sub, 400)) == list(range(1, 401))
+    event = await told(jsclient.FlowControlStalled, events)
+    assert event.subject == lost.frames[0].subject
+    assert event.again
+    assert "it was sent, did not arrive, and is sent again once" in str(event)
+
+
 @pytest.mark.row(39)
 @pytest.mark.covers("J100", "J101")
 async def test_repeats_answered_once(tap: Any, near: Any, stream: OwnStream) -> None:

@@ -166,7 +166,7 @@ async def test_ordered_reader_has_what_it_needs(world: Any) -> None:
     await refused(
         guest,
         "orders.new",
-        "$JS.API.STREAM.MSG.GET.S",
+        "$JS.API.STREAM.MSG.DELETE.S",
         "$JS.API.CONSUMER.CREATE.S.x",
         "$JS.API.CONSUMER.DURABLE.CREATE.S.x",
     )
@@ -186,4 +186,4 @@ async def test_ordered_puller_has_what_it_needs(world: Any, filters: list[str]) 
         await owner.publish("orders.new", b"5")
         assert (await reader.next(timeout=60)).data == b"5"
     assert denials(told) == []
-    await refused(guest, "orders.new", "$JS.API.STREAM.MSG.GET.S", "$JS.API.CONSUMER.DURABLE.CREATE.S.x")
+    await refused(guest, "orders.new", "$JS.API.STREAM.MSG.DELETE.S", "$JS.API.CONSUMER.DURABLE.CREATE.S.x")

@@ -16,6 +16,7 @@ from integration.kit.judge.reading import take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from integration.kit.network.wire import TO_CLIENT, Frame
+from integration.kit.servers.cluster import OwnCluster
 from integration.kit.servers.nats_server import ServerUnderTest
 from jsclient.events import ConsumerDeleted, ConsumerStalled, Event
 
@@ -77,6 +78,18 @@ async def pinned(at: Place) -> Awaitable[Any]:
 
 
 async def no_interest(at: Place) -> Awaitable[Any]:
+    """The server does not know of the subscription."""
+    target = at.stream.prefix + "-to"
+    await at.stream.create_consumer("c", deliver_subject=target)
+    tap = await at.proxy()
+    js = await at.own_connection(tap)
+    tap.drop_frames(lambda frame: frame.op == "SUB" and frame.subject == target)
+    sub = await js.subscribe(stream=at.stream.name, consumer="c")
+    await at.stream.publish(2)
+    return sub.next()
+
+
+async def recreated_elsewhere(at: Place) -> Awaitable[Any]:
     await at.stream.create_consumer("c", deliver_subject=at.stream.prefix + "-old")
     sub = await at.js.subscribe(stream=at.stream.name, consumer="c")
     await at.stream.delete_consumer("c")
@@ -189,7 +202,8 @@ CASES: dict[Case, set[str]] = {
     max_ack_pending: {"max_ack_pending"},
     paused: {"paused"},
     pinned: {"pinned"},
-    no_interest: {"no_interest", "ConsumerDeleted"},
+    no_interest: {"no_interest"},
+    recreated_elsewhere: {"no_interest", "ConsumerDeleted"},
     handler: {"handler"},
     impossible_filter: {"filter"},
     filter_of_nothing_stored: {"filter"},
@@ -259,3 +273,41 @@ async def test_each_stand_still_told(
         lines.append(f"{case.__name__:28} {says}")
     print("\n".join(["", *lines]))
     assert not late, "\n".join(lines)
+
+
+@pytest.mark.full
+@pytest.mark.limit(240)
+async def test_no_leader_told(cluster: OwnCluster, connect: Any) -> None:
+    """One of two replicas is away, so that nobody leads the stream and its consumer, and the cluster still answers."""
+    events: list[Event] = []
+    async with jsclient.connect(cluster.urls, wait=30) as maker:
+        handle = await maker.create_stream("S", subjects=["s.>"], num_replicas=2, storage="memory")
+        await handle.create_consumer(durable_name="c", num_replicas=2)
+        await maker.publish("s.x", b"1")
+        placed = (await handle.info()).cluster
+        assert placed is not None
+        (other,) = [peer.name for peer in placed.replicas or ()]
+        near = next(name for name in cluster.servers if name not in (placed.leader, other))
+    js = await connect(cluster.servers[near], on_event=events.append)
+    reader = await js.topic("s.>", stream="S").each()
+    sub = await js.pull_subscribe(stream="S", consumer="c")
+    await take(reader, 1)
+    (first,) = await sub.fetch(1)
+    await first.ack_sync()
+    reading = [asyncio.ensure_future(reader.next()), asyncio.ensure_future(forever(sub))]
+    await cluster.servers[other].kill()
+    began = time.monotonic()
+    try:
+        # Nobody answers for a consumer without a leader; for a stream, the leader of the cluster does.
+        for consumer, reasons in [("", {"no_leader"}), ("c", {"no_leader", "no_answer"})]:
+            event = await told(
+                ConsumerStalled, events, lambda one, name=consumer: one.consumer == name, timeout=90
+            )
+            seconds = time.monotonic() - began
+            print(f"{event.reason} of {'the consumer' if consumer else 'the stream':12} {seconds:5.1f} s")
+            assert event.reason in reasons
+            assert seconds < LIMIT
+    finally:
+        for task in reading:
+            task.cancel()
+        await asyncio.wait(reading)

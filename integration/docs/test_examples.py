@@ -1,6 +1,6 @@
 """Every file of examples/, and of the programs for type checkers, is run as a user runs it, against a server.
 
-That of examples/spark/ is run by `integration/spark/database/test_postgres.py`.
+Those of examples/spark/ are run by tests in `integration/spark`.
 """
 
 from __future__ import annotations
@@ -141,7 +141,13 @@ async def test_example_shows_promises(example: str, own_server: Callable[..., Aw
 
 
 @pytest.mark.limit(LIMIT + 30)
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(one, marks=[] if one in ("pulling.py", "topics.py") else [pytest.mark.full])
+        for one in PROGRAMS
+    ],
+)
 async def test_program_runs(program: str, own_server: Callable[..., Awaitable[OwnServer]]) -> None:
     server = await own_server()
     output = await finish(await start(program, server.url, folder="tests/support/programs"))

@@ -15,7 +15,7 @@ from integration.kit.servers.cluster import OwnCluster
 from jsclient.spark.log.range_reader import ConsumerRange, DirectRange
 
 COUNT = 30_000
-WAYS = pytest.mark.parametrize("way", [ConsumerRange, DirectRange])
+WAYS = pytest.mark.parametrize("way", [ConsumerRange, pytest.param(DirectRange, marks=pytest.mark.full)])
 
 pytestmark = [pytest.mark.server(">=2.11"), pytest.mark.limit(120)]
 

@@ -118,11 +118,15 @@ FAULTS = {
     "black hole": (_blackhole, 1),
     "flapping": (_flapping, 3),
 }
+LONG = {"SIGTERM", "RST", "half-open", "black hole", "flapping"}
 
 
 @pytest.mark.row(68, 79, 99, 109, 127)
 @pytest.mark.covers("J93")
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(fault, marks=[pytest.mark.full] if fault in LONG else []) for fault in FAULTS],
+)
 async def test_no_reader_misses(
     fault: str, own_server: Any, oracle_for: Any, proxy: Any, connect: Any, events: list[Any]
 ) -> None:

@@ -154,7 +154,14 @@ async def test_publish_waits_offline(proxy: Any, connect: Any, stream: OwnStream
     assert (await within(30, waiting, "the publish")).seq == 1
 
 
-@pytest.mark.parametrize("end", ["stop", "kill", "lost answer"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "kill",
+        pytest.param("stop", marks=pytest.mark.full),
+        pytest.param("lost answer", marks=pytest.mark.full),
+    ],
+)
 async def test_ids_stored_exactly_once(
     end: str, own_server: Any, oracle_for: Any, proxy: Any, connect: Any, events: list[Any]
 ) -> None:

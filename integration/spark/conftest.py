@@ -21,6 +21,7 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,7 @@ _NOT_OURS = (
 LIMIT = 300.0
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups when its own hook runs
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
@@ -67,6 +69,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for session in ("spark", "connect_spark"):
                 if session in getattr(item, "fixturenames", ()):
                     item.add_marker(pytest.mark.xdist_group(session))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Groups that pytest-xdist does not see cost a JVM in each process, and nothing would say so."""
+    if getattr(session.config.option, "loadgroup", False):
+        grouped = [item for item in session.items if item.get_closest_marker("xdist_group") is not None]
+        if any("@" not in item.nodeid for item in grouped):
+            raise pytest.UsageError("this pytest-xdist does not group tests with this pytest")
 
 
 class _NoSpark(pytest.Module):
@@ -95,11 +105,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if not rows:
         return
     terminalreporter.section("recounts, by a plain socket or SQL")
-    head = ("fault", "where", "expected", "found", "missing", "twice", "foreign")
-    told = [(fault, where, *(f"{number:,}" for number in numbers)) for _, fault, where, *numbers, _ in rows]
+    head = ("fault", "where", "expected", "found", "missing", "twice", "foreign", "ended with")
+    told = [
+        (fault, where, *("" if error else f"{number:,}" for number in numbers), error)
+        for _, fault, where, *numbers, _, error in rows
+    ]
     widths = [max(len(row[at]) for row in (head, *told)) for at in range(len(head))]
     for row in (head, *told):
-        cells = (f"{cell:{'<' if at < 2 else '>'}{widths[at]}}" for at, cell in enumerate(row))
+        cells = (f"{cell:{'>' if 2 <= at < 7 else '<'}{widths[at]}}" for at, cell in enumerate(row))
         terminalreporter.write_line("  ".join(cells).rstrip())
 
 
@@ -192,9 +205,16 @@ class Recounts:
         self.add(recount)
         assert recount.is_exact, recount
 
-    def add(self, recount: Recount) -> None:
-        figures = json.dumps({"fault": self._fault, **asdict(recount)})  # `between` comes last
+    def add(self, recount: Recount, error: str = "") -> None:
+        figures = json.dumps({"fault": self._fault, **asdict(recount), "error": error})
         self._node.user_properties.append(("recount", figures))
+
+    @contextmanager
+    def refused(self, where: str, error: str, match: str) -> Iterator[None]:
+        """Assert that the block ends with this error of jsclient, and with its text. The table names it."""
+        with pytest.raises(Exception, match=f"(?s){error}.*{match}"):
+            yield
+        self.add(Recount.of(where, (), ()), error)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.covers("L38")
 @pytest.mark.full
 @pytest.mark.limit(600.0)
 def test_pipeline(java: None) -> None:

@@ -143,6 +143,7 @@ def with_tls_and_password(secrets: Path) -> Guarded:
     )
 
 
+@pytest.mark.covers("L32", "L33")
 @pytest.mark.parametrize("guard", [with_credentials, with_tls_and_password])
 async def test_copies_stream_with_secrets_in_files(
     own_server: Any, oracle_for: Any, standalone: Any, submit: Any, tmp_path: Path, guard: Any
@@ -174,6 +175,7 @@ async def test_file_that_was_not_handed_over(own_server: Any, submit: Any, tmp_p
     assert f"neither in the working directory '{tmp_path / 'driver'}' nor in" in application.log
 
 
+@pytest.mark.covers("L2", "L25", "L32")
 @pytest.mark.fault("executor killed in mid-batch, standalone cluster")
 async def test_executor_killed_in_middle_of_batch(
     own_server: Any, oracle_for: Any, standalone: Any, submit: Any, recount: Any
@@ -196,6 +198,7 @@ async def test_executor_killed_in_middle_of_batch(
     await recount(server, "OUT", COUNT)
 
 
+@pytest.mark.covers("L32")
 @pytest.mark.parametrize("register", [True, False], ids=["registered", "discovered"])
 async def test_python_of_setting(
     own_server: Any, oracle_for: Any, standalone: Any, submit: Any, register: bool
@@ -215,6 +218,7 @@ async def test_python_of_setting(
         assert await stored(oracle) == 0
 
 
+@pytest.mark.covers("L32")
 async def test_packed_environment(
     own_server: Any, oracle_for: Any, standalone: Any, submit: Any, tmp_path: Path
 ) -> None:

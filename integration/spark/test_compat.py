@@ -23,6 +23,7 @@ def numbers(rows):
     return sorted(number_of(row["data"]) for row in rows)
 
 
+@pytest.mark.covers("L1", "L4", "L7")
 @pytest.mark.full
 async def test_query_resumes(spark, server, make_stream, aside, drain):
     """Source, admission control, AvailableNow, restart from the checkpoint."""
@@ -42,6 +43,7 @@ async def test_query_resumes(spark, server, make_stream, aside, drain):
     assert numbers((await aside(drain, frame)).rows) == list(range(1001, 1006))
 
 
+@pytest.mark.covers("L1", "L6")
 async def test_batch_with_pushdown(spark, server, make_stream, aside):
     stream = await make_stream(allow_direct=True)
     await stream.publish(300)
@@ -60,6 +62,7 @@ async def test_batch_with_pushdown(spark, server, make_stream, aside):
     assert numbers(pushed) == list(range(11, 21))
 
 
+@pytest.mark.covers("L25")
 async def test_replay_stores_once(spark, server, make_stream, aside, checkpoint):
     """Sink: the epoch and the query that it reads from Spark's local properties are those of this PySpark, too."""
     source, target = await make_stream(allow_direct=True), await make_stream(allow_direct=True)
@@ -105,6 +108,7 @@ async def test_a_batch_is_written(spark, server, make_stream, aside):
     assert sorted(int(one.payload) for one in await target.messages()) == list(range(1, 101))
 
 
+@pytest.mark.covers("L15")
 @pytest.mark.full
 async def test_a_queue_is_worked_off(spark, server, make_stream, aside, drain):
     stream = await make_stream(allow_direct=True, retention="workqueue")
@@ -121,6 +125,7 @@ async def test_a_queue_is_worked_off(spark, server, make_stream, aside, drain):
     assert (await stream.state())["messages"] == 0
 
 
+@pytest.mark.covers("L21")
 async def test_foreach_batch_functions(spark, server, make_stream, aside, drain):
     stream, target = await make_stream(allow_direct=True), await make_stream()
     await stream.create_consumer("work", ack_policy="explicit")

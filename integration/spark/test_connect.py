@@ -12,6 +12,7 @@ from integration.kit.judge.oracle import number_of
 pytestmark = pytest.mark.server(">=2.11")
 
 
+@pytest.mark.covers("L1", "L32")
 @pytest.mark.full
 async def test_a_batch_is_read_and_written(connect_spark, server, make_stream):
     stream = await make_stream(allow_direct=True)
@@ -25,6 +26,8 @@ async def test_a_batch_is_read_and_written(connect_spark, server, make_stream):
     assert sorted(rows, key=lambda row: row[1]) == [[f"{stream.prefix}.{n % 3}", n] for n in range(1, 101)]
 
 
+@pytest.mark.covers("L25", "L32")
+@pytest.mark.full
 async def test_query_from_stream_to_stream(connect_spark, server, make_stream, checkpoint):
     source, target = await make_stream(allow_direct=True), await make_stream()
     await source.publish(1000)
@@ -59,6 +62,7 @@ async def test_query_from_stream_to_stream(connect_spark, server, make_stream, c
     assert sorted(number_of(one.payload) for one in await target.messages()) == list(range(1, 1001))
 
 
+@pytest.mark.covers("L21", "L32")
 @pytest.mark.full
 async def test_foreach_batch_acks_and_publishes(connect_spark, server, make_stream, checkpoint):
     """The function is pickled and runs in a process of the server."""
@@ -101,6 +105,7 @@ async def test_foreach_batch_acks_and_publishes(connect_spark, server, make_stre
     assert sorted(number_of(one.payload) for one in await target.messages()) == list(range(1, 301))
 
 
+@pytest.mark.covers("L22")
 @pytest.mark.full
 async def test_foreach_batch_writes_to_database(connect_spark, server, make_stream, database, tmp_path):
     """The functions of the example for PostgreSQL, stopped between the transaction of a batch and its ack."""
@@ -196,6 +201,7 @@ async def test_own_registrations_start(connect_spark, server, make_stream, tmp_p
     assert sorted(number_of(one.payload) for one in await target.messages()) == sorted([*range(1, 101)] * 3)
 
 
+@pytest.mark.full
 async def test_wrong_option_told_to_client(connect_spark, server):
     code = """
         try:

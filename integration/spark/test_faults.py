@@ -40,6 +40,7 @@ async def stored(oracle: Oracle, name: str) -> int:
     return int((await oracle.state(name))["messages"])
 
 
+@pytest.mark.covers("L2", "L25")
 @pytest.mark.fault("driver, JVM and workers killed in mid-batch, restarted late")
 async def test_killed_in_batch(own_server: Any, oracle_for: Any, jobs: Any, recount: Any) -> None:
     """Restarted from the checkpoint later than the streams remember ids. Nothing is missing anywhere; nothing is twice
@@ -73,6 +74,7 @@ async def test_killed_in_batch(own_server: Any, oracle_for: Any, jobs: Any, reco
     assert set(found.values()) == {1, 2}
 
 
+@pytest.mark.covers("L16")
 @pytest.mark.fault("queue mode: driver, JVM and workers killed in mid-batch")
 async def test_killed_with_claims(own_server: Any, oracle_for: Any, jobs: Any, recount: Any) -> None:
     """Queue mode: back before the claims run out, it reads the same ones again, and acks each message once."""
@@ -99,6 +101,7 @@ async def test_killed_with_claims(own_server: Any, oracle_for: Any, jobs: Any, r
     await recount(server, "OUT", COUNT)
 
 
+@pytest.mark.covers("L2", "L25")
 @pytest.mark.fault("two executors killed in mid-batch, local-cluster")
 async def test_executors_killed_in_middle_of_batch(
     own_server: Any, oracle_for: Any, jobs: Any, recount: Any
@@ -116,6 +119,7 @@ async def test_executors_killed_in_middle_of_batch(
     await recount(server, "OUT", COUNT)
 
 
+@pytest.mark.covers("L25")
 @pytest.mark.parametrize(
     "kills",
     [

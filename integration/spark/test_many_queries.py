@@ -38,6 +38,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
         job.kill()
 
 
+@pytest.mark.covers("L25")
 @pytest.mark.fault("six queries started at once, killed in mid-batch, and started again")
 async def test_queries_survive_kills(
     own_server: Any, oracle_for: Any, start: Callable[..., SparkJob], recount: Any

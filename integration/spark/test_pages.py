@@ -31,6 +31,9 @@ PAGES = [
         for path in sorted((ROOT / "docs" / part).glob("spark*.md"))
     ),
 ]
+SHORT = {"README.md", "docs/howto/spark-operating.md"}
+"""The pages whose code `check` executes. The others take many queries, so the full tests execute them."""
+
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "nats://127.0.0.1:4222"
 DATABASE = "postgresql://127.0.0.1/shop"
@@ -65,9 +68,8 @@ def execute(text: str, names: dict[str, Any], page: str) -> None:
 @pytest.mark.server(">=2.11")
 @pytest.mark.parametrize(
     ("page", "language"),
-    # `check` leaves out the longest.
     [
-        pytest.param(*page, marks=[pytest.mark.full] if "tutorial" in page[0] else [])
+        pytest.param(*page, marks=[] if page[0] in SHORT else [pytest.mark.full])
         for page in PAGES
         if blocks(*page)
     ],
@@ -105,3 +107,61 @@ async def test_python_of_page_does_page_says(
                 assert fits, f"{page} says\n{printed}and it is\n{got}"
 
     await aside(run)
+
+
+OFFERS = (ROOT / "docs" / "explanation" / "spark-data-source.md").read_text(encoding="utf-8")
+
+
+def test_page_names_all_of_pyspark() -> None:
+    """A release of PySpark with more of them makes the page incomplete."""
+    from pyspark.sql import datasource
+    from pyspark.sql.streaming import datasource as limits
+
+    readers = (
+        datasource.DataSourceReader,
+        datasource.DataSourceStreamReader,
+        datasource.DataSourceStreamWriter,
+    )
+    offered = {name for one in readers for name in vars(one) if not name.startswith("_")}
+    for module in (datasource, limits):
+        own = (
+            one
+            for one in vars(module).values()
+            if isinstance(one, type) and one.__module__ == module.__name__
+        )
+        offered |= {one.__name__ for one in own}
+    general = {"DataSource", "Filter", "ReadLimit", "CaseInsensitiveDict", "partitions", "read", "write"}
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", OFFERS))))
+    assert offered - general - named == set()
+
+
+@pytest.mark.full
+def test_spark_has_none_of_the_rest(spark: Any) -> None:
+    missing = set(
+        re.findall(
+            r"`((?:Supports|Reports|Requires|Continuous|Custom)\w+)`", OFFERS.split("## Not offered")[1]
+        )
+    )
+    assert len(missing) > 8
+    package = "org.apache.spark.sql.execution.datasources.v2.python."
+    classes = (
+        "PythonScanBuilder",
+        "PythonScan",
+        "PythonBatch",
+        "PythonMicroBatchStreamWithTriggerAvailableNow",
+    )
+    classes += (
+        "PythonWriteBuilder",
+        "PythonWrite",
+        "PythonStreamingWrite",
+        "PythonTable",
+        "PythonBatchWrite",
+    )
+    implemented: set[str] = set()
+    for name in classes:
+        of = spark._jvm.java.lang.Class.forName(package + name)
+        while of is not None:
+            implemented |= {one.getSimpleName() for one in of.getInterfaces()}
+            of = of.getSuperclass()
+    assert {"SupportsPushDownFilters", "SupportsAdmissionControl"} <= implemented
+    assert implemented & missing == set()

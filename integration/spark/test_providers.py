@@ -35,6 +35,8 @@ async def until_read(aside: Any, spark: Any, options: dict[str, str]) -> None:
     await eventually(look, 60, what="a read with the new secret")
 
 
+@pytest.mark.covers("L33")
+@pytest.mark.full
 async def test_token_replaced(spark, own_server, oracle_for, aside, provider):
     name, file = provider
     file.write_text("first-token")
@@ -49,6 +51,7 @@ async def test_token_replaced(spark, own_server, oracle_for, aside, provider):
     await until_read(aside, spark, options)
 
 
+@pytest.mark.covers("L33")
 async def test_credentials_replaced(spark, own_server, oracle_for, aside, provider, tmp_path):
     """The user of the first credentials is revoked."""
     import time

@@ -83,6 +83,7 @@ def name_of(options: Any) -> str | None:
     )
 
 
+@pytest.mark.covers("L14")
 @pytest.mark.parametrize(("before", "after", "expected"), READ, ids=name_of)
 async def test_read_after_change(
     server: Any, make_stream: Any, before: dict[str, Any], after: dict[str, Any], expected: list[int]
@@ -140,6 +141,7 @@ async def test_batch_again_with_other_filter(server: Any, stream: OwnStream) -> 
     assert [row["sequence"] for part in parts for row in part] == [1, 3, 5, 7]
 
 
+@pytest.mark.covers("L14")
 async def test_other_stream_refused(server: Any, make_stream: Any) -> None:
     """With failOnDataLoss off, all of the other stream is read."""
     stream, other = await make_stream(), await make_stream()
@@ -158,6 +160,7 @@ async def test_other_stream_refused(server: Any, make_stream: Any) -> None:
             assert moved.sequences == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.covers("L14")
 async def test_other_mode_refused(server: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.create_consumer("q", max_ack_pending=1000)
@@ -175,6 +178,7 @@ async def test_other_mode_refused(server: Any, make_stream: Any) -> None:
     await queue.stop()
 
 
+@pytest.mark.covers("L14")
 @pytest.mark.parametrize("committed", [True, False])
 async def test_other_consumer(server: Any, make_stream: Any, committed: bool) -> None:
     """Queue mode: a batch that was not committed cannot be repeated. Of one that was, the acks are not sent."""
@@ -327,6 +331,7 @@ async def batches_from(
     return query, [*enumerate(query.batches, start=len(offsets))]
 
 
+@pytest.mark.covers("L14")
 @pytest.mark.parametrize(("ids", "options", "limit", "other", "twice"), RESTORED)
 async def test_older_checkpoint(
     connect: Any,
@@ -352,6 +357,7 @@ async def test_older_checkpoint(
     assert (len(rows) > FIRST) == twice
 
 
+@pytest.mark.covers("L14", "L25")
 async def test_older_checkpoint_with_ledger(connect: Any, server: Any, oracle: Any, make_stream: Any) -> None:
     """It is refused, or goes on like a window."""
     js, source, target = await connect(server), await make_stream(), await make_stream()
@@ -378,6 +384,7 @@ async def test_older_checkpoint_with_ledger(connect: Any, server: Any, oracle: A
         await oracle.delete_stream(f"KV_{name}", missing_ok=True)
 
 
+@pytest.mark.covers("L14")
 @pytest.mark.parametrize(
     ("retention", "strict", "old", "again"),
     [

@@ -53,6 +53,7 @@ def shown(frame: Any) -> str:
     return out.getvalue()
 
 
+@pytest.mark.covers("L33")
 @pytest.mark.full
 async def test_password_in_no_plan_and_no_progress(spark, guarded, aside, drain):
     options = {"servers": guarded.url, "stream": "S", "user": "ann", "password": PLAIN}
@@ -84,6 +85,7 @@ async def test_password_in_no_plan_and_no_progress(spark, guarded, aside, drain)
     assert PLAIN not in told
 
 
+@pytest.mark.covers("L33")
 @pytest.mark.full
 @pytest.mark.parametrize(
     "wrong",
@@ -123,6 +125,7 @@ async def test_no_error_has_a_secret(spark, guarded, aside, wrong):
         assert secret not in told
 
 
+@pytest.mark.covers("L33")
 async def test_url_with_password_refused(spark, aside):
     """Spark shows URLs: no setting of it hides what is in them."""
     url = f"nats://ann:{PLAIN}@127.0.0.1:4222"
@@ -135,6 +138,7 @@ async def test_url_with_password_refused(spark, aside):
     assert PLAIN not in await aside(use)
 
 
+@pytest.mark.covers("L33")
 @pytest.mark.full
 async def test_no_log_has_a_secret(connect_spark, guarded, tmp_path):
     """All that a driver, its JVM and its workers write, at level INFO, with queries that succeed and that fail."""
@@ -198,6 +202,8 @@ async def test_password_from_environment(spark, guarded, aside, monkeypatch):
     assert "spark.executorEnv" in str(raised.value)
 
 
+@pytest.mark.covers("L33")
+@pytest.mark.full
 async def test_file_handed_to_spark(spark, own_server, aside, tmp_path):
     """By its name alone: Spark has a copy on the driver and on each executor, and none in the working directory."""
     from integration.kit.servers.creds import USER, Key
@@ -219,6 +225,7 @@ async def test_file_handed_to_spark(spark, own_server, aside, tmp_path):
     assert (await aside(session, given)).js.is_connected  # in the driver itself, as helpers do
 
 
+@pytest.mark.covers("L33")
 @pytest.mark.full
 async def test_credentials_nkey_token_and_tls(spark, own_server, aside, tmp_path):
     from integration.kit.servers.creds import USER, Key, operator_config

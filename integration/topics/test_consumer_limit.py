@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import nats
 import pytest
 
 import jsclient
@@ -154,20 +155,27 @@ async def test_table_at_the_limit(
     assert len(refused(events)) == 1
 
 
-@pytest.mark.full
 @pytest.mark.server(">=2.11")
+@pytest.mark.parametrize("foreign", [False, True], ids=["own", "nats-py"])
 async def test_own_records_at_the_limit_without_echo(
-    connect: Any, server: Any, oracle: Any, make_stream: Any
+    connect: Any, server: Any, oracle: Any, make_stream: Any, foreign: bool
 ) -> None:
-    """A connection with ``no_echo`` hears no hint of its own publishes: they come when the history is looked at."""
-    js = await connect(server, no_echo=True)
+    """A connection with ``no_echo`` hears nothing of its own publishes: its readers look about once a second."""
+    if foreign:
+        nc = await nats.connect(server.url, no_echo=True)
+        js = jsclient.JetStream(nc)
+    else:
+        nc, js = None, await connect(server, no_echo=True)
     stream = await make_stream(max_consumers=1, allow_direct=True)
     await oracle.create_consumer(stream.name, "first", ack_policy="none")
-    async with js.topic(stream.subject("a"), stream=stream.name).each() as reader:
+    async with js.topic(stream.subject("a"), stream=stream.name).each(quiet=600) as reader:
         for number in range(3):
             await js.publish(stream.subject("a"), b"%d" % number)
-            assert (await reader.next(timeout=60)).data == b"%d" % number
+            assert (await reader.next(timeout=15)).data == b"%d" % number
     assert await stream.consumer_names() == ["first"]
+    await js.close()
+    if nc is not None:
+        await nc.close()
 
 
 async def test_consumer_required_at_the_limit(js: Any, oracle: Any, make_stream: Any) -> None:

@@ -74,3 +74,22 @@ async def test_heartbeat_is_checked(js: Any) -> None:
     for wrong in (0, -1, "5", True, float("inf")):
         with pytest.raises(ConfigError, match="heartbeat"):
             js.topic("t").each(heartbeat=wrong)
+
+
+@pytest.mark.parametrize("push", ["republish", "consumer"])
+async def test_blocked_loop_is_no_silence(
+    own_server: Any, connect: Any, events: list[Any], push: Any
+) -> None:
+    """A program that blocks its event loop reads nothing meanwhile: the server was not silent."""
+    js = await connect(await own_server())
+    topic = js.topic("t", stream="T")
+    await topic.create(storage="memory")
+    async with topic.each(push=push, heartbeat=BEAT, quiet=600) as reader:
+        await js.publish("t", b"1")
+        assert (await reader.next(5)).data == b"1"
+        await has_push(reader)
+        for _ in range(5):
+            time.sleep(4 * BEAT)  # the mistake
+            await asyncio.sleep(0)
+        await asyncio.sleep(BEAT)
+        assert of(HeartbeatMissed, events) == []

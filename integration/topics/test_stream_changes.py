@@ -129,7 +129,10 @@ async def test_records_expire_while_buffer_full(js: Any, oracle: Any, make_strea
         await publish(topic, 20, 21)
         tracker = reader._reader.tracker  # it was held, put aside, or thrown away
         await eventually(
-            lambda: (reader.pending, tracker.discarded, len(tracker._aside._records)) != (held, discarded, 0)
+            lambda: (
+                (reader.pending, tracker.discarded, len(tracker._out_of_order._records))
+                != (held, discarded, 0)
+            )
         )
         assert await read(reader, 9) == [*range(1, 10)]
         with pytest.raises(jsclient.HistoryTruncatedError):

@@ -13,6 +13,7 @@ import jsclient
 from integration.kit.clients.topics import republishing
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
+from integration.kit.network.wire import Frame
 from jsclient import ClosedError, ConfigError, PositionInvalidError, RequestTimeoutError, TopicTable
 
 
@@ -165,6 +166,37 @@ async def test_removed_before_the_history_is_read(js: Any, stream: OwnStream, pu
         await handle.purge(subject=stream.subject("a"))
         await handle.delete_message(6)  # the newest of b; the one before it is left
         await within(20, table.wait_for(lambda found: content(found) == {"b": 2}), "the removals")
+
+
+async def test_removed_while_a_page_is_on_its_way(
+    js: Any, stream: OwnStream, oracle: Any, proxy: Any, connect: Any, server: Any
+) -> None:
+    """A page of the history that was read before a removal, and is late, does not bring the subject back for good."""
+    await oracle.update_stream(stream.name, allow_direct=False)
+    handle = await js.stream(stream.name)
+    await js.publish(stream.subject("a"), b"1")
+    await js.publish(stream.subject("b"), b"1")
+    tap = await proxy(server)
+    far = await connect(tap, timeout=20.0)  # a quarter of it for the deletion of a reader's consumer
+    has_read = False
+
+    def ends_the_page(frame: Frame) -> bool:
+        nonlocal has_read
+        has_read |= frame.payload == b"2"
+        deletions = tap.sent(f"$JS.API.CONSUMER.DELETE.{stream.name}.*")
+        return has_read and frame.subject in {one.reply for one in deletions if ".jsc-" in str(one.subject)}
+
+    async with far.topic(stream.all).table(push=None, quiet=0.2, check=0.1) as table:
+        held = tap.hold_frames(ends_the_page)
+        await js.publish(stream.subject("a"), b"2")
+        await held.wait()
+        await handle.purge(subject=stream.subject("a"))
+        await within(10, table.wait_for(lambda found: content(found) == {"b": 1}), "the removal")
+        looks = len(tap.sent("$JS.API.STREAM.INFO.>"))
+        await eventually(lambda: len(tap.sent("$JS.API.STREAM.INFO.>")) > looks + 5, 10, "more comparisons")
+        held.release()
+        await within(10, table.wait_for(lambda found: found.position.seq >= 3), "the page")
+        await within(10, table.wait_for(lambda found: content(found) == {"b": 1}), "the removal again")
 
 
 @pytest.mark.parametrize("left", [0, 1])

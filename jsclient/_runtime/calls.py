@@ -50,7 +50,7 @@ _SINCE = {
 
 
 def check_known(context: Context, config: ConsumerConfig) -> None:
-    """Raise `ConfigError` for what cannot work, and for a field that the server is too old for: it would ignore it."""
+    """Raise `ConfigError` for an invalid configuration, or a field that the server is too old for and would ignore."""
     check_consumer(config, datetime.now(UTC))
     for field, version in _SINCE.items():
         if getattr(config, field):
@@ -58,7 +58,7 @@ def check_known(context: Context, config: ConsumerConfig) -> None:
 
 
 def warn_of_units(stream: str, config: ConsumerConfig) -> None:
-    """Log durations that look like milliseconds, where a consumer is created or updated."""
+    """Log durations that look like milliseconds, when a consumer is created or updated."""
     name = config.durable_name or config.name
     for text in like_milliseconds(config):
         _log.warning("%s (consumer %r of stream %r)", text, name, stream)
@@ -76,7 +76,7 @@ _STREAM_SINCE = {
 
 
 def check_known_to_stream(context: Context, config: StreamConfig) -> None:
-    """As `check_known`, for the fields of a stream."""
+    """Like `check_known`, for the fields of a stream."""
     for field, version in _STREAM_SINCE.items():
         if getattr(config, field):
             check_server(context.connection.server_version, version, f"{field} of a stream")
@@ -85,7 +85,10 @@ def check_known_to_stream(context: Context, config: StreamConfig) -> None:
 async def consumer_info(
     context: Context, stream: str, consumer: str, *, timeout: float | None = None
 ) -> ConsumerInfo:
-    """Return the consumer's current state. Raises `ConsumerNotFoundError`, `ConfigError` and those of any request."""
+    """Return the consumer's current state.
+
+    Raises `ConsumerNotFoundError`, `ConfigError`, or any API request error.
+    """
     if timeout is not None:
         check_seconds("timeout", timeout)
     answer = await context.call(
@@ -102,10 +105,12 @@ async def create_consumer(
     timeout: float | None = None,
     what: str = "create consumer",
 ) -> ConsumerInfo:
-    """Create a consumer. One that exists under its name with another configuration is never changed.
+    """Create a consumer. An existing consumer of its name with another configuration is never changed.
 
     Raises:
-        ConfigError: The server does not know a field; nothing was sent. And those of any request.
+        ConfigError: The server does not know a field. No request was sent.
+
+    Also raises the errors of any API request.
     """
     check_known(context, config)
     warn_of_units(stream, config)
@@ -125,7 +130,7 @@ async def create_consumer(
 async def delete_consumer(
     context: Context, stream: str, consumer: str, *, timeout: float | None = None
 ) -> bool:
-    """Delete a consumer; False, and a no-op, if it does not exist. Raises those of any request."""
+    """Delete a consumer. Returns False if it does not exist. Raises the errors of any API request."""
     try:
         await context.call(
             context.api.consumer_delete(stream, consumer),
@@ -138,7 +143,7 @@ async def delete_consumer(
 
 
 async def is_gone(context: Context, stream: str, consumer: str) -> bool:
-    """Return whether the server reports that the consumer or its stream does not exist; False if it does not answer."""
+    """Whether the server says that the consumer or its stream does not exist. False if it does not answer."""
     try:
         await consumer_info(context, stream, consumer)
     except JetStreamError as error:
@@ -152,17 +157,17 @@ def is_missing(error: JetStreamError) -> bool:
 
 
 async def nak_all(connection: Connection, frames: Iterable[Frame]) -> None:
-    """Nak messages that will not be read here: the server delivers them elsewhere at once."""
+    """Nak messages that will not be read here, so that the server redelivers them at once."""
     try:
         for frame in frames:
             if is_jsack(frame[1]):
                 await connection.ack(frame[1], AckKind.NAK.value, settles=False)
     except JetStreamError:
-        pass  # ack_wait does the same, later
+        pass  # the server redelivers them later, after ack_wait
 
 
 async def pages(context: Context, api: str, field: str, /, **fields: Any) -> AsyncIterator[Any]:
-    """Yield the items of a list request, page by page. Raises `ProtocolError`, and those of any request."""
+    """Yield the items of a list request, page by page. Raises `ProtocolError` or any API request error."""
     offset: int | None = 0
     while offset is not None:
         answer = await context.call(api, page_request(offset, **fields), what=f"list {field}")
@@ -177,27 +182,28 @@ async def subject_pages(
 ) -> AsyncIterator[StreamInfo]:
     """Yield the stream's info page by page, each with up to 100,000 subjects in ``state.subjects``.
 
-    ``timeout``: seconds for all pages; None: the default for each.
+    ``timeout``: seconds for all pages. None: the default timeout for each page.
 
-    Raises:
-        StreamNotFoundError, ProtocolError, and those of any request.
+    Raises `StreamNotFoundError`, `ProtocolError`, or any API request error.
     """
     offset: int | None = 0
     now = context.connection.now
-    deadline, left = now() + (timeout or 0.0), timeout
+    deadline, remaining = now() + (timeout or 0.0), timeout
     while offset is not None:
         body = {"subjects_filter": subjects_filter, **fields}
         if offset:
             body["offset"] = offset
-        answer = await context.call(context.api.stream_info(stream), body, timeout=left, what="stream info")
-        left = None if timeout is None else deadline - now()
+        answer = await context.call(
+            context.api.stream_info(stream), body, timeout=remaining, what="stream info"
+        )
+        remaining = None if timeout is None else deadline - now()
         info = from_wire(StreamInfo, answer)
         yield info
         offset = next_offset(answer, offset, len(info.state.subjects or ()))
 
 
 async def find_streams(context: Context, subject: str, *, timeout: float | None = None) -> list[str]:
-    """Return the names of the streams that hold a subject, which may have wildcards."""
+    """Return the names of the streams that have a subject, which may have wildcards."""
     what = f"find the stream of {subject!r}"
     answer = await context.call(context.api.stream_names(), {"subject": subject}, timeout=timeout, what=what)
     names = answer.get("streams")

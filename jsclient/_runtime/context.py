@@ -1,6 +1,6 @@
-"""`Context`: the connection, the API subjects and the requests, shared by all handles of a `JetStream`.
+"""`Context`: the connection, the API subjects and the requests that all handles of a `JetStream` share.
 
-All requests share a wildcard inbox; a token in the subject identifies each.
+All requests share a wildcard inbox. A token in the reply subject identifies each request.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -31,7 +31,7 @@ from ..protocol.wire import codec
 from ..protocol.wire.api import Api, is_question, read_response
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import inline_status
-from .nats.connection import Connection, Inbox, Lifecycle, Listener, OnDenied
+from .nats.connection import CLOSED, Connection, Inbox, Lifecycle, Listener, OnDenied
 from .tasks import Tasks, Timer
 
 __all__ = ["Closable", "Context", "Requests", "as_reported"]
@@ -52,13 +52,13 @@ class _Asked(NamedTuple):
         )
 
 
-EXPLAINED = frozenset({10026, 10028, 10047, 10099, 10100})  # the error codes that `refusals.explained` knows
+EXPLAINED = frozenset({10026, 10028, 10047, 10099, 10100})  # error codes that `refusals.explained` explains
 _LEAST_PAUSE = 1.0  # seconds before a request is repeated
-_OF_STORED = b"\r\nNats-Sequence: "  # added by the server to a stored message
+_OF_STORED = b"\r\nNats-Sequence: "  # a header that the server adds to a stored message
 
 
 class _Repeat(msgspec.Struct, gc=False):
-    """A request that is sent again as long as it waits, over reconnects too."""
+    """A request that is sent again as long as it waits, even after reconnects."""
 
     due: float  # monotonic seconds of the loop
     pause: float
@@ -77,7 +77,7 @@ class Requests:
         self._tokens = itertools.count()
         self._waiting: dict[bytes, _Asked] = {}
         self._repeated: dict[bytes, _Repeat] = {}
-        self._timer: Timer | None = None  # one for all: a request costs none
+        self._timer: Timer | None = None  # one timer for all requests
         self._closed = False
         connection.add_listener(self._lifecycle, self._denied)
 
@@ -93,20 +93,20 @@ class Requests:
     ) -> Frame:
         """Send a request and wait for its reply.
 
-        The timeout includes waiting for a connection. A request is sent while connected or not at all.
+        The timeout includes waiting for a connection. A request is never sent without a connection.
 
-        ``again``: the request changes nothing on the server, and is repeated each quarter of the timeout and after a
+        ``again``: the request changes nothing on the server. It is repeated each quarter of the timeout and after a
         reconnect, because the first answer may be lost with a leader or with the connection.
 
         Raises:
-            RequestTimeoutError: No reply in ``timeout`` seconds.
+            RequestTimeoutError: No reply arrived within ``timeout`` seconds.
             NoRespondersError: ``subject`` has no subscriber.
-            DisconnectedError: The connection was lost after sending, without ``again``: whether the request was carried
-                out is unknown.
+            DisconnectedError: The connection was lost after sending, without ``again``. It is unknown whether the
+                server carried out the request.
             PermissionDeniedError: This user may not publish to ``subject``.
             ClosedError: The connection is closed.
 
-        Cancelled: the reply, if one comes, is dropped.
+        Cancelled: a reply that still arrives is dropped.
         """
         connection = self._connection
         loop = connection.running_loop()
@@ -116,13 +116,13 @@ class Requests:
         if not connection.is_connected or self._inbox is None or self._inbox.denied is not None:
             await self._ready(deadline, what or subject, timeout)
         if self._closed:  # while closing, the connection still exists, but no reply will arrive
-            raise ClosedError("the connection is closed")
+            raise ClosedError(CLOSED)
         if self._timer is None:
             self._timer = Timer(self._tick)
         reply = f"{self._prefix}{next(self._tokens)}"
         key = reply.encode()
         future: asyncio.Future[Frame] = loop.create_future()
-        self._waiting[key] = asked = _Asked(subject, future, deadline, what, timeout)
+        self._waiting[key] = pending = _Asked(subject, future, deadline, what, timeout)
         self._timer.set(deadline)
         if again:
             self._repeat(key, payload, header, timeout)
@@ -130,7 +130,7 @@ class Requests:
             if connection.outbox is not None and not connection.outbox.is_full:
                 await connection.publish(subject, payload, reply=reply, header=header, urgent=True)
             else:
-                await self._publish(asked, payload, reply, header)
+                await self._publish(pending, payload, reply, header)
             frame = await future
         except BaseException:
             if len(self._waiting) == 1:
@@ -141,10 +141,53 @@ class Requests:
             self._repeated.pop(key, None)
             if future.done() and not future.cancelled():
                 future.exception()  # mark as retrieved: a failed publish is raised instead
-        # Servers before 2.14 return a stored message with its own status line.
-        if frame[2] and not frame[3] and inline_status(frame[2]) == 503 and _OF_STORED not in frame[2]:
-            raise NoRespondersError(503, f"no responders on {subject!r}")
-        return frame
+        return _checked(subject, frame)
+
+    def ask_now(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        header: bytes,
+        timeout: float,
+        what: str,
+        answered: Callable[[Frame | JetStreamError], None],
+    ) -> bool:
+        """Send a request if that needs no wait, and call ``answered`` with its reply, or with an error of `ask`.
+
+        False: it cannot be sent at once, or not in this way. Nothing was sent then, and nothing will be called.
+        """
+        connection, inbox = self._connection, self._inbox
+        out = connection.outbox
+        if (
+            (out is None or out.is_full or inbox is None or inbox.denied is not None)
+            or (self._closed or self._timer is None or not connection.is_connected)
+            or len(header) + len(payload) > connection.max_payload
+        ):
+            return False
+        loop = connection.running_loop()
+        if connection.loop is not loop:
+            return False
+        reply = f"{self._prefix}{next(self._tokens)}"
+        key = reply.encode()
+        future: asyncio.Future[Frame] = loop.create_future()
+        deadline = loop.time() + timeout
+        self._waiting[key] = _Asked(subject, future, deadline, what, timeout)
+        self._timer.set(deadline)
+
+        def done(future: asyncio.Future[Frame]) -> None:
+            self._waiting.pop(key, None)
+            if not self._waiting and self._timer is not None:
+                self._timer.cancel()
+            try:
+                answer: Frame | JetStreamError = _checked(subject, future.result())
+            except JetStreamError as error:
+                answer = error
+            answered(answer)
+
+        future.add_done_callback(done)
+        connection.send(subject, payload, reply=reply, header=header, urgent=True)
+        return True
 
     async def _ready(self, deadline: float, what: str, timeout: float) -> None:
         """Wait for the connection, and subscribe to the answers. Raises `RequestTimeoutError`."""
@@ -156,31 +199,31 @@ class Requests:
         if self._inbox is None or self._inbox.denied is not None:
             await self._open()
 
-    async def _publish(self, asked: _Asked, payload: bytes, reply: str, header: bytes) -> None:
-        """Publish, waiting for room in the buffer."""
+    async def _publish(self, pending: _Asked, payload: bytes, reply: str, header: bytes) -> None:
+        """Publish, waiting while the write buffer is full."""
         try:
-            async with asyncio.timeout_at(asked.deadline):
+            async with asyncio.timeout_at(pending.deadline):
                 await self._connection.publish(
-                    asked.subject, payload, reply=reply, header=header, urgent=True
+                    pending.subject, payload, reply=reply, header=header, urgent=True
                 )
         except TimeoutError:
-            if not asked.future.done():  # else the reply arrived at the last moment
-                raise asked.too_late(self._connection.trouble) from None
+            if not pending.future.done():  # otherwise the reply arrived at the last moment
+                raise pending.too_late(self._connection.trouble) from None
 
     def _tick(self) -> None:
         """Fail the requests whose deadline has passed."""
         now = self._connection.now()
-        for asked in self._waiting.values():
-            if asked.deadline <= now:
-                _fail(asked.future, asked.too_late(self._connection.trouble))
+        for pending in self._waiting.values():
+            if pending.deadline <= now:
+                _fail(pending.future, pending.too_late(self._connection.trouble))
         for key, repeat in self._repeated.items():
             if repeat.due <= now:
                 repeat.due = now + repeat.pause
                 self._send_again(self._waiting[key], key, repeat)
-        open_ones = [asked.deadline for asked in self._waiting.values() if asked.deadline > now]
-        open_ones += [repeat.due for repeat in self._repeated.values()]
-        if open_ones and self._timer is not None:
-            self._timer.set(min(open_ones))
+        moments = [pending.deadline for pending in self._waiting.values() if pending.deadline > now]
+        moments += [repeat.due for repeat in self._repeated.values()]
+        if moments and self._timer is not None:
+            self._timer.set(min(moments))
 
     def _repeat(self, key: bytes, payload: bytes, header: bytes, timeout: float) -> None:
         pause = max(timeout / 4, _LEAST_PAUSE)
@@ -189,16 +232,18 @@ class Requests:
         assert self._timer is not None
         self._timer.set(due)
 
-    def _send_again(self, asked: _Asked, key: bytes, repeat: _Repeat) -> None:
-        if not asked.future.done():
+    def _send_again(self, pending: _Asked, key: bytes, repeat: _Repeat) -> None:
+        if not pending.future.done():
             try:
-                self._connection.send(asked.subject, repeat.payload, reply=key.decode(), header=repeat.header)
+                self._connection.send(
+                    pending.subject, repeat.payload, reply=key.decode(), header=repeat.header
+                )
             except JetStreamError:
-                pass  # not connected: sent again after the reconnect, or ended by its deadline
+                pass  # not connected: it is sent again after the reconnect, or fails at its deadline
 
     async def _open(self) -> None:
         if self._inbox is not None and self._inbox.denied is not None:
-            # Permissions may change: subscribe again; the request fails with the name of the subject.
+            # Permissions may change: subscribe again. The request fails if the permission is still missing.
             denied, self._inbox = self._inbox, None
             await self._connection.unsubscribe(denied)
         async with self._opening:
@@ -209,42 +254,50 @@ class Requests:
 
     def _receive(self, frames: list[Frame]) -> None:
         for frame in frames:
-            asked = self._waiting.get(frame[0])
-            if asked is not None and not asked.future.done():
-                asked.future.set_result(frame)
+            pending = self._waiting.get(frame[0])
+            if pending is not None and not pending.future.done():
+                pending.future.set_result(frame)
 
     def _denied(self, error: PermissionDeniedError) -> None:
-        for asked in self._waiting.values():
-            if asked.subject == error.subject or (
+        for pending in self._waiting.values():
+            if pending.subject == error.subject or (
                 error.operation == "subscribe" and error.subject.startswith(self._prefix)
             ):
-                _fail(asked.future, error)
+                _fail(pending.future, error)
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
             for key, repeat in self._repeated.items():
                 self._send_again(self._waiting[key], key, repeat)
             return
-        for key, asked in self._waiting.items():
+        for key, pending in self._waiting.items():
             if what is Lifecycle.DISCONNECTED and key in self._repeated:
                 continue  # sent again after the reconnect
-            waited = f"while waiting for the answer to {asked.subject}"
+            waited = f"while waiting for the answer to {pending.subject}"
             if what is Lifecycle.CLOSED:
-                _fail(asked.future, ClosedError(f"the connection was closed {waited}"))
+                _fail(pending.future, ClosedError(f"the connection was closed {waited}"))
             else:
-                _fail(asked.future, DisconnectedError(f"the connection was lost {waited}"))
+                _fail(pending.future, DisconnectedError(f"the connection was lost {waited}"))
 
     async def close(self) -> None:
         """Unsubscribe the inbox and fail the waiting requests."""
         self._closed = True
-        for asked in self._waiting.values():
-            _fail(asked.future, ClosedError(f"closed while waiting for the answer to {asked.subject}"))
+        for pending in self._waiting.values():
+            _fail(pending.future, ClosedError(f"closed while waiting for the answer to {pending.subject}"))
         if self._timer is not None:
             self._timer.cancel()
         self._connection.remove_listener(self._lifecycle, self._denied)
         if self._inbox is not None:
             await self._connection.unsubscribe(self._inbox)
             self._inbox = None
+
+
+def _checked(subject: str, frame: Frame) -> Frame:
+    """Return the reply. Raises `NoRespondersError` if the server says that the subject has no subscriber."""
+    # Servers before 2.14 return a stored message with its own status line.
+    if frame[2] and not frame[3] and inline_status(frame[2]) == 503 and _OF_STORED not in frame[2]:
+        raise NoRespondersError(503, f"no responders on {subject!r}")
+    return frame
 
 
 def _fail(future: asyncio.Future[Frame], error: JetStreamError) -> None:
@@ -259,7 +312,7 @@ class Closable(Protocol):
 
 
 def as_reported(error: BaseException) -> JetStreamError:
-    """The error as events carry it: one that is not a `JetStreamError` is the cause of one."""
+    """Return the error for an event. An error that is no `JetStreamError` becomes the cause of a new one."""
     if isinstance(error, JetStreamError):
         return error
     wrapped = ProtocolError(f"a background task failed: {type(error).__name__}: {error}")
@@ -273,24 +326,23 @@ class Context:
 
     connection: Connection
     api: Api
-    timeout: float  # seconds, of API requests
-    stall_after: float | None = None  # seconds until a reader that gets nothing looks why; None: never
-    looks: LookBudget = field(default_factory=LookBudget)  # of all its readers
+    timeout: float  # seconds, for API requests
+    stall_after: float | None = None  # seconds without a message until a reader checks why; None: never
+    looks: LookBudget = field(default_factory=LookBudget)  # the budget of all readers
     requests: Requests = field(init=False)
     tasks: Tasks = field(init=False)
     open: set[Closable] = field(default_factory=set)
-    shared: dict[Hashable, Any] = field(default_factory=dict)  # what readers share, by what must be equal
+    shared: dict[Hashable, Any] = field(default_factory=dict)  # objects that readers share
     answered: AnsweredSubjects = field(default_factory=AnsweredSubjects)
-    closer: asyncio.Task[object] | None = (
-        None  # runs `JetStream.close`; not awaited, since it may be a handler
-    )
+    takes_batches: AnsweredSubjects = field(default_factory=AnsweredSubjects)
+    closer: asyncio.Task[object] | None = None  # runs `JetStream.close`; not awaited, as it may be a handler
 
     def __post_init__(self) -> None:
         self.requests = Requests(self.connection)
         self.tasks = Tasks(self.report)
 
     def reaching(self, prefix: str) -> Context:
-        """A copy for streams under another API prefix."""
+        """Return a copy for streams under another API prefix."""
         if prefix == self.api.prefix:
             return self
         other = copy.copy(self)
@@ -298,7 +350,7 @@ class Context:
         return other
 
     def without_stall_watches(self) -> Context:
-        """A copy for handles that others watch as a whole."""
+        """Return a copy for handles whose owner watches them together."""
         other = copy.copy(self)
         other.stall_after = None
         return other
@@ -306,7 +358,7 @@ class Context:
     def attach(
         self, handle: Closable, listener: Listener | None = None, denied: OnDenied | None = None
     ) -> None:
-        """Register a handle: it is abandoned when the connection closes, and its hooks are called until `detach`."""
+        """Register a handle until `detach`: its hooks are called, and it is abandoned when the connection closes."""
         self.open.add(handle)
         if listener is not None:
             self.connection.add_listener(listener, denied)
@@ -314,7 +366,7 @@ class Context:
     def detach(
         self, handle: Closable, listener: Listener | None = None, denied: OnDenied | None = None
     ) -> None:
-        """Undo `attach`; a no-op if not registered."""
+        """Undo `attach`. A no-op if the handle is not registered."""
         self.open.discard(handle)
         if listener is not None:
             self.connection.remove_listener(listener, denied)
@@ -340,14 +392,15 @@ class Context:
 
         Args:
             subject: The full API subject.
-            body: Sent as JSON; None: an empty request.
-            timeout: Seconds; None: the default.
+            body: The body, sent as JSON. None: an empty request.
+            timeout: Seconds. None: the default timeout.
             what: The operation, for error texts.
-            optional: The caller can do without the answer: a denial is raised, but not reported as an event.
+            optional: The caller can continue without the answer, so a denial is raised but not reported as an event.
 
         Raises:
             ApiError: The server answered with an error.
-            RequestTimeoutError, NoRespondersError, DisconnectedError, ClosedError, PermissionDeniedError.
+            RequestTimeoutError, NoRespondersError, DisconnectedError, ClosedError, PermissionDeniedError: See
+                `Requests.ask`.
         """
         if optional:
             self.connection.optional.add(subject)
@@ -365,6 +418,6 @@ class Context:
             if error.err_code not in EXPLAINED:
                 raise
             refused = error
-        from .refusals import explained  # seldom needed, and it knows the models
+        from .refusals import explained  # imported here: it is seldom needed, and imports the models
 
         raise await explained(self, refused, body)

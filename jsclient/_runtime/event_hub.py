@@ -20,28 +20,28 @@ __all__ = ["EventHub", "EventLog", "OnEvent"]
 OnEvent: TypeAlias = Callable[[Event], Awaitable[None] | None]
 
 _log = logging.getLogger("jsclient")
-_KEPT = 1000
+_CAPACITY = 1000
 _AT_ONCE = 100  # coroutines of ``on_event`` that run concurrently
 _KINDS = 1000  # kinds of failures that are counted
 _SAME_OUTAGE = 60.0  # seconds
 
 
 class EventHub:
-    """Delivers events to the user on a later turn of the loop, so that it never blocks the caller of `emit`."""
+    """Delivers events to the user in a later iteration of the loop, so that it never blocks the caller of `emit`."""
 
     def __init__(self, on_event: OnEvent | None) -> None:
-        """Raises `ConfigError` for what is not a function of one argument."""
+        """Raises `ConfigError` if ``on_event`` is not a function of one argument."""
         if on_event is not None:
             check_handler("on_event", on_event, "event")
         self._on_event = on_event
-        self._waiting: deque[Event] = deque(maxlen=_KEPT)
+        self._waiting: deque[Event] = deque(maxlen=_CAPACITY)
         self._scheduled = False
-        self._tasks = Tasks(_report)  # of coroutines that report their own errors
+        self._tasks = Tasks(_report)  # coroutines that report their errors themselves
         self._running = 0
         self._failures = _Failures()
 
     def emit(self, event: Event) -> None:
-        """Deliver an event on the next turn of the loop. Without ``on_event`` it is logged."""
+        """Deliver an event in the next iteration of the loop. Without ``on_event`` it is logged."""
         if self._on_event is None:
             if not (isinstance(event, HandlerFailed) and self._failures.is_counted(event)):
                 _write(event)
@@ -79,7 +79,7 @@ class EventHub:
         """Deliver the waiting events, wait up to a second for running callbacks, and stop."""
         self._deliver()
         await self._tasks.settle(1.0)
-        self._waiting.clear()  # after a flood that on_event was too slow for
+        self._waiting.clear()  # events that on_event was too slow for
         await self._tasks.cancel()
 
 
@@ -93,21 +93,21 @@ async def _await(result: Awaitable[None], event: Event) -> None:
 class _Failures:
     """Counts failures of handlers of the same kind, so that an outage does not fill the log.
 
-    The first one of a kind is logged with its traceback, then each time the count doubles, with the count. All others
-    are logged at level DEBUG. A kind that has not occurred for a minute begins anew.
+    The first failure of a kind is logged with its traceback, and then each time the count doubles, with the count. All
+    others are logged at level DEBUG. The count restarts for a kind that has not occurred for a minute.
     """
 
     def __init__(self) -> None:
         self._kinds: dict[Hashable, tuple[int, float]] = {}
 
     def is_counted(self, event: HandlerFailed) -> bool:
-        """Count a failure. True: it was logged here, or is one of many."""
+        """Count a failure. Returns False for the first of its kind, which the caller must log."""
         now = time.monotonic()
         kind = (event.stream, event.consumer, type(event.error))
         count, last = self._kinds.get(kind, (0, now))
         count = count + 1 if now - last < _SAME_OUTAGE else 1
         if len(self._kinds) >= _KINDS and kind not in self._kinds:
-            self._kinds.clear()  # errors of so many types are not a flood of one
+            self._kinds.clear()  # so many kinds of errors are no flood of one kind
         self._kinds[kind] = (count, now)
         if count == 1:
             return False
@@ -126,8 +126,8 @@ class _Failures:
 def _write(event: Event) -> None:
     """Log an event with its fields, and with the traceback of its error.
 
-    A dead letter's traceback was logged with `HandlerFailed`, unless warnings are not logged; a `Reject` is deliberate;
-    the error of a worker comes from the library.
+    There is no traceback for a dead letter, where `HandlerFailed` has logged it (unless warnings are not logged), for a
+    `Reject`, which is deliberate, and for the error of a worker, which comes from the library.
     """
     log = logging.getLogger(f"jsclient.{event.about}")
     level = getattr(logging, event.severity.upper())
@@ -142,7 +142,7 @@ def _write(event: Event) -> None:
 
 
 def _report(error: BaseException, event: Event | None = None) -> None:
-    """Log what ``on_event`` raised, and the event, which nobody else has heard of."""
+    """Log what ``on_event`` raised, and the event, which has not been reported otherwise."""
     _log.error("on_event raised", exc_info=error)
     if event is not None:
         _write(event)
@@ -152,13 +152,13 @@ class EventLog:
     """The latest events of one subscription, for any number of readers."""
 
     def __init__(self) -> None:
-        self._events: deque[tuple[int, Event]] = deque(maxlen=_KEPT)
+        self._events: deque[tuple[int, Event]] = deque(maxlen=_CAPACITY)
         self._count = 0
         self._closed = False
         self._changed = Signal()
 
     def add(self, event: Event) -> None:
-        """Keep an event and wake the readers."""
+        """Store an event and wake the readers."""
         self._events.append((self._count, event))
         self._count += 1
         self._changed.set()
@@ -169,11 +169,11 @@ class EventLog:
         self._changed.set()
 
     def read(self) -> AsyncIterator[Event]:
-        """Iterate over the kept events and then each new one, until the subscription ends."""
+        """Iterate over the stored events and then each new event, until the subscription ends."""
         return _Reader(self)
 
     async def after(self, number: int) -> tuple[int, Event] | None:
-        """Wait for the first event numbered ``number`` or higher; None if the log has ended."""
+        """Wait for the first event numbered ``number`` or higher. Returns None if the log has ended."""
         while True:
             for entry in self._events:
                 if entry[0] >= number:
@@ -184,7 +184,7 @@ class EventLog:
 
 
 class _Reader:
-    """One reader's position in an `EventLog`. A cancelled ``anext`` loses nothing."""
+    """One reader's position in an `EventLog`. A cancelled ``anext`` loses no event."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log

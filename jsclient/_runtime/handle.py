@@ -1,9 +1,10 @@
-"""Base classes of handles, their life, and `Opening`, which opens one by ``await`` or ``async with``."""
+"""Base classes of handles, their states, and `Opening`, which opens a handle by ``await`` or ``async with``."""
 
 from __future__ import annotations
 
 import abc
 import inspect
+import logging
 import warnings
 from collections.abc import (
     AsyncGenerator,
@@ -14,13 +15,13 @@ from collections.abc import (
     Coroutine,
     Generator,
 )
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from enum import Enum
 from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Self, TypeVar
 
-from ..errors import ClosedError
+from ..errors import ClosedError, JetStreamError
 from ..protocol.wire.checks import no_such_name
 from ..protocol.wire.nats_py import argument_hint, no_attribute
 
@@ -32,6 +33,7 @@ __all__ = [
     "ReadHandle",
     "State",
     "asking",
+    "body_error_first",
     "listing",
     "no_pickle",
     "opening",
@@ -39,9 +41,11 @@ __all__ = [
 
 ItemT_co = TypeVar("ItemT_co", covariant=True)
 
+_log = logging.getLogger("jsclient")
+
 
 class State(Enum):
-    """The life of a handle. It moves only forward; a drained reader closes once its last message was taken."""
+    """The state of a handle. It moves only forward. A drained reader closes once its last message was read."""
 
     NEW = "new"  # opened on first use
     OPEN = "open"
@@ -50,25 +54,42 @@ class State(Enum):
 
 
 def no_pickle(self: object) -> NoReturn:
-    """Raise ``TypeError``: assigned to a class as its ``__reduce__``."""
+    """Raise ``TypeError``. Classes use it as their ``__reduce__``."""
     raise TypeError(
         f"{self!r} cannot be pickled or copied: it belongs to a connection of this process; pass names and data on, "
         "and connect in the other process"
     )
 
 
+@contextmanager
+def body_error_first(body: BaseException | None, handle: object) -> Generator[None]:
+    """Let the exception of an ``async with`` block propagate even if closing the handle fails too.
+
+    A failed close that replaced a cancellation would hide it from `asyncio`. A loop that tries again after each
+    `JetStreamError` would then never end, and `asyncio.run` would wait for it.
+    """
+    try:
+        yield
+    except JetStreamError as failure:
+        if body is None:
+            raise
+        text = f"closing {handle!r} failed, too: {failure}"
+        _log.warning("%s", text)
+        body.add_note(text)
+
+
 class Handle(abc.ABC):
-    """A handle with a life of its own; leaving ``async with`` closes it."""
+    """A handle that must be closed. Leaving ``async with`` closes it."""
 
     _state: State = State.OPEN
 
-    if not TYPE_CHECKING:  # else a type checker would accept any name
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether the handle is closed."""
         return self._state is State.CLOSED
 
     def __repr__(self) -> str:
@@ -76,7 +97,7 @@ class Handle(abc.ABC):
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """End the handle and release what it holds."""
+        """End the handle and release its resources."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -84,13 +105,14 @@ class Handle(abc.ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        with body_error_first(error, self):
+            await self.close()
 
 
 class ReadHandle(Handle, Generic[ItemT_co]):
-    """A handle for ``async for``: the loop ends when `next` raises `ClosedError`.
+    """A handle for ``async for``, whose loop ends when `next` raises `ClosedError`.
 
-    Not a generator: one that is cancelled ends and loses the rest.
+    It is not a generator, because a cancelled generator ends and loses the remaining items.
     """
 
     @abc.abstractmethod
@@ -125,7 +147,7 @@ class Asking(Coroutine[Any, Any, T]):
         self._seen = False
         self._running: Generator[Any, None, T] | None = None
 
-    if not TYPE_CHECKING:  # else a type checker would accept any name
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
         def __getattr__(self, name: str) -> NoReturn:
             self._seen = True
@@ -162,7 +184,7 @@ class Asking(Coroutine[Any, Any, T]):
         return self._run().throw(*error)
 
     def close(self) -> None:
-        """Used by tasks: open nothing."""
+        """Used by tasks. Ends without opening the handle."""
         self._run().close()
 
     def __del__(self) -> None:
@@ -228,13 +250,13 @@ def asking(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Asking[T]
 
 
 class Listing(AsyncIterator[T]):
-    """The answers to a request, page by page, for ``async for``."""
+    """The items of a paged request, for ``async for``."""
 
     def __init__(self, items: AsyncGenerator[T, None], name: str) -> None:
         self._items = items
         self._name = name
 
-    def __aiter__(self) -> AsyncIterator[T]:  # noqa: PYI034  the generator itself, without a step in between
+    def __aiter__(self) -> AsyncIterator[T]:  # noqa: PYI034  the generator itself, which saves a call per item
         return self._items
 
     async def __anext__(self) -> T:
@@ -250,7 +272,7 @@ class Listing(AsyncIterator[T]):
     def _text(self) -> str:
         return f"{self._name} is read with 'async for', as in [item async for item in {self._name}]"
 
-    if not TYPE_CHECKING:  # else a type checker would accept these
+    if not TYPE_CHECKING:  # otherwise a type checker would accept these
 
         def __await__(self) -> NoReturn:
             raise TypeError(self._text())

@@ -1,6 +1,6 @@
-"""The user's handlers: a coroutine function is called on the event loop, a plain function in a thread.
+"""Calls the user's handlers: a coroutine function on the event loop, a plain function in a thread.
 
-Where the answer of a function is used at once, such as a key, only a plain function fits.
+A function whose result is used at once, such as a key function, must be a plain function.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["Threads", "check_function", "check_handler", "check_plain", "is_coro
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Whether calling it, or its method ``__call__``, gives a coroutine. A wrapper of one may not show it."""
+    """Whether a call of the function, or of its ``__call__``, returns a coroutine. A wrapper may hide that."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004  an object's own method
     )
 
 
 def check_function(name: str, function: object, of: str) -> None:
-    """Refuse what is not callable, and a generator function. Raises `ConfigError`."""
+    """Raise `ConfigError` for a generator function, or for a value that is not callable."""
     if not callable(function):
         hint = (
             "; it was called: give the function itself, without ()" if inspect.iscoroutine(function) else ""
@@ -42,17 +42,17 @@ def check_function(name: str, function: object, of: str) -> None:
 
 
 def check_handler(name: str, handler: object, of: str = "message") -> None:
-    """Refuse what cannot be called with one argument, so that no message fails because of it.
+    """Refuse a handler that cannot be called with one argument, so that no message fails because of it.
 
     Raises:
-        ConfigError: It is not callable, needs another number of arguments, or is a generator function.
+        ConfigError: The handler is not callable, needs another number of arguments, or is a generator function.
     """
     check_function(name, handler, of)
     assert callable(handler)
     try:
         signature = inspect.signature(handler)
     except (ValueError, TypeError):
-        return  # some builtins have none
+        return  # some builtins have no signature
     try:
         signature.bind(None)
     except TypeError as error:
@@ -62,13 +62,13 @@ def check_handler(name: str, handler: object, of: str = "message") -> None:
 
 
 def check_plain(name: str, function: object) -> None:
-    """Refuse a coroutine function where the answer is used at once. Raises `ConfigError`."""
+    """Raise `ConfigError` for a coroutine function, where the result is used at once."""
     if is_coroutine_function(function):
         raise ConfigError(f"{name} is a coroutine function: a plain one is needed, which answers at once")
 
 
 class Threads:
-    """Threads for the plain functions of one subscription, worker or peer. A function in one cannot be interrupted."""
+    """Threads for the plain functions of one subscription, worker or peer. They cannot be interrupted."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -78,9 +78,9 @@ class Threads:
     def begin(
         self, function: Callable[..., Any], /, *args: Any, **named: Any
     ) -> asyncio.Future[tuple[Any, BaseException | None]]:
-        """Call the function in a thread, with the context of the caller. Gives its result, and what it raised.
+        """Call the function in a thread, with the context of the caller. The future has its result and its exception.
 
-        A call that waits for a thread does not begin if its future is cancelled. Raises `ClosedError` after `close`.
+        A call that waits for a thread does not start if its future is cancelled. Raises `ClosedError` after `close`.
         """
         if self._closed:
             raise ClosedError("a plain function cannot be called: its subscription, worker or peer is closed")
@@ -94,8 +94,8 @@ class Threads:
     async def call(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
         """Call the function in a thread. An awaitable that it returns is awaited on the event loop.
 
-        Cancelled: a function that runs continues in its thread, and its result is ignored; one that waits for a thread
-        is not called.
+        Cancelled: a running function continues in its thread, and its result is ignored. A function that waits for a
+        thread is not called.
         """
         result, error = await self.begin(function, *args, **named)
         if error is not None:
@@ -103,7 +103,7 @@ class Threads:
         return await result if inspect.isawaitable(result) else result
 
     def close(self) -> None:
-        """Refuse further calls, and those that wait for a thread. A function that runs continues in its thread."""
+        """Refuse further calls and calls that wait for a thread. A running function continues in its thread."""
         self._closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -112,13 +112,12 @@ class Threads:
 def _outcome(
     function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Any, BaseException | None]:
-    # The error as a value: a future cannot hold a StopIteration, and a SystemExit would end the thread.
+    # Return the error as a value: a future cannot raise StopIteration, and SystemExit would end the thread.
     try:
         result = function(*args, **named)
     except BaseException as error:  # noqa: BLE001  raised again on the event loop
         return None, error
-    if inspect.isgenerator(result) or inspect.isasyncgen(
-        result
-    ):  # of a wrapper, which `check_handler` lets pass
+    # A wrapper can return a generator: `check_handler` cannot see that.
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
         return None, TypeError("the handler returned a generator, which does not run: leave yield out")
     return result, None

@@ -1,4 +1,4 @@
-"""Notices handlers that block the event loop, and which message each of them had."""
+"""Detects handlers that block the event loop, and the message of each."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["LoopWatch", "longest"]
 
 T = TypeVar("T")
 
-BLOCKED = 1.0  # seconds of a block that is reported
+BLOCKED = 1.0  # seconds after which a block is reported
 _BEAT = 0.1  # seconds between beats, while handlers run
 
 
 class LoopWatch(Generic[T]):
-    """Notices a handler that blocks the event loop: while it does, no ack, heartbeat or keep-alive goes out.
+    """Detects a handler that blocks the event loop, so that no ack, heartbeat or keep-alive is sent.
 
-    While handlers run, a timer notes every 0.1 s that the loop is free. Who starts a handler compares the time, which
-    it reads anyway, with ``due``, and calls `look` from then on; that is all that a message costs.
+    While handlers run, a timer notes every 0.1 s that the loop is free. The caller of a handler compares the time,
+    which it reads anyway, with ``due``, and calls `look` from then on. A message costs no more than that.
 
     Attributes:
         due: When to call `look`, in monotonic seconds of the loop.
@@ -35,17 +35,17 @@ class LoopWatch(Generic[T]):
     ) -> None:
         """Calls ``report`` with the seconds, the number of blocks, and the message, at the 1st, 2nd, 4th, 8th … block.
 
-        ``handled`` returns the messages whose handlers run or have just ended, and when these began.
+        ``handled`` returns the messages whose handlers run or have just ended, with the start of each handler.
         """
         self.due: float = -math.inf
         self._handled, self._report = handled, report
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._beat = 0.0  # when the loop was free last
+        self._beat = 0.0  # the last time when the loop was free
         self._times = 0
 
     def look(self, now: float) -> None:
-        """A handler is about to be started, or a beat is due: report how long the loop was blocked before."""
+        """Report how long the loop was blocked. Called before a handler starts, and at each beat."""
         blocked = now - self._beat
         if self._timer is not None and blocked >= BLOCKED:
             self._times += 1
@@ -71,10 +71,11 @@ class LoopWatch(Generic[T]):
 
 
 def longest(beat: float, now: float, handled: Iterable[tuple[float, T]]) -> tuple[float, T | None]:
-    """The longest block since ``beat``, when the loop was free last, and the message of its handler.
+    """Return the longest block since ``beat``, when the loop was last free, and the message of its handler.
 
-    Handlers that started since then ran one after the other, so each blocked until the next one started. Of several
-    that had started before, any may have blocked: the message is None then, and if none blocked for a second alone.
+    Handlers that started since then ran one after another, so each blocked until the next started. If several had
+    started before, any of them may have blocked, and the message is None. It is also None if no handler blocked for a
+    second alone.
     """
     steps = sorted(handled, key=itemgetter(0))
     before = [message for began, message in steps if began < beat]

@@ -1,4 +1,4 @@
-"""Whether a filter can match a message of a stream: asked only where nothing else shows it."""
+"""Checks whether a filter can match a message of a stream, with a request only if needed."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from .context import Context
 
 __all__ = ["check_match"]
 
-_PATIENCE = 2.0  # seconds: what cannot be asked is not refused
+_TIMEOUT = 2.0  # seconds: without an answer the filter is not refused
 
 
 async def check_match(
     context: Context, stream: str, filters: Sequence[str], known: StreamConfig | None = None
 ) -> None:
-    """Raise `ConfigError` for a filter that can match no message of the stream, stored or to come.
+    """Raise `ConfigError` for a filter that can match no message of the stream, stored or future.
 
-    A filter is accepted if the server cannot be asked, or does not answer.
+    A filter is accepted if the request is not permitted, or not answered.
 
     Args:
-        context: For the requests; a user who may not send them is not told.
+        context: For the requests. A missing permission is not reported.
         stream: The name of the stream.
         filters: The filters of a consumer.
-        known: The stream's configuration as last seen. If the filters fit it, nothing is asked.
+        known: The stream's configuration, as the server last reported it. If the filters fit it, no request is sent.
     """
     if not filters or (known is not None and not impossible_filters(filters, known)):
         return
     if known is None and context.connection.outbox is None:
-        return  # a connection of the user: a denial would not be seen, and take as long as no answer
+        return  # a user's nats-py connection does not show a denial, so it would take the whole timeout
     try:
         subject = context.api.stream_info(stream)
-        answer = await context.call(subject, timeout=_PATIENCE, what="stream info", optional=True)
+        answer = await context.call(subject, timeout=_TIMEOUT, what="stream info", optional=True)
         config = from_wire(StreamInfo, answer).config
-        for one in impossible_filters(filters, config):
-            if not await _stores(context, stream, one):
+        for unmatched in impossible_filters(filters, config):
+            if not await _stores(context, stream, unmatched):
                 break
         else:
             return
@@ -46,18 +46,18 @@ async def check_match(
         return
     subjects = ", ".join(map(repr, config.subjects or ()))
     raise ConfigError(
-        f"filter {one!r} can match no message of stream {stream!r}, whose subjects are {subjects}: correct the filter, "
-        "use another stream, or add the subject to this one"
+        f"filter {unmatched!r} can match no message of stream {stream!r}, whose subjects are {subjects}: correct the "
+        "filter, use another stream, or add the subject to this one"
     )
 
 
 async def _stores(context: Context, stream: str, subject: str) -> bool:
-    """Whether a message that is stored matches: the stream may have had other subjects."""
+    """Whether a stored message matches, since the stream may have had other subjects."""
     try:
         await context.call(
             context.api.stream_msg_get(stream),
             {"last_by_subj": subject},
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             what="get message",
             optional=True,
         )

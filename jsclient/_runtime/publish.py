@@ -19,6 +19,7 @@ from ..errors import (
 from ..protocol.models.publish import PubAck, read_pub_ack
 from ..protocol.publishing.in_flight import ATTEMPT, PAUSE, Trouble, question_about
 from ..protocol.wire.checks import check_seconds, check_server
+from ..protocol.wire.frames import Frame
 from ..protocol.wire.header_names import EXPECTED_LAST_MSG_ID, MSG_ID
 from ..protocol.wire.headers import encode_headers, merge_headers, ordinary_block, publish_headers
 from ..protocol.wire.names import check_publish_subject
@@ -34,6 +35,7 @@ __all__ = [
     "known_subjects",
     "message_headers",
     "publish",
+    "publish_now",
     "request_stored",
 ]
 
@@ -64,10 +66,10 @@ _MSG_ID = MSG_ID.encode()
 
 
 def check_payload(data: object) -> bytes:
-    """The payload as bytes.
+    """Return the payload as bytes.
 
     Raises:
-        ConfigError: It is not bytes, bytearray or memoryview.
+        ConfigError: The payload is not bytes, bytearray or memoryview.
     """
     if isinstance(data, bytes):
         return data
@@ -81,7 +83,7 @@ def check_subject(subject: str) -> bytes:
     """Check and encode a subject, and remember it in ``known_subjects``.
 
     Raises:
-        InvalidNameError: It is not a valid subject to publish to.
+        InvalidNameError: The subject is not valid for publishing.
     """
     encoded = check_publish_subject(subject).encode()
     if len(encoded) <= _MAX_LENGTH:
@@ -92,7 +94,7 @@ def check_subject(subject: str) -> bytes:
 
 
 def header_of_ids(msg_id: str, after: str | None = None) -> bytes:
-    """The header block of a message with an id, and optionally the id that it must follow, but no other headers.
+    """Return the header block of a message with an id, and optionally the id that it must follow.
 
     Raises:
         ConfigError: One of them is not a valid id.
@@ -109,9 +111,9 @@ def headers_and_ids(
     after: str | None,
     write: Callable[[dict[str, str | Sequence[str]]], bytes | None] = ordinary_block,
 ) -> tuple[bytes, bool]:
-    """The block of the user's headers and these ids, and whether the message has an id.
+    """Return the block of the user's headers and these ids, and whether the message has an id.
 
-    ``write`` is `ordinary_block`, or the compiled one.
+    ``write`` is `ordinary_block` or its compiled version.
 
     Raises:
         ConfigError, InvalidNameError: A header or an id is not valid.
@@ -134,10 +136,10 @@ def _is_plain(id: object) -> TypeGuard[str]:
 def message_headers(
     context: Context, headers: Mapping[str, str | Sequence[str]] | None, **options: Unpack[PublishOptions]
 ) -> dict[str, str | Sequence[str]]:
-    """The user's headers with those of the arguments of a publish, see `publish_headers`.
+    """Return the user's headers merged with the headers of the arguments of a publish. See `publish_headers`.
 
     Raises:
-        ConfigError: As `publish_headers`; or the server is too old for an argument, and would ignore it.
+        ConfigError: See `publish_headers`. Also raised if the server is too old for an argument and would ignore it.
     """
     if list(options.values()).count(None) == len(options):
         if headers is None:
@@ -164,7 +166,7 @@ async def publish(
 ) -> PubAck:
     """See `JetStream.publish`.
 
-    ``stream_exists``: "no responders" is not taken for a mistake, but retried until the timeout.
+    ``stream_exists``: "no responders" is retried until the timeout, because it cannot be a wrong subject.
     """
     if type(subject) is not str or subject not in known_subjects:
         check_subject(subject)
@@ -175,12 +177,18 @@ async def publish(
     block = encode_headers(merged) if merged else b""
     if (size := len(block) + len(payload)) > context.connection.max_payload:
         context.connection.check_size(size)
-    whole = context.timeout if timeout is None else timeout
+    seconds = context.timeout if timeout is None else timeout
     try:
         return await _send(
-            context, subject, payload, headers=merged, block=block, timeout=whole, stream_exists=stream_exists
+            context,
+            subject,
+            payload,
+            headers=merged,
+            block=block,
+            timeout=seconds,
+            stream_exists=stream_exists,
         )
-    except RequestTimeoutError as error:
+    except RequestTimeoutError as error:  # a lookup may show that no stream has the subject
         from .refusals import unanswered
 
         raise await unanswered(context, error, subject) from None
@@ -200,39 +208,76 @@ async def _send(
     repeatable, loop = MSG_ID in headers, context.connection.running_loop()
     answered, encoded = context.answered, known_subjects.get(subject) or subject.encode()
     deadline = loop.time() + timeout
-    trouble: Trouble | None = None
+    retries: Trouble | None = None
     final: JetStreamError
-    left = timeout
+    remaining = timeout
     while True:
         try:
             if repeatable or not context.connection.is_connected:
-                await _connected(context, deadline, timeout, sent=trouble is not None)
-                left = deadline - loop.time()
-            if repeatable:
-                left = min(left, ATTEMPT if trouble is None else trouble.attempt)
-            answer = await context.requests.ask(subject, payload, header=block, timeout=left, what="publish")
+                await _connected(context, deadline, timeout, sent=retries is not None)
+                remaining = deadline - loop.time()
+            if repeatable:  # an attempt is shorter than the timeout, so that a lost answer can be repeated
+                remaining = min(remaining, ATTEMPT if retries is None else retries.attempt)
+            answer = await context.requests.ask(
+                subject, payload, header=block, timeout=remaining, what="publish"
+            )
             ack = read_pub_ack(answer[3])
             answered.add(encoded)
             return ack
         except (NoRespondersError, ApiError) as error:
-            trouble = trouble or Trouble()
+            retries = retries or Trouble()
             expected = repeatable or stream_exists or encoded in answered
-            left = deadline - loop.time()
-            final, pause = trouble.refusal(error, subject, left, expected=expected, identified=repeatable)
+            remaining = deadline - loop.time()
+            final, pause = retries.refusal(
+                error, subject, remaining, expected=expected, identified=repeatable
+            )
             if pause is None:
                 raise final from None
-            if not pause:
+            if (
+                not pause
+            ):  # an earlier attempt may be stored: ask, with a message that cannot be stored itself
                 payload, block = b"", question_about(headers[MSG_ID], secrets.token_hex(11))
         except (DisconnectedError, RequestTimeoutError) as error:
-            left, pause = deadline - loop.time(), PAUSE
-            if not repeatable or left <= pause:
+            remaining, pause = deadline - loop.time(), PAUSE
+            if not repeatable or remaining <= pause:
                 raise
-            final, trouble = error, trouble or Trouble()
-            trouble.in_doubt = True
-            trouble.silent += isinstance(error, RequestTimeoutError)
+            final, retries = error, retries or Trouble()
+            retries.in_doubt = True
+            retries.silent += isinstance(error, RequestTimeoutError)
         await asyncio.sleep(pause)
-        if (left := deadline - loop.time()) <= 0:
+        if (remaining := deadline - loop.time()) <= 0:
             raise final
+
+
+def publish_now(
+    context: Context,
+    subject: str,
+    payload: bytes,
+    block: bytes,
+    *,
+    timeout: float,
+    stored: Callable[[int | JetStreamError], None],
+) -> bool:
+    """Send a message with a whole header block if that needs no wait; see `Requests.ask_now`.
+
+    ``stored`` is called with the sequence, or with an error, after which the message may be stored all the same.
+    """
+
+    def receive(answer: Frame | JetStreamError) -> None:
+        if isinstance(answer, JetStreamError):
+            stored(answer)
+            return
+        try:
+            seq = read_pub_ack(answer[3]).seq
+        except JetStreamError as error:
+            stored(error)
+        else:
+            context.answered.add(known_subjects.get(subject) or check_subject(subject))
+            stored(seq)
+
+    return context.requests.ask_now(
+        subject, payload, header=block, timeout=timeout, what="publish", answered=receive
+    )
 
 
 async def request_stored(
@@ -248,21 +293,24 @@ async def request_stored(
     """Send a message whose answer is not a plain ack, and return the answer.
 
     "No responders" is retried as for a publish without an id: until the timeout if a stream has answered on this
-    subject before, else three times in all; ``trouble`` counts these attempts.
+    subject before, otherwise three times in all. ``trouble`` counts these attempts.
 
     Raises:
-        NoRespondersError: No stream took the message: nothing was stored. And those of `Requests.ask`.
+        NoRespondersError: No stream received the message, so it was not stored.
+
+    Also raises the errors of `Requests.ask`.
     """
     loop, trouble = context.connection.running_loop(), trouble or Trouble()
     encoded = known_subjects.get(subject) or subject.encode()
     deadline = loop.time() + timeout
     while True:
         try:
-            left = max(deadline - loop.time(), 0.001)
-            answer = await context.requests.ask(subject, payload, header=header, timeout=left, what=what)
+            remaining = max(deadline - loop.time(), 0.001)
+            answer = await context.requests.ask(subject, payload, header=header, timeout=remaining, what=what)
         except NoRespondersError as error:
-            left, expected = deadline - loop.time(), encoded in context.answered
-            final, pause = trouble.refusal(error, subject, left, expected=expected)
+            remaining, expected = deadline - loop.time(), encoded in context.answered
+            # A subject that a stream has answered on belongs to a stream, which may just have no leader.
+            final, pause = trouble.refusal(error, subject, remaining, expected=expected)
             if pause is None:
                 raise final from None
             await asyncio.sleep(pause)
@@ -272,7 +320,7 @@ async def request_stored(
 
 
 async def _connected(context: Context, deadline: float, timeout: float, *, sent: bool) -> None:
-    """Wait for the connection here, because a message that was not sent is not in doubt."""
+    """Wait for the connection before sending, because the outcome of an unsent message is not in doubt."""
     if not context.connection.is_connected:
         try:
             await context.connection.wait_connected(deadline)

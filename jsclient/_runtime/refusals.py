@@ -1,4 +1,4 @@
-"""Refusals whose answer does not say enough: the limit, or the other consumer, is looked up for the error."""
+"""Explains refusals whose answer does not say enough, by looking up the limit or the other consumer."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["explained", "unanswered"]
 
 _NO_MEMORY: Final = 10028
 _TAKEN: Final = frozenset({10099, 10100})
-_PATIENCE: Final = 1.0  # seconds for each question
-_QUICK: Final = 0.25  # the same, where the caller's time is over
+_TIMEOUT: Final = 1.0  # seconds for each request
+_SHORT_TIMEOUT: Final = 0.25  # seconds for a request after the caller's timeout
 
 
 async def explained(context: Context, error: ApiError, body: Any) -> ApiError:
-    """The error with advice from a look at the server; the same error if the server does not say more.
+    """Return the error with advice from the server's state, or the same error if that does not explain it.
 
     Args:
-        context: For the question. A user who may not send it is not told.
+        context: For the request. A missing permission is not reported.
         error: A refusal with a code of ``EXPLAINED`` in `context`.
         body: The request that was refused.
     """
@@ -41,15 +41,15 @@ async def explained(context: Context, error: ApiError, body: Any) -> ApiError:
             return error.with_advice(await _taken(context, error, body["config"]) or error.advice)
         account = from_wire(AccountInfo, await _ask(context, context.api.account_info()))
     except (JetStreamError, KeyError, TypeError, ValueError):
-        return error  # no permission to ask, or no answer
+        return error  # no permission, or no answer
     in_memory = error.err_code == _NO_MEMORY
     return error.with_advice(storage_advice(account, reserved=_reserved(body), in_memory=in_memory))
 
 
 async def unanswered(context: Context, error: RequestTimeoutError, subject: str) -> RequestTimeoutError:
-    """The error of a publish that nobody has answered, with the reason if no stream has its subject.
+    """Return the error of an unanswered publish, with the reason if no stream has its subject.
 
-    The server says "no responders" at once, unless somebody listens: a reader of a topic, for one.
+    The server answers "no responders" at once, unless a client subscribes to the subject, such as a topic's reader.
     """
     connection = context.connection
     if error.why or not connection.is_connected or connection.outbox is None:
@@ -58,12 +58,12 @@ async def unanswered(context: Context, error: RequestTimeoutError, subject: str)
         answer = await context.call(
             context.api.stream_names(),
             {"subject": subject},
-            timeout=_QUICK,
+            timeout=_SHORT_TIMEOUT,
             what="stream of the subject",
             optional=True,
         )
     except JetStreamError:
-        return error  # no permission to ask, or no answer either
+        return error  # no permission, or no answer either
     if answer.get("streams"):
         return error
     why = (
@@ -75,7 +75,7 @@ async def unanswered(context: Context, error: RequestTimeoutError, subject: str)
 
 async def _ask(context: Context, subject: str, body: Any = None) -> dict[str, Any]:
     return await context.call(
-        subject, body, timeout=min(context.timeout, _PATIENCE), what="reason of the refusal", optional=True
+        subject, body, timeout=min(context.timeout, _TIMEOUT), what="reason of the refusal", optional=True
     )
 
 
@@ -86,7 +86,7 @@ async def _taken(context: Context, error: ApiError, config: Mapping[str, Any]) -
 
 
 def _reserved(body: Any) -> int:
-    """The bytes that the stream of a request would reserve."""
+    """Return the number of bytes that the stream of a request would reserve."""
     config = body if isinstance(body, dict) else {}
     size, replicas = config.get("max_bytes"), config.get("num_replicas")
     if not isinstance(size, int) or size < 0:

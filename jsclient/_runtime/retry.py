@@ -1,4 +1,4 @@
-"""Whether a failed request is worth another attempt, and when."""
+"""Decides whether and when a failed request is tried again."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ __all__ = ["PATIENT", "READING", "Retry", "RetryPolicy", "is_transient", "varied
 
 T = TypeVar("T")
 
-_random = random.Random()  # noqa: S311  no secret. A program that seeds the shared one gets the numbers it expects
+_random = random.Random()  # noqa: S311  no secret; not the shared generator, which a program may have seeded
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How long a request is repeated.
+    """How often and how long a request is repeated.
 
     Attributes:
         first_pause, longest_pause: Seconds between attempts, doubled each time.
-        patience: Seconds after which a transient error is final; None: never.
+        patience: Seconds after which a transient error is final. None: never.
         missing_stream: Seconds that a stream may be missing, as it seems to be while a cluster elects a leader.
-        lost_answers: Lost answers in a row after which the error is final.
+        lost_answers: Consecutive lost answers after which the error is final.
         also: Errors that are transient for this request only.
     """
 
@@ -51,14 +51,14 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 READING: Final = RetryPolicy(
     0.05, 1.0, missing_stream=5.0, also=(ConsumerNotFoundError, ConsumerDeletedError)
 )
-"""For readers, which create their consumers: as long as the server is away."""
+"""For readers, which create their consumers: retry as long as the server is away."""
 
 PATIENT: Final = RetryPolicy(0.25, 0.25, patience=30.0)
-"""For a question of a driver program: a restart of the server passes, a longer absence is an error."""
+"""For a request of a driver program: survives a restart of the server, but no longer absence."""
 
 
 def varied(seconds: float) -> float:
-    """A pause of about ``seconds``, so that many clients do not try again at the same instant."""
+    """Return a pause of about ``seconds``, so that many clients do not try again at the same instant."""
     return seconds * _random.uniform(0.75, 1.25)
 
 
@@ -82,7 +82,7 @@ class Retry:
         self._losses = 0
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Make the request until it succeeds. Raises its final error."""
+        """Repeat the request until it succeeds. Raises its final error."""
         while True:
             try:
                 return await work()
@@ -91,7 +91,7 @@ class Retry:
                     raise
 
     async def again(self, error: JetStreamError) -> bool:
-        """Sleep and return True if another attempt is worthwhile; return False at once if the error is final."""
+        """Sleep and return True if the request should be repeated. Return False at once if the error is final."""
         if self._is_final(error, asyncio.get_running_loop().time()):
             return False
         await asyncio.sleep(self._pause)

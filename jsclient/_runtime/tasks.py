@@ -1,4 +1,4 @@
-"""Tasks and time: background tasks with an owner, timers, and a signal."""
+"""Background tasks with an owner, timers, and a signal."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
-__all__ = ["Signal", "Tasks", "Timer", "clock", "until_done"]
+__all__ = ["Signal", "Tasks", "Timer", "clock", "step_at_once", "until_done"]
 
 _LAST = 1.0  # seconds that a task has for its work, and then for its cancellation, when the event loop ends
-_ROUNDS = 3  # of cancellations: a cancelled task may start another one
+_ROUNDS = 3  # rounds of cancellations, as a cancelled task may start another task
 
 
 def clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """``loop.time``, or what it calls, which costs half."""
+    """Return ``loop.time``, or the function that it calls, which costs half."""
     return time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
 
 class Tasks:
     """A group of background tasks. Errors are reported to ``on_error``.
 
-    `asyncio.run` cancels the tasks of a program that ends, but not a task that one of them starts when it is cancelled,
-    such as the deletion of a new consumer. These are awaited for a second, then cancelled, when the loop closes its
-    asynchronous generators: the group has one open as long as tasks run.
+    `asyncio.run` cancels the tasks of a program that ends, but not a task that a cancelled task starts, such as the
+    deletion of a new consumer. The group waits for such tasks for a second, and then cancels them, when the loop closes
+    its asynchronous generators: the group keeps a generator open as long as tasks run.
     """
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
@@ -35,7 +35,7 @@ class Tasks:
     def start(
         self, coroutine: Coroutine[Any, Any, Any], name: str, *, awaited: bool = False
     ) -> asyncio.Task[Any]:
-        """Run a coroutine in the background; ``name`` is shown in task dumps.
+        """Run a coroutine in the background. ``name`` is shown in task dumps.
 
         ``awaited``: the caller awaits the result, so its error is not reported.
         """
@@ -46,8 +46,8 @@ class Tasks:
         if self._at_end is None and loop is not self._ended_loop:
             self._at_end = self._end_with(loop)
             try:
-                _step(self._at_end.asend(None))
-            except ResourceWarning:  # the loop closes its generators already, and warnings are errors
+                step_at_once(self._at_end.asend(None))
+            except ResourceWarning:  # the loop already closes its generators, and warnings are errors
                 self._at_end = None
         return task
 
@@ -60,7 +60,7 @@ class Tasks:
                 await self._finish()
 
     async def _finish(self) -> None:
-        """Wait for the tasks, which the ends of other generators may await; then cancel them, and what they start."""
+        """Wait for the tasks, which other generators may await at their end. Then cancel them and what they start."""
         now = asyncio.get_running_loop().time
         deadline = now() + _LAST
         while self._tasks and now() < deadline:
@@ -76,7 +76,7 @@ class Tasks:
         self._tasks.discard(task)
         if not self._tasks and self._at_end is not None:
             at_end, self._at_end = self._at_end, None
-            _step(at_end.aclose())
+            step_at_once(at_end.aclose())
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._discard(task)
@@ -89,14 +89,14 @@ class Tasks:
             self._on_error(error)
 
     async def settle(self, timeout: float) -> None:
-        """Wait up to ``timeout`` seconds for running tasks, then cancel the rest and wait for them to end."""
+        """Wait up to ``timeout`` seconds for running tasks, then cancel the others and wait for their end."""
         others = self._tasks - {asyncio.current_task()}
         if others:
             await asyncio.wait(others, timeout=timeout)
         await self.cancel()
 
     async def cancel(self) -> None:
-        """Cancel all tasks but the calling one, and wait until they have ended."""
+        """Cancel all tasks except the calling task, and wait until they have ended."""
         others = self._tasks - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -104,7 +104,7 @@ class Tasks:
             await asyncio.wait(others)
 
 
-def _step(step: Coroutine[Any, Any, object]) -> None:
+def step_at_once(step: Coroutine[Any, Any, object]) -> None:
     """Carry out a step of an asynchronous generator that does not wait."""
     try:
         step.send(None)
@@ -113,9 +113,9 @@ def _step(step: Coroutine[Any, Any, object]) -> None:
 
 
 async def until_done(future: asyncio.Future[Any], timeout: float) -> bool:
-    """Wait up to ``timeout`` seconds, and return whether it is done. Its error is not raised, and it is not cancelled.
+    """Wait up to ``timeout`` seconds, and return whether the future is done. Its error is not raised.
 
-    Unlike `asyncio.wait_for`, it does not cancel a future that others wait for.
+    Unlike `asyncio.wait_for`, this does not cancel the future, which others may await.
     """
     done, _ = await asyncio.wait({future}, timeout=timeout)
     if done and not future.cancelled():
@@ -126,8 +126,8 @@ async def until_done(future: asyncio.Future[Any], timeout: float) -> bool:
 class Timer:
     """Calls back when a moving deadline is reached.
 
-    The deadline of a monitor moves with every message, the event loop's timer does not: when it fires early it is set
-    again. A message costs nothing here.
+    The deadline of a monitor moves with every message, but the event loop's timer does not. When it fires early it is
+    set again, so a message causes no work here.
     """
 
     __slots__ = ("_at", "_callback", "_handle", "_loop")
@@ -136,10 +136,10 @@ class Timer:
         self._loop = asyncio.get_running_loop()
         self._callback = callback
         self._handle: asyncio.Handle | None = None
-        self._at = 0.0  # kept here: what uvloop returns for a moment that is very near does not know it
+        self._at = 0.0  # stored here: uvloop's handle for a moment that is very near does not have it
 
     def set(self, deadline: float | None) -> None:
-        """Call back at ``deadline`` (monotonic seconds of the loop) or slightly earlier; None cancels."""
+        """Call back at ``deadline`` (monotonic seconds of the loop) or slightly earlier. None cancels the timer."""
         if deadline is None:
             self.cancel()
         elif self._handle is None or deadline < self._at:
@@ -152,7 +152,7 @@ class Timer:
         self._callback()
 
     def cancel(self) -> None:
-        """Do not call back."""
+        """Cancel the timer."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -162,7 +162,7 @@ class Signal:
     """Wakes all waiting tasks. It carries no value: check the state again after waking.
 
     An item stays in its queue until the woken task takes it, so a task that is cancelled between the wake-up and its
-    turn has taken nothing.
+    turn has removed no item.
     """
 
     __slots__ = ("_waiters",)
@@ -194,7 +194,7 @@ class Signal:
                 self._discard(waiter)
 
     async def wait_until(self, deadline: float | None) -> bool:
-        """Return True at the next `set`, False at ``deadline`` (monotonic seconds of the loop; None: never)."""
+        """Return True at the next `set`, or False at ``deadline`` (monotonic seconds of the loop; None: never)."""
         if deadline is None:
             await self.wait()
             return True

@@ -1,6 +1,6 @@
-"""Bounded reads of streams for engines that take Arrow: pyarrow, DuckDB, Polars and Ray Data.
+"""Bounded reads of streams for engines that accept Arrow: pyarrow, DuckDB, Polars and Ray Data.
 
-They plan and read as the batch reads of `jsclient.spark`, and need neither Spark nor Java. `read_jetstream` needs the
+They plan and read like the batch reads of `jsclient.spark`, and need neither Spark nor Java. `read_jetstream` needs the
 extra ``arrow``, `scan_jetstream` the extra ``polars``, and `read_ray_dataset` the extra ``ray``.
 """
 
@@ -24,7 +24,7 @@ _WHERE = {
 }
 
 
-if not TYPE_CHECKING:  # else a type checker would accept any name
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _WHERE:

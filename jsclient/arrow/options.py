@@ -14,7 +14,7 @@ from ..spark.options.source import LOG_COLUMNS, Place, SourceOptions
 __all__ = ["Bound", "check_columns", "in_one_piece", "read_options"]
 
 Bound: TypeAlias = int | datetime | str
-"""A place in a stream: a sequence, a time (aware, or RFC 3339 text), "now", or "first"."""
+"""A position in a stream: a sequence, a time (aware, or RFC 3339 text), "now", or "first"."""
 
 _ARGUMENTS = {
     "stream": "stream",
@@ -27,15 +27,15 @@ _ARGUMENTS = {
     "endingtimestamp": "end",
     "includeheaders": "columns",
 }
-_NAME = "jsclient-arrow"  # of connections: other than that of Spark's, so that both can be in one process
+_NAME = "jsclient-arrow"  # a name of connections other than Spark's, so that both can be in one process
 
 
 def read_options(
     options: Mapping[str, str] | str, stream: str, subjects: str | Iterable[str], start: Bound, end: Bound
 ) -> SourceOptions:
-    """The options of a batch read. Raises `ConfigError` as the source of Spark, and for wrong arguments."""
-    given = {"servers": options} if isinstance(options, str) else dict(options)
-    for name in given:
+    """Return the options of a batch read. Raises `ConfigError` like Spark's source, and for wrong arguments."""
+    values = {"servers": options} if isinstance(options, str) else dict(options)
+    for name in values:
         if argument := _ARGUMENTS.get(name.lower()):
             raise ConfigError(
                 f"option {name!r} is not an option of this reader: use the argument {argument!r}"
@@ -45,15 +45,16 @@ def read_options(
         if "," in one:
             raise ConfigError(f"subjects has {one!r}: give each filter as an item of its own, without commas")
     if filters:
-        given["subjects"] = ",".join(filters)
-    read = SourceOptions.parse({**given, "stream": stream}, streaming=False)
+        values["subjects"] = ",".join(filters)
+    read = SourceOptions.parse({**values, "stream": stream}, streaming=False)
     if read.pushdown:
         raise ConfigError("option 'pushdown' is for Spark: give subjects, start and end instead")
-    first, last = _place("start", start), _place("end", end)
-    for place in (first, last):
-        if place.kind == "sequence" and read.has_several:
+    first, last = _bound("start", start), _bound("end", end)
+    # A sequence is a position in one stream only.
+    for bound in (first, last):
+        if bound.kind == "sequence" and read.has_several:
             raise ConfigError(
-                f"{place.argument} is {place.sequence}, a sequence of one stream, but 'stream' is {stream!r}: use a "
+                f"{bound.argument} is {bound.sequence}, a sequence of one stream, but 'stream' is {stream!r}: use a "
                 "time, or read one stream after the other"
             )
     if first.kind == last.kind == "sequence" and first.sequence > last.sequence:
@@ -62,7 +63,7 @@ def read_options(
     return replace(read, connect=connect, start=first, end=last)
 
 
-def _place(argument: str, value: Bound) -> Place:
+def _bound(argument: str, value: Bound) -> Place:
     words = {"first": "earliest", "now": "latest"} if argument == "start" else {"now": "latest"}
     if isinstance(value, str) and value in words:
         return Place("earliest" if words[value] == "earliest" else "latest", argument=argument)
@@ -81,12 +82,12 @@ def _or(words: Iterable[str]) -> str:
 
 
 def in_one_piece(options: SourceOptions) -> SourceOptions:
-    """The options for a reader that reads a stream in one task."""
+    """Return the options for a reader that reads a stream in one task."""
     return replace(options, min_partitions=1, max_messages_per_partition=None)
 
 
 def check_columns(columns: Sequence[str] | None, options: SourceOptions) -> tuple[str, ...]:
-    """The names of the columns; by default those that Spark reads by default."""
+    """Return the names of the columns. The default is Spark's default columns."""
     names = tuple(options.columns) if columns is None else tuple(columns)
     if (
         isinstance(columns, str)

@@ -24,34 +24,34 @@ def scan_jetstream(
     end: Bound = "now",
     columns: Sequence[str] | None = None,
 ) -> pl.LazyFrame:
-    """Return a lazy frame of the messages between two places of a stream.
+    """Return a lazy frame of the messages between two positions of a stream.
 
-    Each ``collect`` resolves the places again, and reads only the columns that the query needs. A limit of rows ends
-    the reading early. Filters of the query reduce what is kept, not what the server sends: give ``subjects``, ``start``
-    and ``end`` for that.
+    Each ``collect`` resolves the positions again, and reads only the columns that the query needs. A limit of rows ends
+    the reading early. Filters of the query reduce the rows that are kept, but not the messages that the server sends.
+    Give ``subjects``, ``start`` and ``end`` to reduce these.
 
-    The arguments are those of `read_jetstream`, and are checked at once; all other errors are raised by ``collect``.
+    Takes the arguments of `read_jetstream` and checks them at once. All other errors are raised by ``collect``.
 
     Raises:
         ConfigError: An argument or option is missing, invalid or unknown.
     """
-    asked = in_one_piece(read_options(options, stream, subjects, start, end))
-    names = check_columns(columns, asked)
+    settings = in_one_piece(read_options(options, stream, subjects, start, end))
+    names = check_columns(columns, settings)
     empty = pl.DataFrame(arrow_schema(names).empty_table())
 
     def frames(
-        wanted: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None
+        selected: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None
     ) -> Iterator[pl.DataFrame]:
-        needed = {*(wanted or names), *(predicate.meta.root_names() if predicate is not None else ())}
-        read = replace(asked, batch_rows=min(filter(None, (asked.batch_rows, rows, size))))
-        left = rows
+        needed = {*(selected or names), *(predicate.meta.root_names() if predicate is not None else ())}
+        read = replace(settings, batch_rows=min(filter(None, (settings.batch_rows, rows, size))))
+        remaining = rows
         for batch in read_tasks(plan_tasks(read, tuple(name for name in names if name in needed))):
             frame = pl.DataFrame(batch)
-            if left is not None:  # counts rows before the predicate
-                frame = frame.head(left)
-                left -= frame.height
-            yield (frame if predicate is None else frame.filter(predicate)).select(wanted or names)
-            if left == 0:
+            if remaining is not None:  # the limit counts rows before the predicate
+                frame = frame.head(remaining)
+                remaining -= frame.height
+            yield (frame if predicate is None else frame.filter(predicate)).select(selected or names)
+            if remaining == 0:
                 return
 
     return register_io_source(frames, schema=empty.schema, explain_name="jetstream")

@@ -31,24 +31,27 @@ def read_ray_dataset(
     columns: Sequence[str] | None = None,
     **of_ray: Any,
 ) -> Dataset:
-    """Return a Ray dataset of the messages between two places of a stream, which are resolved now.
+    """Return a Ray dataset of the messages between two positions of a stream, which are resolved now.
 
-    Ray reads it in about as many tasks as it finds right, each of which reads a part of the range over a connection of
-    its own; the options ``minPartitions`` and ``maxMessagesPerPartition`` demand more. Paths of files and variables of
-    the environment are those of the machine of the task.
+    Ray chooses the number of tasks. Each task reads a part of the range over its own connection. The options
+    ``minPartitions`` and ``maxMessagesPerPartition`` may demand more tasks. Paths of files and environment variables
+    are resolved on the machine of the task.
 
-    The other arguments and the errors are those of `read_jetstream`. If a task fails, Ray raises its ``RayTaskError``
-    with the name and the text of the error.
+    See `read_jetstream` for the other arguments and the errors. If a task fails, Ray raises its ``RayTaskError`` with
+    the name and the text of the error.
+
+    If the range has no messages, the dataset has no rows, and its ``schema()`` has the columns. Ray forgets the columns
+    of any dataset without rows when it is materialized or converted.
 
     Args:
         of_ray: Arguments of ``ray.data.read_datasource``, such as ``concurrency`` or ``override_num_blocks``.
     """
-    asked = read_options(options, stream, subjects, start, end)
-    return ray.data.read_datasource(JetStreamDatasource(asked, check_columns(columns, asked)), **of_ray)
+    settings = read_options(options, stream, subjects, start, end)
+    return ray.data.read_datasource(JetStreamDatasource(settings, check_columns(columns, settings)), **of_ray)
 
 
 class JetStreamDatasource(Datasource):
-    """The source of `read_ray_dataset`. It plans once: all executions of a dataset read the same messages."""
+    """The source of `read_ray_dataset`. It plans once, so all executions of a dataset read the same messages."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         super().__init__()
@@ -58,7 +61,7 @@ class JetStreamDatasource(Datasource):
         self._planned: list[RangeTask] | None = None
 
     def estimate_inmemory_data_size(self) -> int:
-        """The size of the whole streams, so at least that of the range. Ray derives the parallelism from it."""
+        """Return the size of the whole streams, at least that of the range. Ray derives the parallelism from it."""
         return self._size
 
     def get_read_tasks(
@@ -69,16 +72,18 @@ class JetStreamDatasource(Datasource):
             self._planned = plan_tasks(replace(self._options, min_partitions=least), self._columns)
         schema = arrow_schema(self._columns)
         unknown = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
+        # Ray does not know the columns of a dataset without tasks. So there is a task even for an empty range.
+        parts: list[RangeTask | None] = [*self._planned] or [None]
         return [
-            ReadTask(partial(_tables, one), unknown, schema=schema, per_task_row_limit=per_task_row_limit)
-            for one in self._planned
+            ReadTask(partial(_tables, task), unknown, schema=schema, per_task_row_limit=per_task_row_limit)
+            for task in parts
         ]
 
 
-def _tables(task: RangeTask) -> Iterator[pa.Table]:
+def _tables(task: RangeTask | None) -> Iterator[pa.Table]:
     try:
-        for batch in read_tasks([task]):
+        for batch in () if task is None else read_tasks([task]):
             yield pa.Table.from_batches([batch])
     except JetStreamError as error:
-        # Ray adds to the ``args`` of an exception; one with fields could not be unpickled after that.
+        # Ray adds to the ``args`` of an exception. An exception with fields could not be unpickled after that.
         raise RuntimeError(f"{type(error).__name__}: {error}") from error

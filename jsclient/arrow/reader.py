@@ -35,61 +35,62 @@ def read_jetstream(
     end: Bound = "now",
     columns: Sequence[str] | None = None,
 ) -> ArrowReader:
-    """Read the messages between two places of a stream as Arrow record batches, in order, each once.
+    """Read the messages between two positions of a stream as Arrow record batches, in order, each once.
 
-    The places are resolved when this is called; messages that are stored later are not read.
+    The call resolves the positions. Messages that are stored later are not read.
 
     Args:
-        options: URLs of servers, separated by commas; or a mapping with ``servers`` and any of the options of the
-            connection and of reading that Spark's source has, such as ``credentialsFile``, ``tlsCa``,
-            ``failOnDataLoss``, ``readMode`` or ``batchRows``.
-        stream: The name of the stream, or several separated by commas, which are read one after the other.
-        subjects: Subject filters, which must not overlap; by default all messages.
+        options: URLs of servers, separated by commas, or a mapping with ``servers`` and any of the connection and read
+            options of Spark's source, such as ``credentialsFile``, ``tlsCa``, ``failOnDataLoss``, ``readMode`` or
+            ``batchRows``.
+        stream: The name of the stream, or several names separated by commas, which are read one after the other.
+        subjects: Subject filters, which must not overlap. By default all messages are read.
         start: The first message: "first", "now", a sequence, or a time.
         end: The end: "now", the last sequence, or the time before which messages were stored.
-        columns: Names of columns; by default ``subject``, ``data``, ``headers``, ``stream``, ``sequence`` and
-            ``timestamp``. There are also ``timestamp_ns`` and ``stream_created``.
+        columns: Names of columns. The default is ``subject``, ``data``, ``headers``, ``stream``, ``sequence`` and
+            ``timestamp``. There are also ``timestamp_ns`` and ``stream_created``. Without ``data``, the server sends no
+            payloads if a consumer can be created.
 
     Raises:
-        ConfigError: An argument or option is missing, invalid or unknown; the stream does not exist, permissions are
-            missing, or it ends before ``start`` or ``end``, or ``start`` is a time in the future.
+        ConfigError: An argument or option is missing, invalid or unknown. The stream does not exist, permissions are
+            missing, it ends before ``start`` or ``end``, or ``start`` is a time in the future.
         HistoryTruncatedError: Messages from sequence ``start`` on were removed. The iteration raises it too, if
             messages are removed before they are read.
-        ConnectError, AuthenticationError: As `jsclient.connect`.
+        ConnectError, AuthenticationError: See `jsclient.connect`.
     """
-    asked = in_one_piece(read_options(options, stream, subjects, start, end))
-    names = check_columns(columns, asked)
-    return ArrowReader(arrow_schema(names), read_tasks(plan_tasks(asked, names)))
+    settings = in_one_piece(read_options(options, stream, subjects, start, end))
+    names = check_columns(columns, settings)
+    return ArrowReader(arrow_schema(names), read_tasks(plan_tasks(settings, names)))
 
 
 def plan_tasks(options: SourceOptions, columns: tuple[str, ...]) -> list[RangeTask]:
-    """Resolve the places of a read, and divide it into ranges. The connection is closed after that."""
+    """Resolve the positions of a read, and divide it into ranges. The connection is closed after that."""
     spec = read_spec(options, columns)
     with held(options.connect):
-        return [(one.spec(spec), one.range) for one in plan_bounded(options) if one.range is not None]
+        return [(task.spec(spec), task.range) for task in plan_bounded(options) if task.range is not None]
 
 
 def stored_bytes(options: SourceOptions) -> int:
-    """The number of bytes that the streams store. Raises `ConfigError` if one does not exist."""
+    """Return the number of bytes that the streams store. Raises `ConfigError` if a stream does not exist."""
     with held(options.connect):
         return sum(Lookup(options.of(name)).facts().bytes for name in options.streams or (options.stream,))
 
 
 def read_tasks(tasks: Sequence[RangeTask]) -> Generator[pa.RecordBatch]:
     """Yield the messages of ranges, one range after the other. The connection ends with the iteration."""
-    for spec, wanted in tasks:
+    for spec, range_ in tasks:
         with held(spec.connect):
-            yield from read_range(spec, wanted)
+            yield from read_range(spec, range_)
 
 
 class ArrowReader(Iterator[pa.RecordBatch]):
     """Record batches of messages. Returned by `read_jetstream`.
 
-    Iterate over it, or pass it to a library that takes Arrow streams, such as DuckDB, ``polars.DataFrame`` or
-    ``pyarrow.RecordBatchReader.from_stream``. Errors that such a library meets are of its own classes, with the text
-    of those of jsclient. A reader is read once.
+    Iterate over it, or pass it to a library that accepts Arrow streams, such as DuckDB, ``polars.DataFrame`` or
+    ``pyarrow.RecordBatchReader.from_stream``. Such a library raises its own error classes, with the texts of jsclient's
+    errors. A reader can be read only once.
 
-    The connection is opened by the first batch, and closed after the last one, by `close`, or when the reader is
+    The connection is opened by the first batch, and closed after the last batch, by `close`, or when the reader is
     discarded.
 
     Attributes:
@@ -109,28 +110,28 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         except StopIteration:
             raise
         except BaseException:
-            if self._has_ended():  # a ValueError because another thread is reading does not end the reader
+            if self._has_ended():  # while another thread reads, a ValueError does not end the reader
                 self._broken = "the reader ended with an error"
             raise
 
     def read_all(self) -> pa.Table:
-        """Read the rest as a ``pyarrow.Table``.
+        """Read the remaining rows as a ``pyarrow.Table``.
 
         Raises:
             ClosedError: The reader has ended.
-            HistoryTruncatedError: And other errors of the iteration.
+            HistoryTruncatedError: Messages were removed before they were read. Also other errors of the iteration.
         """
-        return pa.Table.from_batches(self._rest(), self.schema)
+        return pa.Table.from_batches(self._remaining(), self.schema)
 
     def close(self) -> None:
         """End the reading, and close the connection. Idempotent.
 
-        If there was more to read, the iteration raises `ClosedError` after that.
+        If messages remain, the iteration raises `ClosedError` after that.
         """
         ended = self._has_ended()
         try:
             self._batches.close()
-        finally:  # not if another thread is reading: ValueError
+        finally:  # while another thread reads, a ValueError leaves the reader open
             if not ended and self._has_ended():
                 self._broken = "the reader was closed"
 
@@ -143,13 +144,13 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         self.close()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The rest as a stream of the Arrow PyCapsule interface.
+        """Return the remaining rows as a stream of the Arrow PyCapsule interface.
 
-        Releasing the stream after its first batch closes the reader. Raises `ClosedError` if the reader has ended: a
-        query that is run again would silently find nothing. So does the first batch of a second stream.
+        Releasing the stream after its first batch closes the reader. Raises `ClosedError` if the reader has ended,
+        because a query that is run again would silently find no rows. So does the first batch of a second stream.
         """
         self._check_open()
-        return pa.RecordBatchReader.from_batches(self.schema, self._rest()).__arrow_c_stream__(
+        return pa.RecordBatchReader.from_batches(self.schema, self._remaining()).__arrow_c_stream__(
             requested_schema
         )
 
@@ -159,15 +160,15 @@ class ArrowReader(Iterator[pa.RecordBatch]):
             raise ClosedError("the reader has ended: call read_jetstream again")
 
     def _check_not_broken(self) -> None:
-        """Raises `ClosedError` instead of ending as if all messages had been read."""
+        """Raise `ClosedError` instead of ending as if all messages had been read."""
         if self._broken:
             raise ClosedError(f"{self._broken}: call read_jetstream again")
 
     def _has_ended(self) -> bool:
         return inspect.getgeneratorstate(self._batches) == inspect.GEN_CLOSED
 
-    def _rest(self) -> Generator[pa.RecordBatch]:
-        self._check_open()  # again: it may have been read since the stream was made
+    def _remaining(self) -> Generator[pa.RecordBatch]:
+        self._check_open()  # checked again, since it may have been read after the stream was created
         if self._streaming:
             raise ClosedError("another Arrow stream is reading: call read_jetstream again")
         self._streaming = True

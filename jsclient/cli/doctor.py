@@ -22,7 +22,7 @@ _MARKS = {"ok": "[ok]", "note": "[note]", "warning": "[warning]", "error": "[err
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run it and return the exit code: 1 if a warning or an error was found, or no server could be reached."""
+    """Run the command. Returns exit code 1 if a warning or an error was found, or no server could be reached."""
     if options.server is None and (options.stream or options.credentials or options.option or options.json):
         options.parser.error("STREAM, --credentials, --option and --json need --server")
     if not options.json:
@@ -30,10 +30,10 @@ def run(options: argparse.Namespace) -> int:
     if options.server is None:
         return 0
     try:
-        given = {"servers": options.server, **dict(options.option)}
+        values = {"servers": options.server, **dict(options.option)}
         if options.credentials is not None:
-            given["credentialsFile"] = options.credentials
-        findings = asyncio.run(_examine(ConnectOptions.of(given).arguments(), options))
+            values["credentialsFile"] = options.credentials
+        findings = asyncio.run(_examine(ConnectOptions.of(values).arguments(), options))
     except (ConfigError, ValueError) as error:
         print(f"jsclient doctor: {error}", file=sys.stderr)
         return 2
@@ -51,7 +51,7 @@ async def _examine(arguments: dict[str, object], options: argparse.Namespace) ->
 
 
 def _ignore(_: Event) -> None:
-    """The findings say it."""
+    """Ignore an event, because the findings report the same."""
 
 
 def _print_versions() -> None:

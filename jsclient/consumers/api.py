@@ -27,7 +27,7 @@ __all__ = ["Subscribing"]
 
 
 class OrderedFields(TypedDict, total=False):
-    """The fields of a `ConsumerConfig` that an ordered consumer may have and is seldom given."""
+    """The less common fields of a `ConsumerConfig` that an ordered consumer may have."""
 
     description: str | None
     metadata: dict[str, str] | None
@@ -95,45 +95,48 @@ class Subscribing:
         """Subscribe to a push consumer: bind to an existing one, or create it.
 
         Args:
-            subject: The subject to read; wildcards allowed. Required without a stream; becomes the consumer's filter.
-            stream: The stream; by default the one that holds ``subject``.
-            consumer: Bind to this existing consumer; nothing is created.
+            subject: The subject to read, which becomes the consumer's filter. Wildcards are allowed. It is required
+                unless ``stream`` is given.
+            stream: The stream. The default is the stream that has ``subject``.
+            consumer: Bind to this existing consumer, and create none.
             durable: Bind to this durable consumer, or create it.
-            queue: Queue group: each message goes to one member. Without ``consumer`` and ``durable`` it is the durable
-                name as well.
-            config: Further fields of the consumer. It is not modified; its fields must match an existing consumer.
-                A consumer created here has an ``idle_heartbeat`` of 5 s outside queue groups; 0 is none.
-            callback: Called with each message, one after the other: a coroutine function on the event loop, a plain
-                function in a thread, so that it may block. When it returns, the message is acked (see ``auto_ack``);
-                when it raises, the event `HandlerFailed` reports it.
-            ordered: Every message once, in order, from a consumer that is recreated when needed (ADR-17). No acks.
-            auto_ack: Ack after the callback returns, unless it acked itself; True with a callback. False: never.
+            queue: The queue group. Each message goes to one member. Without ``consumer`` and ``durable`` it is also
+                the durable name.
+            config: Further fields of the consumer, which is not modified. An existing consumer must match them. A
+                consumer created here has an ``idle_heartbeat`` of 5 s outside queue groups. 0 turns heartbeats off.
+            callback: Called with each message, one after the other. A coroutine function runs on the event loop, a
+                plain function in a thread, so that it may block. When it returns, the message is acked (see
+                ``auto_ack``). When it raises, the event `HandlerFailed` reports it.
+            ordered: Deliver every message once, in order, from a consumer that is recreated when needed (ADR-17). There
+                are no acks.
+            auto_ack: Ack a message after the callback returns, unless the callback acked it. With a callback the
+                default is True. False: never ack.
             heartbeat_alarm: Idle heartbeats that may be missed before the event `HeartbeatMissed`.
-            gap_alarm: Report missing deliveries with the event `GapDetected`. Never in a queue group.
+            gap_alarm: Report missing deliveries with the event `GapDetected`. A queue group never reports them.
             delete_on_close: Delete the consumer at `Subscription.unsubscribe` and `Subscription.drain` if this call
-                created it. It does so by default (ADR-15), for durable ones too: `ConsumerNotKept` warns at the
-                creation of a named one, and `DurableDeleted` reports its deletion. True deletes without the warning;
+                created it. This is the default (ADR-15), also for durable consumers: `ConsumerNotKept` warns when a
+                named consumer is created, and `DurableDeleted` reports its deletion. True deletes without the warning.
                 False keeps a durable for the next run, and for the other members of a queue group.
-            max_pending: Messages that may wait here, 524,288 by default. When full, messages are dropped and the event
-                `SlowConsumer` reports it; an ordered subscription reads them again. Below 1,000 it also bounds
-                ``max_ack_pending``, so that nothing is dropped. With flow control only bytes are limited, and a number
-                that the server may exceed is refused.
-            max_pending_bytes: Bytes that may wait here, 64 MiB by default; 12 MiB for an ordered subscription, unless
-                its stream removes messages when they are delivered, or it reads the last message per subject.
-            flow_control_prefixes: Starts of flow control subjects to answer besides ``$JS.FC.``, which nats-server
-                uses; others are reported as `FlowControlRefused`.
+            max_pending: Messages that may be buffered, 524,288 by default. When the buffer is full, messages are
+                dropped and the event `SlowConsumer` reports it. An ordered subscription reads them again. A value below
+                1,000 also limits ``max_ack_pending``, so that no message is dropped. With flow control only bytes are
+                limited, and a number that the server may exceed is refused.
+            max_pending_bytes: Bytes that may be buffered, 64 MiB by default. For an ordered subscription the default is
+                12 MiB, unless its stream removes messages when they are delivered, or it reads the last message per
+                subject.
+            flow_control_prefixes: Prefixes of flow control subjects to answer besides ``$JS.FC.``, which nats-server
+                uses. Other subjects are reported as `FlowControlRefused`.
 
         Raises:
-            ConfigError: Invalid arguments; nothing was sent. Or the filter can match no message of ``stream``: a new
-                consumer is deleted again.
-            NoMatchingStreamError: Not exactly one stream holds ``subject``.
-            BindError: The consumer exists but does not match; its class says how.
-            ApiError: The server refused; ``err_code`` gives the reason. RequestTimeoutError and others of any request.
+            ConfigError: An argument is not valid, and no request was sent; or the filter can match no message of
+                ``stream``, and a new consumer was deleted again.
+            NoMatchingStreamError: No stream, or more than one, has ``subject``.
+            BindError: The consumer exists but does not match. The class of the error says how.
+            ApiError: The server refused the request. ``err_code`` tells the reason.
 
-        After an error no consumer, NATS subscription or task is left; an ephemeral consumer whose creation was not
-        answered is removed by the server after its ``inactive_threshold`` (5 s by default).
-
-        Cancelled: as after an error.
+        Also raises the errors of any API request. After an error or a cancellation no consumer, NATS subscription or
+        task remains. If the creation of an ephemeral consumer was not answered, the server removes the consumer after
+        its ``inactive_threshold`` (5 s by default).
 
         Source: ADR-15
         """
@@ -171,9 +174,9 @@ class Subscribing:
     ) -> PullSubscription:
         """Subscribe to a pull consumer: bind to an existing one, or create it (durable, or for this subscription only).
 
-        Arguments and errors as `subscribe`. A ``consumer`` that cannot be looked up is bound to anyway, because the
-        user may have only the permission to pull; errors are then raised by `PullSubscription.fetch`. An ack policy of
-        none or all is refused here (ADR-15); `Stream.create_consumer` and `Consumer.fetch` accept it.
+        For the arguments and errors see `subscribe`. A ``consumer`` that cannot be looked up is bound to anyway,
+        because the user may have only the permission to pull. `PullSubscription.fetch` then raises any error. This
+        method refuses an ack policy of none or all (ADR-15). `Stream.create_consumer` and `Consumer.fetch` accept it.
 
         Source: ADR-15
         """
@@ -208,31 +211,31 @@ class Subscribing:
     ) -> Opening[OrderedConsumer]:
         """Read a stream in order by pulling: ``oc = await js.ordered_consumer(...)``, or ``async with`` it.
 
-        Every message comes exactly once. The consumer has no acks, is kept in memory, and is recreated when necessary.
-        `subscribe` with ``ordered=True`` is the same by push.
+        Every message is delivered exactly once. The consumer has no acks, is kept in memory, and is recreated when
+        necessary. `subscribe` with ``ordered=True`` does the same with a push consumer.
 
         Args:
             stream: The stream.
-            filter_subjects, filter_subject: Only messages of these subjects; wildcards allowed.
-            deliver_policy: The start: "all" by default, "new", "last", "last_per_subject".
+            filter_subjects, filter_subject: Read only messages of these subjects. Wildcards are allowed.
+            deliver_policy: Where to start: "all" (the default), "new", "last" or "last_per_subject".
             opt_start_seq: Start at this stream sequence.
             opt_start_time: Start at this time.
             headers_only: Deliver headers without payloads.
-            replay_policy: "instant" by default, or "original": at the speed of their storing.
-            inactive_threshold: Seconds without a request after which the server removes the consumer; 300 by default.
+            replay_policy: "instant" (the default), or "original": at the rate at which the messages were stored.
+            inactive_threshold: Seconds without a request after which the server removes the consumer, 300 by default.
                 A reader that returns later resumes at its position.
-            name_prefix: The prefix of the names of the consumers; a number follows. Random by default.
+            name_prefix: The prefix of the consumers' names, which a number follows. It is random by default.
             max_reset_attempts: Consecutive failures to recreate the consumer before the reader fails. By default it
                 retries until the stream has been missing for 5 s on a healthy connection.
             fields: Further fields of a `ConsumerConfig`: ``description``, ``metadata``, ``num_replicas`` and so on.
 
         Raises:
-            ConfigError: Invalid arguments; nothing was sent. An ordered consumer is not durable, has ack policy none
-                and ``max_deliver`` 1, no deliver subject and no name of its own.
-            StreamNotFoundError: The stream does not exist; raised at once, when it is opened.
-            ApiError: The server refused; ``err_code`` gives the reason. RequestTimeoutError and others of any request.
+            ConfigError: An argument is not valid, and no request was sent. An ordered consumer is not durable, has ack
+                policy none and ``max_deliver`` 1, and has no deliver subject and no name.
+            StreamNotFoundError: The stream does not exist. Opening raises it at once, without a retry.
+            ApiError: The server refused the request. ``err_code`` tells the reason.
 
-        After an error, or when cancelled, no consumer is left.
+        Also raises the errors of any API request. After an error or a cancellation no consumer remains.
 
         Source: ADR-37, ADR-17
         """
@@ -254,7 +257,7 @@ class Subscribing:
         )
 
 
-def _subjects(given: Sequence[str]) -> list[str]:
-    if isinstance(given, str):
-        raise ConfigError(f"filter_subjects is the str {given!r}: give a list, or filter_subject")
-    return list(given)
+def _subjects(value: Sequence[str]) -> list[str]:
+    if isinstance(value, str):
+        raise ConfigError(f"filter_subjects is the str {value!r}: give a list, or filter_subject")
+    return list(value)

@@ -24,13 +24,13 @@ __all__ = ["Consumer"]
 
 
 class Consumer(PullReading):
-    """A consumer on the server. Made by `Stream.consumer` and `Stream.create_consumer`.
+    """A consumer on the server. Created by `Stream.consumer` and `Stream.create_consumer`.
 
-    `fetch`, `next` and `messages` pull from it, `run` calls a handler with its messages; a push consumer is read with
-    `JetStream.subscribe`.
+    `fetch`, `next` and `messages` pull from it, and `run` calls a handler with its messages. A push consumer is read
+    with `JetStream.subscribe`.
     """
 
-    if not TYPE_CHECKING:  # else a type checker would accept any name
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 
@@ -46,52 +46,56 @@ class Consumer(PullReading):
 
     @property
     def stream(self) -> str:
-        """The stream it reads from."""
+        """The stream of the consumer."""
         return self._info.stream_name
 
     @property
     def config(self) -> ConsumerConfig:
-        """The configuration as last seen; `info` asks the server."""
+        """The configuration as the server last reported it. `info` updates it."""
         return self._info.config
 
     @property
     def cached_info(self) -> ConsumerInfo:
-        """The state as last seen; `info` asks the server."""
+        """The state as the server last reported it. `info` updates it."""
         return self._info
 
     def __repr__(self) -> str:
         return f"<Consumer {self.stream}/{self.name}>"
 
     async def info(self, *, timeout: float | None = None) -> ConsumerInfo:
-        """Ask the server for the current state.
+        """Request the current state from the server.
 
         Args:
-            timeout: Seconds, for a health check for instance; by default the timeout of `connect`.
+            timeout: Seconds, for a health check for instance. The default is the timeout of `connect`.
 
         Raises:
-            ConsumerNotFoundError: It was deleted.
-            RequestTimeoutError: No answer within the timeout. And those of any request.
+            ConsumerNotFoundError: The consumer was deleted.
+            RequestTimeoutError: The server did not answer within the timeout.
+
+        Also raises the errors of any API request.
         """
         self._info = await consumer_info(self._context, self.stream, self.name, timeout=timeout)
         self._puller.config = self._info.config
         return self._info
 
     async def pause(self, until: datetime | timedelta | float) -> datetime | None:
-        """Stop deliveries until a time, or for a ``timedelta`` or seconds, over 0, by this machine's clock.
+        """Pause deliveries until a time, or for a duration over 0, measured by this machine's clock.
 
-        Readers stay open and wait. Needs server 2.11.
+        A duration is a ``timedelta`` or a number of seconds. Readers stay open and wait. Needs server 2.11.
 
-        Returns: the end of the pause as stored by the server; None if it is in the past.
+        Returns: the end of the pause as stored by the server, or None if it is in the past.
 
         Raises:
-            ConfigError: An unusable time (one without a time zone, for instance), or an older server.
-            ConsumerNotFoundError: It was deleted. And those of any request.
+            ConfigError: The time is not usable (it has no time zone, for instance), or the server is older.
+            ConsumerNotFoundError: The consumer was deleted.
+
+        Also raises the errors of any API request.
         """
         moment = time_of(until, datetime.now(UTC))
         return await self._pause({"pause_until": format_time(moment)})
 
     async def resume(self) -> None:
-        """Resume deliveries; a no-op if it is not paused. Raises as `pause`."""
+        """Resume deliveries. A no-op if the consumer is not paused. Raises the errors of `pause`."""
         await self._pause({})
 
     async def _pause(self, body: dict[str, Any]) -> datetime | None:
@@ -104,17 +108,19 @@ class Consumer(PullReading):
     async def reset(self, seq: int | None = None) -> int:
         """Restart delivery after the ack floor, or at stream sequence ``seq``. Needs server 2.14. Source: ADR-60.
 
-        Messages delivered and not acked are delivered again, and counted from 1 (``metadata.consumer_seq``). Readers
-        continue; a push subscription reports it as the event `ConsumerReset`. Messages buffered by readers stay
-        buffered, so some may be delivered twice.
+        Messages that were delivered and not acked are delivered again, with ``metadata.consumer_seq`` from 1 on.
+        Readers continue. A push subscription reports the event `ConsumerReset`. Messages buffered by readers stay
+        buffered, so some messages may be delivered twice.
 
         Returns: the stream sequence at which delivery restarts.
 
         Raises:
-            ConfigError: ``seq`` is not a valid sequence, or is after the next message; or an older server.
-            ApiError: 10204: it cannot restart there. ``seq`` requires the deliver policy all, or by_start_sequence or
-                by_start_time, and then a sequence not below that start.
-            ConsumerNotFoundError: It was deleted. And those of any request.
+            ConfigError: ``seq`` is not a valid sequence, or is after the next message; or the server is older.
+            ApiError: The consumer cannot restart there (10204). ``seq`` requires the deliver policy all, or
+                by_start_sequence or by_start_time and a sequence that is not below that start.
+            ConsumerNotFoundError: The consumer was deleted.
+
+        Also raises the errors of any API request.
         """
         if seq is not None:
             check_count("seq", seq, most=2**64 - 1)
@@ -127,12 +133,12 @@ class Consumer(PullReading):
         answer = await self._context.call(
             self._context.api.consumer_reset(self.stream, self.name), body, what="reset"
         )
-        begins = answer.pop("reset_seq", 0)
+        first = answer.pop("reset_seq", 0)
         self._info = from_wire(ConsumerInfo, answer)
-        return int(begins)
+        return int(first)
 
     async def _check_reset(self, seq: int) -> None:
-        """Refuse a sequence that no message has yet, unless it is the next: the messages before it would be skipped."""
+        """Refuse a sequence after the next message: the consumer would skip the messages before it."""
         try:
             answer = await self._context.call(
                 self._context.api.stream_info(self.stream), what="end of the stream"
@@ -150,20 +156,22 @@ class Consumer(PullReading):
         """Have the server select another client of a priority group to deliver to. Source: ADR-42.
 
         Raises:
-            ConfigError: ``group`` is not a valid name, or a server before 2.11.
-            ApiError: 10160: the consumer has no such group.
-            ConsumerNotFoundError: It was deleted. And those of any request.
+            ConfigError: ``group`` is not a valid name, or the server is older than 2.11.
+            ApiError: The consumer has no such group (10160).
+            ConsumerNotFoundError: The consumer was deleted.
+
+        Also raises the errors of any API request.
         """
         body = {"group": check_group_name(group)}
         check_server(self._context.connection.server_version, (2, 11), "unpinning")
         await self._context.call(self._context.api.consumer_unpin(self.stream, self.name), body, what="unpin")
 
     async def delete(self) -> None:
-        """Delete it. Raises `ConsumerNotFoundError` if it does not exist."""
+        """Delete the consumer. Raises `ConsumerNotFoundError` if it does not exist."""
         await self._context.call(
             self._context.api.consumer_delete(self.stream, self.name), what="delete consumer"
         )
 
     async def close(self) -> None:
-        """Stop reading through this handle; the consumer stays."""
+        """Stop reading through this handle. The consumer stays."""
         await self._puller.close(give_back=True)

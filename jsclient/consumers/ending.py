@@ -1,4 +1,4 @@
-"""The end of a subscription's consumer: deleted if the subscription created it. Source: ADR-15."""
+"""The end of a subscription's consumer, which is deleted if the subscription created it. Source: ADR-15."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from ..protocol.models.consumer import ConsumerInfo
 
 __all__ = ["delete_created", "warn_of_deletion"]
 
-_COUNTED = 0.1  # seconds in which the server counts the acks that it has read, and notices readers that left
+_RECONNECT = 1.0  # seconds that the deletion waits for a lost connection
+_COUNTED = 0.1  # seconds in which the server counts the acks that it has read, and notices readers that ended
 
 
 def warn_of_deletion(
     binding: Binding, emit: Callable[[Event], None], *, delete_on_close: bool | None
 ) -> None:
-    """Report a named consumer that this subscription created, if nobody said whether to delete it at the end."""
+    """Report a named consumer that this subscription created, unless the caller chose whether to delete it."""
     if binding.created and binding.is_named and delete_on_close is None:
         emit(ConsumerNotKept(stream=binding.stream, consumer=binding.consumer))
 
@@ -33,12 +34,17 @@ async def delete_created(
     *,
     chosen: bool,
 ) -> None:
-    """Delete the consumer, and report a named one, with what it takes along. Raises those of any request.
+    """Delete the consumer, and report the deletion of a named consumer with its pending messages.
 
-    It takes one request timeout at most; the question about what is left, half of that.
+    Raises the errors of any API request. The deletion takes one request timeout at most, and the request for the
+    pending messages half of that. While the client is disconnected it waits for a second at most, so that a program can
+    end. It does wait, because the first messages after a reconnect are read before the connection counts as connected,
+    and their reader may end at that moment.
     """
     connection = context.connection
     deadline = connection.now() + context.timeout
+    if not connection.is_connected:
+        await connection.wait_connected(connection.now() + min(_RECONNECT, context.timeout))
     info = await _last_state(context, binding) if binding.is_named else None
     timeout = max(deadline - connection.now(), context.timeout / 2)  # the event loop may have been blocked
     existed = await delete_consumer(context, binding.stream, consumer, timeout=timeout)
@@ -68,5 +74,5 @@ async def _last_state(context: Context, binding: Binding) -> ConsumerInfo | None
                 await asyncio.sleep(_COUNTED)
                 info = await consumer_info(context, binding.stream, binding.consumer)
     except (JetStreamError, TimeoutError):
-        return None  # gone, no permission to ask, or no answer in time
+        return None  # the consumer is gone, there is no permission, or no answer arrived in time
     return info

@@ -1,4 +1,4 @@
-"""A look at a consumer that delivers nothing: the requests, and what they show. For readers and ``jsclient doctor``."""
+"""Checks why a consumer delivers no message, for readers and ``jsclient doctor``."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["Seen", "look_at_consumer", "stream_info"]
 
 
 class Seen(NamedTuple):
-    """What a look has shown."""
+    """What a check has shown."""
 
     findings: list[Finding]
     info: ConsumerInfo | None = None
     due: float | None = None  # seconds until a handler here counts as hanging
-    fits: bool = False  # the filter can match, and the stream is no copy: it need not be asked for again
-    denied: bool = False  # this user may not ask
+    fits: bool = False  # the filter can match and the stream is no copy, so it need not be requested again
+    denied: bool = False  # this user may not request the information
 
 
 async def look_at_consumer(
     context: Context, stream: str, consumer: str, local: Local | None = None, *, with_stream: bool = True
 ) -> Seen | None:
-    """Look once. None: the connection was lost or closed meanwhile."""
+    """Check the consumer once. Returns None if the connection was lost or closed meanwhile."""
     try:
         info = await consumer_info(context, stream, consumer)
         state: StreamInfo | None = None
@@ -45,7 +45,7 @@ async def look_at_consumer(
 
 
 async def _stream(context: Context, info: ConsumerInfo) -> tuple[StreamInfo | None, bool]:
-    """The stream's state, and whether the filter can match and the stream is no copy."""
+    """Return the stream's state, and whether the filter can match and the stream is no copy."""
     try:
         stream = await stream_info(context, info.stream_name)
     except PermissionDeniedError:
@@ -59,6 +59,6 @@ async def _stream(context: Context, info: ConsumerInfo) -> tuple[StreamInfo | No
 
 
 async def stream_info(context: Context, stream: str) -> StreamInfo:
-    """The state of a stream. Raises `StreamNotFoundError`, and those of any request."""
+    """Return the state of a stream. Raises `StreamNotFoundError` or any API request error."""
     answer = await context.call(context.api.stream_info(stream), what=f"info of stream {stream!r}")
     return from_wire(StreamInfo, answer)

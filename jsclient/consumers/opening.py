@@ -1,4 +1,4 @@
-"""Opens subscriptions: runs the workflow, then builds tracker and handle."""
+"""Opens subscriptions: runs the workflow, then creates the tracker and the handle."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .._runtime.context import Context
 from .._runtime.handlers import check_handler
 from .._runtime.matching import check_match
 from .._runtime.nats.connection import HoldingSink, Inbox
+from .._runtime.nats.speedups import chosen
 from ..errors import (
     ConfigError,
     ConsumerNotFoundError,
@@ -81,6 +82,7 @@ async def open_subscription(
         raises=callback is None,
         api_prefix=context.api.prefix.encode(),
         flow_prefixes=_flow_prefixes(request),
+        runs=chosen().runs,
     )
     subscription = Subscription(
         context,
@@ -100,7 +102,7 @@ def _monitor(info: ConsumerInfo, alarm: float) -> HeartbeatMonitor | None:
 
 
 def _limits(request: SubscribeRequest, info: ConsumerInfo) -> tuple[int, int]:
-    # Flow control limits bytes, and a window of small messages holds more of them than the default.
+    # Flow control limits bytes, and a window of small messages has more messages than the default.
     default = MAX_PENDING_BYTES if info.config.flow_control else MAX_PENDING
     return request.max_pending or default, request.max_pending_bytes or MAX_PENDING_BYTES
 
@@ -128,6 +130,7 @@ def _ordered(
         raises=callback is None,
         api_prefix=context.api.prefix.encode(),
         flow_prefixes=_flow_prefixes(request),
+        runs=chosen().runs,
         keeps_policy=config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT,
     )
     return OrderedSubscription(
@@ -157,10 +160,11 @@ class Binder:
         """Run the workflow.
 
         Raises:
-            ConfigError: The server does not know a field, and would ignore it; nothing was sent.
-            As `subscribe_workflow`. No NATS subscription and no consumer created here is left then.
+            ConfigError: The server does not know a field and would ignore it. No request was sent.
 
-        Cancelled: as after an error; a create request in flight is awaited in the background, and its consumer deleted.
+        Also raises the errors of `subscribe_workflow`. After an error or a cancellation no NATS subscription remains,
+        and no consumer that was created here. A create request in flight is then awaited in the background, and its
+        consumer is deleted.
         """
         check_known(self._context, check_request(self._request).config)
         try:
@@ -173,13 +177,14 @@ class Binder:
         steps = subscribe_workflow(self._request)
         answer: Any = None
         error: JetStreamError | None = None
+        # The workflow is a generator: it yields steps, and gets each step's answer or error.
         while True:
             try:
                 step = steps.send(answer) if error is None else steps.throw(error)
             except StopIteration as done:
                 binding: Binding = done.value
                 if not binding.created:
-                    await self._make_sure()
+                    await self._verify_listening()
                 return binding
             answer = error = None
             try:
@@ -197,8 +202,8 @@ class Binder:
                 return from_wire(
                     ConsumerInfo, await context.call(subject, what=f"look up consumer {consumer!r}")
                 )
-            case Listen(subject=wanted, queue=queue):
-                subject = wanted or context.connection.new_inbox()
+            case Listen(subject=requested, queue=queue):
+                subject = requested or context.connection.new_inbox()
                 self.inbox = await context.connection.subscribe(subject, self.intake, queue or "")
                 return subject
             case StopListening():
@@ -208,15 +213,15 @@ class Binder:
             case Create():
                 return await self._create(step)
 
-    async def _make_sure(self) -> None:
-        """Verify the NATS subscription: no create request followed that would have revealed a refusal."""
+    async def _verify_listening(self) -> None:
+        """Verify the NATS subscription. No create request followed it that would have shown a refusal."""
         if self.inbox is not None:
             await self._context.connection.ping(self._context.timeout)
             if self.inbox.denied is not None:
                 raise self.inbox.denied
 
     async def _create(self, step: Create) -> ConsumerInfo:
-        """Create the consumer; delete it if the caller no longer waits."""
+        """Create the consumer. Delete it again if the caller stops waiting."""
         creating = self._context.tasks.start(
             create_consumer(self._context, step.stream, step.config), "create consumer", awaited=True
         )
@@ -232,9 +237,9 @@ class Binder:
         return info
 
     async def _check_match(self, config: ConsumerConfig, info: ConsumerInfo) -> None:
-        """Refuse a filter that can match nothing, and delete its consumer.
+        """Refuse a filter that can match no message, and delete its consumer.
 
-        Asked only if the stream was named, and not found by the subject, and if no message matches yet.
+        This is checked only if the caller named the stream, and if no message matches yet.
         """
         if info.num_pending or self._request.stream is None:
             return
@@ -255,10 +260,10 @@ class Binder:
             await self._delete(info)
 
     async def _undo_unknown(self, step: Create) -> None:
-        """The answer was lost: whether the consumer exists, and who created it, is unknown."""
+        """Delete the consumer after a lost answer, if it exists and this request has created it."""
         name = step.config.durable_name or step.config.name
         if name is None:
-            return  # ephemeral and without interest: the server removes it
+            return  # the server removes an ephemeral consumer without interest
         api = self._context.api
         try:
             info = from_wire(ConsumerInfo, await self._context.call(api.consumer_info(step.stream, name)))

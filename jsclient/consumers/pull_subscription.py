@@ -21,9 +21,9 @@ __all__ = ["PullSubscription"]
 
 
 class PullSubscription(PullReading, Handle):
-    """A subscription that requests its messages: `fetch`, `next`, `messages`, or `run` with a handler.
+    """A subscription that requests its messages with `fetch`, `next`, `messages`, or `run` and a handler.
 
-    Made by `JetStream.pull_subscribe`. Any number of subscriptions, in any number of processes, may share a durable
+    Created by `JetStream.pull_subscribe`. Any number of subscriptions, in any number of processes, may share a durable
     consumer: each message goes to one of them.
     """
 
@@ -41,39 +41,40 @@ class PullSubscription(PullReading, Handle):
 
     @property
     def stream(self) -> str:
-        """The stream it reads from."""
+        """The stream that the subscription reads."""
         return self._binding.stream
 
     @property
     def consumer(self) -> str:
-        """The consumer it reads through."""
+        """The name of its consumer."""
         return self._binding.consumer
 
     @property
     def created(self) -> bool:
-        """Whether this subscription created its consumer; by default it deletes it at its end."""
+        """Whether this subscription created its consumer, which it then deletes at its end by default."""
         return self._binding.created
 
     @property
     def pending(self) -> int:
-        """Messages that arrived for cancelled calls; the next call gets them."""
+        """The number of messages that arrived for cancelled calls. The next call returns them."""
         return len(self._puller.leftover)
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the subscription or its connection is closed."""
         return self._puller.is_closed
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """The permissions of a user that reads from this consumer, in the form of the server's configuration.
+        """Return the permissions that a user needs to read from this consumer, as in the server's configuration.
 
         The user binds to the existing consumer, with the arguments ``stream`` and ``consumer``, and may neither create
-        nor delete one. Like all permissions to send a request, these let a user store the answer elsewhere:
+        nor delete a consumer. Like all permissions to send a request, these let a user store the answer elsewhere:
         see "What each right lets a user do" in the documentation.
 
         Args:
-            dead_letter: That of `run`, for a worker.
-            inbox_prefix: That of the user's connection. With one of its own, no other user can read its messages.
+            dead_letter: The argument ``dead_letter`` of `run`, for a worker.
+            inbox_prefix: The inbox prefix of the user's connection. With a different prefix for each user, no user can
+                read another user's messages.
 
         Raises:
             InvalidNameError: ``dead_letter`` or ``inbox_prefix`` is not a subject.
@@ -93,30 +94,32 @@ class PullSubscription(PullReading, Handle):
         return f"<PullSubscription {self.stream}/{self.consumer}>"
 
     async def consumer_info(self, *, timeout: float | None = None) -> ConsumerInfo:
-        """Ask the server for the consumer's current state.
+        """Request the consumer's current state from the server.
 
         Args:
-            timeout: Seconds, for a health check for instance; by default the timeout of `connect`.
+            timeout: Seconds, for a health check for instance. The default is the timeout of `connect`.
 
         Raises:
-            ConsumerNotFoundError: It was deleted.
-            RequestTimeoutError: No answer within the timeout. And those of any request.
+            ConsumerNotFoundError: The consumer was deleted.
+            RequestTimeoutError: The server did not answer within the timeout.
+
+        Also raises the errors of any API request.
         """
         info = await consumer_info(self._context, self.stream, self.consumer, timeout=timeout)
         self._puller.config = info.config
         return info
 
     def events(self) -> AsyncIterator[Event]:
-        """The events of this subscription, until it ends."""
+        """Iterate over the events of this subscription: first the recent events, then each new event until it ends."""
         return self._log.read()
 
     async def unsubscribe(self) -> None:
-        """Stop, and delete the consumer if this subscription created it. Calling it again does nothing.
+        """End the subscription, and delete the consumer if it was created here. Calling it again does nothing.
 
         If the consumer stays, messages that arrived for cancelled calls are returned to the server (nak).
 
         Raises:
-            ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted; the subscription is
+            ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted. The subscription is
                 closed anyway.
         """
         try:
@@ -127,9 +130,9 @@ class PullSubscription(PullReading, Handle):
     close = unsubscribe
 
     async def drain(self) -> None:
-        """As `unsubscribe`, but a failed deletion is reported as the event `DeleteFailed`.
+        """Stop a running worker and wait for its end, then unsubscribe.
 
-        A worker (`run`) is stopped first, and waited for.
+        Unlike `unsubscribe`, this reports a failed deletion as the event `DeleteFailed` instead of raising it.
         """
         await self._end_workers()
         try:
@@ -148,7 +151,7 @@ class PullSubscription(PullReading, Handle):
             )
 
     async def abandon(self) -> None:
-        """The connection is closing: end, and delete an ephemeral consumer created here."""
+        """End because the connection closes. Deletes an ephemeral consumer that was created here."""
         self._deletes = (
             self._deletes and not self._binding.is_durable and self._context.connection.is_connected
         )

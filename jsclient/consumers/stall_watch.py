@@ -1,29 +1,38 @@
-"""The watch of a reader from which nothing comes: one timer per handle, and no work per message."""
+"""Watches a reader that receives no messages: one timer per handle, and no work per message."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Hashable
 from typing import NamedTuple, Protocol
 
 from .._runtime.context import Context
 from ..errors import JetStreamError
-from ..protocol.consumers.stall import HandlerTimes, Look, StallTracker, handler_hangs
+from ..protocol.consumers.stall import (
+    HandlerTimes,
+    Look,
+    StallTracker,
+    handler_hangs,
+    nothing_to_deliver,
+)
 from ..protocol.events import ConsumerResumed, Event
 
 __all__ = ["Handling", "StallWatch", "Watched"]
+
+_log = logging.getLogger("jsclient.consumer")
 
 
 class Handling(NamedTuple):
     """What a worker or a callback does now."""
 
-    running: list[tuple[Hashable, float]]  # what is handled, and since when
+    running: list[tuple[Hashable, float]]  # what is handled, and the start of each handler
     waiting: int  # messages that wait for a handler
-    held: int | None  # messages that are not settled; None: unknown
+    held: int | None  # messages that are not settled; None if unknown
     ended: int  # handlers that have ended so far
-    ack_wait: float | None = None  # seconds; None: handlers that hang are told by a look at the consumer
+    ack_wait: float | None = None  # seconds; None: only the check of the consumer reports handlers that hang
     keeps_alive: bool = False
-    subject_of: Callable[[Hashable], str] | None = None  # the message that a handler has
+    subject_of: Callable[[Hashable], str] | None = None  # the message of a handler
 
 
 class Watched(Protocol):
@@ -37,22 +46,22 @@ class Watched(Protocol):
 
     @property
     def arrived(self) -> int:
-        """Messages that have arrived so far."""
+        """The number of messages that have arrived so far."""
 
     @property
     def is_awaited(self) -> bool:
-        """Whether its program waits for a message now."""
+        """Whether the program waits for a message now."""
 
     def emit(self, event: Event) -> None: ...
 
 
 class StallWatch:
-    """Polls a reader while its program asks for messages, and looks at the consumer when none comes.
+    """Polls a reader while its program waits for messages, and checks the consumer when none arrives.
 
     Attributes:
-        asks: Times that the program has asked for a message.
-        trouble: Of a reader that replaces its consumer by itself: why it could not. Such a reader does not stand still
-            only because its consumer is gone, or delivers elsewhere. None: it keeps its consumer.
+        asks: How often the program has started to wait for a message.
+        reset_error: For a reader that replaces its consumer: returns why the last attempt failed. Such a reader is not
+            stalled only because its consumer is gone or delivers elsewhere. None: the reader keeps its consumer.
         workers: What each worker of the reader does.
         subject: The subject that a push subscription listens on.
     """
@@ -63,7 +72,7 @@ class StallWatch:
         reader: Watched,
         *,
         pins: Callable[[], frozenset[str]] = frozenset,
-        trouble: Callable[[], JetStreamError | None] | None = None,
+        reset_error: Callable[[], JetStreamError | None] | None = None,
     ) -> None:
         after = context.stall_after
         self._context = context
@@ -73,27 +82,26 @@ class StallWatch:
         self._times = HandlerTimes()
         self._handle: asyncio.TimerHandle | None = None
         self._looking = False
-        self._fits = (
-            False  # the filter can match, and the stream is no copy: the stream is not asked for again
-        )
+        self._fits = False  # the filter can match and the stream is no copy, so it is not requested again
+        self._said_idle = False
         self.asks: int = 0
         self.subject: str = ""
-        self.trouble: Callable[[], JetStreamError | None] | None = trouble
+        self.reset_error: Callable[[], JetStreamError | None] | None = reset_error
         self.workers: list[Callable[[], Handling]] = []
 
     def asked(self) -> None:
-        """The program begins to wait for a message."""
+        """Note that the program starts to wait for a message."""
         self.asks += 1
         if self._handle is None and self._tracker is not None:
             self._poll()
 
     def add(self, worker: Callable[[], Handling]) -> None:
-        """A worker begins; its messages may have arrived, so that it waits for none."""
+        """Register a worker. It may have messages already, and then does not wait for one."""
         self.workers.append(worker)
         self.asked()
 
     def forget(self, worker: Callable[[], Handling]) -> None:
-        """A worker has ended."""
+        """Unregister a worker that has ended."""
         if worker in self.workers:
             self.workers.remove(worker)
 
@@ -113,6 +121,7 @@ class StallWatch:
         running = self._times.seen(now, work.running)
         for event in self._hanging(now, work):
             reader.emit(event)
+        # Without a connection no message can arrive, so the time does not count.
         arrived = self._progress()
         asking = connection.is_connected and (reader.is_awaited or running > 0)
         asks = self.asks if connection.is_connected else 0
@@ -128,11 +137,11 @@ class StallWatch:
             self._handle = asyncio.get_running_loop().call_later(tracker.interval, self._poll)
 
     def _progress(self) -> int:
-        """What grows as long as it goes on: redeliveries of what handlers hold are none."""
+        """Return a number that grows with progress. For a worker, redeliveries of its messages are no progress."""
         return self._handling().ended if self.workers else self._reader.arrived
 
     def _hanging(self, now: float, work: Handling) -> list[Event]:
-        """Handlers that hang, also while others go on. Costs no request: a worker knows its ack_wait."""
+        """Report handlers that hang, even while others continue. A worker knows its ack_wait, so no request is sent."""
         events: list[Event] = []
         if work.ack_wait is None:
             return events
@@ -152,29 +161,35 @@ class StallWatch:
             )
         return events
 
+    def _say_idle(self, text: str) -> None:
+        """Log only once that there is no message, because most readers are idle now and then."""
+        if text and not self._said_idle:
+            self._said_idle = True
+            _log.info("%s", text)
+
     @staticmethod
     def _message(work: Handling) -> str:
-        """The message of the handler that has run longest."""
+        """Describe the message of the handler that has run longest."""
         if not work.running or work.subject_of is None:
             return ""
-        ident, _ = min(work.running, key=lambda one: one[1])
+        ident, _ = min(work.running, key=lambda item: item[1])
         return work.subject_of(ident)
 
     def _handling(self) -> Handling:
-        """What all workers do."""
-        all_of_them = [worker() for worker in self.workers]
-        if len(all_of_them) == 1:
-            return all_of_them[0]
-        held = [one.held for one in all_of_them if one.held is not None]
+        """Return what all workers do."""
+        work = [worker() for worker in self.workers]
+        if len(work) == 1:
+            return work[0]
+        held = [each.held for each in work if each.held is not None]
         return Handling(
-            [item for one in all_of_them for item in one.running],
-            sum(one.waiting for one in all_of_them),
+            [item for each in work for item in each.running],
+            sum(each.waiting for each in work),
             sum(held) if held else None,
-            sum(one.ended for one in all_of_them),
+            sum(each.ended for each in work),
         )
 
     async def _look(self, tracker: StallTracker, look: Look, running: float, work: Handling) -> None:
-        """Ask the server, and tell what it shows, unless it goes on meanwhile."""
+        """Ask the server and report what it shows, unless the reader makes progress meanwhile."""
         from ..protocol.consumers.diagnosis import Local, cannot_replace
         from .look import Seen, look_at_consumer
 
@@ -189,7 +204,7 @@ class StallWatch:
             message=self._message(work),
             longest=self._times.longest,
             waiting=work.waiting,
-            subject=self.subject if self.trouble is None else "",
+            subject=self.subject if self.reset_error is None else "",
             pins=self._pins(),
             before=tracker.before,
         )
@@ -201,15 +216,17 @@ class StallWatch:
             self._looking = False
         if seen is None or self._tracker is None or self._progress() != progress:
             return
-        if self.trouble is not None and seen.info is None and not seen.denied:
-            error = self.trouble()
+        if self.reset_error is not None and seen.info is None and not seen.denied:
+            error = self.reset_error()
             if error is None:
                 return  # the next consumer is being created
             seen = Seen([cannot_replace(error, reader.stream)])
         self._fits = self._fits or seen.fits
         findings = seen.findings
-        if work.ack_wait is not None:  # those that hang are told without a look
-            findings = [one for one in findings if one.code != "handler"]
+        if not findings and seen.info is not None and not self.workers:
+            self._say_idle(nothing_to_deliver(seen.info, look.stood_for))
+        if work.ack_wait is not None:  # `_hanging` reports handlers that hang, without a request
+            findings = [finding for finding in findings if finding.code != "handler"]
         for event in tracker.looked(
             self._context.connection.now(),
             findings,
@@ -221,4 +238,4 @@ class StallWatch:
         ):
             reader.emit(event)
         if seen.denied:
-            self.close()  # each look would be another denial
+            self.close()  # each check would be denied again

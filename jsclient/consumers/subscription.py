@@ -33,15 +33,17 @@ __all__ = ["Callback", "Subscription"]
 DRAIN_TIMEOUT = 30.0  # seconds
 _FLUSH_TIMEOUT = 1.0  # seconds
 _CANCEL_TIMEOUT = 1.0  # seconds that a cancelled handler has to end
-_LOOK = 2.5  # seconds without a message after which a subscription without heartbeats looks for its consumer
+_CHECK_AFTER = (
+    2.5  # seconds without a message after which a subscription without heartbeats checks its consumer
+)
 
 
 class Subscription(ReadHandle[Message], Running):
     """A push subscription: read it with `next`, ``async for`` or `batches`, `run` a worker, or give it a callback.
 
-    Made by `JetStream.subscribe`. It handles statuses itself: heartbeats, flow control and gaps; noteworthy ones are
-    reported through `events` and the connection's ``on_event``. Errors (409, 503, unknown statuses) are raised from
-    `next` and the iterations, or reported as events if there is a callback; the subscription continues.
+    Created by `JetStream.subscribe`. It handles heartbeats, flow control and gaps itself, and reports what the program
+    may need to know through `events` and the connection's ``on_event``. Errors (409, 503, unknown statuses) are raised
+    from `next` and the iterations, or reported as events if there is a callback. The subscription continues.
     """
 
     def __init__(
@@ -75,20 +77,20 @@ class Subscription(ReadHandle[Message], Running):
         self._chosen = delete_on_close is True
         warn_of_deletion(binding, self._buffer.emit, delete_on_close=delete_on_close)
         self._checking = False
-        self._looks: Timer | None = None
+        self._check_timer: Timer | None = None
         self._inbox: Inbox | None = None
-        self._runner: asyncio.Task[None] | None = None  # of the callback, or of a worker
-        self._draining: asyncio.Task[None] | None = None  # or the worker's, which drains in it
-        self._deleting: asyncio.Task[None] | None = None  # after a drain
+        self._runner: asyncio.Task[None] | None = None  # task of the callback or of a worker
+        self._draining: asyncio.Task[None] | None = None  # or the task of the worker, which drains in it
+        self._deleting: asyncio.Task[None] | None = None  # deletes the consumer after a drain
 
     @property
     def stream(self) -> str:
-        """The stream it reads from."""
+        """The stream that the subscription reads."""
         return self._buffer.tracker.stream
 
     @property
     def consumer(self) -> str:
-        """The consumer it reads through. An ordered subscription replaces it when necessary."""
+        """The name of its consumer. An ordered subscription replaces the consumer when necessary."""
         return self._buffer.tracker.consumer
 
     @property
@@ -98,39 +100,40 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def queue(self) -> str | None:
-        """The queue group, if any."""
+        """The queue group, or None."""
         return self._binding.queue
 
     @property
     def created(self) -> bool:
-        """Whether this subscription created its consumer; by default it deletes it at its end."""
+        """Whether this subscription created its consumer, which it then deletes at its end by default."""
         return self._binding.created
 
     @property
     def pending(self) -> int:
-        """Messages that have arrived and wait to be read."""
+        """The number of messages that have arrived and wait to be read."""
         return self._buffer.tracker.pending
 
     @property
     def pending_bytes(self) -> int:
-        """Their bytes, as the server counts them."""
+        """Bytes of the pending messages, as the server counts them."""
         return self._buffer.tracker.pending_bytes
 
     @property
     def dropped(self) -> int:
-        """Messages dropped because the queue was full (see the event `SlowConsumer`)."""
+        """The number of messages dropped because the buffer was full (see the event `SlowConsumer`)."""
         return self._buffer.tracker.dropped
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """The permissions of a user that reads from this consumer, in the form of the server's configuration.
+        """Return the permissions that a user needs to read from this consumer, as in the server's configuration.
 
         The user binds to the existing consumer, with the arguments ``stream`` and ``consumer``, and may neither create
-        nor delete one. Like all permissions to send a request, these let a user store the answer elsewhere:
+        nor delete a consumer. Like all permissions to send a request, these let a user store the answer elsewhere:
         see "What each right lets a user do" in the documentation.
 
         Args:
-            dead_letter: That of `run`, for a worker.
-            inbox_prefix: That of the user's connection. With one of its own, no other user can read its messages.
+            dead_letter: The argument ``dead_letter`` of `run`, for a worker.
+            inbox_prefix: The inbox prefix of the user's connection. With a different prefix for each user, no user can
+                read another user's messages.
 
         Raises:
             InvalidNameError: ``dead_letter`` or ``inbox_prefix`` is not a subject.
@@ -151,39 +154,41 @@ class Subscription(ReadHandle[Message], Running):
         return f"<Subscription {self.stream}/{self.consumer} {self._state.value}>"
 
     async def consumer_info(self, *, timeout: float | None = None) -> ConsumerInfo:
-        """Ask the server for the consumer's current state.
+        """Request the consumer's current state from the server.
 
         Args:
-            timeout: Seconds, for a health check for instance; by default the timeout of `connect`.
+            timeout: Seconds, for a health check for instance. The default is the timeout of `connect`.
 
         Raises:
-            ConsumerNotFoundError: It was deleted.
-            RequestTimeoutError: No answer within the timeout. And those of any request.
+            ConsumerNotFoundError: The consumer was deleted.
+            RequestTimeoutError: The server did not answer within the timeout.
+
+        Also raises the errors of any API request.
         """
         return await consumer_info(self._context, self.stream, self.consumer, timeout=timeout)
 
     def events(self) -> AsyncIterator[Event]:
-        """The events of this subscription: the recent ones, then each new one, until it ends."""
+        """Iterate over the events of this subscription: first the recent events, then each new event until it ends."""
         return self._buffer.log.read()
 
     async def next(self, timeout: float | None = None) -> Message:
         """Wait for the next message.
 
         Args:
-            timeout: Seconds; None waits without limit.
+            timeout: Seconds. None waits without a limit.
 
         Raises:
-            RequestTimeoutError: No message came in ``timeout`` seconds.
-            StatusError: The server sent an error status at this position; the next call continues after it.
+            RequestTimeoutError: No message arrived within ``timeout`` seconds.
+            StatusError: The server sent an error status at this position. The next call continues after it.
             ClosedError: The subscription is closed, or drained and empty.
             ConfigError: The subscription has a callback.
 
-        Cancelled: no message is lost; the next call gets it.
+        Cancelled: no message is lost. The next call returns it.
         """
         return await self._buffer.next(timeout)
 
     async def __anext__(self) -> Message:
-        """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""
+        """Like `next`, for ``async for``. A generator would end if it is cancelled, and lose the remaining messages."""
         buffer = self._buffer
         if buffer.ready:
             return DeliveredMessage(buffer.ready.popleft(), buffer.channel)
@@ -195,20 +200,28 @@ class Subscription(ReadHandle[Message], Running):
     def batches(self, max_messages: int = 1000) -> AsyncIterator[list[Message]]:
         """Iterate over arrived messages, 1 to ``max_messages`` at a time, until the subscription ends.
 
-        Raises as `next`. The batch belongs to the caller; flow control requests among its messages are answered when
-        the batch is made.
+        Raises the errors of `next`. The batch belongs to the caller. Flow control requests among its messages are
+        answered when the batch is created.
         """
         return Batches(self._buffer, check_count("max_messages", max_messages))
 
     async def next_batch(self, max_messages: int = 1000) -> list[Message]:
-        """Wait for a message; return it and all others that have arrived, up to ``max_messages``. Raises as `next`."""
+        """Wait for a message. Return it with all others that have arrived, up to ``max_messages``.
+
+        Raises the errors of `next`.
+        """
         return await self._buffer.next_batch(max_messages)
 
+    def take_arrived(self, most: int) -> list[Message]:
+        """Take messages that have arrived, up to ``most``, without waiting. For the library's own use."""
+        ready, channel = self._buffer.ready, self._buffer.channel
+        return [DeliveredMessage(ready.popleft(), channel) for _ in range(min(most, len(ready)))]
+
     def _source(self, group: GroupOptions) -> Source:
-        if given := [name for name, value in group.items() if value is not None]:
-            raise ConfigError(f"{given[0]} is given: only pull consumers have priority groups")
+        if options := [name for name, value in group.items() if value is not None]:
+            raise ConfigError(f"{options[0]} is given: only pull consumers have priority groups")
         if self._state is not State.OPEN:
-            raise ClosedError("the subscription is closed")
+            raise ClosedError("the subscription is closed: subscribe again, on an open connection")
         if self._runner is not None and not self._runner.done():
             raise ConfigError("the subscription has a callback or a worker: its messages go there")
         from .worker.sources import PushSource
@@ -219,7 +232,7 @@ class Subscription(ReadHandle[Message], Running):
             emit=self._buffer.emit,
             known=self._binding.config,
             watch=self._buffer.stall_watch,
-            receive_rest=self._end_with_worker,
+            receive_remaining=self._end_with_worker,
             over=self._worker_ended,
         )
 
@@ -232,8 +245,8 @@ class Subscription(ReadHandle[Message], Running):
         heartbeat = self._buffer.tracker.heartbeat
         if heartbeat is not None:
             heartbeat.heard(self._context.connection.now())
-        self._looks = Timer(self._look)
-        self._look()
+        self._check_timer = Timer(self._check)
+        self._check()
         self._buffer.watch()
         if self._callback is not None:
             self._runner = self._context.tasks.start(
@@ -251,62 +264,64 @@ class Subscription(ReadHandle[Message], Running):
         if what is Lifecycle.CLOSED:
             self._end()
         elif what is Lifecycle.CONNECTED:
-            # Without interest the server may have removed it meanwhile; without heartbeats nothing else reveals that.
+            # The server may have removed the consumer meanwhile. Without heartbeats only this check shows it.
             self._check_consumer()
 
-    def _look(self) -> None:
-        """Look for the consumer when a heartbeat is missing, or without heartbeats, as in a queue group, when an
-        interval has passed without a message: otherwise nothing tells that somebody deleted it."""
-        assert self._looks is not None
+    def _check(self) -> None:
+        """Check whether the consumer exists after a missing heartbeat or, without heartbeats, a silent interval.
+
+        The server does not tell a subscriber that its consumer was deleted.
+        """
+        assert self._check_timer is not None
         now, heartbeat = self._context.connection.now(), self._buffer.tracker.heartbeat
         if heartbeat is not None:
-            is_silent, again = heartbeat.look(now)
+            is_silent, next_check = heartbeat.look(now)
         else:
-            is_silent, again = not self._buffer.heard, now + _LOOK
+            is_silent, next_check = not self._buffer.heard, now + _CHECK_AFTER
             self._buffer.heard = False
         if self._inbox is not None and is_silent:
             self._check_consumer()
-        self._looks.set(again)
+        self._check_timer.set(next_check)
 
-    def _stop_looking(self) -> None:
-        if self._looks is not None:
-            self._looks.cancel()
+    def _stop_checking(self) -> None:
+        if self._check_timer is not None:
+            self._check_timer.cancel()
 
     def _check_consumer(self) -> None:
-        """After silence: report a deleted consumer, once."""
+        """After silence, check the consumer in the background. If it was deleted, report that once."""
         if not self._checking and self._context.connection.is_connected:
             self._checking = True
-            self._context.tasks.start(self._ask_for_consumer(), "check that the consumer exists")
+            self._context.tasks.start(self._check_exists(), "check that the consumer exists")
 
-    async def _ask_for_consumer(self) -> None:
-        if await self._is_gone():
-            self._stop_looking()
+    async def _check_exists(self) -> None:
+        if await self._is_deleted():
+            self._stop_checking()
             self._buffer.emit(ConsumerDeleted(stream=self.stream, consumer=self.consumer))
-            return  # and never ask again
+            return  # without resetting ``_checking``, so that it is not checked again
         self._checking = False
 
-    async def _is_gone(self) -> bool:
-        """Whether the consumer does not exist, or only another one of its name, which delivers elsewhere."""
+    async def _is_deleted(self) -> bool:
+        """Whether the consumer was deleted, or replaced by a consumer of this name that delivers elsewhere."""
         try:
             info = await consumer_info(self._context, self.stream, self.consumer)
         except PermissionDeniedError:
-            self._stop_looking()
+            self._stop_checking()
             return False
         except JetStreamError as error:
             return is_missing(error)
         return info.config.deliver_subject != self._binding.deliver_subject
 
-    # Ending. `unsubscribe` drops what waits; `drain` first has it handled: it stops listening, waits for the callback,
-    # the worker or the reader (`_emptied`), and then deletes the consumer in the background.
+    # Ending. `unsubscribe` drops the buffered messages. `drain` lets them be handled: it stops listening, waits for the
+    # callback, the worker or the reader (`_emptied`), and then deletes the consumer in the background.
 
     async def unsubscribe(self) -> None:
-        """Stop: drop what waits, and delete the consumer if this subscription created it.
+        """End the subscription: drop buffered messages, and delete the consumer if this subscription created it.
 
-        If the consumer stays, waiting messages that can be acked are returned to the server (nak). A running handler is
-        not interrupted. Calling it again does nothing.
+        If the consumer stays, buffered messages that can be acked are returned to the server (nak). A running handler
+        is not interrupted. Calling it again does nothing.
 
         Raises:
-            ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted; the subscription is
+            ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted. The subscription is
                 closed anyway.
         """
         if self._state is State.CLOSED:
@@ -325,23 +340,24 @@ class Subscription(ReadHandle[Message], Running):
         """Stop receiving, let all arrived messages be handled, then delete the consumer if it was created here.
 
         With a callback or a worker it returns when all messages are handled. Otherwise it returns when all messages in
-        flight have arrived; they can still be read with `next` or an iteration, which then end, and the consumer is
-        deleted after that. A failed deletion is reported as the event `DeleteFailed`.
+        flight have arrived. They can still be read with `next` or an iteration, which then end. After that the consumer
+        is deleted. A failed deletion is reported as the event `DeleteFailed`.
 
         Args:
-            timeout: Seconds in total; messages not handled by then are abandoned.
+            timeout: Seconds in total. Messages not handled by then are abandoned.
 
         Raises:
-            RequestTimeoutError: The handler did not end in time; the subscription is closed.
+            RequestTimeoutError: The handler did not end in time. The subscription is closed.
             ClosedError: The connection was closed meanwhile.
 
-        Calling it again waits for the same end. Called from the callback itself, it only starts.
-        Cancelled: it continues in the background.
+        Calling it again waits for the same end. A call from the callback itself starts the drain and returns at once.
+
+        Cancelled: the drain continues in the background.
         """
-        itself = self._is_handler(asyncio.current_task())
+        itself = self._is_handler(asyncio.current_task())  # a handler would wait for its own end
         if self._state is State.OPEN:
             self._state, self._buffer.watching = State.DRAINING, False
-            self._stop_looking()
+            self._stop_checking()
             self._draining = self._context.tasks.start(self._drain(timeout), "drain", awaited=not itself)
         if self._draining is None or itself:
             return
@@ -349,21 +365,22 @@ class Subscription(ReadHandle[Message], Running):
             await asyncio.shield(self._draining)
             await self._deleted()
         except asyncio.CancelledError:
+            # Either the caller was cancelled, or the drain was, which happens only when the connection is closed.
             task = asyncio.current_task()
             if self._draining.cancelled() and (task is None or not task.cancelling()):
                 raise ClosedError("the connection was closed while draining") from None
             raise
 
     def _is_handler(self, *tasks: asyncio.Task[Any] | None) -> bool:
-        """Whether one of these is the callback, or a handler of a worker, which cannot wait for itself."""
+        """Whether one of these tasks is the callback or a handler of a worker, which cannot wait for itself."""
         return any(
-            task is not None and (task is self._runner or any(one.has(task) for one in self._workers()))
+            task is not None and (task is self._runner or any(worker.has(task) for worker in self._workers()))
             for task in tasks
         )
 
     async def _drain(self, timeout: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout
-        await self._receive_rest(timeout)
+        await self._receive_remaining(timeout)
         if self._runner is not None:
             await self._finish_runner(deadline, timeout)
             return
@@ -371,7 +388,7 @@ class Subscription(ReadHandle[Message], Running):
             self._emptied()
         await self._deleted()
 
-    async def _receive_rest(self, timeout: float) -> None:
+    async def _receive_remaining(self, timeout: float) -> None:
         try:
             await self._stop_listening(flush=True, timeout=timeout)
         finally:
@@ -380,23 +397,23 @@ class Subscription(ReadHandle[Message], Running):
     # A worker drains in its own task: a task that is started while the event loop ends would remain pending.
 
     async def _end_with_worker(self, timeout: float) -> None:
-        """Receive what is in flight, then nothing more; a no-op during a drain."""
+        """Receive the messages in flight, and stop listening. A no-op during a drain."""
         if self._state is State.OPEN:
             self._state, self._buffer.watching = State.DRAINING, False
-            self._stop_looking()
+            self._stop_checking()
             self._draining = self._runner
-            await self._receive_rest(timeout)
+            await self._receive_remaining(timeout)
 
     def _worker_ended(self) -> asyncio.Task[None] | None:
-        """Finish `_end_with_worker`; returns the deletion of the consumer."""
+        """Finish `_end_with_worker`. Returns the task that deletes the consumer, if there is one."""
         if self._draining is self._runner:
             self._end_for_good()
         return self._deleting
 
     async def _finish_runner(self, deadline: float, timeout: float) -> None:
         assert self._runner is not None
-        left = deadline - asyncio.get_running_loop().time()
-        await asyncio.wait({self._runner}, timeout=max(left, 0.0))
+        remaining = deadline - asyncio.get_running_loop().time()
+        await asyncio.wait({self._runner}, timeout=max(remaining, 0.0))
         handled = self._runner.done()
         if not handled:
             frames = self._buffer.tracker.clear()  # before cancelling: a handler may resist its cancellation
@@ -409,12 +426,12 @@ class Subscription(ReadHandle[Message], Running):
             raise RequestTimeoutError("drain: the handler did not end", timeout)
 
     def _emptied(self) -> None:
-        """The last message was read. A worker may still have some to handle before the consumer is deleted."""
+        """Called when the last message was read. A worker may still handle messages: then it ends the subscription."""
         if self._runner is None or self._runner.done():
             self._end_for_good()
 
     def _end_for_good(self) -> None:
-        """All is handled: end, and delete the consumer in the background."""
+        """Close after all messages were handled, and delete the consumer in the background."""
         if self._state is State.DRAINING:
             self._state = State.CLOSED
             if self._deletes:
@@ -442,7 +459,7 @@ class Subscription(ReadHandle[Message], Running):
         self._deletes = False
 
     async def _give_back(self, frames: list[Frame]) -> None:
-        """Have the server redeliver these messages elsewhere at once."""
+        """Nak these messages, so that the server redelivers them at once."""
         if self._deletes or self._buffer.channel.silent or not self._context.connection.is_connected:
             return
         await nak_all(self._context.connection, frames)
@@ -459,15 +476,15 @@ class Subscription(ReadHandle[Message], Running):
 
     def _end(self) -> None:
         self._state, self._buffer.watching = State.CLOSED, False
-        self._stop_looking()
+        self._stop_checking()
         self._context.detach(self, self._lifecycle)
         self._buffer.end()
-        if self._deleting is None:  # else it may still report a failure
+        if self._deleting is None:  # the deletion closes the log itself, as it may still report a failure
             self._buffer.log.close()
 
     async def abandon(self) -> None:
-        """The connection is closing: end, and delete an ephemeral consumer created here."""
-        # A drain asked for its deletion.
+        """End because the connection closes. Deletes an ephemeral consumer that was created here."""
+        # A drain promised to delete even a durable consumer.
         keeps = self._binding.is_durable and self._state is not State.DRAINING
         self._deletes = self._deletes and not keeps and self._context.connection.is_connected
         await self._end_workers()

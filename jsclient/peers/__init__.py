@@ -1,4 +1,4 @@
-"""Relationships between peers: who may send to whom, asked for, approved, and ended by either side.
+"""Relationships between peers, which allow them to send to each other. Either side may request and end one.
 
 Source: the picos' subscriptions (io.picolabs.subscription).
 """

@@ -1,4 +1,4 @@
-"""The interface of peers to their surroundings: a NATS system, or this process."""
+"""The interface between peers and the system that they live in: a NATS system, or this process."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Delivery:
     """An event for a peer. It is done when the receiver returns, unless ``later`` or ``refuse`` was called.
 
     Attributes:
-        data: Its attributes.
-        ident: Identifies it, the same in every delivery.
+        data: The attributes of the event.
+        ident: Identifies the event, and is the same in every delivery.
         attempt: The number of deliveries.
-        later: Redeliver it after a number of seconds.
-        refuse: Never redeliver it, with a reason of one line.
+        later: Redelivers the event after a number of seconds.
+        refuse: Prevents a redelivery, with a reason of one line.
     """
 
     subject: str
@@ -64,7 +64,7 @@ Answerer: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
 
 
 class Store(Protocol):
-    """The stored state of a peer: a few entries by key. See `jsclient.streams.buckets.Bucket`, which is one."""
+    """The stored state of a peer, a few entries by key. `jsclient.streams.buckets.Bucket` is an implementation."""
 
     async def get(self, key: str) -> Entry: ...
 
@@ -84,7 +84,7 @@ class Attendance(abc.ABC):
 
     @abc.abstractmethod
     def stop(self, grace: float) -> None:
-        """Stop delivering. Running handlers have ``grace`` seconds; unfinished events are redelivered the next time."""
+        """Stop delivering. Running handlers have ``grace`` seconds. Unfinished events are redelivered later."""
 
     @abc.abstractmethod
     async def close(self, grace: float) -> None:
@@ -99,29 +99,29 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     async def open(self) -> None:
-        """Create missing streams. Raises `ConfigError` if an existing one does not fit, and those of any request."""
+        """Create missing streams. Raises `ConfigError` if an existing stream does not fit, and any request error."""
 
     @abc.abstractmethod
     def store(self, peer: str) -> Store:
-        """The store of a peer."""
+        """Return the store of a peer."""
 
     @abc.abstractmethod
     async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
-        """Receive a peer's events and queries. Raises those of any request."""
+        """Receive a peer's events and queries. Raises the errors of any request."""
 
     @abc.abstractmethod
     async def publish(self, send: Send) -> None:
-        """Store an event in the inbox of the peer it is for.
+        """Store an event in the inbox of the peer that it is for.
 
         Raises:
-            HostNotAllowedError: It is on a host that may not be connected to.
-            ConfigError, MaxPayloadError: It can never be sent.
-            JetStreamError: It could not be sent now, or this is not known.
+            HostNotAllowedError: The peer's host is not allowed.
+            ConfigError, MaxPayloadError: The event can never be sent.
+            JetStreamError: The event could not be sent now, or the outcome is unknown.
         """
 
     @abc.abstractmethod
     async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
-        """Send a query. Raises `NoRespondersError` if the peer is not open, and those of any request."""
+        """Send a query. Raises `NoRespondersError` if the peer is not open, and the errors of any request."""
 
     @abc.abstractmethod
     async def forget(self, peer: str) -> None:
@@ -148,24 +148,24 @@ _LONGEST: Final = 30.0
 
 
 def backoff(attempt: int, first: float = 0.1, longest: float = _LONGEST) -> float:
-    """Seconds after a failed attempt, counted from 1: doubled each time."""
+    """Return the seconds to wait after a failed attempt, counted from 1. They are doubled each time."""
     return float(min(longest, first * 2 ** min(attempt - 1, 20)))
 
 
 class Stopping:
-    """Whether an end has begun."""
+    """Tells whether closing has begun, and wakes tasks that pause."""
 
     def __init__(self) -> None:
         self._signal = Signal()
         self.begun: bool = False
 
     def begin(self) -> None:
-        """Wake all who pause."""
+        """Begin to close, and wake all pausing tasks."""
         self.begun = True
         self._signal.set()
 
     async def pause(self, seconds: float) -> bool:
-        """Wait. False: the end has begun."""
+        """Wait. Returns False if closing has begun."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not self.begun and await self._signal.wait_until(deadline):
             pass
@@ -184,7 +184,7 @@ def pack(attrs: Mapping[str, Any]) -> bytes:
 
 
 def read_attrs(attrs: Mapping[str, Any], limit: int) -> Attrs:
-    """A JSON copy of attributes. Raises `ConfigError` if they are not JSON, or more than ``limit`` bytes."""
+    """Return a JSON copy of attributes. Raises `ConfigError` if they are not JSON, or exceed ``limit`` bytes."""
     data = pack(attrs)
     if len(data) > limit:
         raise ConfigError(f"the attributes have {len(data)} bytes; max_event_size is {limit}")
@@ -192,12 +192,12 @@ def read_attrs(attrs: Mapping[str, Any], limit: int) -> Attrs:
 
 
 def with_id(id: str | None, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attributes, with ``Id`` if one is given."""
+    """Return the attributes, with ``Id`` if it is given."""
     return attrs if id is None else {**attrs, "Id": id}
 
 
 def unpack(data: bytes) -> Attrs | None:
-    """Decode attributes; None: not a JSON object. An empty payload is an empty object."""
+    """Decode attributes. Returns None if they are not a JSON object. An empty payload is an empty object."""
     if not data:
         return {}
     try:
@@ -208,17 +208,17 @@ def unpack(data: bytes) -> Attrs | None:
 
 
 def reply(value: Any) -> bytes:
-    """The answer to a query. Raises `ConfigError` if the value is not JSON."""
+    """Return the answer to a query. Raises `ConfigError` if the value is not JSON."""
     return pack({"value": value})
 
 
 def refusal(which: str, detail: str = "") -> bytes:
-    """The refusal of a query."""
+    """Return the refusal of a query."""
     return pack({"refusal": which, "detail": detail})
 
 
 def read_answer(data: bytes) -> Any:
-    """The value of an answer. Raises `QueryRefusedError` for a refusal, `ProtocolError` if it is not an answer."""
+    """Return the value of an answer. Raises `QueryRefusedError` for a refusal, `ProtocolError` for other data."""
     answer = unpack(data) or {}
     if "value" in answer:
         return answer["value"]

@@ -20,21 +20,21 @@ from .stored_tracker import Machine
 
 __all__ = ["Dispatcher", "Outbox", "publish_all"]
 
-_LATER: Final = 1.0  # seconds until the redelivery after a failed request; doubled each time
+_LATER: Final = 1.0  # seconds until the redelivery after a failed request, doubled each time
 _LONGEST_RETRY: Final = 60.0  # seconds until a handler that failed is called again
 _UNHANDLED: Final = (
-    20  # deliveries beyond the attempts: those that reached no handler, as when a process stops
+    20  # deliveries beyond the attempts, which reached no handler, for example because a process stopped
 )
 _REMEMBERED: Final = 10_000  # events whose handlers failed here
-_AT_ONCE: Final = 64  # sends in flight to one host: a host that does not answer must not delay the others
+_AT_ONCE: Final = 64  # sends in flight to one host, so that a host without answers does not delay others
 _TOO_LARGE: Final = 10054
 
 Tell = Callable[[Raise, int], Awaitable[None]]
-"""Calls the peer's handlers with an event and the number of the attempt; raises `HandlerError`."""
+"""Calls the peer's handlers with an event and the number of the attempt. Raises `HandlerError`."""
 
 
 def _is_final(error: JetStreamError) -> bool:
-    """Whether an event can never be sent."""
+    """Return whether an event can never be sent."""
     return isinstance(error, MaxPayloadError | ConfigError) or (
         isinstance(error, ApiError) and error.err_code == _TOO_LARGE
     )
@@ -47,8 +47,8 @@ class _Reports:
         self._peer = peer
         self._backend = backend
 
-    def _failed(self, event: str, error: BaseException, attempt: int) -> float | None:
-        """Report that the handlers of an event failed. Returns seconds until the next attempt; None: abandoned."""
+    def _report_failed(self, event: str, error: BaseException, attempt: int) -> float | None:
+        """Report that an event's handlers failed. Returns seconds until the next attempt, or None to abandon it."""
         options = self._backend.options
         last = attempt >= options.max_deliver or isinstance(error, DeliveriesExhaustedError)
         delay = None if last else backoff(attempt, options.handler_delay, _LONGEST_RETRY)
@@ -56,15 +56,15 @@ class _Reports:
             PeerHandlerFailed(peer=self._peer, event=event, error=error, attempt=attempt, retry_in=delay)
         )
         if last:
-            self._given_up(event, error, attempt)
+            self._report_given_up(event, error, attempt)
         return delay
 
-    def _given_up(self, event: str, error: BaseException, attempts: int) -> None:
+    def _report_given_up(self, event: str, error: BaseException, attempts: int) -> None:
         self._backend.emit(EventGivenUp(peer=self._peer, event=event, error=error, attempts=attempts))
 
 
 class Dispatcher(_Reports):
-    """Handles the events and queries of one peer: its tracker decides, its handlers are called."""
+    """Handles the events and queries of one peer. Its tracker decides, and its handlers are called."""
 
     def __init__(self, peer: str, backend: Backend, machine: Machine, answers: Answers, tell: Tell) -> None:
         super().__init__(peer, backend)
@@ -72,13 +72,13 @@ class Dispatcher(_Reports):
         self._machine = machine
         self._answers = answers
         self._tell = tell
-        self._failures: dict[bytes, int] = {}  # by event, oldest first: how often its handlers failed here
+        self._failures: dict[bytes, int] = {}  # how often the handlers of an event failed here, oldest first
 
     async def receive(self, delivery: Delivery) -> None:
         """Handle an event. On return it is done, or its redelivery was requested."""
         address = self._address(delivery.subject)
         try:
-            await self._take(delivery, address)
+            await self._handle(delivery, address)
         except HandlerError as failure:
             await self._retry(delivery, address, failure.__cause__ or failure)
         except JetStreamError as error:
@@ -93,7 +93,7 @@ class Dispatcher(_Reports):
     def _address(self, subject: str) -> Address | None:
         return read_subject(subject, self._backend.options.prefix)
 
-    async def _take(self, delivery: Delivery, address: Address | None) -> None:
+    async def _handle(self, delivery: Delivery, address: Address | None) -> None:
         attrs = unpack(delivery.data)
         if address is None or address.query or attrs is None:
             refuse = Refuse(Refusal.MALFORMED, "not an event with a JSON object")
@@ -102,6 +102,7 @@ class Dispatcher(_Reports):
         fresh = self._machine.fresh(delivery.ident, event=f"{address.domain}:{address.name}")
         event = Received(address.eci, address.domain, address.name, attrs, fresh)
         commands = await self._machine.do(event)
+        # Another process of this peer may have created the channel.
         if _is_unknown(commands) and await self._machine.catch_up():
             commands = await self._machine.do(event)
         for command in commands:
@@ -121,12 +122,12 @@ class Dispatcher(_Reports):
                     await self._tell(command, failures + 1)
                     self._failures.pop(delivery.ident, None)
                 case _:
-                    pass  # stored already, or of a query
+                    pass  # a command that is stored already, or belongs to a query
 
     async def _retry(self, delivery: Delivery, address: Address | None, error: BaseException) -> None:
         failures = self._failures
         attempt = failures.pop(delivery.ident, 0) + 1
-        delay = self._failed(_event(address), error, attempt)
+        delay = self._report_failed(_event(address), error, attempt)
         if delay is None:
             await delivery.refuse("its handler failed too often")
             return
@@ -156,14 +157,14 @@ class Dispatcher(_Reports):
         address, args = self._address(subject), unpack(data)
         if address is None or not address.query or args is None:
             return refusal(Refusal.MALFORMED.name, "not a query with a JSON object")
-        asked = Queried(address.eci, address.domain, address.name, args)
-        commands = self._machine.tracker.handle(asked, 0.0)
+        query = Queried(address.eci, address.domain, address.name, args)
+        commands = self._machine.tracker.handle(query, 0.0)
         if _is_unknown(commands):
             try:
                 await self._machine.catch_up()
             except JetStreamError as error:
                 self._backend.report(error)
-            commands = self._machine.tracker.handle(asked, 0.0)
+            commands = self._machine.tracker.handle(query, 0.0)
         (command,) = commands
         match command:
             case Refuse():
@@ -199,8 +200,8 @@ class Dispatcher(_Reports):
 
 
 def _is_unknown(commands: list[Command]) -> bool:
-    """Whether the channel is unknown: another process of this peer may have created it."""
-    return any(isinstance(one, Refuse) and one.refusal is Refusal.NO_CHANNEL for one in commands)
+    """Return whether the channel is unknown here, though another process of this peer may have created it."""
+    return any(isinstance(command, Refuse) and command.refusal is Refusal.NO_CHANNEL for command in commands)
 
 
 def _event(address: Address | None) -> str:
@@ -208,10 +209,10 @@ def _event(address: Address | None) -> str:
 
 
 class Outbox(_Reports):
-    """Carries out the items in the outboxes of a peer's relationships, each in a task of its own, then calls ``done``.
+    """Carries out the items in the outboxes of a peer's relationships, each in its own task, and then calls ``done``.
 
-    The tracker gives one of each kind at a time for each relationship. What cannot be sent now is sent again without
-    limit; events whose handlers fail are abandoned after ``max_deliver`` attempts.
+    The tracker starts one item of each kind at a time for each relationship. A message that cannot be sent now is sent
+    again without limit. Events whose handlers fail are abandoned after ``max_deliver`` attempts.
     """
 
     def __init__(
@@ -233,13 +234,13 @@ class Outbox(_Reports):
         self._sending: dict[str | None, asyncio.Semaphore] = {}
 
     def begin(self) -> None:
-        """Start with the items found in the store: handlers are registered."""
+        """Start with the items found in the store. Call it after handlers are registered."""
         waiting, self._waiting = self._waiting or [], None
         for item in waiting:
             self.start(item)
 
     def start(self, item: OutboxItem) -> None:
-        """Carry out an item in a task of its own."""
+        """Carry out an item in its own task."""
         if self._waiting is not None:
             self._waiting.append(item)
         elif not self._stopping.begun:
@@ -252,7 +253,7 @@ class Outbox(_Reports):
 
     async def _send(self, item: Send, event: str) -> bool:
         attempt = 0
-        # A host that is not allowed is refused before anything is dialed, so these are few.
+        # There are few semaphores, since a host that is not allowed is refused before a connection is opened.
         sending = self._sending.setdefault(item.host, asyncio.Semaphore(_AT_ONCE))
         while not self._stopping.begun:
             try:
@@ -262,7 +263,7 @@ class Outbox(_Reports):
             except JetStreamError as error:
                 attempt += 1
                 if _is_final(error):
-                    self._given_up(event, error, attempt)
+                    self._report_given_up(event, error, attempt)
                     return True
                 delay = backoff(attempt)
                 if attempt & (attempt - 1) == 0:
@@ -288,7 +289,7 @@ class Outbox(_Reports):
                 await self._tell(item, attempt)
                 return True
             except HandlerError as failure:
-                delay = self._failed(event, failure.__cause__ or failure, attempt)
+                delay = self._report_failed(event, failure.__cause__ or failure, attempt)
             if delay is None:
                 return True
             await self._stopping.pause(delay)
@@ -296,7 +297,7 @@ class Outbox(_Reports):
 
 
 async def publish_all(backend: Backend, sends: Sequence[Send]) -> None:
-    """Publish several events at the same time. Raises the error of the only one, or an `ExceptionGroup`."""
+    """Publish several events at the same time. Raises the error of a single event, or an `ExceptionGroup`."""
     results = await asyncio.gather(*map(backend.publish, sends), return_exceptions=True)
     errors = [result for result in results if isinstance(result, BaseException)]
     if len(sends) > 1 and errors and all(isinstance(error, Exception) for error in errors):

@@ -27,19 +27,19 @@ __all__ = ["Engine"]
 class Engine(Handle):
     """Peers on one NATS system, or in this process.
 
-    ``Engine.connect(url)`` opens a connection of its own, ``Engine(js)`` uses yours, ``Engine.local()`` needs no
-    server. Use any with ``async with``. An engine keeps its state in two streams, so another process can continue where
-    one ended.
+    ``Engine.connect(url)`` opens its own connection, ``Engine(js)`` uses yours, and ``Engine.local()`` needs no server.
+    Use any of them with ``async with``. An engine keeps its state in two streams, so another process can continue where
+    an engine ended.
 
-    Run a peer in one process at a time. If two overlap, as in a rolling restart, they share its events and queries, and
-    each writes only over the state that it knows; lists may lag in the one that did not write.
+    Run a peer in one process at a time. If two processes overlap, as in a rolling restart, they share its events and
+    queries, and each overwrites only the state that it knows. Lists may lag in the process that did not write.
 
     Args:
-        js: Your connection. It stays open; when it is closed, so is the engine.
+        js: Your connection. The engine leaves it open, and is closed when the connection is.
         options: See `EngineOptions`.
 
     Raises:
-        ConfigError: An option that does not exist or cannot be.
+        ConfigError: An option is unknown or invalid.
     """
 
     def __init__(self, js: JetStream | Backend, **options: Unpack[EngineFields]) -> None:
@@ -55,7 +55,7 @@ class Engine(Handle):
         self._peers: dict[str, Peer] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         if isinstance(backend, ServerBackend):
-            backend.js._context.attach(self)  # noqa: SLF001  as all that ends with a connection
+            backend.js._context.attach(self)  # noqa: SLF001  it ends with the connection
 
     @classmethod
     def connect(
@@ -66,17 +66,18 @@ class Engine(Handle):
         on_event: OnEvent | None = None,
         **options: Unpack[EngineFields],
     ) -> Opening[Engine]:
-        """An engine with a connection of its own: ``await`` it, or use it with ``async with``.
+        """Open an engine with its own connection: ``await`` it, or use it with ``async with``.
 
         Args:
-            servers: As of `jsclient.connect`.
+            servers: See `jsclient.connect`.
             connect: Further arguments of `jsclient.connect`, such as credentials.
-            on_event: Called with every event that cannot be raised, of the engine and of its connections.
+            on_event: It is called with every event that cannot be raised, of the engine and of its connections.
             options: See `EngineOptions`.
 
         Raises:
-            ConfigError: An option that does not exist, or streams that exist and do not fit.
-            ConnectError, AuthenticationError: The server cannot be reached, or refused. And those of any request.
+            ConfigError: An option is unknown, or existing streams have other settings.
+            ConnectError, AuthenticationError: The server cannot be reached, or refused the connection. Also any request
+                error.
         """
         settings = {**(connect or {}), "on_event": on_event}
         return Opening(partial(_connect, cls, servers, settings, _options(options)), "connect()")
@@ -85,12 +86,12 @@ class Engine(Handle):
     def local(
         cls, hub: LocalHub | None = None, *, on_event: OnEvent | None = None, **options: Unpack[EngineFields]
     ) -> Engine:
-        """An engine in this process, without a server.
+        """Create an engine in this process, without a server.
 
         Args:
-            hub: Shared with other local engines, and holds the state; by default a new one.
-            on_event: Called with every event that cannot be raised.
-            options: See `EngineOptions`; what is about streams and hosts has no meaning here.
+            hub: It keeps the state, and can be shared with other local engines. By default a new hub.
+            on_event: It is called with every event that cannot be raised.
+            options: See `EngineOptions`. Options of streams and hosts have no effect here.
         """
         return cls(LocalBackend(hub or LocalHub(), _options(options), on_event))
 
@@ -105,16 +106,16 @@ class Engine(Handle):
     async def peer(
         self, name: str, *, capability: bool = True, handlers: Mapping[str, Handler] | None = None
     ) -> Peer:
-        """Open a peer of this name: the open one, the stored one, or a new one.
+        """Return the open peer of this name, or open the stored peer or a new peer.
 
         Args:
-            name: A token of subjects, which may name a consumer too.
-            capability: Whether it can have relationships. A new one then gets its well-known channel.
-            handlers: Its first handlers, as of `Peer.on`, registered before any event arrives.
+            name: A token of subjects that is a valid consumer name too.
+            capability: Whether the peer can have relationships. If so, a new peer gets its well-known channel.
+            handlers: Its first handlers, which are registered like with `Peer.on` before any event arrives.
 
         Raises:
             InvalidNameError: The name is not valid. ClosedError: The engine is closed.
-            ConfigError: The streams that exist do not fit. And those of any request.
+            ConfigError: Existing streams have other settings. Also any request error.
         """
         check_token(check_consumer_name(name, "peer"), "peer")
         async with self._opening.setdefault(name, asyncio.Lock()):
@@ -133,18 +134,19 @@ class Engine(Handle):
             return peer
 
     async def remove(self, peer: Peer | str, timeout: float = 30.0) -> None:
-        """Remove a peer for good: its relationships end, its channels, its inbox and all that is stored of it go.
+        """Remove a peer permanently. Its relationships end, and its channels, its inbox and its state are deleted.
 
-        Do not call it from a handler of its relationships: it waits for them.
+        Do not call it from a handler of its relationships, because it waits for them.
 
         Args:
-            peer: The peer, or the name of one.
+            peer: The peer, or the name of a peer.
             timeout: Seconds to inform all other sides.
 
         Raises:
-            RequestTimeoutError: Some could not be informed yet. Its relationships are over, the others are informed as
-                soon as possible, and the peer stays until it is removed again.
-        Cancelled: as after an error.
+            RequestTimeoutError: Some sides could not be informed yet.
+
+        After an error or a cancelled call, its relationships are over and the other sides are informed as soon as
+        possible. The peer remains until it is removed again.
         """
         self._check_open()
         if isinstance(peer, str) or peer.is_closed:
@@ -164,13 +166,13 @@ class Engine(Handle):
         peers, self._peers = list(self._peers.values()), {}
         for peer in peers:
             peer.stop()
-        # One after another in this task, which may be a handler's; handlers do not wait for themselves.
+        # Close one after another in this task. It may be a handler's task, and a handler does not wait for itself.
         for peer in peers:
             await peer.close()
         await self._backend.close()
 
     async def abandon(self) -> None:
-        """The connection is being closed."""
+        """Close the engine, because its connection is being closed."""
         await self.close()
 
 
@@ -187,8 +189,8 @@ async def _connect(
     return kind(backend)
 
 
-def _options(given: EngineFields) -> EngineOptions:
+def _options(fields: EngineFields) -> EngineOptions:
     known = {field.name for field in dataclasses.fields(EngineOptions)}
-    if unknown := sorted(set(given) - known):
+    if unknown := sorted(set(fields) - known):
         raise ConfigError(f"an engine has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
-    return EngineOptions(**given)
+    return EngineOptions(**fields)

@@ -1,4 +1,4 @@
-"""Errors and events of peers, besides those of any request."""
+"""Errors and events of peers, in addition to the errors of any request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 
 class PeerError(JetStreamError):
-    """A peer cannot do what was requested. Its handlers receive the event ``event``.
+    """Raised when a peer cannot do what was requested. Its handlers receive the event ``event``.
 
     Attributes:
         event: The failure as an event, such as ``"wrangler:no_such_subscription_failure"``.
@@ -35,12 +35,13 @@ class PeerError(JetStreamError):
 
 
 class QueryRefusedError(JetStreamError):
-    """The other peer did not answer a query.
+    """Raised when the other peer did not answer a query.
 
     Attributes:
-        refusal: The reason in one word: that of a ``Refusal`` (``"POLICY"``, ``"NO_CHANNEL"``, ``"CHANNEL_GONE"``…),
-            else ``"UNKNOWN"`` (the peer has no answer to this query), ``"FAILED"`` (its answerer raised) or ``"BUSY"``.
-        detail: Details, may be empty.
+        refusal: The reason in one word: the name of a ``Refusal`` (``"POLICY"``, ``"NO_CHANNEL"``,
+            ``"CHANNEL_GONE"``…), ``"UNKNOWN"`` (the peer has no answer to this query), ``"FAILED"`` (its answerer
+            raised) or ``"BUSY"``.
+        detail: Details, which may be empty.
     """
 
     def __init__(self, refusal: str, detail: str = "") -> None:
@@ -53,7 +54,7 @@ class QueryRefusedError(JetStreamError):
 
 
 class HostNotAllowedError(JetStreamError):
-    """The host of a peer is not one of the engine's ``allowed_hosts``.
+    """Raised when the host of a peer is not one of the engine's ``allowed_hosts``.
 
     Attributes:
         host: The URL.
@@ -70,9 +71,9 @@ class HostNotAllowedError(JetStreamError):
 class EventRefused(Event, frozen=True, kw_only=True):
     """An event for a peer will never be handled, for example because the channel's policy does not accept it.
 
-    ``event`` is ``domain:type`` and ``eci`` the channel, empty if the subject is not valid. ``count`` is the number
-    with this ``refusal`` so far; the event comes for the first and then at each doubling, since strangers may send
-    many.
+    ``event`` is ``domain:type`` and ``eci`` the channel. Both are empty if the subject is not valid. ``count`` is the
+    number of events with this ``refusal`` so far. It is reported for the first and then at each doubling, since
+    strangers may send many events.
     """
 
     peer: str
@@ -84,7 +85,7 @@ class EventRefused(Event, frozen=True, kw_only=True):
 
 
 class PeerHandlerFailed(Event, frozen=True, kw_only=True):
-    """A handler of a peer raised. It is called again after ``retry_in`` seconds; None: this was the last attempt."""
+    """A handler of a peer raised. It is called again after ``retry_in`` seconds, or not again if that is None."""
 
     peer: str
     event: str
@@ -94,7 +95,7 @@ class PeerHandlerFailed(Event, frozen=True, kw_only=True):
 
 
 class EventGivenUp(Event, frozen=True, kw_only=True):
-    """An event was abandoned: its handlers failed too often, or no stream can hold it."""
+    """An event was abandoned, because its handlers failed too often, or because no stream can store it."""
 
     peer: str
     event: str
@@ -105,8 +106,8 @@ class EventGivenUp(Event, frozen=True, kw_only=True):
 class EventDelayed(Event, frozen=True, kw_only=True):
     """A message of a relationship to the other side could not be sent. It is sent again after ``retry_in`` seconds.
 
-    ``host`` is the URL of the other side's NATS system, None for the own one. It comes for the first attempt and then
-    at each doubling.
+    ``host`` is the URL of the other side's NATS system, or None for this system. The event is reported for the first
+    attempt and then at each doubling.
     """
 
     peer: str

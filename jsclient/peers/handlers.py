@@ -32,8 +32,8 @@ QueryHandler: TypeAlias = Callable[..., Any]
 class Answers:
     """The functions that answer a peer's queries, by rid and name. Arguments are passed by name.
 
-    A function that has a parameter ``relationship`` gets the established relationship on which it was asked, None for
-    another channel. The sender cannot set it.
+    A function that has a parameter ``relationship`` gets the established relationship on which the query came, or None
+    for another channel. The sender cannot set it.
     """
 
     def __init__(self, threads: Threads) -> None:
@@ -49,11 +49,11 @@ class Answers:
         self._handlers[key] = handler
 
     def find(self, rid: str, name: str) -> QueryHandler | None:
-        """The function that answers a query, or None."""
+        """Return the function that answers a query, or None."""
         return self._handlers.get((rid, name))
 
     async def call(self, handler: QueryHandler, args: Attrs, relationship: Mapping[str, Any] | None) -> Any:
-        """Raises what the function raises, `TypeError` for arguments that it does not take among it."""
+        """Call a function. Raises its errors, which include `TypeError` for arguments that it does not accept."""
         if _RELATIONSHIP in inspect.signature(handler).parameters:
             args = args | {_RELATIONSHIP: relationship}
         if is_coroutine_function(handler):
@@ -61,7 +61,7 @@ class Answers:
         return await self._threads.call(handler, **args)
 
 
-_KEPT: Final = 100
+_RECENT: Final = 100
 _AT_ONCE: Final = 8  # plain functions of a peer
 
 
@@ -70,11 +70,11 @@ class RaisedEvent:
     """An event, as a handler sees it. ``event["Id"]`` is ``event.attrs["Id"]``.
 
     Attributes:
-        domain, type: The event.
-        attrs: Its attributes.
-        eci: The channel that it came on; None: the peer raised it itself.
-        relationship: The established relationship that it came on, as `Peer.established` has it; None for another
-            channel.
+        domain, type: The domain and type of the event.
+        attrs: The attributes of the event.
+        eci: The channel that it came on, or None if the peer raised it itself.
+        relationship: The established relationship that it came on, as `Peer.established` returns it, or None for
+            another channel.
         error: The reason of a failure that the event reports, otherwise empty.
     """
 
@@ -98,13 +98,13 @@ Handler: TypeAlias = Callable[[RaisedEvent], Awaitable[object] | object]
 
 
 def check_rule(rule: object) -> None:
-    """Refuse what is not a plain function of a request's attributes. Raises `ConfigError`."""
+    """Raise `ConfigError` unless ``rule`` is a plain function of a request's attributes."""
     check_handler("the rule of auto_accept", rule, "request's attributes")
     check_plain("the rule of auto_accept", rule)
 
 
 class HandlerError(Exception):
-    """A handler raised; its cause is what it raised."""
+    """Raised when a handler raised. The cause is the handler's error."""
 
 
 class Handlers:
@@ -113,24 +113,24 @@ class Handlers:
     def __init__(self) -> None:
         self.threads: Threads = Threads(_AT_ONCE)
         self._handlers: list[tuple[Policy, Handler]] = []
-        self._kept: deque[RaisedEvent] = deque(maxlen=_KEPT)
-        self._came = Signal()
+        self._recent: deque[RaisedEvent] = deque(maxlen=_RECENT)
+        self._noted = Signal()
         self._closed = False
 
     def add(self, event: str, handler: Handler) -> None:
-        """Have events handled: ``domain:type``, with ``*`` for any. Raises `ConfigError` if that is not valid."""
+        """Register a handler for ``domain:type``, with ``*`` for any. Raises `ConfigError` if that is not valid."""
         check_handler(f"the handler of {event!r:.60}", handler, "event")
         self._handlers.append((Policy(events=(event,)), handler))
 
     def note(self, event: RaisedEvent) -> None:
         """Keep an event for `wait_for`."""
-        self._kept.append(event)
-        self._came.set()
+        self._recent.append(event)
+        self._noted.set()
 
     async def run(self, event: RaisedEvent) -> None:
         """Call the handlers of an event in their order, until the peer is closed.
 
-        Raises `HandlerError` if one raises, or was not called; the rest are skipped.
+        Raises `HandlerError` if a handler raises, or was not called. Further handlers are skipped.
         """
         for policy, handler in list(self._handlers):
             if policy.allows_event(event.domain, event.type):
@@ -149,20 +149,20 @@ class Handlers:
         policy = Policy(events=(event,))
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
-            for one in self._kept:
-                if policy.allows_event(one.domain, one.type) and _fits(one, attrs):
-                    self._kept.remove(one)
-                    return one
+            for recent in self._recent:
+                if policy.allows_event(recent.domain, recent.type) and _fits(recent, attrs):
+                    self._recent.remove(recent)
+                    return recent
             if self._closed:
                 raise ClosedError("the peer is closed")
-            if not await self._came.wait_until(deadline):
+            if not await self._noted.wait_until(deadline):
                 shown = f" with {dict(attrs)}"[:200] if attrs else ""
                 raise RequestTimeoutError(f"waiting for the event {event}{shown}", timeout)
 
     def close(self) -> None:
         """End all waits, and the threads."""
         self._closed = True
-        self._came.set()
+        self._noted.set()
         self.threads.close()
 
 

@@ -1,8 +1,8 @@
-"""The keys of channels: made when a relationship is requested or comes in, and what they are for.
+"""The keys of channels, which are created when a relationship is requested here or by another peer, and their uses.
 
-A channel of a relationship has two pairs of keys: one to sign (Ed25519), one to encrypt (X25519). The public halves are
-exchanged with the request and its approval. The private halves are stored nowhere: they follow from the peer's secret
-and the ECI, so each process of the peer has the same ones, and a request that is delivered again gets the same keys.
+A channel of a relationship has a pair of keys to sign (Ed25519), and a pair to encrypt (X25519). The public halves are
+exchanged with the request and its approval. The private halves are not stored. They follow from the peer's secret and
+the ECI, so each process of the peer has the same keys, and a request that is redelivered gets the same keys.
 
 Source: the picos' subscriptions, ``Tx_verify_key`` and ``Tx_public_key``.
 """
@@ -24,14 +24,14 @@ _SIZE: Final = 32  # bytes of a key
 
 
 class PublicKeys(NamedTuple):
-    """The public halves as text, base64 of 32 bytes; None: keys cannot be made here."""
+    """The public halves as text, base64 of 32 bytes, or None if keys cannot be created here."""
 
     verify_key: str | None
     public_key: str | None
 
 
 def public_keys(secret: bytes, eci: str) -> PublicKeys:
-    """The public keys of a channel; without the extra ``nkeys`` both are None."""
+    """Return the public keys of a channel. Without the extra ``nkeys`` both are None."""
     try:
         signing, sealing = _pairs(_library(), secret, eci)
     except ConfigError:
@@ -42,12 +42,12 @@ def public_keys(secret: bytes, eci: str) -> PublicKeys:
 class ChannelKeys:
     """Signs, verifies, encrypts and decrypts with the keys of a peer's established relationships.
 
-    For what travels outside of the relationship, such as a record of a shared stream: the other side can tell that it
-    is from this peer, or be the only one to read it. Needs the extra ``nkeys`` on both sides when the relationship was
-    requested and approved; otherwise its ``Tx_verify_key`` and ``Tx_public_key`` are None.
+    Use them for data outside of the relationship, such as a record of a shared stream. The other side can then verify
+    that it is from this peer, or nobody else can read it. Both sides need the extra ``nkeys`` when the relationship is
+    requested and approved. Otherwise its ``Tx_verify_key`` and ``Tx_public_key`` are None.
 
-    Each method takes the Id of the relationship, or its ``Rx``, and raises `ConfigError` if no such relationship is
-    established, or it has no keys.
+    Each method takes the Id of the relationship, or its ``Rx``. It raises `ConfigError` if no such relationship is
+    established, or if it has no keys.
     """
 
     def __init__(self, secret: Callable[[], bytes], established: Callable[[str], Attrs | None]) -> None:
@@ -55,12 +55,12 @@ class ChannelKeys:
         self._established = established
 
     def sign(self, to: str, data: bytes) -> bytes:
-        """The signature of ``data``, 64 bytes, by the channel of this relationship here."""
+        """Return the signature of ``data``, 64 bytes, by this side's channel of the relationship."""
         signing, _ = self._own(self._relationship(to))
         return bytes(signing.sign(data).signature)
 
     def verify(self, to: str, data: bytes, signature: bytes) -> bool:
-        """Whether the other side of this relationship has signed ``data``."""
+        """Return whether the other side of this relationship has signed ``data``."""
         key, nacl = _key(self._relationship(to), "Tx_verify_key"), _library()
         try:
             nacl.signing.VerifyKey(key).verify(data, signature)
@@ -69,11 +69,11 @@ class ChannelKeys:
         return True
 
     def encrypt(self, to: str, data: bytes) -> bytes:
-        """Encrypt for the other side of this relationship, whose `decrypt` reads it: 40 bytes more than ``data``."""
+        """Encrypt ``data`` for the other side of this relationship, which can `decrypt` it. Adds 40 bytes."""
         return bytes(self._box(to).encrypt(data))
 
     def decrypt(self, to: str, data: bytes) -> bytes:
-        """Decrypt what the other side of this relationship has encrypted.
+        """Decrypt data that the other side of this relationship has encrypted.
 
         Raises:
             ProtocolError: The other side did not encrypt it for this peer, or it was changed.
@@ -92,17 +92,17 @@ class ChannelKeys:
         _, sealing = self._own(relationship)
         try:
             return nacl.public.Box(sealing, nacl.public.PublicKey(key))
-        except nacl.exceptions.CryptoError:  # one of the few keys with which every secret is the same
+        except nacl.exceptions.CryptoError:  # with a few weak keys, every shared secret is the same
             raise ConfigError(f"the Tx_public_key of relationship {to!r:.80} is not a usable key") from None
 
     def _own(self, relationship: Attrs) -> tuple[Any, Any]:
         return _pairs(_library(), self._secret(), relationship["Rx"])
 
     def _relationship(self, to: str) -> Attrs:
-        found = self._established(to)
-        if found is None:
+        relationship = self._established(to)
+        if relationship is None:
             raise ConfigError(f"no relationship {to!r:.80} is established: give its Id or its Rx")
-        return found
+        return relationship
 
 
 def _key(relationship: Attrs, name: str) -> bytes:
@@ -135,7 +135,7 @@ def _library() -> Any:
 
 
 def _pairs(nacl: Any, secret: bytes, eci: str) -> tuple[Any, Any]:
-    """The private keys of a channel: to sign, and to encrypt."""
+    """Return the private keys of a channel, to sign and to encrypt."""
 
     def seed(kind: bytes) -> bytes:
         return hmac.new(secret, kind + eci.encode(), hashlib.sha256).digest()

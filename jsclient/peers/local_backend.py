@@ -21,7 +21,7 @@ from .errors import HostNotAllowedError
 __all__ = ["LocalBackend", "LocalHub", "MemoryStore"]
 
 _IDS: Final = 10_000  # message ids that are remembered
-_QUERIES: Final = 100  # at a time, for each peer
+_QUERIES: Final = 100  # queries at a time for each peer
 
 
 class MemoryStore:
@@ -35,9 +35,9 @@ class MemoryStore:
         return self._entries.get(key) or Entry(key, None, 0)
 
     async def update(self, key: str, value: bytes | None, revision: int) -> int:
-        found = await self.get(key)
-        if found.revision != revision:
-            raise ConflictError(found)
+        stored = await self.get(key)
+        if stored.revision != revision:
+            raise ConflictError(stored)
         if value is None:
             self._entries.pop(key, None)
             return 0
@@ -67,7 +67,7 @@ class _Letter:
 
 
 class LocalHub:
-    """Shared by local engines: events in flight, and the stores of peers. It has no tasks and need not be closed."""
+    """The events in flight and the stores of peers, which local engines share. It need not be closed."""
 
     def __init__(self) -> None:
         self.stores: dict[str, MemoryStore] = {}
@@ -76,11 +76,11 @@ class LocalHub:
         self._seq = 0
 
     def inbox(self, peer: str) -> _Inbox:
-        """The inbox of a peer, created if necessary."""
+        """Return the inbox of a peer, which is created if necessary."""
         return self.inboxes.setdefault(peer, _Inbox())
 
     def put(self, subject: str, peer: str, data: bytes, id: str, limit: int) -> None:
-        """Store an event, once by its id. Raises `PublishError` if the inbox is full."""
+        """Store an event, unless its id was stored before. Raises `PublishError` if the inbox is full."""
         if id in self._ids:
             return
         inbox = self.inbox(peer)
@@ -98,7 +98,7 @@ class LocalHub:
 class _Inbox:
     """The waiting events of one peer, and its reader."""
 
-    held: int = 0  # events, including those being handled
+    held: int = 0  # number of events, including events that are being handled
     waiting: deque[_Letter] = field(default_factory=deque)
     reader: _LocalAttendance | None = None
 
@@ -161,7 +161,7 @@ class LocalBackend(Backend):
 
 
 class _LocalAttendance(Attendance):
-    """Handles the events of each channel in order, in a task that ends when none are left."""
+    """Handles the events of each channel in order, in a task that ends after the last event."""
 
     def __init__(self, backend: LocalBackend, inbox: _Inbox, receiver: Receiver, answerer: Answerer) -> None:
         self._inbox = inbox
@@ -169,14 +169,14 @@ class _LocalAttendance(Attendance):
         self._answerer = answerer
         self._tasks = Tasks(backend.report)
         self._busy = asyncio.Semaphore(backend.options.concurrency)
-        self._lanes: dict[str, deque[_Letter]] = {}
+        self._queues: dict[str, deque[_Letter]] = {}
         self._later: dict[asyncio.TimerHandle, _Letter] = {}
-        self._begun = False
+        self._started = False
         self._closed = False
         self._answering = 0
 
     def begin(self) -> None:
-        self._begun = True
+        self._started = True
         waiting = [*self._inbox.waiting]
         self._inbox.waiting.clear()
         for letter in waiting:
@@ -184,26 +184,26 @@ class _LocalAttendance(Attendance):
 
     def take(self, letter: _Letter) -> None:
         """Take a new or redelivered event."""
-        if not self._begun or self._closed:
+        if not self._started or self._closed:
             self._inbox.waiting.append(letter)
-        elif letter.channel in self._lanes:
-            self._lanes[letter.channel].append(letter)
+        elif letter.channel in self._queues:
+            self._queues[letter.channel].append(letter)
         else:
-            self._lanes[letter.channel] = deque([letter])
+            self._queues[letter.channel] = deque([letter])
             self._tasks.start(self._handle(letter.channel), "events of a local peer")
 
     async def _handle(self, channel: str) -> None:
-        lane = self._lanes[channel]
+        queue = self._queues[channel]
         try:
-            while lane and not self._closed:
+            while queue and not self._closed:
                 async with self._busy:
-                    await self._deliver(lane)
+                    await self._deliver(queue)
         finally:
-            del self._lanes[channel]
-            self._inbox.waiting.extend(lane)
+            del self._queues[channel]
+            self._inbox.waiting.extend(queue)
 
-    async def _deliver(self, lane: deque[_Letter]) -> None:
-        letter = lane[0]
+    async def _deliver(self, queue: deque[_Letter]) -> None:
+        letter = queue[0]
         letter.deliveries += 1
         loop = asyncio.get_running_loop()
         again = False
@@ -220,11 +220,11 @@ class _LocalAttendance(Attendance):
 
         ident = f"{letter.seq}".encode()
         await self._receiver(Delivery(letter.subject, letter.data, ident, letter.deliveries, later, refuse))
-        lane.popleft()
+        queue.popleft()
         self._inbox.held -= not again
 
     async def answer(self, subject: str, data: bytes) -> bytes:
-        """A query."""
+        """Answer a query."""
         if self._answering >= _QUERIES:
             return refusal("BUSY")
         self._answering += 1
@@ -245,4 +245,4 @@ class _LocalAttendance(Attendance):
         self._later.clear()
         if self._inbox.reader is self:
             self._inbox.reader = None
-            self._inbox.waiting = deque(sorted(self._inbox.waiting, key=lambda one: one.seq))
+            self._inbox.waiting = deque(sorted(self._inbox.waiting, key=lambda letter: letter.seq))

@@ -1,4 +1,4 @@
-"""Peers on a NATS system: events are stored in a stream, queries are requests."""
+"""Peers on a NATS system. Events are stored in a stream, and queries are requests."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ __all__ = ["Hosts", "ServerBackend", "ensure_streams", "events_config", "state_c
 
 
 class Hosts:
-    """Connections to other NATS systems: one to each allowed host, made when it is first needed."""
+    """Connections to other NATS systems. The connection to an allowed host is opened when it is first needed."""
 
     def __init__(self, options: EngineOptions, on_event: OnEvent) -> None:
         allowed = options.allowed_hosts
@@ -65,18 +65,18 @@ class Hosts:
         self._closed = False
 
     async def connection(self, host: str) -> JetStream:
-        """A connection to a host. Concurrent calls wait for the same attempt.
+        """Return a connection to a host. Concurrent calls wait for the same attempt.
 
         Raises:
-            HostNotAllowedError: Nothing was dialed.
-            ConnectError, AuthenticationError: It cannot be reached now.
+            HostNotAllowedError: The host is not allowed, and no connection was opened.
+            ConnectError, AuthenticationError: The host cannot be reached now.
         """
         if host not in self._options:
             raise HostNotAllowedError(host)
         if self._closed:
             raise ClosedError("the engine is closed")
         dialed = self._dialed.get(host)
-        if dialed is None or (dialed.done() and _is_over(dialed)):
+        if dialed is None or (dialed.done() and _has_ended(dialed)):
             dialed = self._dialed[host] = asyncio.create_task(self._dial(host), name=f"jsclient:dial {host}")
         return await asyncio.shield(dialed)
 
@@ -84,7 +84,7 @@ class Hosts:
         return await connect(host, **{"on_event": self._on_event, **self._options[host]})
 
     async def close(self) -> None:
-        """Close them all."""
+        """Close all connections."""
         self._closed = True
         tasks, self._dialed = list(self._dialed.values()), {}
         for result in await asyncio.gather(*tasks, return_exceptions=True):
@@ -92,16 +92,16 @@ class Hosts:
                 await result.close()
 
 
-def _is_over(dialed: asyncio.Task[JetStream]) -> bool:
+def _has_ended(dialed: asyncio.Task[JetStream]) -> bool:
     return dialed.cancelled() or dialed.exception() is not None or dialed.result().is_closed
 
 
-_QUERIES = 100  # at a time, for each peer
+_QUERIES = 100  # queries at a time for each peer
 _LONG = 60.0  # seconds after which a failed worker counts as healthy
 
 
 class ServerBackend(Backend):
-    """Peers on the NATS system of ``js``. ``owned``: the connection is closed at the end."""
+    """Peers on the NATS system of ``js``. An ``owned`` connection is closed at the end."""
 
     def __init__(self, js: JetStream, options: EngineOptions, *, owned: bool) -> None:
         super().__init__(options)
@@ -153,7 +153,7 @@ class ServerBackend(Backend):
         await stream.purge(subject=inbox_subject(peer, self.options.prefix))
 
     def emit(self, event: Event) -> None:
-        self.js._context.emit(event)  # noqa: SLF001  the one place to which errors and events go
+        self.js._context.emit(event)  # noqa: SLF001  all errors and events go there
 
     async def close(self) -> None:
         await self._hosts.close()
@@ -162,7 +162,7 @@ class ServerBackend(Backend):
 
 
 class _ServerAttendance(Attendance):
-    """One durable consumer, read by a worker that is restarted after failures, and one NATS subscription."""
+    """A durable consumer, read by a worker that is restarted after failures, and a NATS subscription."""
 
     def __init__(self, backend: ServerBackend, peer: str, receiver: Receiver, answerer: Answerer) -> None:
         self._backend = backend
@@ -182,26 +182,26 @@ class _ServerAttendance(Attendance):
         """Create the consumer, and subscribe to queries."""
         self._consumer = await self._ensure()
         self._queries = await self._context.connection.subscribe(
-            queries_subject(self._peer, self._backend.options.prefix), self._asked, self._peer
+            queries_subject(self._peer, self._backend.options.prefix), self._receive_queries, self._peer
         )
 
     def begin(self) -> None:
         early, self._early = self._early or deque(), None
-        self._asked([*early])
+        self._receive_queries([*early])
         self._tasks.start(self._run(), f"inbox of peer {self._peer}")
 
     async def _ensure(self) -> Consumer:
         options = self._backend.options
         try:
             stream = await self._backend.js.stream(options.events_stream)
-        except StreamNotFoundError:  # it was deleted
+        except StreamNotFoundError:  # the stream was deleted
             stream = await ensure_streams(self._backend.js, options)
         return await stream.ensure_consumer(
             on_drift="update",
             durable_name=self._peer,
             filter_subject=inbox_subject(self._peer, options.prefix),
             ack_policy="explicit",
-            max_ack_pending=-1,  # events that wait for their redelivery must not hold up the others
+            max_ack_pending=-1,  # events that wait for their redelivery must not delay other events
         )
 
     # --- events ----------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class _ServerAttendance(Attendance):
         try:
             if self._stopping.begun:
                 return
-            # Events of one channel are handled in order: a channel stands for a sender.
+            # Events of one channel are handled in order, because a channel stands for a sender.
             self._worker = consumer.run(
                 self._handle,
                 concurrency=self._backend.options.concurrency,
@@ -245,7 +245,7 @@ class _ServerAttendance(Attendance):
             Delivery(
                 subject=message.subject,
                 data=message.data,
-                # The time as well: a recreated stream counts from 1 again.
+                # The ident includes the time, because a recreated stream counts from 1 again.
                 ident=f"{meta.stream_seq}.{meta.timestamp_ns}".encode(),
                 attempt=meta.num_delivered,
                 later=message.nak,
@@ -255,7 +255,7 @@ class _ServerAttendance(Attendance):
 
     # --- queries ---------------------------------------------------------------------------------------------
 
-    def _asked(self, frames: list[Frame]) -> None:
+    def _receive_queries(self, frames: list[Frame]) -> None:
         for frame in frames:
             if self._early is not None:
                 self._early.append(frame)
@@ -302,7 +302,7 @@ class _ServerAttendance(Attendance):
             await consumer.close()
         worker = self._worker
         if worker is not None and (worker.has(asyncio.current_task()) or worker.has(self._context.closer)):
-            return  # one of its handlers closes the peer: the worker ends after it
+            return  # a handler of the worker closes the peer, and the worker ends after it
         await self._tasks.settle(grace + 1.0)
 
 
@@ -311,10 +311,10 @@ def _channel(message: Message) -> str:
 
 
 def events_config(options: EngineOptions) -> StreamConfig:
-    """The stream of events: each is removed when its peer has handled it.
+    """Return the configuration of the stream of events. An event is removed when its peer has handled it.
 
-    The number of waiting events is bounded by channel and type. The stream refuses further ones, so a flood on a public
-    channel affects no other channel.
+    The number of waiting events is bounded by channel and type. The stream refuses further events, so a flood on a
+    public channel affects no other channel.
     """
     return StreamConfig(
         name=options.events_stream,
@@ -332,7 +332,7 @@ def events_config(options: EngineOptions) -> StreamConfig:
 
 
 def state_config(options: EngineOptions) -> StreamConfig:
-    """The stream of what peers have stored: the newest of each key."""
+    """Return the configuration of the stream of peers' state, which keeps the newest entry of each key."""
     return StreamConfig(
         name=options.state_stream,
         description="jsclient.peers: channels and relationships of peers",
@@ -344,15 +344,16 @@ def state_config(options: EngineOptions) -> StreamConfig:
 
 
 async def ensure_streams(js: JetStream, options: EngineOptions) -> Stream:
-    """Create missing streams, and return the stream of events. An existing stream is used as it is.
+    """Create missing streams, and return the stream of events. An existing stream is not changed.
 
     Raises:
-        ConfigError: An existing stream does not fit. And those of any request.
+        ConfigError: An existing stream does not fit. Also any request error.
     """
     events = await js.ensure_stream(events_config(options), on_drift="ignore")
     state = await js.ensure_stream(state_config(options), on_drift="ignore")
     _check(events, f"{options.prefix}.ev.a.b.c.d")
     _check(state, f"{options.prefix}.state.a.b.c")
+    # An event must expire before its relationship is forgotten. A late request would be taken for a new one.
     if not 0 < (events.config.max_age or 0.0) < options.remember:
         raise ConfigError(
             f"the stream {events.name!r} has a max_age of {events.config.max_age or 0:g} s: it must have one, below "

@@ -1,4 +1,4 @@
-"""A peer: its handlers, its relationships, what it sends and asks."""
+"""A peer, with its handlers and relationships, and the events and queries that it sends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .stored_tracker import Machine
 
 __all__ = ["Peer"]
 
-_LOOK: Final = 60.0  # seconds between two checks for expired records
+_EXPIRY_CHECK: Final = 60.0  # seconds between two checks for expired records
 _GRACE: Final = 5.0  # seconds that handlers have when a peer is closed
 
 H = TypeVar("H", bound=Handler)
@@ -45,12 +45,12 @@ Rule = Callable[[Attrs], bool]
 class Peer:
     """A peer with channels and relationships. Made by `Engine.peer`.
 
-    The words for attributes are those of the picos, seen from this side: ``Rx`` is the own channel of a relationship
-    and ``Tx`` that of the other side, ``Rx_role`` the own role and ``Tx_role`` that of the other side, ``Tx_host`` the
-    URL of its NATS system (None: this one), and ``Id`` is the same on both sides.
+    Attributes have the names that picos use, as this side sees them. ``Rx`` is this side's channel of a relationship,
+    ``Tx`` the other side's channel. ``Rx_role`` and ``Tx_role`` are the roles of this side and of the other side.
+    ``Tx_host`` is the URL of the other side's NATS system, or None for this system. ``Id`` is the same on both sides.
 
-    When a call returns, its effect is stored, and the other side is informed eventually, in the order of events,
-    whatever crashes. Handlers may receive an event again after a crash.
+    When a call returns, its effect is stored. The other side is informed eventually, in the order of events, whatever
+    crashes. Handlers may receive an event again after a crash.
     """
 
     def __init__(self, backend: Backend, name: str, *, capability: bool) -> None:
@@ -66,13 +66,13 @@ class Peer:
             backend,
             self._tasks,
             self._stopping,
-            tell=self._tell,
+            tell=self._call_handlers,
             done=lambda item: self._machine.done(item),  # noqa: PLW0108  the machine is made after it
         )
         self._machine = Machine(
             self._tracker, backend.store(name), self._outbox.start, self._tasks, self._stopping
         )
-        self._incoming = Dispatcher(name, backend, self._machine, self._answers, self._tell)
+        self._incoming = Dispatcher(name, backend, self._machine, self._answers, self._call_handlers)
         self._attendance: Attendance | None = None
         self._rules: tuple[Rule, ...] = ()
 
@@ -81,7 +81,7 @@ class Peer:
 
     @property
     def name(self) -> str:
-        """Its name: the first token of its channels."""
+        """The name of the peer, which is the first token of its channels."""
         return self._tracker.name
 
     @property
@@ -91,12 +91,12 @@ class Peer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed or removed."""
+        """Whether the peer was closed or removed."""
         return self._stopping.begun
 
     @property
     def keys(self) -> ChannelKeys:
-        """Sign and encrypt with the keys of the established relationships."""
+        """The keys of the established relationships, for signing and encrypting."""
         return self._machine.keys
 
     @overload
@@ -108,16 +108,17 @@ class Peer:
     def on(self, event: str, handler: H | None = None) -> H | Callable[[H], H]:
         """Register a handler of events: ``@peer.on("wrangler:subscription_added")``, or ``peer.on(event, handler)``.
 
-        A handler is called with the `RaisedEvent`, a coroutine function on the event loop, a plain one in a thread.
-        Handlers of an event are called one after another in the order of their registration. An event without a handler
-        is done. If a handler raises, all of them are called again, up to ``max_deliver`` times; then `EventGivenUp` is
-        reported.
+        A handler is called with the `RaisedEvent`. Coroutine functions run on the event loop, plain functions in a
+        thread. Handlers of an event are called one after another in the order of their registration. An event without a
+        handler is done. If a handler raises, all of them are called again, up to ``max_deliver`` times. After that
+        `EventGivenUp` is reported.
 
-        Register handlers right after `Engine.peer`, before the next ``await``, or as its ``handlers``: events may wait.
+        Events may be waiting: register handlers right after `Engine.peer`, before the next ``await``, or pass them to
+        `Engine.peer` as ``handlers``.
 
         Args:
             event: ``domain:type``, with ``*`` for any domain or any type.
-            handler: The function; without it a decorator is returned.
+            handler: The function. Without it a decorator is returned.
 
         Raises:
             ConfigError: ``event`` is not valid, or the handler cannot be called with one argument.
@@ -133,26 +134,27 @@ class Peer:
         return handler
 
     async def wait_for(self, event: str, timeout: float | None = 5.0, **attrs: Any) -> RaisedEvent:
-        """The first of the last 100 events of this name that no `wait_for` has returned, or the next one.
+        """Return the first of the last 100 events of this name that no `wait_for` has returned, or wait for the next.
+
+        Cancelling the call loses no event.
 
         Args:
             event: ``domain:type``, with ``*`` for any.
-            timeout: Seconds; None: for ever.
-            attrs: Only an event whose attributes have these values.
+            timeout: Seconds to wait. None waits for ever.
+            attrs: Values that the attributes of the event must have.
 
         Raises:
             RequestTimeoutError: No event came. ClosedError: The peer was closed.
-        Cancelled: nothing is lost.
         """
         return await self._handlers.wait_for(event, timeout, attrs)
 
     def answers(self, rid: str, name: str) -> Callable[[Q], Q]:
         """Register the function that answers a query: ``@peer.answers("door", "state")``.
 
-        The function is called with the query's arguments by name, and returns a JSON value: a coroutine function on the
-        event loop, a plain one in a thread, at most 8 of a peer at a time. The channels decide who may ask. A parameter
-        ``relationship`` receives the relationship of the sender, as `established` has it, or None. If the function
-        raises, the sender only learns that it failed.
+        The function is called with the query's arguments by name, and returns a JSON value. Coroutine functions run on
+        the event loop, plain functions in threads, at most 8 at a time for a peer. The channels decide who may ask. A
+        parameter ``relationship`` receives the relationship of the sender, as `established` returns it, or None. If the
+        function raises, the sender only learns that it failed.
 
         Raises:
             ConfigError: The names are not tokens, or ``rid`` is ``subscription``, whose queries are the peer's own.
@@ -165,11 +167,11 @@ class Peer:
         return register
 
     def auto_accept(self, rule: Rule | None = None, **wanted: str | Collection[str] | None) -> None:
-        """Approve requests at once if a rule does; the others wait for `approve` or `reject`.
+        """Approve requests at once if a rule accepts them. Other requests wait for `approve` or `reject`.
 
         Args:
-            rule: A plain function of the request's attributes, as this side sees them, called on the event loop.
-            wanted: In place of it: these attributes must have these values, or one of several values.
+            rule: A plain function of the request's attributes, as this side sees them. It is called on the event loop.
+            wanted: Instead of a rule, the values that attributes must have. A collection allows any of its values.
 
         Raises:
             ConfigError: Neither or both are given, or the rule is a coroutine function.
@@ -179,7 +181,7 @@ class Peer:
         if rule is not None:
             check_rule(rule)
         self._rules += (rule if rule is not None else accept_roles(**wanted),)
-        self._tracker.accepts = lambda attrs: any(one(attrs) for one in self._rules)
+        self._tracker.accepts = lambda attrs: any(rule(attrs) for rule in self._rules)
 
     async def raise_event(
         self,
@@ -190,27 +192,27 @@ class Peer:
         policy: Policy | None = None,
         **more: Any,
     ) -> None:
-        """Raise an event in this peer: one by which it asks something of itself, or one of its own for its handlers.
+        """Raise an event in this peer: a request to the peer itself, or an application event for its handlers.
 
         Args:
-            event: ``domain:type``. ``wrangler:subscription``, ``wrangler:pending_subscription_approval``,
-                ``wrangler:inbound_rejection``, ``wrangler:outbound_cancellation``,
-                ``wrangler:subscription_cancellation`` and ``wrangler:send_event_on_subs`` ask; see `request`,
-                `approve`, `reject`, `revoke`, `cancel` and `send`.
-            attrs: Its attributes; ``more`` are added to them.
-            policy: The policy of the channel that this creates or approves; by default all but requests to this peer.
+            event: ``domain:type``. The requests are ``wrangler:subscription``,
+                ``wrangler:pending_subscription_approval``, ``wrangler:inbound_rejection``,
+                ``wrangler:outbound_cancellation``, ``wrangler:subscription_cancellation`` and
+                ``wrangler:send_event_on_subs``. See `request`, `approve`, `reject`, `revoke`, `cancel` and `send`.
+            attrs: The attributes of the event. ``more`` are added to them.
+            policy: Of the channel that the event creates or approves. By default all but requests to this peer.
 
         Raises:
-            PeerError: It cannot be done; an event reports that to the handlers as well.
+            PeerError: The request cannot be carried out. An event reports that to the handlers as well.
             ConfigError: ``event`` is not valid, the attributes are not JSON or too large, the peer lacks the
                 capability, or the policy accepts too little.
-            JetStreamError: It was not stored, or the outcome is unknown; repeating the call is harmless.
-            Exception: Raised by a handler of an event of the peer's own.
+            JetStreamError: The event was not stored, or the outcome is unknown. The call can be repeated safely.
+            Exception: A handler of an application event raised it.
         """
         await self._raise(event, {**(attrs or {}), **more}, policy)
 
     async def _raise(self, event: str, attrs: Mapping[str, Any], policy: Policy | None = None) -> str:
-        """Returns the name that a relationship gets that has none."""
+        """Raise an event. Returns the ``Id`` for a relationship that the event creates without naming it."""
         self._check_open()
         domain, colon, type_ = event.partition(":")
         if not colon:
@@ -225,55 +227,54 @@ class Peer:
 
         Args:
             wellKnown_Tx: The other peer's ``wellKnown_Rx``, or another channel of it that lets requests pass.
-            policy: What the other side may send and ask; by default all but what would ask something of this peer.
-            attrs: ``Id``, ``Rx_role``, ``Tx_role``, ``Tx_host``, ``name``, ``channel_type``, each as it is seen here;
-                and whatever else the other side is to see.
+            policy: What the other side may send and ask. By default everything except requests to this peer.
+            attrs: ``Id``, ``Rx_role``, ``Tx_role``, ``Tx_host``, ``name``, ``channel_type``, and others for the peer.
 
-        Raises as `raise_event`.
+        Raises the errors of `raise_event`.
         """
         own = await self._raise("wrangler:subscription", {**attrs, "wellKnown_Tx": wellKnown_Tx}, policy)
         return own if attrs.get("Id") is None else str(attrs["Id"])
 
     async def approve(self, Id: str | None = None, *, policy: Policy | None = None, **attrs: Any) -> None:
-        """Approve a request that was made here. The relationship is established, on this side at once.
+        """Approve a request that another peer made. This side establishes the relationship at once.
 
-        One that was rejected, revoked or ended stays so without an error; see `established`.
+        If the request was rejected, revoked or ended before, it stays so, and no error is raised. See `established`.
 
         Args:
-            Id: Which one; or give ``Rx`` or ``Tx`` in ``attrs``. An event's attributes can be passed as they are.
+            Id: The relationship, unless ``attrs`` has its ``Rx`` or ``Tx``. An event's attributes can be passed as is.
             policy: What the other side may send and ask.
             attrs: Further attributes for the other side, such as the start of a feed.
 
-        Raises as `raise_event`.
+        Raises the errors of `raise_event`.
         """
         await self._raise("wrangler:pending_subscription_approval", with_id(Id, attrs), policy)
 
     async def reject(self, Id: str | None = None, **attrs: Any) -> None:
-        """Reject a request that was made here; as `approve`."""
+        """Reject a request of another peer. See `approve` for the arguments and errors."""
         await self._raise("wrangler:inbound_rejection", with_id(Id, attrs))
 
     async def revoke(self, Id: str | None = None, **attrs: Any) -> None:
-        """Take back a request that this peer made; as `approve`. One that was approved meanwhile ends as well."""
+        """Take back a request of this peer. If it was approved meanwhile, the relationship ends. See `approve`."""
         await self._raise("wrangler:outbound_cancellation", with_id(Id, attrs))
 
     async def cancel(self, Id: str | None = None, **attrs: Any) -> None:
-        """End a relationship, established or pending; as `approve`. Either side may."""
+        """End a relationship, established or pending. Either side may do so. See `approve` for the arguments."""
         await self._raise("wrangler:subscription_cancellation", with_id(Id, attrs))
 
     def established(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """The established relationships; with ``key`` those with this value: ``established("Tx_role", "thing")``."""
+        """List established relationships, with ``key`` only those where this attribute has ``value``."""
         return self._tracker.lists(State.ESTABLISHED, key, value)
 
     def inbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """The requests that wait here; as `established`."""
+        """List the requests of other peers that wait here. Takes the arguments of `established`."""
         return self._tracker.lists(State.INBOUND, key, value)
 
     def outbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """The requests that this peer made and that wait at others; as `established`."""
+        """List the requests of this peer that wait at other peers. Takes the arguments of `established`."""
         return self._tracker.lists(State.OUTBOUND, key, value)
 
     async def wellKnown_Rx(self) -> str:
-        """The public ECI, on which other peers request relationships.
+        """Return the public ECI, on which other peers request relationships.
 
         Raises `ConfigError` if the peer lacks the capability.
         """
@@ -283,7 +284,7 @@ class Peer:
         return eci
 
     async def new_channel(self, tags: Sequence[str] = (), policy: Policy | None = None) -> Channel:
-        """Make a channel. By default nothing passes. Raises those of any publish."""
+        """Create a channel. The default policy lets no event or query pass. Raises the errors of any publish."""
         self._check_open()
         if isinstance(tags, str):
             raise ConfigError("tags is a str, needs a list")
@@ -297,7 +298,7 @@ class Peer:
         await self._machine.do(CloseChannel(eci))
 
     def channels(self) -> list[Channel]:
-        """All channels: the well-known one, those of `new_channel`, and those of relationships."""
+        """List all channels: the well-known channel, channels of `new_channel`, and channels of relationships."""
         prefix, own = self._backend.options.prefix, self._tracker.own_channels
         tags = {one.eci: one.tags for one in own}
         return [
@@ -315,21 +316,20 @@ class Peer:
         Tx_role: str | None = None,
         Rx_role: str | None = None,
     ) -> int:
-        """Send an event on relationships: the one with this ``Id``, all with this role there, all with this role here.
+        """Send an event to the relationship with this ``Id`` and to every relationship with one of these roles.
 
-        A relationship that matches several is sent to once. On return the event is stored on the other side's system.
-
-        Returns: how many it was sent to.
+        A relationship that matches several arguments receives the event once. On return the event is stored on the
+        other side's system. Returns the number of relationships.
 
         Raises:
             PeerError: No relationship matches, or ``domain`` or ``type`` is not valid.
-            HostNotAllowedError, ConnectError: Of a relationship with a peer elsewhere. And those of any publish;
-                an ``ExceptionGroup`` of them if it goes to several.
+            HostNotAllowedError, ConnectError: The other peer's NATS system is not allowed, or cannot be reached.
+                Also any error of a publish. With several relationships, errors come in an ``ExceptionGroup``.
             ConfigError: The attributes are not JSON, or too large.
         """
         self._check_open()
         limit = self._backend.options.max_event_size
-        asked = {
+        request = {
             "domain": domain,
             "type": type,
             "attrs": read_attrs(attrs or {}, limit),
@@ -337,7 +337,7 @@ class Peer:
             "Tx_role": Tx_role,
             "Rx_role": Rx_role,
         }
-        raised = Raised("wrangler", "send_event_on_subs", asked, self._machine.fresh())
+        raised = Raised("wrangler", "send_event_on_subs", request, self._machine.fresh())
         return await self._perform(await self._machine.do(raised))
 
     async def event_send(
@@ -350,15 +350,15 @@ class Peer:
         host: str | None = None,
         msg_id: str | None = None,
     ) -> None:
-        """Send one event. On return the event is stored on the other side's system.
+        """Send an event to a single peer. On return the event is stored on the other side's system.
 
         Args:
-            to: An ECI; the Id of an established relationship, or the relationship itself, as `established` has it.
+            to: An ECI, the Id of an established relationship, or the relationship itself, as `established` returns it.
             domain, type, attrs: The event.
-            host: The NATS system of an ECI; of a relationship its ``Tx_host`` is used.
-            msg_id: The same for one that is sent again, so that it is stored once.
+            host: The NATS system of an ECI. For a relationship its ``Tx_host`` is used.
+            msg_id: Pass the same value when you send the event again, so that it is stored once.
 
-        Raises as `send`.
+        Raises the errors of `send`.
         """
         self._check_open()
         data = read_attrs(attrs or {}, self._backend.options.max_event_size)
@@ -375,12 +375,12 @@ class Peer:
         host: str | None = None,
         timeout: float = 5.0,
     ) -> Any:
-        """Ask another peer. ``to`` and ``host`` as in `event_send`; the other side must be there.
+        """Query another peer, which must be running. ``to`` and ``host`` have the same meaning as in `event_send`.
 
         Raises:
             QueryRefusedError: The channel's policy refuses it, the peer has no answer to it, or the answer failed.
-            NoRespondersError: The peer is not there. RequestTimeoutError: It did not answer in ``timeout`` seconds.
-            HostNotAllowedError, ConnectError, PermissionDeniedError: The other system may not be asked, or cannot.
+            NoRespondersError: The peer is not running. RequestTimeoutError: It did not answer in ``timeout`` seconds.
+            HostNotAllowedError, ConnectError, PermissionDeniedError: The other system is not allowed, or unreachable.
         """
         self._check_open()
         where = self._where(to, host)
@@ -392,17 +392,16 @@ class Peer:
             return to
         if "." in to:  # an Id has none
             return {"Tx": to, "Tx_host": host}
-        found = self._tracker.established(to)
-        if found is None:
+        relationship = self._tracker.established(to)
+        if relationship is None:
             failure = "wrangler:no_such_subscription_failure"
             raise PeerError(failure, f"no relationship {to!r:.60} is established")
-        return found
+        return relationship
 
     async def open(self) -> None:
         """Load the state and start to receive. Handlers are not called before the next iteration of the loop.
 
-        Waits up to 30 s for a leader election or a restart of the server. Raises those of any request; then nothing is
-        left running.
+        Waits up to 30 s for a leader election or a restart of the server. On any request error, the peer is closed.
         """
         try:
             self._attendance = await Retry(PATIENT).run(self._attend)
@@ -420,15 +419,15 @@ class Peer:
         return await self._backend.attend(self._tracker.name, self._incoming.receive, self._incoming.answer)
 
     def stop(self) -> None:
-        """Begin to close. Internal: several peers end at the same time."""
+        """Begin to close. Internal: it lets several peers end at the same time."""
         self._stopping.begin()
         if self._attendance is not None:
             self._attendance.stop(_GRACE)
 
     async def close(self) -> None:
-        """Stop receiving. Events wait in the stream for the next time; relationships stay.
+        """Stop receiving. Events wait in the stream until the peer is opened again, and relationships stay.
 
-        Running handlers have 5 seconds, then they are cancelled; their events are delivered again the next time.
+        Running handlers are cancelled after 5 seconds. Their events are delivered again when the peer is opened again.
         """
         self.stop()
         attendance, self._attendance = self._attendance, None
@@ -444,7 +443,7 @@ class Peer:
         attendance, self._attendance = self._attendance, None
         if attendance is not None:
             await attendance.close(_GRACE)
-        await self._end_all(deadline, timeout)  # what came meanwhile
+        await self._end_all(deadline, timeout)  # relationships that were requested meanwhile
         await self.close()
         await self._backend.forget(self._tracker.name)
         await self._backend.store(self._tracker.name).purge()
@@ -459,7 +458,7 @@ class Peer:
                 )
 
     async def _forget(self) -> None:
-        while await self._stopping.pause(min(_LOOK, self._backend.options.remember / 4)):
+        while await self._stopping.pause(min(_EXPIRY_CHECK, self._backend.options.remember / 4)):
             deadline = self._tracker.deadline
             if deadline is not None and deadline <= time.time():
                 try:
@@ -471,7 +470,7 @@ class Peer:
         if self._stopping.begun:
             raise ClosedError(f"the peer {self._tracker.name!r} is closed")
 
-    async def _tell(self, item: Raise, attempt: int = 1) -> None:
+    async def _call_handlers(self, item: Raise, attempt: int = 1) -> None:
         """Call the handlers with an event. Raises `HandlerError`."""
         related = None if item.eci is None else self._tracker.established(item.eci)
         event = RaisedEvent(item.domain, item.type, item.attrs, item.eci, related, item.error)
@@ -482,13 +481,14 @@ class Peer:
     async def _perform(self, commands: Sequence[Command]) -> int:
         """Carry out commands other than `Store`. Returns the number of events sent.
 
-        Raises `PeerError` after its event was handled, and those of `publish_all`.
+        Raises `PeerError` after its event was handled, and the errors of `publish_all`.
         """
         failure: PeerError | None = None
+        # Handlers run before an event is sent: one that raises ends the call, and the caller may repeat it.
         for command in commands:
             if isinstance(command, Raise):
                 try:
-                    await self._tell(command)
+                    await self._call_handlers(command)
                 except HandlerError as error:
                     raise error.__cause__ or error from None
                 if command.error:

@@ -1,8 +1,8 @@
 """A peer's tracker and its store: a decision is stored before any of its messages is sent.
 
-The tracker's state is that of the store. After a conflict the tracker receives the stored entry and handles the event
-again. A write with an unknown outcome (the server is away) raises to the caller, and the entry is read until that
-succeeds, so that its outbox is sent anyway.
+The tracker's state is equal to the store. After a conflict the tracker receives the stored entry and handles the event
+again. A write with an unknown outcome (the server is away) raises to the caller. The entry is then read until that
+succeeds, so that its outbox is sent if it was stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SECRET = "secret"  # the key of the secret
 class Machine:
     """Handles events one after another, and keeps the store.
 
-    ``start`` is called with each item of an outbox, at any time; `done` has to follow.
+    ``start`` is called with each item of an outbox, at any time, and `done` has to follow.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Machine:
         stopping: Stopping,
     ) -> None:
         self.tracker = tracker
-        self.changed: Signal = Signal()  # something was stored
+        self.changed: Signal = Signal()  # set when an entry was stored
         self._store = store
         self._start = start
         self._tasks = tasks
@@ -54,10 +54,10 @@ class Machine:
         self._lock = asyncio.Lock()
         self._secret = b""
         self.keys: ChannelKeys = ChannelKeys(lambda: self._secret, tracker.established)
-        self._read = 0  # all that was written up to this revision was read
+        self._read = 0  # all entries up to this revision were read
 
     async def load(self) -> None:
-        """Load the store. Raises `ProtocolError` if an entry is not valid, and those of any request."""
+        """Load the store. Raises `ProtocolError` if an entry is not valid, and the errors of any request."""
         await self.catch_up()
         if not self._secret:
             await self._make_secret()
@@ -69,9 +69,9 @@ class Machine:
             for entry in entries:
                 self._read = max(self._read, entry.revision)
                 if entry.foreign:
-                    continue  # what is known of the key counts on, and is stored again with its next change
+                    continue  # the known value stays in effect, and is stored again with its next change
                 if entry.key != _SECRET:
-                    self._tell(_read(entry))
+                    self._apply(_read(entry))
                 elif entry.value is not None:
                     self._secret = entry.value
             return bool(entries)
@@ -85,37 +85,39 @@ class Machine:
         self._secret = secret
 
     def fresh(self, message: bytes | None = None, *, event: str = "") -> Fresh:
-        """Unguessable names, the same ones for each delivery of a message; keys if ``event`` starts a relationship."""
+        """Return unguessable names, the same for each delivery of a message.
+
+        If ``event`` starts a relationship, they include keys.
+        """
 
         def name(kind: bytes) -> str:
             if message is None:
                 return secrets.token_hex(16)
             return hmac.new(self._secret, kind + message, hashlib.sha256).hexdigest()[:32]
 
-        made = Fresh(name(b"id "), name(b"channel "))
+        fresh = Fresh(name(b"id "), name(b"channel "))
         if event not in STARTS:
-            return made
-        keys = public_keys(self._secret, channel_eci(self.tracker.name, made.channel))
-        return Fresh(made.id, made.channel, keys.verify_key, keys.public_key)
+            return fresh
+        keys = public_keys(self._secret, channel_eci(self.tracker.name, fresh.channel))
+        return Fresh(fresh.id, fresh.channel, keys.verify_key, keys.public_key)
 
     async def do(self, event: PeerEvent) -> list[Command]:
         """Handle an event and store the result. Returns the other commands, for the caller.
 
         Raises:
-            ConfigError: As `PeerTracker.handle`.
-            JetStreamError: It could not be stored, or the outcome is unknown.
-        Cancelled: as after an error.
+            ConfigError: See `PeerTracker.handle`.
+            JetStreamError: The result could not be stored, or the outcome is unknown, also after a cancelled call.
         """
         async with self._lock:
             while True:
-                rest: list[Command] = []
+                remaining: list[Command] = []
                 for command in self.tracker.handle(event, time.time()):
                     if not isinstance(command, Store):
-                        rest.append(command)
+                        remaining.append(command)
                     elif not await self._write(command):
                         break
                 else:
-                    return rest
+                    return remaining
 
     async def done(self, item: OutboxItem) -> None:
         """Mark an item of an outbox as carried out or abandoned. Returns when that is stored, or cannot be."""
@@ -126,17 +128,17 @@ class Machine:
                 self._route([command])
 
     async def _write(self, command: Store) -> bool:
-        """False: another process was faster, and the tracker has its entry."""
+        """Write an entry. Returns False if another process was faster, and the tracker has its entry now."""
         try:
             stored = await self._try(command)
         except MaxPayloadError:
             raise
         except BaseException:
             self._tasks.start(
-                self._until_known(partial(self._look, command.key)), "read what a peer has stored"
+                self._until_known(partial(self._read_key, command.key)), "read what a peer has stored"
             )
             raise
-        self._tell(stored)
+        self._apply(stored)
         return stored.value is command.value
 
     async def _try(self, command: Store) -> Stored:
@@ -147,12 +149,12 @@ class Machine:
             return _read(error.found)
         return Stored(command.key, command.value, revision)
 
-    def _tell(self, stored: Stored) -> None:
+    def _apply(self, stored: Stored) -> None:
         self._route(self.tracker.handle(stored, time.time()))
         self.changed.set()
 
     def _route(self, commands: list[Command]) -> None:
-        """Carry out the commands that follow from something stored or done, in the background."""
+        """Carry out the commands that follow from a stored entry or a finished item, in the background."""
         for command in commands:
             if isinstance(command, Store):
                 self._tasks.start(
@@ -163,19 +165,22 @@ class Machine:
                 self._start(command)
 
     async def _until_known(self, request: Callable[[], Awaitable[Stored]]) -> None:
-        """Repeat a request; once at the end as well, since a finished item must not be repeated the next time."""
+        """Repeat a request until it succeeds or the peer stops.
+
+        It is sent once more at the end, since a finished item must not be repeated at the next start.
+        """
         attempt = 0
         while True:
             try:
                 async with self._lock:
-                    self._tell(await request())
+                    self._apply(await request())
                 return
             except JetStreamError:
                 attempt += 1
             if not await self._stopping.pause(backoff(attempt)):
                 return
 
-    async def _look(self, key: str) -> Stored:
+    async def _read_key(self, key: str) -> Stored:
         return _read(await self._store.get(key))
 
 

@@ -32,10 +32,10 @@ class Reconnected(Event, frozen=True, kw_only=True):
 class LameDuck(Event, frozen=True, kw_only=True):
     """The server is about to stop (lame duck mode): it will close this connection soon, within 2 minutes by default.
 
-    Reported once for each connection to such a server. ``url`` is its URL, without user info. ``others`` counts the
-    other servers that the client knows, from ``connect`` or from the cluster. The client keeps this connection until
-    the server closes it, and then connects to one of the others. On a connection of your own, nats-py's
-    ``lame_duck_mode_cb`` reports it. Source: nats-server server.go (``lameDuckMode``).
+    The event is reported once for each connection to such a server. ``url`` is its URL, without user info. ``others``
+    is the number of other servers that the client knows, from ``connect`` or from the cluster. The client uses this
+    connection until the server closes it, and then connects to another server. If the connection belongs to the
+    program, nats-py's ``lame_duck_mode_cb`` reports it. Source: nats-server server.go (``lameDuckMode``).
     """
 
     about = "connection"
@@ -45,7 +45,7 @@ class LameDuck(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Info if the client knows where to go, else a warning."""
+        """Info if the client knows another server, else a warning."""
         return "info" if self.others else "warning"
 
     def _says(self) -> str:
@@ -62,8 +62,8 @@ class LameDuck(Event, frozen=True, kw_only=True):
 class PermissionDenied(Event, frozen=True, kw_only=True):
     """The server refused a publish or a subscription of this user.
 
-    ``needed``: the subject that the user must be allowed, if it is not ``subject`` itself. The refused acks of a
-    consumer are told once on a connection; a worker counts their messages as ``unsettled``.
+    ``needed`` is the subject that the user needs permission for, if it is not ``subject`` itself. Refused acks of a
+    consumer are reported once for each connection, and a worker counts their messages as ``unsettled``.
     """
 
     about = "connection"

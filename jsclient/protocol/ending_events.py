@@ -13,10 +13,10 @@ def _count(number: int, what: str) -> str:
 
 
 class ConsumerNotKept(Event, frozen=True, kw_only=True):
-    """A subscription created a named consumer without saying whether to keep it: it will delete it at its end (ADR-15).
+    """A subscription created a named consumer without ``delete_on_close``, and will delete it at its end (ADR-15).
 
-    Reported once, at the creation. ``delete_on_close=False`` keeps the consumer, ``delete_on_close=True`` deletes it
-    without this event.
+    The event is reported once, when the consumer is created. With ``delete_on_close=False`` the consumer remains. With
+    ``delete_on_close=True`` it is deleted without this event.
     """
 
     _text = (
@@ -27,12 +27,12 @@ class ConsumerNotKept(Event, frozen=True, kw_only=True):
 
 
 class DurableDeleted(Event, frozen=True, kw_only=True):
-    """A subscription deleted a named consumer at its end, since it had created it (ADR-15): every time it does so.
+    """A subscription deleted a named consumer at its end, since it had created it (ADR-15).
 
-    ``pending`` messages were not delivered, ``unacked`` delivered but not acked. Other readers lose it as well:
-    ``num_waiting`` pull requests waited, and ``push_bound`` says whether another member of its queue group was
-    subscribed. All four are None if the consumer's state could not be had. ``chosen``: ``delete_on_close=True`` was
-    given. ``delete_on_close=False`` keeps the consumer.
+    ``pending`` messages were not delivered, and ``unacked`` messages were delivered but not acked. Other readers lose
+    the consumer as well: ``num_waiting`` pull requests waited, and ``push_bound`` says whether another member of its
+    queue group was subscribed. All four are None if the consumer's state could not be requested. ``chosen`` is true if
+    ``delete_on_close`` was. With ``delete_on_close=False`` the consumer remains.
     """
 
     pending: int | None = None
@@ -43,7 +43,7 @@ class DurableDeleted(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Info if it was chosen and took nothing along, else a warning."""
+        """Info if it was chosen and neither messages nor readers were lost, else a warning."""
         harmless = self.pending == 0 and not (self.unacked or self.num_waiting or self.push_bound)
         return "info" if self.chosen and harmless else "warning"
 
@@ -71,9 +71,9 @@ class DeleteFailed(Event, frozen=True, kw_only=True):
 
 
 class AcksUnsent(Event, frozen=True, kw_only=True):
-    """A worker was stopped while its server was away, and ended with messages that it could not settle.
+    """A worker was stopped while its server was not reachable, and ended with messages that it could not settle.
 
-    ``count`` messages had been handled, but their acks were not sent; ``returned`` messages had not been handled, or
+    ``count`` messages had been handled, but their acks were not sent. ``returned`` messages had not been handled, or
     had failed, and could not be returned. The server delivers all of them again after ``ack_wait``, as far as
     ``max_deliver`` allows it.
     """

@@ -1,4 +1,4 @@
-"""The base of all events: how one is named, logged and told in a sentence."""
+"""The base of all events: their names, their logs, and their text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """The base of all events. ``str(event)`` is a sentence for a log.
 
     Attributes:
-        about: The part of the library that it comes from; its log is ``jsclient.<about>``.
+        about: The part of the library that reports it. Its log is ``jsclient.<about>``.
     """
 
     about: ClassVar[str] = "consumer"
@@ -28,7 +28,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """The level at which it is logged."""
+        """The level at which the event is logged."""
         return self._severity
 
     def __str__(self) -> str:

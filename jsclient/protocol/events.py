@@ -1,7 +1,7 @@
 """Events: reports of conditions that cannot be raised to a caller.
 
 They go to ``on_event`` of the connection and to ``events()`` of the subscription concerned. An event names its
-``stream`` and ``consumer``; they are empty if it has none. Source: ADR-15 (asynchronous error callback), ADR-37.
+``stream`` and ``consumer``, which are empty if it has none. Source: ADR-15 (asynchronous error callback), ADR-37.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _message(subject: str, stream_seq: int, attempt: int) -> str:
 class HeartbeatMissed(Event, frozen=True, kw_only=True):
     """Neither a message nor a status arrived within the time allowed (3 × the idle heartbeat by default).
 
-    ``silent_for`` is in seconds. The subscription continues; the alarm is repeated while the silence lasts.
+    ``silent_for`` is in seconds. The subscription continues, and the event is repeated while the silence lasts.
     """
 
     _text = "no message and no heartbeat for {silent_for:g} s"
@@ -41,8 +41,8 @@ class HeartbeatMissed(Event, frozen=True, kw_only=True):
 class GapDetected(Event, frozen=True, kw_only=True):
     """Deliveries are missing: the consumer sequence jumped.
 
-    ``last_consumer_seq`` and ``last_stream_seq`` come before the gap; ``consumer_seq`` and ``stream_seq`` come after
-    it, from a message or a heartbeat; ``missed`` deliveries are missing; ``resume_stream_seq`` is the next one.
+    ``last_consumer_seq`` and ``last_stream_seq`` come before the gap. ``consumer_seq`` and ``stream_seq`` come after
+    it, from a message or a heartbeat. ``missed`` is the number of missing deliveries.
     """
 
     last_consumer_seq: int
@@ -53,7 +53,7 @@ class GapDetected(Event, frozen=True, kw_only=True):
 
     @property
     def resume_stream_seq(self) -> int:
-        """The stream sequence from which nothing is missed."""
+        """The stream sequence of the first missing message, or the next one."""
         return self.last_stream_seq + 1
 
     def _says(self) -> str:
@@ -62,7 +62,7 @@ class GapDetected(Event, frozen=True, kw_only=True):
 
 
 class HistoryTruncated(Event, frozen=True, kw_only=True):
-    """Records between these stream sequences were removed before they were read, and are skipped."""
+    """Records between the sequences ``after`` and ``before`` were removed before they were read, and are skipped."""
 
     about = "topic"
     _text = "records between {after} and {before} were removed before they were read, and are skipped"
@@ -72,10 +72,10 @@ class HistoryTruncated(Event, frozen=True, kw_only=True):
 
 
 class PartitionsMissing(Event, frozen=True, kw_only=True):
-    """A subscriber of epochs waits for a topic, or for some of its ``partitions`` (empty: not known yet).
+    """A subscriber of epochs waits for a topic, or for some of its ``partitions``, empty while they are unknown.
 
-    ``waited`` is in seconds, since the last of them was missing: the event is reported after 5 s, and whenever that has
-    doubled. ``reason`` says why. ``may_fail``: it is being opened, and other options of opening raise an error.
+    ``waited`` is in seconds. The event is reported after 5 s, and whenever that time has doubled. ``reason`` says why.
+    ``may_fail`` is true while the subscriber is being opened, when other options raise an error instead.
     """
 
     about = "topic"
@@ -93,9 +93,9 @@ class PartitionsMissing(Event, frozen=True, kw_only=True):
 
 
 class ConsumerReset(Event, frozen=True, kw_only=True):
-    """The consumer was recreated, or its sequence restarted; ``reason`` says why. ``planned``: nothing was lost.
+    """The consumer was recreated, or its sequence restarted; ``reason`` says why.
 
-    ``resume_stream_seq`` is the stream sequence at which reading resumes, 0 if the start policy decides.
+    Reading resumes at ``resume_stream_seq``, 0 if the start policy decides. ``planned`` means that nothing was lost.
     """
 
     reason: str
@@ -104,7 +104,7 @@ class ConsumerReset(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Info if it was planned, else a warning."""
+        """Info if the reset was planned, else a warning."""
         return "info" if self.planned else "warning"
 
     def _says(self) -> str:
@@ -119,14 +119,14 @@ class ConsumerDeleted(Event, frozen=True, kw_only=True):
 
 
 class ConsumerStalled(Event, frozen=True, kw_only=True):
-    """The program asks for messages, there should be some, and none came for a while.
+    """The program waits for messages and none arrived for a while, although there should be some.
 
-    It is told once for each ``reason``; `ConsumerResumed` tells the end. ``consumer`` is empty for a reader of a topic.
-
-    ``reason`` is a word: ``paused``, ``max_ack_pending``, ``pinned``, ``no_interest``, ``handler``, ``filter``,
-    ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``, ``no_consumer``, ``deleted``, ``stream_deleted``,
-    ``unexplained``, or ``could_not_look`` if this user may not ask. ``evidence`` says what was seen, ``fix`` what to
-    do; ``stood_for`` is in seconds. A ``handler`` of ``run`` is told once for each attempt, also while others go on.
+    It is reported once for each ``reason``, and `ConsumerResumed` follows when that no longer applies. ``consumer`` is
+    empty for a reader of a topic. ``reason`` is ``paused``, ``max_ack_pending``, ``pinned``, ``no_interest``,
+    ``handler``, ``filter``, ``mirror``, ``consumer_limit``, ``no_leader``, ``no_answer``, ``no_consumer``, ``deleted``,
+    ``stream_deleted``, ``unexplained``, or ``could_not_look`` if this user may not request the state. ``evidence`` says
+    what was observed, ``fix`` what to do, and ``stood_for`` for how many seconds nothing arrived. The reason
+    ``handler`` of ``run`` is reported once for each attempt, even while other handlers continue.
     """
 
     _text = "nothing came for {stood_for:.0f} s: {evidence}. What to do: {fix}"
@@ -138,17 +138,17 @@ class ConsumerStalled(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Info if the user may not ask for the reason, so that perhaps there is none; else a warning."""
+        """Info if the user may not request the state, so that perhaps all is well, else a warning."""
         return "info" if self.reason == "could_not_look" else "warning"
 
     def _says(self) -> str:
-        if self.reason == "handler":  # other handlers may go on
+        if self.reason == "handler":  # other handlers may continue
             return f"{self.evidence}. What to do: {self.fix}"
         return super()._says()
 
 
 class ConsumerResumed(Event, frozen=True, kw_only=True):
-    """A message came again after `ConsumerStalled`, or its ``reason`` is gone; ``stood_for`` is in seconds."""
+    """A message arrived after `ConsumerStalled`, or its ``reason`` no longer applies, after ``stood_for`` seconds."""
 
     _text = "the reason {reason!r} for which nothing came is gone, after {stood_for:.0f} s"
     _severity = "info"
@@ -158,9 +158,9 @@ class ConsumerResumed(Event, frozen=True, kw_only=True):
 
 
 class StreamReset(Event, frozen=True, kw_only=True):
-    """The stream's sequence went backwards: the stream was recreated or restored."""
+    """The stream was recreated or restored. It was read up to ``last_stream_seq`` and now ends at ``stream_seq``."""
 
-    _text = "the stream was recreated or restored: it went back from {last_stream_seq} to {stream_seq}"
+    _text = "the stream was recreated or restored: read up to {last_stream_seq}, it ends at {stream_seq}, is read again"
 
     last_stream_seq: int
     stream_seq: int
@@ -169,7 +169,7 @@ class StreamReset(Event, frozen=True, kw_only=True):
 class Pinned(Event, frozen=True, kw_only=True):
     """The server pinned this client: it alone receives a priority group's messages (policy ``pinned_client``).
 
-    Other clients may still hold earlier messages. ``pin_id`` identifies this choice.
+    Other clients may still process earlier messages. ``pin_id`` identifies this pin.
     """
 
     _text = "this client is pinned for group {group!r}"
@@ -180,10 +180,10 @@ class Pinned(Event, frozen=True, kw_only=True):
 
 
 class Unpinned(Event, frozen=True, kw_only=True):
-    """This client is no longer pinned for a priority group; it waits to be pinned again.
+    """This client is no longer pinned for a priority group, and waits to be pinned again.
 
     It sent no request for ``priority_timeout``, or `Consumer.unpin` was called, or the server restarted. Messages in
-    its buffer can still be handled and acked; ``pin_id`` is the choice that ended.
+    its buffer can still be handled and acked. ``pin_id`` identifies the pin that ended.
     """
 
     _text = "this client is no longer pinned for group {group!r}"
@@ -195,10 +195,10 @@ class Unpinned(Event, frozen=True, kw_only=True):
 class SlowConsumer(Event, frozen=True, kw_only=True):
     """The subscription's buffer was full and messages were dropped.
 
-    Reported for the first one, whenever their number has doubled, and with the sum (``ended``) when messages are
-    accepted again, or the subscription ends, and several were dropped. ``dropped`` counts them; ``first_stream_seq``
-    and ``last_stream_seq`` are their range. Unless the ack policy is none, the server redelivers them after
-    ``ack_wait``; an ordered subscription reads them again.
+    Reported for the first dropped message, whenever their number ``dropped`` has doubled, and, with ``ended``, when
+    messages are accepted again or the subscription ends, if several were dropped. ``first_stream_seq`` and
+    ``last_stream_seq`` are their range. Unless the ack policy is none, the server redelivers them after ``ack_wait``.
+    An ordered subscription reads them again.
     """
 
     dropped: int
@@ -218,21 +218,21 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
 
 
 class FlowControlStalled(Event, frozen=True, kw_only=True):
-    """A heartbeat showed that the server still waits for a flow control answer.
-
-    It is sent when the messages before it have been taken, once more if it was sent before.
-    """
-
-    _text = "the server waits for a flow control answer on {subject!r}: it is sent once all earlier messages are taken"
+    """The server still waits for a flow control answer. ``again`` is true if it was sent and did not arrive."""
 
     subject: str
+    again: bool = False
+
+    def _says(self) -> str:
+        sent = "it was sent, did not arrive, and is sent again once" if self.again else "it is sent once"
+        return f"the server waits for a flow control answer on {self.subject!r}: {sent} all earlier messages are taken"
 
 
 class FlowControlRefused(Event, frozen=True, kw_only=True):
-    """A flow control request was not answered: its subject is not one of ``$JS.FC.>``, or not legal.
+    """A flow control request was not answered, because its subject does not match ``$JS.FC.>`` or is not legal.
 
-    Either another client sent it, or the server has subjects of another form: then give their start to
-    `JetStream.subscribe` as ``flow_control_prefixes``.
+    Another client sent it, or the server uses other subjects, whose prefix `JetStream.subscribe` needs as an item of
+    ``flow_control_prefixes``.
     """
 
     _text = "a flow control request was not answered: {subject!r} is not in $JS.FC.> or not legal"
@@ -243,7 +243,7 @@ class FlowControlRefused(Event, frozen=True, kw_only=True):
 class ForeignMessage(Event, frozen=True, kw_only=True):
     """A message on the deliver or pull inbox that is neither data nor a status was dropped.
 
-    ``count`` counts them so far; the event is reported for the first one and whenever the count has doubled.
+    ``count`` is the number of such messages so far. The event is reported for the first and whenever it has doubled.
     """
 
     subject: str
@@ -257,9 +257,9 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
 
 
 class RecordSkipped(Event, frozen=True, kw_only=True):
-    """A reader skipped a record that it cannot read: its payload cannot be decoded, or it has no place there.
+    """A reader skipped a record that it cannot read: its payload cannot be decoded, or it does not belong there.
 
-    ``count`` is the number of records skipped so far by this reader; the event comes for the first and each doubling.
+    ``count`` is their number so far. The event is reported for the first and whenever the number has doubled.
     """
 
     about = "topic"
@@ -274,7 +274,7 @@ class RecordSkipped(Event, frozen=True, kw_only=True):
 class ErrorRaised(Event, frozen=True, kw_only=True):
     """An error without a caller: for example a 409, 503 or unknown status on a callback subscription.
 
-    An unknown status 100 is reported once by a push subscription; it counts as a heartbeat.
+    A push subscription reports an unknown status 100 once, and counts it as a heartbeat.
     """
 
     about = "connection"
@@ -284,10 +284,10 @@ class ErrorRaised(Event, frozen=True, kw_only=True):
 
 
 class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
-    """A reader needs a new consumer, and the server creates no more of them for this stream: `ConsumerLimitError`.
+    """A reader needs a new consumer, and the stream's limit of consumers is reached: `ConsumerLimitError`.
 
-    ``error`` says the limit, as far as it is known, and what to do; ``meanwhile`` says what the reader does now. It
-    tries again, so nothing needs to be done to it once there is room. Reported once until then.
+    ``error`` names the limit, if it is known, and says what to do. ``meanwhile`` says what the reader does now. It
+    tries again until the server creates the consumer, and reports the event once until then.
     """
 
     about = "consumer"
@@ -297,7 +297,7 @@ class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
 
 
 class WorkerFailed(ErrorRaised, frozen=True, kw_only=True):
-    """A worker ended with an error, or could not start, and no caller awaits it."""
+    """A worker ended with an error or could not start, and no caller awaits it."""
 
     about = "worker"
     _text = "the worker ended: {error}"
@@ -308,8 +308,8 @@ class HandlerFailed(Event, frozen=True, kw_only=True):
     """A user's callback or handler raised an exception. The message was not acked.
 
     The server redelivers a callback's message after ``ack_wait``. A worker retries after ``retry_in`` seconds, which is
-    None if this was the last attempt (see `DeadLettered`) or the handler had settled the message itself; ``attempt``
-    counts from 1; see `Message.attempt`.
+    None if this was the last attempt (see `DeadLettered`) or the handler had settled the message itself. ``attempt``
+    counts from 1, see `Message.attempt`.
     """
 
     about = "worker"
@@ -328,10 +328,10 @@ class HandlerFailed(Event, frozen=True, kw_only=True):
 class HandlerSlow(Event, frozen=True, kw_only=True):
     """The event loop was blocked while handlers ran: no message, ack, heartbeat or keep-alive passed meanwhile.
 
-    Usually a handler computes, or calls a function that blocks. Call that in a thread (``asyncio.to_thread``), or make
+    Usually a handler computes, or calls a function that blocks. Call it in a thread (``asyncio.to_thread``), or make
     the handler a plain function. ``blocked`` is in seconds. Blocks of a second and longer count, and the event is
-    reported whenever their ``count`` has doubled. ``subject`` and ``stream_seq`` are of the message that was handled;
-    they are empty and 0 if it could be one of several.
+    reported whenever their ``count`` has doubled. ``subject`` and ``stream_seq`` identify the message that was
+    handled. They are empty and 0 if it could be any of several.
     """
 
     about = "worker"
@@ -350,8 +350,8 @@ class HandlerSlow(Event, frozen=True, kw_only=True):
 class DeadLettered(Event, frozen=True, kw_only=True):
     """A worker dead-lettered a message, which will not be delivered again. ``error`` says why.
 
-    ``dead_letter`` is the subject of the stored copy. It is empty if the worker has no dead letter subject; the message
-    then remains only in its stream, for as long as the stream keeps it.
+    ``dead_letter`` is the subject of the stored copy. It is empty if the worker has no dead letter subject. The message
+    then remains only in its stream, as long as the stream's limits allow.
     """
 
     about = "worker"
@@ -371,7 +371,7 @@ class DeadLettered(Event, frozen=True, kw_only=True):
 
 
 class DeadLetterFailed(Event, frozen=True, kw_only=True):
-    """The dead letter of a message could not be stored (``error``); the worker retries."""
+    """The dead letter of a message could not be stored because of ``error``. The worker retries."""
 
     about = "worker"
     _text = "message {stream_seq} on {subject!r} could not be stored as dead letter {dead_letter!r}, retrying: {error}"
@@ -384,10 +384,11 @@ class DeadLetterFailed(Event, frozen=True, kw_only=True):
 
 
 class AdvisoryRefused(Event, frozen=True, kw_only=True):
-    """An advisory that a message ran out of deliveries was passed over: no dead letter was written because of it.
+    """An advisory that a message ran out of deliveries was ignored: no dead letter was written because of it.
 
-    ``reason``: it contradicts the consumer's state, or this worker acked the message or knows of it already; a client
-    forged or repeated it. ``stream_seq`` is 0 if it is malformed. ``count``: so far; told first and at each doubling.
+    ``reason`` says why: it contradicts the consumer's state, or this worker acked the message or knows of it already.
+    A client forged or repeated it. ``stream_seq`` is 0 if it is malformed. ``count`` is the number of such advisories
+    so far. The event is reported for the first and whenever the number has doubled.
     """
 
     about = "worker"
@@ -401,8 +402,8 @@ class AdvisoryRefused(Event, frozen=True, kw_only=True):
 class AcksLost(Event, frozen=True, kw_only=True):
     """Acks were written to a connection that failed before the server confirmed them.
 
-    ``count`` are acks, naks and terms. ``resent`` of them were sent again after the reconnect, which excludes naks; the
-    server redelivers the messages of the others after ``ack_wait``.
+    ``count`` is the number of acks, naks and terms. ``resent`` of them, never a nak, were sent again after the
+    reconnect. The server redelivers the messages of the others after ``ack_wait``.
     """
 
     about = "connection"
@@ -415,14 +416,14 @@ class AcksLost(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Info if all were sent again, else a warning."""
+        """Info if all acks were sent again, else a warning."""
         return "info" if self.resent == self.count else "warning"
 
 
 class ClaimsLapsed(Event, frozen=True, kw_only=True):
     """Claims of a Spark query were not extended within ``ack_wait``, so others may have received the messages too.
 
-    Up to ``count`` messages, as far as the consumer shows, are processed twice; ``reason`` says what happened.
+    Up to ``count`` messages, as far as the consumer's state shows, are processed twice. ``reason`` says what happened.
     """
 
     about = "spark"
@@ -437,8 +438,8 @@ class ClaimsLapsed(Event, frozen=True, kw_only=True):
 class ClaimsGone(Event, frozen=True, kw_only=True):
     """Messages that a Spark query had claimed were removed from the stream before they were read.
 
-    ``count`` of them, between ``first_stream_seq`` and ``last_stream_seq``. They were deleted, purged or expired, or,
-    in a work queue, acked by another client; ``lapsed`` says whether the latter is possible.
+    ``count`` messages between ``first_stream_seq`` and ``last_stream_seq`` were deleted, purged or expired, or, in a
+    work queue, acked by another client. ``lapsed`` says whether the latter is possible.
     """
 
     about = "spark"
@@ -448,19 +449,19 @@ class ClaimsGone(Event, frozen=True, kw_only=True):
     lapsed: bool = False
 
     def _says(self) -> str:
-        gone = counted(
+        removed = counted(
             self.count,
             f"claimed message, {self.first_stream_seq}, was removed before it was read",
             f"claimed messages from {self.first_stream_seq} to {self.last_stream_seq} "
             "were removed before they were read",
         )
-        return f"{gone}, or acked by another client after the claims lapsed" if self.lapsed else gone
+        return f"{removed}, or acked by another client after the claims lapsed" if self.lapsed else removed
 
 
 class PublishFailed(Event, frozen=True, kw_only=True):
     """A publish failed and no caller awaits it.
 
-    ``count`` publishes failed at this time in the same way; ``subject`` and ``error`` are those of the first.
+    ``count`` publishes failed at this time in the same way. ``subject`` and ``error`` belong to the first.
     """
 
     about = "publisher"
@@ -477,7 +478,7 @@ class PublishFailed(Event, frozen=True, kw_only=True):
 
 
 class IngestGap(Event, frozen=True, kw_only=True):
-    """Messages of the fast ingest ``ingest``, which allows gaps, did not reach the stream: ``first`` to ``last``."""
+    """The messages ``first`` to ``last`` of the fast ingest ``ingest``, which allows gaps, did not reach the stream."""
 
     about = "publisher"
     _text = "messages {first} to {last} of ingest {ingest!r} did not reach the stream"

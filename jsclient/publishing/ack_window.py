@@ -22,18 +22,18 @@ __all__ = ["AckWindow", "FailureSink"]
 _GRACE = 2.0  # seconds that closing the connection waits for acks
 _SMALL = 1024  # bytes; only larger messages are compared with the server's limit
 _EARLY = 0.001  # seconds; the event loop's timers may fire early by the resolution of its clock
-_TURNS = 3  # loop iterations for tasks that await a future: one wakes the task, two for what it starts then
+_TURNS = 3  # loop iterations for tasks that await a future: one wakes the task, two run what it starts then
 
 
 class FailureSink(abc.ABC, Generic[TicketT]):
-    """The receiver of failures."""
+    """Receives the failed publishes of an `AckWindow`."""
 
     @abc.abstractmethod
     def add(self, entry: InFlight[TicketT], error: JetStreamError, now: float) -> None: ...
 
     @property
     def look_at(self) -> float:
-        """When to call `tick`."""
+        """The time at which to call `tick`."""
         return NEVER
 
     def tick(self, now: float) -> None:
@@ -55,15 +55,15 @@ class AckWindow(Generic[TicketT]):
         window: PublishWindow[TicketT] | None = None,
         after_event: Callable[[], None] | None = None,
     ) -> None:
-        """``after_event`` is called after each arrival of answers, timer, change of the connection, and at the end."""
+        """``after_event`` is called after answers, the timer or a change of the connection, and at the end."""
         self.window: PublishWindow[TicketT] = window or PublishWindow(secrets.token_hex(11), context.answered)
         self.admission: Admission = Admission(context, self.window, limits)
         self.connection: Connection = context.connection
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.changed: Signal = Signal()  # fewer publishes are in flight, or fewer callers wait
-        self.prefix: bytes = b""  # of reply subjects
+        self.prefix: bytes = b""  # prefix of reply subjects
         self.small: int = 0  # bytes that the server accepts for certain
-        self.number = 0  # of the last publish sent
+        self.number = 0  # number of the last publish sent
         self.unsent: int = 0  # publishes that could not be sent after they got a number
         self.failed: int = 0
         self.is_ended: bool = False
@@ -72,32 +72,32 @@ class AckWindow(Generic[TicketT]):
         self._inbox: Inbox | None = None
         self._opening: asyncio.Task[None] | None = None
         self._denials: dict[str, PermissionDeniedError] = {}
-        self._begun = False
+        self._attached = False
 
     def check_open(self) -> None:
         if self.admission.closed:
             raise ClosedError("the publisher is closed")
         self.connection.check_open()
 
-    async def enter(self, subject: str, size: int, timeout: float) -> None:
+    async def enter(self, subject: str, size: int, timeout: float, room_timeout: float | None = None) -> None:
         """Wait until a publish may be sent. On return it must be sent before anything else happens."""
         self.check_open()
         self._begin()
         try:
-            await self.admission.enter(subject, size, timeout, self._timer)
+            await self.admission.enter(subject, size, timeout, self._timer, room_timeout)
         finally:
             self.changed.set()
 
     def enter_now(self, subject: str, size: int) -> None:
-        """As `enter`, but raise where it would wait."""
+        """Like `enter`, but raises where that would wait."""
         self.check_open()
         self._begin()
         self.admission.enter_now(subject, size)
 
     def _begin(self) -> None:
-        """Subscribe to the connection and the answers, with the first publish."""
-        if not self._begun:
-            self._begun = True
+        """Subscribe to the connection's changes and to the answers. Called with the first publish."""
+        if not self._attached:
+            self._attached = True
             self.small = min(_SMALL, self.connection.max_payload)
             self._context.attach(self, self._lifecycle, self._on_denied)
         if self._inbox is None and self._opening is None:
@@ -129,7 +129,7 @@ class AckWindow(Generic[TicketT]):
     def _on_denied(self, error: PermissionDeniedError) -> None:
         if error.operation == "publish":
             if not self._denials:
-                self.loop.call_soon(self._deny)  # each message causes an error: go through the window once
+                self.loop.call_soon(self._deny)  # the server reports each message: go through the window once
             self._denials[error.subject] = error
         elif self._inbox is not None and self._inbox.subject == error.subject:
             # Permissions may change: the next publish subscribes again, and gets an error with the subject.
@@ -160,7 +160,7 @@ class AckWindow(Generic[TicketT]):
             self._after_event()
 
     def fail(self, failures: Failures[TicketT]) -> None:
-        """Pass failures on."""
+        """Count the failures and pass them to the sink."""
         now = self.loop.time()
         for entry, error in failures:
             self.failed += 1
@@ -222,12 +222,12 @@ class AckWindow(Generic[TicketT]):
                 self.connection.send(entry.to, entry.payload, reply=reply.decode(), header=entry.header)
             except (DisconnectedError, ClosedError):
                 self.window.not_sent(entry)
-            except JetStreamError as error:  # another server, with a lower limit
+            except JetStreamError as error:  # the connection is to another server, with a lower limit
                 self.window.remove(reply)
                 self.fail([(entry, unknown(entry) if entry.in_doubt else error)])
 
     async def send_slowly(self) -> None:
-        """Send the publish that was added to the window last, over a connection that may keep the caller waiting."""
+        """Send the publish that was added last, over a connection that may make the caller wait."""
         reply, entry = next(reversed(self.window.in_flight.items()))
         self._timer.set(self.window.look_at)
         try:
@@ -239,7 +239,7 @@ class AckWindow(Generic[TicketT]):
             raise
 
     async def abandon(self) -> None:
-        """Close with the connection: admit nothing more, and give the acks a moment."""
+        """End because the connection closes. Admits no more publishes and waits for acks for `_GRACE` seconds."""
         self.admission.close("the publisher was closed")
         try:
             if self.connection.is_connected:
@@ -251,14 +251,14 @@ class AckWindow(Generic[TicketT]):
             await self.end()
 
     async def settled(self) -> None:
-        """Wait for the outcome of all publishes sent so far."""
+        """Wait until the outcome of all publishes sent so far is known."""
         number = self.number
         while self.window.has_older(number):
             await self.changed.wait()
         await _turns()
 
     async def idle(self) -> None:
-        """Wait until none is in flight and no caller waits, also after tasks that awaited futures have continued."""
+        """Wait until no publish is in flight and no caller waits, and tasks that awaited futures have sent no more."""
         while True:
             while self.window.count or self.admission.gate.busy:
                 await self.changed.wait()
@@ -267,7 +267,7 @@ class AckWindow(Generic[TicketT]):
                 return
 
     def _stop(self, why: str) -> None:
-        """Admit nothing more, and fail the publishes in flight."""
+        """Admit no more publishes, and fail the publishes in flight."""
         self.admission.close(why)
 
         def closed(entry: InFlight[TicketT]) -> JetStreamError:

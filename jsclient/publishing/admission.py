@@ -1,4 +1,4 @@
-"""Admission to a publisher: limits on the publishes and bytes in flight, and the callers that wait for room."""
+"""Admission to a publisher: limits on the publishes and bytes in flight, and the callers that wait for them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..protocol.publishing.publish_window import NEVER, PublishWindow
 __all__ = ["YIELD_AFTER", "Admission", "Gate", "Limits", "Waiter"]
 
 YIELD_AFTER = 0.01
-"""Seconds that publishing may keep the event loop: nothing is written or read meanwhile."""
+"""Seconds that publishing may keep the event loop, which cannot write or read meanwhile."""
 
 _MUCH = 1024 * 1024  # bytes; less than this in flight does not congest a connection
 
 
 class Limits(NamedTuple):
-    """What may be in flight, and how long a caller waits for room."""
+    """What may be in flight, and how long a caller waits while it is full."""
 
     max_in_flight: int
     max_bytes: float = NEVER
@@ -35,13 +35,13 @@ def _future() -> asyncio.Future[None]:
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A caller that waits for room."""
+    """A caller that waits for admission."""
 
     number: int
     subject: str
     size: int
-    waits_until: float  # monotonic seconds: how long it waits for room
-    tries_until: float  # and for a connection
+    waits_until: float  # monotonic seconds: how long it waits while the window is full
+    tries_until: float  # monotonic seconds: how long it waits for a connection
     future: asyncio.Future[None] = field(default_factory=_future)
     admitted: bool = False
 
@@ -61,7 +61,7 @@ class Gate:
 
     @property
     def busy(self) -> bool:
-        """Whether a caller waits, or was admitted and has not run yet: no other one may go first."""
+        """Whether a caller waits, or was admitted and has not run yet, so that no other caller may go first."""
         return bool(self._waiting or self.admitted)
 
     @property
@@ -70,9 +70,9 @@ class Gate:
         return len(self._waiting)
 
     async def enter(self, subject: str, size: int, waits_until: float, tries_until: float) -> Waiter:
-        """Wait for admission. The caller publishes at once, calls `admit` for the next ones, and then `leave`.
+        """Wait for admission. The caller publishes at once, calls `admit` for the next callers, and then `leave`.
 
-        Cancelled: the place goes to the next caller.
+        Cancelled: the next caller takes its turn.
         """
         self._number += 1
         waiter = Waiter(self._number, subject, size, waits_until, tries_until)
@@ -89,7 +89,7 @@ class Gate:
                 raise
             if self._fits(self.admitted, self.admitted_size):
                 return waiter
-            # The connection, and the room with it, was lost meanwhile: back to its place before later callers.
+            # The connection was lost meanwhile: this caller waits again, before the callers that came later.
             self.leave(waiter)
             waiter.future = _future()
             self._waiting = deque(sorted((*self._waiting, waiter), key=lambda other: other.number))
@@ -109,7 +109,7 @@ class Gate:
             waiter.future.set_result(None)
 
     def leave(self, waiter: Waiter) -> None:
-        """Release the reservation of a caller that has published, or no longer wants to."""
+        """Release the reservation of a caller that has published or has given up."""
         if waiter.admitted:
             waiter.admitted = False
             self.admitted -= 1
@@ -126,7 +126,7 @@ class Gate:
                     waiter.future.set_exception(error)
 
     def look_at(self, *, connected: bool) -> float:
-        """The earliest deadline of the waiters: for room, or for a connection while there is none."""
+        """Return the earliest deadline of the waiters: for the window, or for a connection while there is none."""
         moments = (w.waits_until if connected else w.tries_until for w in self._waiting)
         return min(moments, default=float("inf"))
 
@@ -142,11 +142,11 @@ class Admission:
         self.max_in_flight: int = limits.max_in_flight
         self.max_bytes: float = limits.max_bytes
         self._room_timeout = limits.room_timeout
-        self.watch: float = min(self.max_bytes, _MUCH)  # bytes in flight above which `too_much` is asked
+        self.watch: float = min(self.max_bytes, _MUCH)  # bytes in flight above which `too_much` is called
         self.ready: bool = False  # a connection and an inbox for the answers exist
         self.closed: bool = False
         self.clear: bool = False  # only the limits can prevent the next publish
-        self.yield_at: float = NEVER  # when publishing has kept the loop for long enough
+        self.yield_at: float = NEVER  # when publishing must let the event loop run
         self._context, self._connection = context, context.connection
         self._loop = asyncio.get_running_loop()
         self._window = window
@@ -163,12 +163,18 @@ class Admission:
         """Whether ``count`` more publishes with the sum ``size`` of bytes are within the limits."""
         in_flight = self._window.count
         if not in_flight and count == 1:
-            return True  # even if it is larger than the limit, else it could never be sent
+            return True  # even if it is larger than the limit: otherwise it could never be sent
         return in_flight + count <= self.max_in_flight and self._window.size + size <= self.max_bytes
 
-    async def enter(self, subject: str, size: int, timeout: float, timer: Timer) -> None:
-        """Wait until a publish may be sent. On return it must be sent before anything else happens."""
+    async def enter(
+        self, subject: str, size: int, timeout: float, timer: Timer, room_timeout: float | None = None
+    ) -> None:
+        """Wait until a publish may be sent. On return it must be sent before anything else happens.
+
+        ``room_timeout`` replaces the timeout of the limits.
+        """
         gate, now = self.gate, self._loop.time()
+        # Publishing has kept the event loop for `YIELD_AFTER`: all callers wait until it has run once.
         if now > self.yield_at:
             self.yield_at, self._pausing = NEVER, True
             self._loop.call_soon(self._paused)
@@ -176,7 +182,8 @@ class Admission:
         if full and self.ready and self._room_timeout == 0:
             raise self._full()
         self.clear = False
-        waits_until, tries_until = now + self._room_timeout, now + timeout
+        waits_until = now + (self._room_timeout if room_timeout is None else room_timeout)
+        tries_until = now + timeout
         moment = waits_until if self.ready else tries_until
         if moment < NEVER:
             timer.set(moment)
@@ -188,7 +195,7 @@ class Admission:
             self.clear = self._is_clear()
 
     def enter_now(self, subject: str, size: int) -> None:
-        """Return if a publish may be sent now, before any caller that waits."""
+        """Return if a publish may be sent now. Raises an error if it would have to wait."""
         if not self.ready:
             raise self._connection.away(
                 f"publish to {subject!r}: not connected to a server; nothing was sent"
@@ -197,7 +204,7 @@ class Admission:
             raise self._full()
 
     def recheck(self) -> None:
-        """Admit the callers that fit; open the fast path if none waits."""
+        """Admit the callers that fit, and open the fast path if no caller waits."""
         self.gate.admit()
         self.clear = self._is_clear()
 
@@ -205,7 +212,7 @@ class Admission:
         return self.ready and self._relief is None and not self._pausing and not self.gate.busy
 
     def _paused(self) -> None:
-        """Called after the event loop had its turn."""
+        """End the pause: the event loop has run."""
         self._pausing = False
         self.recheck()
 
@@ -243,6 +250,6 @@ class Admission:
         return TooManyInFlightError(f"{limit}, no room for another one; nothing was sent")
 
     def close(self, why: str) -> None:
-        """Admit nothing more."""
+        """Admit no more publishes, and fail the waiting callers."""
         self.closed, self.ready, self.clear = True, False, False
         self.gate.refuse(lambda waiter: ClosedError(f"{why}; nothing was sent to {waiter.subject!r}"))

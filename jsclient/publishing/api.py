@@ -54,34 +54,37 @@ class Publishing:
     ) -> PubAck:
         """Publish a message and wait until a stream has stored it.
 
-        With a ``msg_id`` it is sent again within the timeout if the answer is lost, and stored once; without one a lost
-        answer means *unknown*. If no stream takes it, as during a leader election, it is sent again within the timeout,
-        provided it has a ``msg_id`` or a stream has answered on this subject before; else three times in all.
+        A message with a ``msg_id`` is sent again within the timeout if the answer is lost, and is stored once. Without
+        a ``msg_id`` the outcome of a lost answer is *unknown*. If no stream takes the message, as during a leader
+        election, it is sent again within the timeout if it has a ``msg_id`` or if a stream has answered on this subject
+        before. Otherwise it is sent three times in all.
 
         Args:
-            subject: Without wildcards.
-            data: Bytes.
-            headers: One value, or several, by name. Not modified.
+            subject: The subject, without wildcards.
+            data: The payload.
+            headers: One value, or several, by name. The mapping is not modified.
             msg_id: For de-duplication within the stream's duplicate window.
-            expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: The message is
-                stored only if this holds; 0 means none yet. Do not use ``expected_last_msg_id`` with a replicated
-                stream: on nats-server 2.14 and newer a failed expectation stops the stream on all its servers.
-            expected_last_subject_seq_subject: The subject of ``expected_last_subject_seq`` if it is not that of the
-                message; wildcards allowed (server 2.11).
+            expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: Store the message
+                only if this expectation is met. The sequence 0 means that no message exists. Do not use
+                ``expected_last_msg_id`` with a replicated stream: on nats-server 2.14 and newer a failed expectation
+                stops the stream on all its servers.
+            expected_last_subject_seq_subject: The subject of ``expected_last_subject_seq`` if it differs from the
+                message's subject. Wildcards are allowed (server 2.11).
             ttl: Seconds until the server removes the message, 1 or more, or ``"never"``, which outlives the stream's
                 ``max_age`` (server 2.11, stream with ``allow_msg_ttl``).
-            rollup: ``"sub"``: the message replaces all earlier ones of its subject; ``"all"``: all messages of the
-                stream (stream with ``allow_rollup_hdrs``).
-            timeout: Seconds for the whole call; by default the timeout of `connect`.
+            rollup: ``"sub"``: the message replaces all earlier messages of its subject. ``"all"``: it replaces all
+                messages of the stream (stream with ``allow_rollup_hdrs``).
+            timeout: Seconds for the whole call. The default is the timeout of `connect`.
 
         Raises:
-            NoRespondersError: No stream has the subject, or it has no leader: nothing was stored.
-            WrongLastSequenceError, ApiError: The stream refused it: nothing was stored.
-            RequestTimeoutError, DisconnectedError: Whether it was stored is unknown.
-            InvalidNameError, ConfigError, MaxPayloadError: Nothing was sent. `ConfigError` also if the connected
-                server is too old for an argument, and would ignore it; as a header it is sent anyway.
+            NoRespondersError: No stream has the subject, or it has no leader. The message was not stored.
+            WrongLastSequenceError, ApiError: The stream refused the message. It was not stored.
+            RequestTimeoutError, DisconnectedError: It is unknown whether the message was stored.
+            InvalidNameError, ConfigError, MaxPayloadError: The message was not sent. `ConfigError` is also raised if
+                the connected server is too old for an argument and would ignore it. The same value in ``headers`` is
+                sent without this check.
 
-        Cancelled: whether it was stored is unknown.
+        Cancelled: it is unknown whether the message was stored.
         """
         if unknown:
             check_arguments(Publishing.publish, unknown, NoOptions)
@@ -104,16 +107,16 @@ class Publishing:
     def batch(self, *, ack_every: int | None = None, timeout: float | None = None) -> AtomicBatch:
         """Publish messages atomically (server 2.12, stream with ``allow_atomic``), for ``async with``.
 
-        Leaving the block commits, and waits until all messages are stored; after an exception nothing is stored. Limits
-        of the server: 1,000 messages, and at most 10 s between two messages.
+        Leaving the block commits the batch and waits until all messages are stored. After an exception no message is
+        stored. The server limits a batch to 1,000 messages, with at most 10 s between two messages.
 
         Args:
             ack_every: Wait for an answer every ``ack_every`` messages, so that the server is not overloaded. The first
                 message and the commit are always answered.
-            timeout: Seconds to wait for an answer; by default the timeout of `connect`.
+            timeout: Seconds to wait for an answer. The default is the timeout of `connect`.
 
         Raises:
-            ConfigError: A value is out of range; on entering, the server does not support batches.
+            ConfigError: A value is out of range. Entering the block raises it if the server does not support batches.
 
         Source: ADR-50
         """
@@ -132,18 +135,19 @@ class Publishing:
         """Publish at the highest rate of a stream (server 2.14, stream with ``allow_batched``), for ``async with``.
 
         The server acks many messages at once, and limits how many may be in flight, so that many publishers share it.
-        The client keeps no state per message: no future, no retry.
+        The client keeps no state per message, so there are no futures and no retries.
 
         Args:
-            gap: The effect of a message that is lost, or refused by the stream. "fail": nothing after it is stored, and
-                `IngestError` has the number of messages stored. "ok": the others are stored, and the events `IngestGap`
-                and `IngestRefused` report the missing ones.
-            ack_every: Messages per ack at most; the server reduces it while others publish.
-            max_outstanding_acks: Acks that may be outstanding: 2 keeps the server busy; 3 for a distant one.
-            timeout: Seconds without progress before it fails; by default the timeout of `connect`.
+            gap: What happens after a message that is lost, or refused by the stream. "fail": no later message is
+                stored, and `IngestError` has the number of messages stored. "ok": the other messages are stored, and
+                the events `IngestGap` and `IngestRefused` report the missing messages.
+            ack_every: The maximum number of messages per ack. The server reduces it while other clients publish.
+            max_outstanding_acks: Acks that may be outstanding: 2 keeps the server busy, 3 suits a distant server.
+            timeout: Seconds without progress before the ingest fails. The default is the timeout of `connect`.
 
         Raises:
-            ConfigError: A value is out of range; on entering, the server does not support fast ingest.
+            ConfigError: A value is out of range. Entering the block raises it if the server does not support fast
+                ingest.
 
         Source: ADR-50
         """
@@ -166,7 +170,7 @@ class Publishing:
         room_timeout: float | None = None,
         resend: bool = True,
     ) -> Publisher:
-        """A publisher for many messages, which does not wait for each ack.
+        """Return a publisher for many messages, which does not wait for each ack.
 
         ::
 
@@ -176,13 +180,13 @@ class Publishing:
 
         Args:
             max_in_flight: The maximum number of publishes without an ack.
-            max_bytes: The maximum sum of their headers and payloads; None: unlimited. A single message may be larger.
-            timeout: Seconds for each publish, from its sending; by default the timeout of `connect`.
-            room_timeout: Seconds that `Publisher.publish` waits for room before it raises `TooManyInFlightError`; 0: it
-                does not wait; None: without a limit.
-            resend: A message with an id whose outcome is unknown, because the connection or the answer was lost, is
-                sent again within its timeout, and stored once (keep the timeout below the stream's duplicate window).
-                A reconnect keeps the order; a message whose answer alone was lost may be stored after later ones.
+            max_bytes: The maximum sum of their headers and payloads. None: unlimited. A single message may be larger.
+            timeout: Seconds for each publish after it is sent. The default is the timeout of `connect`.
+            room_timeout: Seconds that `Publisher.publish` waits while the window is full, before it raises
+                `TooManyInFlightError`. 0: it does not wait. None: it waits without a limit.
+            resend: Send a message with an id again within its timeout if its outcome is unknown, because the connection
+                or the answer was lost. It is stored once (keep the timeout below the stream's duplicate window). A
+                reconnect keeps the order. A message that lost only its answer may be stored after later messages.
 
         Raises:
             ConfigError: An argument is out of range.
@@ -210,21 +214,25 @@ class Publishing:
     ) -> PublishedMany:
         """Publish a message for each payload, in order, and wait until all are stored.
 
-        As `publisher`, with the same window and the same retries, but without a future for each message, which
-        saves more than a third of the work. It waits for room; ``payloads`` may be a generator of any length.
+        Like `publisher`, with the same window and the same retries, but without a future for each message, which
+        saves more than a third of the work. The call waits while the window is full, so ``payloads`` may be a
+        generator of any length.
 
         Args:
-            headers: Headers of every message.
-            msg_ids: The ``msg_id`` of each payload; messages whose outcome is unknown are then sent again.
+            headers: The headers of every message.
+            msg_ids: The ``msg_id`` of each payload. With ids, messages whose outcome is unknown are sent again.
             max_in_flight: The maximum number of messages without an ack.
-            timeout: Seconds for each message, from its sending; by default the timeout of `connect`. Before that, no
-                wait for a connection, or for one that takes no bytes, is longer.
+            timeout: Seconds for each message after it is sent. The default is the timeout of `connect`. It also limits
+                each wait for a connection, or for a connection that takes no bytes. The call ends when no message was
+                stored for that long. As long as messages are stored the call continues. The time that ``payloads``
+                takes to produce them does not count.
 
         Raises:
-            PublishManyError: Not all are stored: it has the failed messages by index and the number of those sent.
-                Its cause is a `ConfigError` if a payload is not bytes, or if there are fewer ``msg_ids`` than payloads.
-            ConfigError, InvalidNameError: An argument is not valid, or the connection is a nats-py connection of your
-                own. Nothing was sent.
+            PublishManyError: Not all messages are stored. It has the failed messages by index and the number of
+                messages sent. Its cause is a `ConfigError` if a payload is not bytes, or if there are fewer ``msg_ids``
+                than payloads.
+            ConfigError, InvalidNameError: An argument is not valid, or `JetStream` was created with a nats-py
+                connection. No message was sent.
 
         Cancelled: messages sent so far may be stored.
         """
@@ -263,32 +271,31 @@ class Publishing:
     ) -> PubAck:
         """Store a message that the server publishes to ``target`` later, once or repeatedly.
 
-        The schedule is stored on ``subject``, one per subject: a new one replaces the old one. Both subjects must
-        belong to one stream with ``allow_msg_schedules``. Needs server 2.12 for ``at``, 2.14 for everything else.
+        The schedule is stored on ``subject`` and replaces an earlier schedule of this subject. Both subjects must
+        belong to one stream with ``allow_msg_schedules``. ``at`` needs server 2.12, everything else server 2.14.
 
         Args:
             subject: The subject of the schedule.
             target: The subject of its messages.
-            data: Their payload.
-            at: Once, at this time; immediately if it has passed. An aware ``datetime``, or RFC 3339 text.
-            every: Repeatedly, at this interval in seconds; 1 or more.
-            cron: Six fields, seconds first, or a word such as ``@hourly``; see `check_cron`.
-            time_zone: The time zone of ``cron``: an IANA name or a ``ZoneInfo``; by default UTC.
-            source: Each time, send the last message of this subject of the stream, if it exists, instead of this
-                message.
+            data: The payload of its messages.
+            at: Publish once, at this time, or immediately if it has passed. An aware ``datetime``, or RFC 3339 text.
+            every: Publish repeatedly, at this interval in seconds, 1 or more.
+            cron: Publish at these times: six fields, seconds first, or a word such as ``@hourly``. See `check_cron`.
+            time_zone: The time zone of ``cron``: an IANA name or a ``ZoneInfo``. The default is UTC.
+            source: Publish the last message of this subject of the stream, if it exists, instead of this message.
             ttl: Seconds that each message sent to ``target`` is kept, or ``"never"`` (stream with ``allow_msg_ttl``).
-            rollup: ``"sub"``: each message sent to ``target`` replaces the earlier ones there.
+            rollup: ``"sub"``: each message sent to ``target`` replaces the earlier messages there.
             lifetime: Seconds until the schedule itself is removed (stream with ``allow_msg_ttl``).
             headers: Headers of the messages.
             msg_id: For de-duplication of the schedule.
             expected_last_subject_seq: Store it only if the existing schedule has this sequence; 0: if none exists.
-            timeout: Seconds for the whole call; by default the timeout of `connect`.
+            timeout: Seconds for the whole call. The default is the timeout of `connect`.
 
-        Returns: the ack of the schedule; its ``seq`` can be passed to `finish_schedule`.
+        Returns: the ack of the schedule. Its ``seq`` can be passed to `finish_schedule`.
 
         Raises:
-            ConfigError, InvalidNameError, MaxPayloadError: Nothing was sent.
-            ApiError: The stream refused it; 10188: it does not allow schedules.
+            ConfigError, InvalidNameError, MaxPayloadError: The schedule was not sent.
+            ApiError: The stream refused the schedule. 10188: it does not allow schedules.
             WrongLastSequenceError: The existing schedule is not the expected one.
             NoRespondersError, RequestTimeoutError, DisconnectedError: See `publish`.
 
@@ -296,7 +303,7 @@ class Publishing:
         """
         from ..protocol.publishing.schedule import schedule_headers
 
-        wanted = schedule_headers(
+        schedule_fields = schedule_headers(
             subject,
             target,
             at=at,
@@ -316,7 +323,7 @@ class Publishing:
             self._context,
             subject,
             data,
-            headers=merge_headers(headers, wanted),
+            headers=merge_headers(headers, schedule_fields),
             msg_id=msg_id,
             expected_last_subject_seq=expected_last_subject_seq,
             ttl=lifetime,
@@ -326,17 +333,19 @@ class Publishing:
     async def cancel_schedule(self, subject: str, *, stream: str | None = None) -> bool:
         """Remove the schedule on ``subject``.
 
-        Any other message on ``subject`` stays, and so does a schedule that replaces it at the same time. To remove many
-        at once use `Stream.purge`.
+        Any other message on ``subject`` stays, and so does a schedule that replaces this schedule at the same time. To
+        remove many schedules at once use `Stream.purge`.
 
         Args:
             subject: The subject of the schedule.
-            stream: Its stream; by default the stream of ``subject``.
+            stream: Its stream. The default is the stream of ``subject``.
 
-        Returns: whether it existed. False if it has been sent already.
+        Returns: whether the schedule existed. False if its message was already sent.
 
         Raises:
-            NoMatchingStreamError: Not exactly one stream has ``subject``. And those of any request.
+            NoMatchingStreamError: No stream, or more than one, has ``subject``.
+
+        Also raises the errors of any API request.
 
         Source: ADR-51
         """
@@ -353,11 +362,11 @@ class Publishing:
             )
         except MessageNotFoundError:
             return False
-        found = read_stored_message(answer)
-        if SCHEDULE not in found.headers:
+        message = read_stored_message(answer)
+        if SCHEDULE not in message.headers:
             return False
-        # Up to this message, so that a replacement stored meanwhile stays.
-        body = {"filter": subject, "seq": found.seq + 1}
+        # Purge up to this message, so that a replacement stored meanwhile stays.
+        body = {"filter": subject, "seq": message.seq + 1}
         purged = await context.call(context.api.stream_purge(stream), body, what="cancel the schedule")
         return bool(purged.get("purged"))
 
@@ -380,27 +389,27 @@ class Publishing:
 
         Args:
             schedule: The subject of the schedule.
-            subject: The subject of the message; not that of the schedule.
-            data: Its payload.
-            expected_seq: The sequence of the schedule. The call fails if it was sent, removed or replaced.
+            subject: The subject of the message. It must differ from ``schedule``.
+            data: The payload of the message.
+            expected_seq: The sequence of the schedule. The call fails if the schedule was sent, removed or replaced.
             headers, msg_id, ttl, timeout: See `publish`.
 
         Raises:
-            WrongLastSequenceError: The schedule is not the expected one: nothing was changed.
-            ConfigError, InvalidNameError, MaxPayloadError: Nothing was sent.
+            WrongLastSequenceError: The schedule is not the expected one. It stays, and no message was stored.
+            ConfigError, InvalidNameError, MaxPayloadError: The message was not sent.
             ApiError, NoRespondersError, RequestTimeoutError, DisconnectedError: See `publish`.
 
         Source: ADR-51
         """
         from ..protocol.publishing.schedule import ending_headers
 
-        wanted = ending_headers(schedule, subject)
+        ending = ending_headers(schedule, subject)
         check_server(self._context.connection.server_version, _SCHEDULES, "a schedule")
         return await publish(
             self._context,
             subject,
             data,
-            headers=merge_headers(headers, wanted),
+            headers=merge_headers(headers, ending),
             msg_id=msg_id,
             expected_last_subject_seq=expected_seq,
             expected_last_subject_seq_subject=None if expected_seq is None else schedule,

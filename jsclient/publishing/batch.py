@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar, Unpack
 
@@ -19,8 +20,10 @@ from .._runtime.publish import (
     request_stored,
 )
 from ..errors import (
+    ApiError,
     BatchAbandonedError,
     BatchIncompleteError,
+    BatchNotAtomicError,
     ClosedError,
     DisconnectedError,
     JetStreamError,
@@ -32,6 +35,7 @@ from ..protocol.models.publish import PubAck
 from ..protocol.publishing.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
 from ..protocol.publishing.in_flight import PAUSE, Trouble
 from ..protocol.wire.checks import check_count, check_seconds, check_server
+from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import encode_headers
 
 __all__ = ["AtomicBatch"]
@@ -77,6 +81,8 @@ class AtomicBatch:
         self._small = min(_SMALL, context.connection.max_payload) - self._tracker.overhead
         self._turns = _Turns()  # messages are sent in the order of their numbers
         self._saw_election = False  # no stream answered for a while, so the server may have lost the batch
+        self._refusal: JetStreamError | None = None  # the answer to the first message, which no call awaits
+        self._attempt = 0  # how often the batch was sent again: an answer to an earlier attempt means nothing
         self._ack: PubAck | None = None
         self._failure: JetStreamError | None = None
 
@@ -112,7 +118,8 @@ class AtomicBatch:
         """Add a message, and return its number in the batch, from 1.
 
         Each call sends the previous message, so that the last one can carry the commit. The first message sent is
-        answered, so an error that concerns the whole batch is raised by the second call, or the commit. The server
+        answered, so an error that concerns the whole batch is raised by the second call, or the commit. If an earlier
+        batch was accepted on its subject, no call waits for that answer, and a later call raises the error. The server
         checks expectations at the commit, against the stream as it is then.
 
         Args:
@@ -134,9 +141,11 @@ class AtomicBatch:
 
         Cancelled: the batch is abandoned.
         """
+        if self._refusal is not None:
+            await self._refused()
         if not self._turns.callers:  # the lock is free: an ordinary message needs no other coroutine
             number, before = self._add(subject, data, headers, options)
-            if before is not None:
+            if before is not None and not (self._tracker.sent == 1 and self._send_first(before)):
                 to, header, payload = before.subject, before.header, before.payload
                 size = len(header) + len(payload)
                 line = (known_subjects.get(to) or to.encode(), len(header), size, header, payload)
@@ -220,26 +229,84 @@ class AtomicBatch:
         check_batch_headers(merged, first=first)
         return encode_headers(merged) if merged else b""
 
+    def _send_first(self, message: Outgoing) -> bool:
+        """Send the first message and go on, if its subject is known for batches. False: its answer must be awaited."""
+        context = self._context
+        encoded = known_subjects.get(message.subject) or message.subject.encode()
+        if encoded not in context.takes_batches or not context.requests.ask_now(
+            message.subject,
+            message.payload,
+            header=message.header,
+            timeout=self._timeout,
+            what=f"batch {self.id}",
+            answered=partial(self._first_answered, encoded, self._attempt),
+        ):
+            return False
+        self._tracker.accepted = True
+        return True
+
+    def _first_answered(self, subject: bytes, attempt: int, answer: Frame | JetStreamError) -> None:
+        if attempt != self._attempt:
+            return
+        try:
+            if isinstance(answer, JetStreamError):
+                raise answer
+            self._tracker.read_answer(answer[3])
+        except JetStreamError as error:
+            self._refusal = error
+            self._saw_election |= isinstance(error, NoRespondersError)
+            if isinstance(error, ApiError | BatchNotAtomicError):
+                self._context.takes_batches.discard(subject)
+
+    async def _refused(self) -> None:
+        """The first message was not accepted. After an election, the batch is sent again; otherwise this raises."""
+        self._tracker.check_open()
+        async with self._turns:
+            if self._refusal is not None:  # no other caller has mended it
+                await self._guarded(self._mend(self._refusal))
+
+    async def _mend(self, refusal: JetStreamError) -> None:
+        if not isinstance(refusal, NoRespondersError) or not self._tracker.can_restart:
+            raise refusal
+        latest = await self._resend(committing=False)
+        if latest.acked:
+            await self._exchange(latest, self._tracker.read_answer)
+        else:
+            await self._write(latest)
+
     async def _send(self, message: Outgoing) -> None:
         """Send a message that is not the last one. A failure abandons the batch."""
+        if message.acked:
+            await self._guarded(self._exchange(message, self._tracker.read_answer))
+        else:
+            await self._guarded(self._write(message))
+
+    async def _guarded(self, sending: Awaitable[None]) -> None:
+        """Await something that sends messages before the commit. If it fails, the batch is abandoned."""
         tracker = self._tracker
         try:
-            if message.acked:
-                await self._exchange(message, tracker.read_answer)
-            else:
-                await self._write(message)
+            await sending
         except (DisconnectedError, RequestTimeoutError, ClosedError) as error:
             self._fail_with(error)
         except JetStreamError as error:
             self._drop()
-            self._failure = error
-            raise
+            self._failure = self._cause(error)
+            if self._failure is error:
+                raise
+            raise self._failure from error
         except BaseException:  # cancelled: it is unknown whether the message was sent
             self._drop()
             self._failure = BatchAbandonedError(
                 f"batch {tracker.id} was abandoned at message {tracker.sent}: the publish was cancelled"
             )
             raise
+
+    def _cause(self, error: JetStreamError) -> JetStreamError:
+        """Why the server has refused the batch: a later answer says only that messages are missing."""
+        refusal = self._refusal
+        if isinstance(error, BatchIncompleteError) and isinstance(refusal, ApiError):
+            return refusal
+        return error
 
     def _fail_with(self, error: JetStreamError) -> NoReturn:
         self._drop()
@@ -271,12 +338,16 @@ class AtomicBatch:
             tracker.state, self._failure = BatchState.ABANDONED, error  # the commit was not received
             raise
         except JetStreamError as error:
-            self._failure = error
-            raise
+            self._failure = self._cause(error)
+            if self._failure is error:
+                raise
+            raise self._failure from error
         finally:
             if tracker.state is BatchState.COMMITTING:
                 tracker.state = BatchState.UNKNOWN
             self._drop()  # if it ended while it was sent again, before its commit
+        first = tracker.first_subject
+        self._context.takes_batches.add(known_subjects.get(first) or first.encode())
         return self._ack
 
     async def _exchange(self, message: Outgoing, read: Callable[[bytes], AnswerT]) -> AnswerT:
@@ -297,7 +368,7 @@ class AtomicBatch:
 
     async def _resend(self, *, committing: bool) -> Outgoing:
         """Send the batch again up to its latest message, and return that one."""
-        tracker = self._tracker
+        tracker, self._refusal, self._attempt = self._tracker, None, self._attempt + 1
         *earlier, latest = tracker.restart(commit=committing)
         for message in earlier:
             if message.acked:

@@ -26,6 +26,7 @@ from ..errors import (
 )
 from ..protocol.publishing.burst_window import Burst, BurstWindow
 from ..protocol.publishing.in_flight import ATTEMPT, MAX_BYTES, InFlight
+from ..protocol.publishing.progress import Progress
 from ..protocol.publishing.publish_window import NEVER
 from ..protocol.wire.checks import check_count, check_seconds
 from .ack_window import AckWindow, FailureSink
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["BulkPublisher", "Failed", "PublishedMany", "RowsTicket", "Tally", "publish_many"]
 
 _BURST = 1000  # messages at most between two checks of the limits and the clock
-_PLACES = [b"%d" % place for place in range(_BURST)]  # the ends of reply subjects
+_INDICES = [b"%d" % index for index in range(_BURST)]  # the last tokens of reply subjects
 
 
 class Failed(NamedTuple):
@@ -55,7 +56,7 @@ class Tally:
     Attributes:
         stored: Messages that were acked, including duplicates.
         duplicates: Messages whose id was stored before.
-        first_seq, last_seq: The smallest and the largest sequence, without duplicates; 0: none.
+        first_seq, last_seq: The smallest and the largest sequence, without duplicates. 0: none.
         streams: The names of the streams.
     """
 
@@ -66,7 +67,7 @@ class Tally:
     streams: set[str] = field(default_factory=set)
     acks: list[PubAck] = field(default_factory=list)  # not counted yet
     on_acks: Callable[[list[PubAck]], None] | None = None  # called with the acks before they are counted
-    unwanted: list[None] = field(default_factory=list)  # not empty: closed, so nothing is sent again
+    unwanted: list[None] = field(default_factory=list)  # not empty once closed: send nothing again
 
     def count(self) -> None:
         """Count the new acks."""
@@ -114,8 +115,8 @@ class _RowFailures(FailureSink["RowsTicket"]):
 class BulkPublisher:
     """Publishes columns through the window of `Publisher`, and counts. One caller at a time.
 
-    Limits, retries within the deadline, and reconnects are those of `Publisher`. The caller must examine ``failures``,
-    which contains the failed messages with their rows.
+    It has the limits, retries and reconnects of `Publisher`. The caller must examine ``failures``, which contains the
+    failed messages with their rows.
     """
 
     def __init__(
@@ -123,9 +124,9 @@ class BulkPublisher:
     ) -> None:
         """
         Args:
-            timeout: Seconds for each message from its sending, and for each wait before it: for a connection, and for
-                one that takes no bytes.
-            repeatable: All messages have an id: one whose outcome is unknown is sent again within the timeout.
+            timeout: Seconds for each message after it is sent, and for each wait before that, for a connection or for a
+                connection that takes no bytes. All these waits end when no message was stored for that long.
+            repeatable: All messages have an id, so a message with an unknown outcome is sent again within the timeout.
         """
         out = context.connection.outbox
         if out is None:
@@ -134,13 +135,14 @@ class BulkPublisher:
         self._timeout, self._repeatable = timeout, repeatable
         self.tally: Tally = Tally()
         self._failures = _RowFailures()
+        self._progress = Progress(timeout)
         self._window: BurstWindow[RowsTicket] = BurstWindow(
-            secrets.token_hex(11), context.answered, acks=self.tally.acks
+            secrets.token_hex(11), context.answered, acks=self.tally.acks, progress=self._progress
         )
         self._acks: AckWindow[RowsTicket] = AckWindow(
             context,
             self._failures,
-            Limits(max_in_flight, max_bytes, room_timeout=timeout),
+            Limits(max_in_flight, max_bytes),
             window=self._window,
             after_event=self.tally.count,
         )
@@ -148,7 +150,7 @@ class BulkPublisher:
 
     @property
     def failures(self) -> list[Failed]:
-        """The failed messages; the caller may replace the list."""
+        """The failed messages. The caller may replace the list."""
         return self._failures.failures
 
     @failures.setter
@@ -157,7 +159,7 @@ class BulkPublisher:
 
     @property
     def sent(self) -> int:
-        """Messages sent so far; the number of the last one."""
+        """The number of messages sent so far, which is also the number of the last message."""
         return self._acks.number
 
     @property
@@ -167,7 +169,7 @@ class BulkPublisher:
 
     @property
     def refused(self) -> Failed | None:
-        """The oldest message in flight, if nothing has responded to it; None otherwise."""
+        """The oldest message in flight if no stream has responded to it, otherwise None."""
         self._window.expand()
         entry = next(iter(self._window.in_flight.values()), None)
         if entry is None or entry.trouble is None or not entry.trouble.refused:
@@ -186,30 +188,49 @@ class BulkPublisher:
         headers: Sequence[bytes],
         payloads: Sequence[bytes],
     ) -> None:
-        """Send messages in order; wait only for room. After a failure it stops: see ``sent``.
+        """Send messages in order, waiting only while the window is full. Stops after a failure: see ``sent``.
 
         Args:
             rows: The names of the messages in ``failures``.
-            subjects, headers, payloads: Columns of the same length, sent unchanged. Subjects must be checked before;
-                header blocks are complete, or empty.
+            subjects, headers, payloads: Columns of the same length, sent unchanged. The caller checks the subjects.
+                Header blocks are complete, or empty.
 
         Raises:
-            MaxPayloadError: The message after the last one sent is larger than the server's limit.
-            RequestTimeoutError: No connection in time, or one that took no bytes.
-            ClosedError, PermissionDeniedError: Nothing more can be sent.
+            MaxPayloadError: The message after the last message sent is larger than the server's limit.
+            RequestTimeoutError: There was no connection in time, or it took no bytes.
+            ClosedError, PermissionDeniedError: No further message can be sent.
 
         Cancelled: the publishes sent so far continue.
         """
+        self._come_back()
+        try:
+            await self._send(rows, subjects, headers, payloads)
+        finally:
+            self._progress.pause(self._acks.loop.time())
+
+    def _come_back(self) -> None:
+        window = self._window
+        self._progress.begin(self._acks.loop.time(), in_flight=window.count > 0)
+        if window.count and self._progress.gives_up_at < window.look_at:
+            self._acks.look_at(self._progress.gives_up_at)
+
+    async def _send(
+        self,
+        rows: Sequence[int],
+        subjects: Sequence[bytes],
+        headers: Sequence[bytes],
+        payloads: Sequence[bytes],
+    ) -> None:
         done, count = 0, len(payloads)
         acks, admission, window = self._acks, self._admission, self._window
         ticket = RowsTicket(self.tally, acks.number + 1, rows)
         while done < count and not self.failures:
             size = len(headers[done]) + len(payloads[done])
             now = acks.loop.time()
-            room = admission.max_in_flight - window.count
-            wanted = window.size + size
-            if (not admission.clear or room <= 0 or now > admission.yield_at) or (
-                wanted > admission.watch and admission.too_much(wanted)
+            free = admission.max_in_flight - window.count
+            total = window.size + size
+            if (not admission.clear or free <= 0 or now > admission.yield_at) or (
+                total > admission.watch and admission.too_much(total)
             ):
                 acks.connection.check_size(size)
                 await self._enter(subjects[done].decode(), size)
@@ -217,22 +238,32 @@ class BulkPublisher:
                     return
                 now = acks.loop.time()
                 admission.yield_at = now + YIELD_AFTER
-                room = admission.max_in_flight - window.count
+                free = admission.max_in_flight - window.count
             elif admission.yield_at == NEVER:
                 admission.yield_at = now + YIELD_AFTER
-            end = min(count, done + min(room, _BURST))
+            # Few large messages fit into a burst: slicing and measuring a thousand each time costs more than sending.
+            end = min(count, done + min(free, _BURST, CHUNK // max(size, 1) + 1))
             done += self._burst(ticket, now, subjects[done:end], headers[done:end], payloads[done:end])
 
     async def _enter(self, subject: str, size: int) -> None:
-        """Wait until a message may be sent, or until one in flight has failed."""
-        try:
-            await self._acks.enter(subject, size, self._timeout)
-        except TooManyInFlightError as error:
-            # What is in flight is over after the timeout, so only the connection can still be in the way.
-            if not self.failures:
-                text = f"publish to {subject!r}: the connection took no more bytes for {self._timeout:g} s"
-                why = self._acks.connection.trouble
-                raise RequestTimeoutError(f"{text}; nothing was sent", why=why) from error
+        """Wait until a message may be sent, or until a message in flight has failed."""
+        acks, began = self._acks, self._acks.loop.time()
+        now, until = began, began + self._timeout
+        while True:
+            remaining = max(0.0, min(until, self._progress.gives_up_at) - now)
+            try:
+                return await acks.enter(subject, size, remaining, remaining)
+            except (TooManyInFlightError, RequestTimeoutError) as error:
+                now = acks.loop.time()
+                if now < min(until, self._progress.gives_up_at):
+                    continue  # a message was stored meanwhile
+                if isinstance(error, RequestTimeoutError):
+                    raise
+                # After the timeout no message is in flight any more, so only the connection can be blocked.
+                if self.failures:
+                    return None
+                text = f"publish to {subject!r}: the connection took no more bytes for {now - began:.3g} s"
+                raise RequestTimeoutError(f"{text}; nothing was sent", why=acks.connection.trouble) from error
 
     def _burst(
         self,
@@ -253,7 +284,7 @@ class BulkPublisher:
         number = acks.number + 1
         acks.number += count
         begin = b"%b%d_" % (acks.prefix, number)
-        replies = [begin + place for place in _PLACES[:count]]
+        replies = [begin + index for index in _INDICES[:count]]
         deadline = now + self._timeout
         due = min(deadline, now + ATTEMPT) if self._repeatable else deadline
         burst = Burst(
@@ -261,32 +292,37 @@ class BulkPublisher:
         )
         window.add_burst(burst, sum(sizes))
         self._out.write(_commands(burst, heads))
-        if due < window.look_at:
-            acks.look_at(due)
+        if (look_at := min(due, self._progress.gives_up_at)) < window.look_at:
+            acks.look_at(look_at)
         return count
 
     def _sendable(self, sizes: Sequence[int]) -> int:
-        """How many of the next messages the limits allow, at least one. `MaxPayloadError`: not even the first."""
+        """Return how many of the next messages may be sent, at least one. Raises `MaxPayloadError` for the first."""
         acks = self._acks
-        room = min(self._admission.max_bytes - self._window.size, CHUNK)
+        free = min(self._admission.max_bytes - self._window.size, CHUNK)
         count = len(sizes)
-        if sum(sizes) > room:
-            count = max(1, bisect_right(list(accumulate(sizes)), room))
+        if sum(sizes) > free:
+            count = max(1, bisect_right(list(accumulate(sizes)), free))
+        # A message that is too large ends the burst before it, and is raised when it is the first of the next.
         if max(sizes) > acks.small:
-            for at, size in enumerate(sizes[:count]):
+            for index, size in enumerate(sizes[:count]):
                 if size > acks.small:
                     try:
                         acks.connection.check_size(size)
                     except MaxPayloadError:
-                        if not at:
+                        if not index:
                             raise
-                        return at
+                        return index
         return count
 
     async def settle(self) -> None:
         """Wait until no message is in flight. Cancelled: the publishes continue."""
-        while self._window.count:
-            await self._acks.changed.wait()
+        self._come_back()
+        try:
+            while self._window.count:
+                await self._acks.changed.wait()
+        finally:
+            self._progress.pause(self._acks.loop.time())
 
     async def close(self) -> None:
         """Release the connection. The outcome of messages in flight is unknown."""
@@ -295,7 +331,7 @@ class BulkPublisher:
 
 
 def _commands(burst: Burst[RowsTicket], heads: Sequence[int]) -> bytes:
-    """The commands that publish a burst; ``heads`` are the sizes of its header blocks."""
+    """Return the commands that publish a burst. ``heads`` are the sizes of its header blocks."""
     columns = burst.subjects, burst.replies, heads, burst.sizes, burst.headers, burst.payloads
     if not all(heads):
         return b"".join(
@@ -328,7 +364,7 @@ class PublishedMany(msgspec.Struct, frozen=True):
     Attributes:
         stored: Number of messages, including duplicates.
         duplicates: Messages whose id was stored before.
-        first_seq, last_seq: The smallest and the largest sequence, without duplicates; 0: none.
+        first_seq, last_seq: The smallest and the largest sequence, without duplicates. 0: none.
     """
 
     stored: int
@@ -388,8 +424,8 @@ async def publish_many(
 
 
 def _blocks(headers: Mapping[str, str | Sequence[str]] | None, ids: Iterable[str], count: int) -> list[bytes]:
-    """Header blocks with the next ``count`` ids. Raises `ConfigError` if there are fewer."""
-    found = list(islice(ids, count))
-    if len(found) < count:
+    """Return header blocks with the next ``count`` ids. Raises `ConfigError` if there are fewer."""
+    next_ids = list(islice(ids, count))
+    if len(next_ids) < count:
         raise ConfigError("there are fewer msg_ids than payloads; each payload needs one")
-    return [headers_and_ids(headers, msg_id, None)[0] for msg_id in found]
+    return [headers_and_ids(headers, msg_id, None)[0] for msg_id in next_ids]

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Literal, NoReturn, Self, Unpack
 
 from .._runtime.context import Context
+from .._runtime.handle import body_error_first
 from .._runtime.publish import (
     PublishOptions,
     check_payload,
@@ -34,15 +35,15 @@ from .ingest_channel import CHUNK, IngestChannel
 
 __all__ = ["FastIngest"]
 
-_FIRST, _MOST = 16, 1000  # payloads in one write, at first and later
+_FIRST, _MOST = 16, 1000  # payloads per write, at first and at most
 _NO_ANSWER = (RequestTimeoutError, DisconnectedError, ClosedError)
 
 
 class FastIngest:
-    """Messages for a stream, of which the server acks many at a time. Created by `JetStream.fast_ingest`.
+    """Publishes to a stream whose server acks many messages at a time. Created by `JetStream.fast_ingest`.
 
     `publish` waits only at the server's limit of messages in flight. Leaving ``async with`` ends the ingest and waits
-    until all messages are stored. It is not atomic: messages stored before a failure remain.
+    until all messages are stored. The ingest is not atomic: messages stored before a failure remain.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class FastIngest:
         self._tracker = IngestTracker(
             context.connection.new_inbox(), ack_every, max_outstanding_acks, gap_ok=gap == "ok"
         )
-        patience = context.timeout if timeout is None else check_seconds("timeout", timeout)
-        self._channel = IngestChannel(context, self._tracker, patience)
+        seconds = context.timeout if timeout is None else check_seconds("timeout", timeout)
+        self._channel = IngestChannel(context, self._tracker, seconds)
         self._ending = asyncio.Lock()
         self._over = False
 
@@ -71,32 +72,32 @@ class FastIngest:
 
     @property
     def sent(self) -> int:
-        """Messages published."""
+        """The number of messages sent."""
         return self._tracker.sent
 
     @property
     def acked(self) -> int:
-        """The messages up to this number are stored; with ``gap="ok"``, except lost and refused ones."""
+        """The messages up to this number are stored. With ``gap="ok"`` lost and refused messages are excepted."""
         return self._tracker.acked
 
     @property
     def lost(self) -> int:
-        """Messages that did not reach the stream, as far as it has reported them."""
+        """The number of messages that the stream has reported as missing."""
         return self._tracker.lost
 
     @property
     def refused(self) -> int:
-        """Messages that the stream refused."""
+        """The number of messages that the stream refused."""
         return self._tracker.refused
 
     @property
     def ack(self) -> PubAck | None:
-        """The final ack: ``seq`` of the last message, ``count`` of all messages; None before."""
+        """The final ack: ``seq`` of the last message and ``count`` of all messages. None before it arrives."""
         return self._tracker.final
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended, or failed."""
+        """Whether the ingest has ended or failed."""
         return self._over or self._tracker.closing or self._tracker.failure is not None
 
     def __repr__(self) -> str:
@@ -110,19 +111,19 @@ class FastIngest:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **options: Unpack[PublishOptions],
     ) -> int:
-        """Send a message, and return its number in the ingest, from 1. Waits at the limit of messages in flight.
+        """Send a message and return its number in the ingest, from 1. Waits at the limit of messages in flight.
 
-        The first call waits until the stream has accepted the ingest. For the arguments see `JetStream.publish`; all
+        The first call waits until the stream has accepted the ingest. For the arguments see `JetStream.publish`. All
         subjects must belong to one stream.
 
         Raises:
             BatchNotEnabledError, TooManyBatchesError, ApiError, NoRespondersError: The stream does not accept the
-                ingest; nothing was stored.
-            IngestError: The ingest failed, at this message or an earlier one; has the number of messages stored.
-            ConfigError, InvalidNameError, MaxPayloadError: Nothing was sent; the ingest can continue.
+                ingest. No message was stored.
+            IngestError: The ingest failed at this message or an earlier message. It has the number of messages stored.
+            ConfigError, InvalidNameError, MaxPayloadError: The message was not sent. The ingest can continue.
             ClosedError: The ingest has ended.
 
-        Cancelled while it waits for room: nothing was sent.
+        Cancelled: the message was not sent if the call waited at the limit.
         """
         tracker, channel = self._tracker, self._channel
         to = known_subjects.get(subject) if type(subject) is str else None
@@ -138,7 +139,7 @@ class FastIngest:
         if size > channel.max_payload:
             self._context.connection.check_size(size)
         if tracker.sent >= tracker.limit or channel.unsent > CHUNK or not channel.is_open:
-            await self._room()
+            await self._wait_for_window()
         # The message must be written directly after it got its number.
         reply = tracker.next_reply()
         channel.write(to, reply, block, data)
@@ -150,27 +151,33 @@ class FastIngest:
         return number
 
     async def publish_many(self, subject: str, payloads: Iterable[bytes]) -> int:
-        """Send a message for each payload, and return the number of the last one. The fastest way.
+        """Send a message for each payload and return the number of the last message. Faster than `publish`.
 
         Raises:
-            ConfigError, MaxPayloadError: A payload is not valid; those before it were sent, and ``sent`` counts them.
-            IngestError: And the others of `publish`.
+            ConfigError, MaxPayloadError: A payload is not valid. The payloads before it were sent, and ``sent`` counts
+                them.
+            IngestError: The ingest failed.
+
+        Also raises the other errors of `publish`.
 
         Cancelled: ``sent`` counts the messages that were sent.
         """
         tracker, channel = self._tracker, self._channel
         to, waiting, together = check_subject(subject), iter(payloads), _FIRST
         if not tracker.sent:
-            for payload in waiting:
+            for (
+                payload
+            ) in waiting:  # the first message alone, because its answer says whether the stream accepts
                 await self.publish(subject, payload)
                 break
         while True:
             if tracker.sent >= tracker.limit or channel.unsent > CHUNK or not channel.is_open:
-                await self._room()
+                await self._wait_for_window()
             chunk = list(islice(waiting, min(tracker.limit - tracker.sent, together)))
             if not chunk:
                 return tracker.sent
             good, error = self._usable(chunk)
+            # Valid payloads are sent even if a later payload of the chunk is not valid.
             if good:
                 size, replies = sum(map(len, good)), tracker.next_replies(len(good))
                 channel.write_many([(to, r, b"", data) for r, data in zip(replies, good, strict=True)], size)
@@ -186,16 +193,20 @@ class FastIngest:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **options: Unpack[PublishOptions],
     ) -> PubAck:
-        """End the ingest, wait until all is stored, and return the final ack. With a ``subject``, add a last message.
+        """End the ingest, wait until all messages are stored, and return the final ack.
+
+        With a ``subject``, a last message is added first.
 
         Args:
             subject, data, headers, options: See `publish`.
 
         Raises:
-            IngestError: Not all messages were stored, or that is unknown. And those of `publish`.
-            ConfigError: Nothing was published.
+            IngestError: Not all messages were stored, or it is unknown whether they were.
+            ConfigError: No message was published.
 
-        Cancelled: the ingest ends anyway; another call waits for the answer.
+        Also raises the errors of `publish`.
+
+        Cancelled: the ingest ends anyway. Another call waits for the answer.
         """
         tracker, channel = self._tracker, self._channel
         if self._over:
@@ -206,10 +217,11 @@ class FastIngest:
             block = encode_headers(merged) if merged else b""
             self._context.connection.check_size(len(block) + len(payload))
             to = check_subject(subject)
-            await self._room()
+            await self._wait_for_window()
             frame = (to, tracker.commit_reply(), block, payload)
             channel.write(*frame)
             tracker.close()
+            # Without an earlier message the stream has not accepted the ingest yet, and may have no leader.
             if tracker.sent == 1:
                 await self._begin(frame, lambda: tracker.ended, channel.end)
         elif not tracker.sent:
@@ -224,7 +236,7 @@ class FastIngest:
         return tracker.final
 
     async def ping(self) -> int:
-        """Request the progress of the server, and return `acked`. Detects lost messages, too.
+        """Request the server's progress and return `acked`. This also detects lost messages.
 
         Raises the errors of `publish`.
         """
@@ -240,7 +252,7 @@ class FastIngest:
         return tracker.acked
 
     def _usable(self, chunk: list[bytes]) -> tuple[list[bytes], JetStreamError | None]:
-        """The payloads before the first one that cannot be sent, and the error of that one."""
+        """Return the payloads before the first that cannot be sent, and the error of that payload."""
         if set(map(type, chunk)) == {bytes} and max(map(len, chunk)) <= self._channel.max_payload:
             return chunk, None
         good: list[bytes] = []
@@ -253,7 +265,7 @@ class FastIngest:
             good.append(payload)
         return good, None
 
-    async def _room(self) -> None:
+    async def _wait_for_window(self) -> None:
         """Wait until a message may be sent. Raises an error if the ingest has failed or ended."""
         tracker = self._tracker
         if not tracker.sent:
@@ -266,17 +278,17 @@ class FastIngest:
             raise self._closed()
 
     async def _begin(self, first: Frame, done: Callable[[], bool], again: Callable[[], None]) -> None:
-        """Wait for the answer to the first message; "no responders" is retried as for any other publish."""
+        """Wait for the answer to the first message. "No responders" is retried as for any other publish."""
         tracker, channel, answered = self._tracker, self._channel, self._context.answered
-        trouble, loop = Trouble(), asyncio.get_running_loop()
+        retries, loop = Trouble(), asyncio.get_running_loop()
         deadline = loop.time() + channel.timeout
         try:
             while True:
                 await channel.until(lambda: tracker.no_stream is not None or done(), again)
                 if (error := tracker.no_stream) is None:
                     break
-                left, expected = deadline - loop.time(), first[0] in answered
-                final, pause = trouble.refusal(error, first[0].decode(), left, expected=expected)
+                remaining, expected = deadline - loop.time(), first[0] in answered
+                final, pause = retries.refusal(error, first[0].decode(), remaining, expected=expected)
                 if pause is None:
                     tracker.not_begun(final)
                     break
@@ -292,7 +304,7 @@ class FastIngest:
             answered.add(first[0])
 
     async def _failed(self) -> NoReturn:
-        """Wait for the number of messages stored, and raise the failure."""
+        """Wait for the number of messages stored, then raise the failure."""
         tracker, failure = self._tracker, self._tracker.failure
         async with self._ending:
             if not self._over:
@@ -302,7 +314,7 @@ class FastIngest:
                 await self._end()
         assert failure is not None
         if tracker.complete and not tracker.accepted:
-            raise failure  # nothing was accepted
+            raise failure  # the stream accepted no message
         raise IngestError(
             f"the fast ingest failed: {failure}", tracker.sent, tracker.acked, tracker.complete
         ) from failure
@@ -322,7 +334,8 @@ class FastIngest:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None or not self.sent:
-            await self._leave()
+            with body_error_first(error, self):
+                await self._leave()
             return
         try:
             if self._tracker.failure is not None:
@@ -330,11 +343,11 @@ class FastIngest:
             elif not self._over:
                 await self.commit()
         except asyncio.CancelledError:
-            await self._leave()  # else pings would keep it alive
+            await self._leave()  # otherwise pings would keep the ingest alive
             raise
 
     async def _leave(self) -> None:
-        """End it without waiting for an answer."""
+        """End the ingest without waiting for an answer."""
         if not self._tracker.ended:
             self._channel.end()
         await self._end()

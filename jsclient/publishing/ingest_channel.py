@@ -1,4 +1,4 @@
-"""The messages of a fast ingest, many in one write, and the inbox for the server's answers."""
+"""The channel of a fast ingest: writes many messages at once, and receives the server's answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PING_AFTER = 1.0
 """Seconds without an answer before a ping."""
 
 KEEP_ALIVE = 3.0
-"""Seconds without a message before a ping; the server forgets an ingest after 10."""
+"""Seconds without a message before a ping. The server forgets an ingest after 10 seconds."""
 
 CHUNK = 256 * 1024
 """Bytes written before the write buffer is checked."""
@@ -34,7 +34,7 @@ CHUNK = 256 * 1024
 class IngestChannel:
     """Sends messages in order, and passes the server's answers to a tracker.
 
-    Messages written without a connection are sent with the next one. After a reconnect a ping detects lost messages.
+    Messages written without a connection are sent after the reconnect. A ping then detects lost messages.
     """
 
     def __init__(self, context: Context, tracker: IngestTracker, timeout: float) -> None:
@@ -51,7 +51,7 @@ class IngestChannel:
         self._timer = Timer(self._tick)
         self._frames: list[Frame] = []
         self._scheduled = False
-        self._subject = b""  # of the first message: pings and the end are sent to it
+        self._subject = b""  # subject of the first message, to which pings and the end are sent
         self._ping_due = False
         self._seen = 0  # messages sent at the last tick
 
@@ -77,7 +77,7 @@ class IngestChannel:
         await self._connection.unsubscribe(inbox)
 
     async def abandon(self) -> None:
-        """Close with the connection: send the end without waiting for an answer."""
+        """End because the connection closes. Sends the end of the ingest without waiting for an answer."""
         self.flush()
         if not self.tracker.ended:
             self.tracker.fail(ClosedError("the connection was closed"))
@@ -85,7 +85,7 @@ class IngestChannel:
         await self.close()
 
     def write(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        """Send a message together with the others of this loop iteration."""
+        """Send a message together with the other messages of this loop iteration."""
         self.unsent += len(payload) + len(header)
         self._frames.append((subject, reply, header, payload))
         if not self._scheduled:
@@ -114,13 +114,13 @@ class IngestChannel:
     def ping(self) -> None:
         """Request the progress of the server. A no-op while a ping is in flight."""
         if self.tracker.no_stream is not None:
-            return  # a ping would begin an ingest without its first message
+            return  # a ping would start an ingest without its first message
         if not self._ping_due and self._subject and self._connection.is_connected:
             self._ping_due = True
             self.write(self._subject, self.tracker.ping_reply(), b"", b"")
 
     def end(self) -> None:
-        """Send the end."""
+        """Send the message that ends the ingest."""
         self.tracker.close()
         if self.tracker.failure is not None:
             self._frames.clear()
@@ -132,7 +132,7 @@ class IngestChannel:
         for frame in frames:
             if frame[0].endswith(b".4.$FI"):
                 self._ping_due = False
-                self.pongs += bool(frame[3])  # empty: no responders
+                self.pongs += bool(frame[3])  # an empty payload means no responders
             try:
                 event = self.tracker.receive(frame)
             except ProtocolError as error:
@@ -166,16 +166,17 @@ class IngestChannel:
     def _tick(self) -> None:
         if self.is_open:
             if self.tracker.sent == self._seen:
-                self._ping_due = False  # the previous one may be lost
+                self._ping_due = False  # the previous ping may be lost
                 self.ping()
             self._seen = self.tracker.sent
             self._timer.set(self._connection.now() + KEEP_ALIVE)
 
     async def room(self) -> None:
-        """Wait until a message may be sent, or the ingest has failed."""
+        """Wait until a message may be sent or the ingest has failed."""
         tracker, connection = self.tracker, self._connection
         await self.open()
         while tracker.failure is None and not tracker.closing:
+            # First the server's limit of messages in flight, then the bytes in this client's write buffer.
             if tracker.sent >= tracker.limit:
                 await self.until(lambda: tracker.sent < tracker.limit, self.ping)
             elif self.unsent <= CHUNK:
@@ -191,23 +192,23 @@ class IngestChannel:
                 await self.until(lambda: connection.is_connected, self.ping)
 
     async def until(self, done: Callable[[], bool], again: Callable[[], None]) -> None:
-        """Wait until ``done``, or the ingest has failed. ``again`` is called every second without an answer.
+        """Wait until ``done`` or until the ingest has failed. ``again`` is called every second meanwhile.
 
         The ingest fails after the timeout without progress.
         """
         tracker, connection = self.tracker, self._connection
         now = connection.now()
-        acked, deadline, look = tracker.acked, now + self.timeout, now + PING_AFTER
+        acked, deadline, repeat_at = tracker.acked, now + self.timeout, now + PING_AFTER
         while not (done() or tracker.failure is not None or tracker.ended):
             self.flush()
-            await self._changed.wait_until(min(deadline, look))
+            await self._changed.wait_until(min(deadline, repeat_at))
             now = connection.now()
             if tracker.acked != acked:
                 acked, deadline = tracker.acked, now + self.timeout
             elif now >= deadline:
                 tracker.fail(self._silence())
-            if now >= look:
-                look, self._ping_due = now + PING_AFTER, False
+            if now >= repeat_at:
+                repeat_at, self._ping_due = now + PING_AFTER, False
                 again()
 
     def _silence(self) -> JetStreamError:
@@ -216,7 +217,7 @@ class IngestChannel:
         return RequestTimeoutError("fast ingest: no answer from the server", self.timeout)
 
     async def final(self) -> None:
-        """Wait for the final answer, also after a failure; it may not arrive."""
+        """Wait for the final answer, even after a failure. It may not arrive: then return after the timeout."""
         tracker, connection = self.tracker, self._connection
         deadline = connection.now() + self.timeout
         while not tracker.ended:

@@ -1,4 +1,4 @@
-"""What a program is told that ends with a publisher which was not closed: nobody would learn of its messages."""
+"""The warning for a program that ends without closing a publisher, whose messages may be lost unnoticed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .unretrieved import UnretrievedFailures
 __all__ = ["describe", "publishers", "say"]
 
 _log = logging.getLogger("jsclient.publisher")
-_processes = {os.getpid()}  # none, once the program has ended
+_processes = {os.getpid()}  # empty once the program has ended
 
 
 class _Publisher(Protocol):
@@ -28,7 +28,7 @@ publishers: WeakSet[_Publisher] = WeakSet()
 
 
 def describe(in_flight: Collection[InFlight[Any]], failures: UnretrievedFailures) -> str:
-    """A sentence about the messages whose outcome nobody has learned; "" if there are none."""
+    """Describe the messages whose outcome the program has not seen; "" if there are none."""
     parts = []
     if waiting := len(in_flight):
         message = counted(waiting, "message waits for its ack", "messages wait for their acks")
@@ -45,15 +45,15 @@ def describe(in_flight: Collection[InFlight[Any]], failures: UnretrievedFailures
 
 
 def say(text: str) -> None:
-    """Log it, unless it is empty, or this is a fork of the process that published."""
+    """Log the text, unless it is empty or this is a fork of the process that published."""
     if text and os.getpid() in _processes:
         _log.warning("%s", text)
 
 
-def _tell() -> None:
+def _warn_at_exit() -> None:
     for publisher in list(publishers):
         say(publisher.describe_rest())
     _processes.clear()
 
 
-atexit.register(_tell)  # those that the garbage collector has not found
+atexit.register(_warn_at_exit)  # for publishers that the garbage collector has not collected

@@ -35,19 +35,19 @@ from .unretrieved import PublishFuture, UnretrievedFailures
 
 __all__ = ["Publisher"]
 
-_KEPT = 1000  # failures that are kept until they are retrieved or raised, at least
+_RETAINED = 1000  # failures retained, at least, until they are retrieved or raised
 
 
 class Publisher(Handle):
     """Publishes without waiting for each ack. Created by `JetStream.publisher`.
 
-    `publish` returns a future as soon as the message is sent; it waits only while the window is full. `send` is the
-    same as a plain call, which never waits. Messages are sent in the order of the calls. Every future is done within
+    `publish` returns a future as soon as the message is sent. It waits only while the window is full. `send` does the
+    same in a plain call, which never waits. Messages are sent in the order of the calls. Every future is done within
     the timeout of its publish: with a `PubAck`, or with an error of `JetStream.publish`.
 
     Leaving ``async with`` waits for all publishes in flight. It raises a `PublishesFailedError` for the failures that
-    were not retrieved, by awaiting the future or by its ``result()`` or ``exception()``; `flush` does so, too. If an
-    exception leaves the block, a note on it has their number, and the first.
+    were not retrieved, by awaiting the future or by its ``result()`` or ``exception()``. `flush` raises it too. If an
+    exception leaves the block, a note on it has the number of these failures, and the first of them.
 
     Source: ADR-22
     """
@@ -73,7 +73,7 @@ class Publisher(Handle):
         self._resend = resend
         self._context = context
         self._out = context.connection.outbox
-        self._failures = UnretrievedFailures(context.emit, max(_KEPT, max_in_flight))
+        self._failures = UnretrievedFailures(context.emit, max(_RETAINED, max_in_flight))
         self.acks: AckWindow[PublishFuture] = AckWindow(
             context,
             self._failures,
@@ -91,7 +91,7 @@ class Publisher(Handle):
         publishers.add(self)
 
     def describe_rest(self) -> str:
-        """What becomes of its messages if the program ends now; "" if nothing is lost. For the library's own use."""
+        """Describe what is lost if the program ends now; "" if no message is. For the library's own use."""
         return "" if self.acks.is_ended else describe(self._window.in_flight.values(), self._failures)
 
     def __del__(self) -> None:
@@ -100,32 +100,32 @@ class Publisher(Handle):
 
     @property
     def in_flight(self) -> int:
-        """Publishes that were sent, or wait to be sent again, and whose outcome is not known."""
+        """The number of publishes that were sent, or wait to be sent again, and whose outcome is unknown."""
         return len(self._window.in_flight)
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes of their headers and payloads."""
+        """Bytes of headers and payloads of the publishes in flight."""
         return self._window.size
 
     @property
     def waiting(self) -> int:
-        """Calls of `publish` that wait for room, or for a connection."""
+        """The number of calls of `publish` that wait for the window or for a connection."""
         return self._admission.gate.waiting
 
     @property
     def published(self) -> int:
-        """Messages sent so far."""
+        """The number of messages sent so far."""
         return self.acks.number - self.acks.unsent
 
     @property
     def stored(self) -> int:
-        """Messages that were acked."""
+        """The number of messages that were acked."""
         return self._window.stored
 
     @property
     def failed(self) -> int:
-        """Messages that were refused, or whose outcome is unknown."""
+        """The number of messages that were refused, or whose outcome is unknown."""
         return self.acks.failed
 
     @property
@@ -135,7 +135,7 @@ class Publisher(Handle):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed for new messages."""
+        """Whether the publisher is closed for new messages."""
         return self._admission.closed
 
     def __repr__(self) -> str:
@@ -143,14 +143,14 @@ class Publisher(Handle):
         return f"<Publisher{state}: {self.in_flight} in flight, {self.stored} stored, {self.failed} failed>"
 
     def permissions(self, *subjects: str, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """The permissions of a user that publishes to these subjects, in the form of the server's configuration.
+        """Return the permissions that a user needs to publish to these subjects, as in the server's configuration.
 
         Args:
-            subjects: The subjects; wildcards allowed.
-            inbox_prefix: That of the user's connection.
+            subjects: The subjects, which may have wildcards.
+            inbox_prefix: The inbox prefix of the user's connection.
 
         Raises:
-            ConfigError, InvalidNameError: There is no subject, or one that is not valid.
+            ConfigError, InvalidNameError: There is no subject, or a subject is not valid.
         """
         from ..protocol.consumers.rights import publisher_rights
 
@@ -172,23 +172,23 @@ class Publisher(Handle):
         rollup: Literal["sub", "all"] | None = None,
         timeout: float | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a message and return the future of its ack; while the window is full, wait for room first.
+        """Send a message and return the future of its ack. Waits first while the window is full.
 
         Args:
-            timeout: Seconds from the sending until the future is done, and before that for a connection; by default the
-                timeout of the publisher.
+            timeout: Seconds from the sending until the future is done, and before that for a connection. The default is
+                the timeout of the publisher.
 
         For all other arguments see `JetStream.publish`.
 
         Raises:
-            TooManyInFlightError: No room within ``room_timeout``. Nothing was sent.
-            RequestTimeoutError: No connection within the timeout. Nothing was sent.
-            InvalidNameError, ConfigError, MaxPayloadError, ClosedError: Nothing was sent.
+            TooManyInFlightError: The window was full for ``room_timeout``. The message was not sent.
+            RequestTimeoutError: There was no connection within the timeout. The message was not sent.
+            InvalidNameError, ConfigError, MaxPayloadError, ClosedError: The message was not sent.
 
         The future raises the errors of `JetStream.publish` for a message that was sent.
 
-        Cancelled: nothing was sent (over a nats-py connection of your own it may have been). Cancelling the future does
-        not undo the publish: its place becomes free with the ack or at its deadline.
+        Cancelled: the message was not sent (over a nats-py connection that was passed in it may have been). Cancelling
+        the future does not undo the publish, which counts as in flight until its ack or its deadline.
         """
         to = (type(subject) is str and known_subjects.get(subject)) or check_subject(subject)
         if type(data) is not bytes:
@@ -211,10 +211,10 @@ class Publisher(Handle):
         if size > self.acks.small:
             self.acks.connection.check_size(size)
         if out is not None and not out.scheduled:
-            admission.yield_at = now + YIELD_AFTER  # the first one in this iteration of the loop
-        wanted = window.size + size
+            admission.yield_at = now + YIELD_AFTER  # the first message in this iteration of the loop
+        total = window.size + size
         if (not admission.clear or len(window.in_flight) >= admission.max_in_flight) or (
-            now > admission.yield_at or (wanted > admission.watch and admission.too_much(wanted))
+            now > admission.yield_at or (total > admission.watch and admission.too_much(total))
         ):
             await self.acks.enter(subject, size, timeout)
             now = self._now()
@@ -240,19 +240,17 @@ class Publisher(Handle):
         rollup: Literal["sub", "all"] | None = None,
         timeout: float | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a message now and return the future of its ack: as `publish`, but a plain call.
+        """Send a message now and return the future of its ack. Like `publish`, but a plain call.
 
-        It raises where `publish` waits, and does not let the event loop run.
+        It raises where `publish` waits, and does not let the event loop run. The message was not sent if it raises. The
+        future is the same as for `publish`.
 
         Raises:
-            TooManyInFlightError: The window is full, or the write buffer is, or calls of `publish` wait. Nothing was
-                sent.
-            DisconnectedError: No connection at this moment. Nothing was sent.
-            ConfigError: As `publish`; or the connection is a nats-py connection of your own.
-            WrongLoopError: Called in another thread or event loop. Nothing was sent.
-            InvalidNameError, MaxPayloadError, ClosedError: As `publish`.
-
-        The future is as that of `publish`.
+            TooManyInFlightError: The window or the write buffer is full, or calls of `publish` wait.
+            DisconnectedError: There is no connection at this moment.
+            ConfigError: See `publish`. Also raised if `JetStream` was created with a nats-py connection.
+            WrongLoopError: Called in another thread or event loop.
+            InvalidNameError, MaxPayloadError, ClosedError: See `publish`.
         """
         if get_ident() != self._thread:
             raise WrongLoopError("`send` was called outside of the thread of its publisher; nothing was sent")
@@ -260,6 +258,7 @@ class Publisher(Handle):
         if type(data) is not bytes:
             data = check_payload(data)
         header, repeatable = b"", False
+        # These lines repeat `publish`, because a shared function would cost a call per message.
         if (
             (expected_stream is not None or expected_last_seq is not None or expected_last_msg_id is not None)
             or (expected_last_subject_seq is not None or expected_last_subject_seq_subject is not None)
@@ -282,9 +281,9 @@ class Publisher(Handle):
             self.acks.connection.check_size(size)
         if not out.scheduled:
             admission.yield_at = now + YIELD_AFTER
-        wanted = window.size + size
+        total = window.size + size
         if (not admission.clear or len(window.in_flight) >= admission.max_in_flight) or (
-            wanted > admission.watch and admission.too_much(wanted)
+            total > admission.watch and admission.too_much(total)
         ):
             self.acks.enter_now(subject, size)
         return self._put(to, header, data, size, now, timeout, repeatable)
@@ -301,13 +300,13 @@ class Publisher(Handle):
         ttl: float | timedelta | Literal["never"] | None,
         rollup: Literal["sub", "all"] | None,
     ) -> tuple[bytes, bool]:
-        """The header block of a message with expectations and such, and whether it has an id."""
+        """Encode the header block of a message. Returns it, and whether the message has an id."""
         if (
             (stream is None and last_seq is None and last_subject_seq is None)
             and (last_subject_seq_subject is None and ttl is None)
             and (rollup is None and msg_id is not None)
         ):
-            return headers_and_ids(headers, msg_id, last_msg_id)
+            return headers_and_ids(headers, msg_id, last_msg_id)  # ids alone: the cheap way
         merged = message_headers(
             self._context,
             headers,
@@ -332,7 +331,7 @@ class Publisher(Handle):
         timeout: float,
         repeatable: bool,  # noqa: FBT001
     ) -> PublishFuture:
-        """Send a message for which there is room; without an outbox only register it."""
+        """Send a message that the window has room for. Without an outbox only register it."""
         acks, window, out = self.acks, self._window, self._out
         deadline = now + timeout
         repeatable = repeatable and self._resend
@@ -369,7 +368,7 @@ class Publisher(Handle):
             raise
 
     async def flush(self) -> None:
-        """Wait for the outcome of all messages sent so far.
+        """Wait until the outcome of all messages sent so far is known.
 
         Raises:
             PublishesFailedError: Publishes failed, and their failures were not retrieved.
@@ -385,7 +384,7 @@ class Publisher(Handle):
             raise PublishesFailedError(failures, reported) from (failures[0][1] if failures else None)
 
     async def close(self) -> None:
-        """End it now. Publishes in flight fail with `ClosedError`: whether they were stored is unknown.
+        """Close the publisher now. Publishes in flight fail with `ClosedError`: it is unknown whether they were stored.
 
         Failures that were not retrieved are reported as `PublishFailed` events. Call `flush` first to wait for acks.
         """

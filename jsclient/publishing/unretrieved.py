@@ -62,7 +62,7 @@ FutureT = TypeVar("FutureT", bound=PublishFuture)
 
 
 class Reported:
-    """The number of failures that were reported as events, and not retrieved since."""
+    """Counts the failures that were reported as events and not retrieved since."""
 
     def __init__(self) -> None:
         self.count: int = 0
@@ -90,12 +90,13 @@ _Failed: TypeAlias = tuple[PublishFuture, _Failure]
 class UnretrievedFailures(FailureSink[PublishFuture]):
     """The failures of a publisher, until they are retrieved, raised by `take`, or reported as events.
 
-    Events report failures after `OVERDUE` seconds, earlier if more than ``kept`` wait, and when the publisher closes.
+    Events report failures after `OVERDUE` seconds, earlier if there are more than ``capacity``, and when the publisher
+    closes.
     """
 
-    def __init__(self, emit: Callable[[Event], None], kept: int) -> None:
+    def __init__(self, emit: Callable[[Event], None], capacity: int) -> None:
         self._emit = emit
-        self._kept = kept
+        self._capacity = capacity
         self._failures: dict[PublishFuture, _Failure] = {}  # oldest first
         self._reported = Reported()
 
@@ -108,12 +109,12 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
             self._failures[future] = _Failure(now + OVERDUE, entry.to, error, entry.number, entry.header)
 
     def __len__(self) -> int:
-        """How many there are, without those that were reported as events."""
+        """Return the number of failures that were neither retrieved nor reported as events."""
         return len(self._failures)
 
     @property
     def first(self) -> FailedPublishInfo | None:
-        """The oldest of them."""
+        """The oldest of these failures."""
         return next((failure.info for failure in self._failures.values()), None)
 
     def retrieved(self, future: PublishFuture) -> None:
@@ -121,14 +122,14 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
 
     @property
     def look_at(self) -> float:
-        """When to call `tick`."""
-        if len(self._failures) > self._kept:
+        """The time at which to call `tick`."""
+        if len(self._failures) > self._capacity:
             return 0.0
         return next(iter(self._failures.values())).overdue if self._failures else float("inf")
 
     def tick(self, now: float) -> None:
         """Report the failures that are overdue or too many."""
-        excess = len(self._failures) - self._kept
+        excess = len(self._failures) - self._capacity
         report: list[_Failed] = []
         for future, failure in self._failures.items():
             if failure.overdue > now and len(report) >= excess:
@@ -137,11 +138,11 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
         self._report(report)
 
     def note_on(self, error: Exception) -> None:
-        """Add a note to another error: how many there are, with those that were reported, and the first of them."""
+        """Add a note to another error with the number of all failures, reported or not, and the first."""
         count = len(self._failures) + self._reported.count
         if count:
-            one = next(iter(self._failures.values()), None)
-            first = f", the first: {one.subject!r}: {one.error}" if one else ""
+            oldest = next(iter(self._failures.values()), None)
+            first = f", the first: {oldest.subject!r}: {oldest.error}" if oldest else ""
             failed = counted(
                 count,
                 "other publish failed, or its outcome is unknown",
@@ -150,16 +151,16 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
             error.add_note(f"{failed}{first}; PublishFailed events report them")
 
     def take(self) -> tuple[list[FailedPublishInfo], int]:
-        """The failures to raise now, and the number of those that were reported as events since the last call."""
-        found = [failure.info for failure in self._failures.values()]
+        """Return the failures to raise, and how many were reported as events since the last call."""
+        failures = [failure.info for failure in self._failures.values()]
         for future in self._failures:
             _silence(future)
         self._failures.clear()
         reported, self._reported = self._reported.count, Reported()
-        return found, reported
+        return failures, reported
 
     def close(self) -> None:
-        """Report all that remain."""
+        """Report all remaining failures."""
         self._report(list(self._failures.items()))
 
     def _report(self, failed: list[_Failed]) -> None:
@@ -172,12 +173,13 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
             code = failure.error.err_code if isinstance(failure.error, ApiError) else 0
             kinds.setdefault((type(failure.error), code), []).append(failure)
         self._reported.count += len(failed)
-        for found in kinds.values():
-            self._emit(PublishFailed(subject=found[0].subject, error=found[0].error, count=len(found)))
+        for failures in kinds.values():
+            first = failures[0]
+            self._emit(PublishFailed(subject=first.subject, error=first.error, count=len(failures)))
 
 
 def _silence(future: PublishFuture) -> None:
-    """The publisher reports the failure, so asyncio must not log it as never retrieved."""
+    """Keep asyncio from logging the failure as never retrieved: the publisher reports it."""
     PublishFuture.exception(_become(PublishFuture, future))
 
 

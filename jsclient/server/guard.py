@@ -1,16 +1,16 @@
-"""Run one command, and end it when the process that asked for it is gone.
+"""Run a command, and end it when the process that started it is gone.
 
 `launch` starts this file as a script, with a pipe as its standard input::
 
-    guard.py <pid of the asking process> <directory> <command> [<argument> ...]
+    guard.py <pid of the parent process> <directory> <command> [<argument> ...]
 
-The command is ended (SIGTERM, five seconds later SIGKILL) when the asking process writes a byte into the pipe,
-or is gone, however it went. In the second case the directory is removed too.
+The command is ended (SIGTERM, five seconds later SIGKILL) when the parent process writes a byte into the pipe,
+or has ended for any reason. In the second case the directory is removed too.
 The exit code is the command's, or 128 + the number of the signal that ended it.
 
-Why a process of its own: Linux's parent-death signal follows the *thread* that forked, which in an asyncio
-program may end long before the process does, and other systems have no such signal. The guard has one job, and
-one thread when it forks.
+The guard is a separate process because Linux's parent-death signal follows the *thread* that forked, which in an
+asyncio program may end long before the process does. Other systems have no such signal. The guard has only one
+thread when it forks.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ def launch(command: list[str], directory: Path, log: IO[bytes]) -> subprocess.Po
         stdout=log,
         stderr=log,
         bufsize=0,
-        start_new_session=True,  # Ctrl-C is for the program, which ends what it started in its own order
+        start_new_session=True,  # Ctrl-C must reach only the program, which ends its processes in order
     )
 
 
 def ask_to_end(guard: subprocess.Popen[bytes]) -> None:
-    """Make a guard end its command, and then itself. The caller waits for that. Harmless if called again."""
+    """Make a guard end its command and itself. Does not wait for the end. Harmless if called again."""
     if guard.stdin is not None and not guard.stdin.closed:
-        with contextlib.suppress(BrokenPipeError):  # it has ended already
+        with contextlib.suppress(BrokenPipeError):  # the guard has ended already
             guard.stdin.write(b".")
         guard.stdin.close()
 
 
 def main(parent: int, directory: str, command: list[str]) -> int:
-    """Run ``command`` to its end, which comes early when ``parent`` wants it or is gone."""
+    """Run ``command`` to its end, or end it when ``parent`` requests that or is gone. Returns the exit code."""
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         preexec_fn=_die_with_guard(),  # noqa: PLW1509 - safe: there is one thread so far
     )
-    # Who signals the whole group means the command too: the guard stays until that has ended. Handlers, not
-    # SIG_IGN, and set after the fork, so that the command does not inherit them.
+    # A signal to the whole group is meant for the command too, so the guard stays until the command has ended. It
+    # sets handlers, not SIG_IGN, and sets them after the fork, so that the command does not inherit them.
     for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: None)
     abandoned = threading.Event()
@@ -72,18 +72,18 @@ def main(parent: int, directory: str, command: list[str]) -> int:
 
 
 def _end_when_unwanted(child: subprocess.Popen[bytes], parent: int, abandoned: threading.Event) -> None:
-    if not _asked_to_end(parent):
+    if not _is_end_requested(parent):
         abandoned.set()
     child.terminate()
-    child.send_signal(signal.SIGCONT)  # a stopped process takes no SIGTERM
+    child.send_signal(signal.SIGCONT)  # a stopped process does not process SIGTERM
     time.sleep(_GRACE)
     child.kill()
 
 
-def _asked_to_end(parent: int) -> bool:
-    """Wait until ``parent`` wants the end, which gives True, or is gone."""
+def _is_end_requested(parent: int) -> bool:
+    """Wait until ``parent`` requests the end (True) or is gone (False)."""
     # Either sign alone may be late: a forked child of the parent (multiprocessing) keeps the pipe open, and a
-    # dying parent closes the pipe before it gives its children away.
+    # dying parent closes the pipe before its children get a new parent.
     while os.getppid() == parent:
         if select.select([0], [], [], 1.0)[0]:
             return bool(os.read(0, 1))
@@ -91,10 +91,10 @@ def _asked_to_end(parent: int) -> bool:
 
 
 def _die_with_guard() -> Callable[[], object] | None:
-    """On Linux, what makes the child die with the guard, should somebody kill the guard."""
+    """Return a function that makes the child die with the guard (on Linux), in case the guard is killed."""
     if sys.platform != "linux":
         return None
-    import ctypes  # here, as nothing else needs it and it is slow to load
+    import ctypes  # imported here, because it is slow to load
 
     prctl = ctypes.CDLL(None).prctl
     return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

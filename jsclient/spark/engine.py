@@ -1,4 +1,4 @@
-"""Connections for synchronous code: one event loop per process, in a thread, and one connection per server.
+"""Connections for synchronous code. A process has one event loop, in a thread, and one connection per server.
 
 Spark calls sources, sinks and handlers from ordinary threads and reuses its Python workers, so a connection is kept for
 the next task. A lost connection reconnects automatically.
@@ -34,7 +34,7 @@ class Session:
     """A `JetStream` and its event loop. Returned by `session`.
 
     Attributes:
-        js: Use it only in coroutines on the loop; see `run`.
+        js: Use it only in coroutines on the loop. See `run`.
     """
 
     def __init__(self, js: JetStream, loop: asyncio.AbstractEventLoop, servers: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ class Session:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def end(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine that ends something, as `run`.
+        """Run a coroutine that releases a resource, and wait for its result.
 
         Garbage collection may call this in the thread of the loop, which cannot wait for itself, or after its end.
         """
@@ -93,9 +93,9 @@ class _Engine:
 
     def get(self, options: ConnectOptions) -> Session:
         with self.lock:
-            kept = self.sessions.get(options)
-            if kept is not None and not kept.js.is_closed:
-                return kept
+            session = self.sessions.get(options)
+            if session is not None and not session.js.is_closed:
+                return session
             future = asyncio.run_coroutine_threadsafe(_open(options), self.loop)
             try:
                 js = future.result()
@@ -120,16 +120,16 @@ class _Engine:
     def close(self) -> None:
         with self.lock:
             sessions, self.sessions = list(self.sessions.values()), {}
-        for one in sessions:
+        for session in sessions:
             with contextlib.suppress(Exception):
-                one.start(one.js.close()).result(timeout=2.0)
+                session.start(session.js.close()).result(timeout=2.0)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout=2.0)
         if not self._thread.is_alive():
             self.loop.close()
 
 
-_engines: dict[int, _Engine] = {}  # by process: Spark forks its workers, and threads do not survive a fork
+_engines: dict[int, _Engine] = {}  # by process, since threads do not survive a fork
 _starting = threading.Lock()
 
 
@@ -148,7 +148,7 @@ def _engine() -> _Engine:
 
 
 def _is_worker() -> bool:
-    """Whether this is a Python worker, which Spark has forked to run tasks."""
+    """Return whether this is a Python worker, which Spark has forked to run tasks."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name == "pyspark.daemon"
 
@@ -159,16 +159,16 @@ async def _open(options: ConnectOptions) -> JetStream:
     except AuthenticationError:
         raise
     except ConnectError as error:
-        # The option that passes `wait` on, as a query calls no connect().
+        # A query does not call connect(), so name the option that passes `wait` on.
         text = str(error).replace("connect(..., wait=30)", "option 'nats.wait' = '30'")
         raise ConnectError(text) from error.__cause__
 
 
 def session(options: ConnectOptions) -> Session:
-    """The connection of this process to these servers, opened on first use and kept for later callers.
+    """Return the connection of this process to these servers, which is opened on first use and kept for later calls.
 
     Raises:
-        ConnectError, AuthenticationError: As `jsclient.connect`.
+        ConnectError, AuthenticationError: See `jsclient.connect`.
         ConfigError: A file or an environment variable does not exist.
     """
     return _engine().get(options)
@@ -176,7 +176,7 @@ def session(options: ConnectOptions) -> Session:
 
 @contextlib.contextmanager
 def held(options: ConnectOptions) -> Iterator[None]:
-    """Close the connection that `session` keeps to these servers after the block, unless another block holds it."""
+    """Close the connection that `session` keeps to these servers after the block, unless another block uses it."""
     engine = _engine()
     engine.hold(options)
     try:
@@ -187,4 +187,4 @@ def held(options: ConnectOptions) -> Iterator[None]:
 
 def context_of(js: JetStream) -> Context:
     """Return the `Context` of a `JetStream`."""
-    return js._context  # noqa: SLF001  the package's own
+    return js._context  # noqa: SLF001  it belongs to this package

@@ -24,7 +24,7 @@ def register(spark: SparkSession) -> None:
 
     A classic session can then start any number of queries at the same moment. If Spark found the source automatically,
     such queries can fail with a Java serialization error. With Connect they can fail as well, unless this is called
-    before each ``start()``: a query keeps the registration that it started with.
+    before each ``start()``, since a query keeps the registration that it started with.
 
     Args:
         spark: A session, classic or Connect.
@@ -36,7 +36,7 @@ def register(spark: SparkSession) -> None:
 
 
 def source_class() -> type[JetStreamSource]:
-    """The data source. Raises `ConfigError` if PySpark is too old to run it, or pyarrow is not installed."""
+    """Return the data source. Raises `ConfigError` if PySpark is too old to run it, or pyarrow is not installed."""
     try:
         # New in PySpark 4.2, with rate limits and Trigger.AvailableNow.
         import pyspark.sql.streaming.datasource  # noqa: F401
@@ -49,10 +49,10 @@ def source_class() -> type[JetStreamSource]:
 
 # The variables that Spark adds to the environment of a registered Python source when a query on it starts
 # (PythonStreamingSourceRunner.init). This environment is one java.util.HashMap for all queries of the session, and
-# Spark takes no lock: when two queries add the same key at the same moment, the map can count it twice. Every task that
+# Spark takes no lock. When two queries add the same key at the same moment, the map can count it twice. Every task that
 # carries the map then fails with OptionalDataException, until the source is registered again. If a map has these keys
-# from the beginning, only their values change. Spark replaces all values before a worker sees them; these are the ones
-# that PySpark's workers assume for unset variables.
+# from the beginning, only their values change. Spark replaces all values before a worker sees them. The values here are
+# the ones that PySpark's workers assume for unset variables.
 _SPARK_ADDS = {
     "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
     "SPARK_AUTH_SOCKET_TIMEOUT": "15",
@@ -64,13 +64,13 @@ _registering = threading.Lock()
 
 
 def _register(spark: SparkSession, source: type[DataSource]) -> None:
-    if _java_session(spark) is None:  # Connect: the server creates the map, always empty
+    if _java_session(spark) is None:  # with Connect, the server creates the map, which is always empty
         spark.dataSource.register(source)
         return
     context: Any = spark.sparkContext
     with _registering:
         own = context.environment
-        # Replaced, not modified: it is also the environment of the user's functions, which must not change.
+        # The environment is replaced, not modified, since the user's functions have it too and it must not change.
         context.environment = {**_SPARK_ADDS, **own}
         try:
             spark.dataSource.register(source)
@@ -82,7 +82,7 @@ _registered: set[tuple[str, str]] = set()  # sessions, and names of sources
 
 
 def register_once(spark: SparkSession, source: type[DataSource]) -> None:
-    """Register a source, unless this process has done so: Spark logs a warning when one replaces another."""
+    """Register a source, unless this process has done so, because Spark warns when a source replaces another."""
     key = (_identity(spark), source.name())
     if key not in _registered:
         _register(spark, source)
@@ -90,11 +90,11 @@ def register_once(spark: SparkSession, source: type[DataSource]) -> None:
 
 
 def _identity(spark: Any) -> str:
-    """The session's id on the server: one session can have several Python objects."""
+    """Return the session's id on the server, because a session can have several Python objects."""
     session = _java_session(spark)
     return str(spark.session_id if session is None else session.sessionUUID())
 
 
 def _java_session(spark: Any) -> Any:
-    """The session in the JVM; None with Connect."""
+    """Return the session in the JVM, or None with Connect."""
     return getattr(spark, "_jsparkSession", None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any, Never
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -10,8 +11,9 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    InputPartition,
 )
-from pyspark.sql.streaming.datasource import ReadLimit  # noqa: F401  exists since 4.2, the oldest version supported
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -58,8 +60,8 @@ class JetStreamSource(DataSource):
         if is_epochs(self.options):
             from .epochs.source import EpochBatchReader
 
-            asked = EpochSourceOptions.parse(self.options, streaming=False)
-            return EpochBatchReader(asked, *_epoch_columns(schema))
+            parsed = EpochSourceOptions.parse(self.options, streaming=False)
+            return EpochBatchReader(parsed, *_epoch_columns(schema))
         from .log.batch import LogBatchReader, PushdownReader
 
         options = SourceOptions.parse(self.options, streaming=False)
@@ -67,11 +69,17 @@ class JetStreamSource(DataSource):
         return kind(options, _mode_columns(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        try:
+            return self._stream_reader(schema)
+        except ConfigError as error:
+            return _RefusedStreamReader(error)
+
+    def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         if is_epochs(self.options):
             from .epochs.source import EpochStreamReader
 
-            asked = EpochSourceOptions.parse(self.options, streaming=True)
-            return EpochStreamReader(asked, *_epoch_columns(schema))
+            parsed = EpochSourceOptions.parse(self.options, streaming=True)
+            return EpochStreamReader(parsed, *_epoch_columns(schema))
         options = SourceOptions.parse(self.options, streaming=True)
         columns = _mode_columns(schema, options)
         if options.mode == "queue":
@@ -112,6 +120,38 @@ class JetStreamSource(DataSource):
         return JetStreamStreamWriter(SinkOptions.parse(self.options), schema, query)
 
 
+class _RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises an error of the options at the first call.
+
+    If `JetStreamSource.streamReader` raised it, PySpark 4.3 would try to stop a reader that it does not have, and fail
+    with its own UnboundLocalError.
+    """
+
+    def __init__(self, error: ConfigError) -> None:
+        self._error = error
+
+    def _raise(self) -> Never:
+        raise self._error.with_traceback(None)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        self._raise()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        self._raise()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        self._raise()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
+        self._raise()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._raise()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        self._raise()
+
+
 def _refuse(*, overwrite: bool) -> None:
     if overwrite:
         raise ConfigError(
@@ -126,7 +166,7 @@ def _mode_columns(schema: StructType, options: SourceOptions) -> tuple[str, ...]
 
 
 def _epoch_columns(schema: StructType) -> tuple[tuple[str, ...], bool | None]:
-    """The columns, and whether ``epoch`` is numeric; None without that column."""
+    """Return the columns, and whether ``epoch`` is numeric, or None without that column."""
     numbers = schema["epoch"].dataType != _TYPES["string"] if "epoch" in schema.fieldNames() else None
     known = EPOCH_COLUMNS if numbers is not False else {**EPOCH_COLUMNS, "epoch": "string"}
     return _columns(schema, known, "a topic of epochs"), numbers

@@ -1,8 +1,8 @@
-"""Reads Spark's task context, job properties and files; the only module that uses Spark's internal names.
+"""Reads Spark's task context, job properties and files. Only this module uses Spark's internal names.
 
 Spark passes neither its query nor its epoch to a sink in Python. Both are local properties of the job, under names that
 are undocumented and could change. So a property that is missing or malformed is an error, and the epochs read by the
-tasks are compared with the one that Spark passes to the caller of `check_epoch` on the driver.
+tasks are compared with the epoch that Spark passes to the caller of `check_epoch` on the driver.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 _QUERY = "sql.streaming.queryId"
 _EPOCH = "streaming.sql.batchId"
-_JOB_GROUP = "spark.jobGroup.id"  # of the jobs of a streaming query: the id of its run
+_JOB_GROUP = "spark.jobGroup.id"  # for the jobs of a streaming query, the id of its run
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 _FIX = (
@@ -42,20 +42,20 @@ class Task:
     """The current task of Spark."""
 
     partition: int  # from 0
-    attempt: int  # from 0; a speculative copy counts as well
+    attempt: int  # from 0, including speculative copies
 
 
 def current_task() -> Task:
-    """The task run by this process. Raises `ConfigError` outside a task."""
+    """Return the task run by this process. Raises `ConfigError` outside a task."""
     context = _context()
     return Task(context.partitionId(), context.attemptNumber())
 
 
 def epoch_of(properties: Callable[[str], str | None] | None = None) -> tuple[str, int]:
-    """The ids of the streaming query of this task and of its batch.
+    """Return the ids of the streaming query of this task and of its batch.
 
     Args:
-        properties: Lookup of local properties; by default those of the task.
+        properties: Looks up local properties, by default the properties of the task.
 
     Raises:
         ConfigError: Spark does not provide them.
@@ -70,7 +70,7 @@ def epoch_of(properties: Callable[[str], str | None] | None = None) -> tuple[str
 
 
 def driver_query(spark: object) -> str | None:
-    """The id of the streaming query whose ``foreachBatch`` is running; None if unknown, as with Spark Connect."""
+    """Return the id of the streaming query whose ``foreachBatch`` is running, or None if unknown (Spark Connect)."""
     context = getattr(spark, "_sc", None)
     if context is None:
         return None
@@ -79,7 +79,7 @@ def driver_query(spark: object) -> str | None:
 
 
 def driver_run(spark: object) -> str | None:
-    """Identifies the run of the streaming query whose ``foreachBatch`` is running; None if unknown, as `driver_query`.
+    """Return an id of the run of the streaming query whose ``foreachBatch`` is running, or None like `driver_query`.
 
     A query that is started again has the same id and another run.
     """
@@ -101,20 +101,20 @@ def activate(spark: object) -> None:
 
 
 def distributed_files() -> Path | None:
-    """The directory of the files that Spark distributes, as with ``--files``; None without an application of Spark."""
+    """Return the directory of the files that Spark distributes with ``--files``, or None without an application."""
     try:
         from pyspark import SparkFiles
 
-        found = Path(SparkFiles.getRootDirectory()).absolute()
+        directory = Path(SparkFiles.getRootDirectory()).absolute()
     except Exception:  # noqa: BLE001  an AssertionError without an application, an error of py4j after its end
         return None
-    # The process that plans the batches of a stream is given a directory within the right one, and no file is there.
-    return found.parent if found.name == "streaming_job" else found
+    # The process that plans the batches of a stream gets a directory within the right directory, which has no files.
+    return directory.parent if directory.name == "streaming_job" else directory
 
 
 def check_epoch(epoch: int, read: Iterable[int]) -> None:
-    """On the driver: compare Spark's epoch with those read by the tasks. Raises `ConfigError` if they differ."""
-    if wrong := sorted({one for one in read if one != epoch}):
+    """Compare Spark's epoch with the epochs read by the tasks, on the driver. Raises `ConfigError` if they differ."""
+    if wrong := sorted({other for other in read if other != epoch}):
         raise ConfigError(f"batch {epoch} was written as {', '.join(map(str, wrong))}: {_FIX}")
 
 

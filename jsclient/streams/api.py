@@ -44,7 +44,7 @@ class StreamManager:
     _context: Context
 
     async def account_info(self) -> AccountInfo:
-        """JetStream usage and limits of the account."""
+        """Return the JetStream usage and limits of the account."""
         answer = await self._context.call(self._context.api.account_info(), what="account info")
         return from_wire(AccountInfo, answer)
 
@@ -57,11 +57,13 @@ class StreamManager:
     async def create_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
-        """Create a stream, which stores the subject that is its name if no subjects are given.
+        """Create a stream. Without ``subjects`` it stores the subject that equals its name.
 
         Raises:
-            ConfigError: Invalid arguments, or a field that the server is too old for; nothing was sent.
-            StreamExistsError: One of this name has a different configuration. And those of any request.
+            ConfigError: An argument is not valid, or the server is too old for a field. Nothing was sent.
+            StreamExistsError: A stream of this name has a different configuration.
+
+        Also raises the errors of any API request.
         """
         config = _stream_config(name, subjects, fields)
         check_known_to_stream(self._context, config)
@@ -79,7 +81,7 @@ class StreamManager:
     async def update_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
-        """Update a stream's configuration. Raises `StreamNotFoundError`, and as `create_stream`."""
+        """Update a stream's configuration. Raises `StreamNotFoundError` or an error of `create_stream`."""
         config = _stream_config(name, subjects, fields)
         check_known_to_stream(self._context, config)
         return await self._update_stream(config)
@@ -92,7 +94,7 @@ class StreamManager:
     async def create_or_update_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
-        """Update a stream's configuration, or create the stream."""
+        """Update a stream's configuration, or create the stream if it does not exist."""
         config = _stream_config(name, subjects, fields)
         for _ in range(_RACES):
             try:
@@ -122,36 +124,38 @@ class StreamManager:
                 fields that were given and keeps the others, "ignore" accepts the stream.
 
         Raises:
-            ConfigError: Invalid arguments, or a field that the server is too old for; nothing was sent.
-            ConfigMismatchError: The stream differs; or the server accepted only part of the configuration.
-            ApiError: The server refuses the configuration or the change. And those of any request.
+            ConfigError: An argument is not valid, or the server is too old for a field. Nothing was sent.
+            ConfigMismatchError: The stream differs, or the server accepted only part of the configuration.
+            ApiError: The server refuses the configuration or the change.
+
+        Also raises the errors of any API request.
         """
-        wanted = _stream_config(name, subjects, fields)
+        config = _stream_config(name, subjects, fields)
         check_on_drift(on_drift)
-        check_known_to_stream(self._context, wanted)
+        check_known_to_stream(self._context, config)
         for _ in range(_RACES):
             try:
-                stream = await self._ensure_stream(wanted, on_drift)
+                stream = await self._ensure_stream(config, on_drift)
             except (StreamExistsError, StreamNotFoundError):
                 continue  # another client has created or deleted it meanwhile
             # After an update the answer may have the fields that another client set at the same moment.
-            if on_drift != "update" or not stream_mismatches(wanted, stream.config):
+            if on_drift != "update" or not stream_mismatches(config, stream.config):
                 break
         else:
-            stream = await self._ensure_stream(wanted, on_drift)
-        if on_drift != "ignore" and (different := stream_mismatches(wanted, stream.config)):
+            stream = await self._ensure_stream(config, on_drift)
+        if on_drift != "ignore" and (different := stream_mismatches(config, stream.config)):
             raise ConfigMismatchError(stream.name, "", different, updated=on_drift == "update")
         return stream
 
-    async def _ensure_stream(self, wanted: StreamConfig, on_drift: OnDrift) -> Stream:
-        """One attempt: look it up, then create or update it if necessary."""
+    async def _ensure_stream(self, config: StreamConfig, on_drift: OnDrift) -> Stream:
+        """Look the stream up once, then create or update it if necessary."""
         try:
-            stream = await self.stream(wanted.name or "")
+            stream = await self.stream(config.name or "")
         except StreamNotFoundError:
-            return await self.create_stream(wanted)
-        if on_drift != "update" or not stream_mismatches(wanted, stream.config):
+            return await self.create_stream(config)
+        if on_drift != "update" or not stream_mismatches(config, stream.config):
             return stream
-        return await self._update_stream(changed_stream(wanted, stream.config))
+        return await self._update_stream(changed_stream(config, stream.config))
 
     async def _make_stream(self, subject: str, config: StreamConfig, what: str) -> Stream:
         try:
@@ -163,7 +167,7 @@ class StreamManager:
         raise refusal.with_advice(await self._advice(refusal, config)) from None
 
     async def _advice(self, refusal: ApiError, config: StreamConfig) -> str:
-        """What differs from the stream that exists, or the streams whose subjects overlap, if the server says it."""
+        """Describe how the existing stream differs, or which streams overlap; "" if the lookup fails."""
         try:
             if refusal.err_code == STREAM_NAME_IN_USE:
                 different = stream_mismatches(config, (await self.stream(config.name or "")).config)
@@ -195,29 +199,31 @@ class StreamManager:
 
     @listing
     async def streams(self, subject: str | None = None) -> AsyncGenerator[StreamInfo, None]:
-        """Iterate over all streams, or those that contain ``subject``, page by page."""
-        wanted = None if subject is None else check_filter_subject(subject)
-        async for item in pages(self._context, self._context.api.stream_list(), "streams", subject=wanted):
+        """Iterate over all streams, or over the streams that contain ``subject``, page by page."""
+        checked = None if subject is None else check_filter_subject(subject)
+        async for item in pages(self._context, self._context.api.stream_list(), "streams", subject=checked):
             yield from_wire(StreamInfo, item)
 
     @listing
     async def stream_names(self, subject: str | None = None) -> AsyncGenerator[str, None]:
-        """Iterate over the names of all streams, or of those that contain ``subject``, page by page."""
-        wanted = None if subject is None else check_filter_subject(subject)
-        async for item in pages(self._context, self._context.api.stream_names(), "streams", subject=wanted):
+        """Iterate over the names of all streams, or of the streams that contain ``subject``, page by page."""
+        checked = None if subject is None else check_filter_subject(subject)
+        async for item in pages(self._context, self._context.api.stream_names(), "streams", subject=checked):
             yield str(item)
 
     async def stream_name_by_subject(self, subject: str) -> list[str]:
-        """The names of the streams that contain a subject; `subscribe` uses the same lookup."""
+        """Return the names of the streams that contain a subject. `subscribe` uses the same lookup."""
         return await find_streams(self._context, check_filter_subject(subject))
 
     @asking
     async def counter(self, stream: str) -> Counter:
-        """The counters of a stream with ``allow_msg_counter`` (server 2.12).
+        """Return the counters of a stream with ``allow_msg_counter`` (server 2.12).
 
         Raises:
             StreamNotFoundError: The stream does not exist.
-            ConfigError: The stream has no counters. And those of any request.
+            ConfigError: The stream has no counters.
+
+        Also raises the errors of any API request.
 
         Source: ADR-49
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from .._runtime.context import Context
@@ -13,7 +14,6 @@ from ..protocol.events import RecordSkipped
 from ..protocol.models.consumer import ConsumerConfig
 from ..protocol.models.message import read_stored_message
 from ..protocol.wire.header_names import MSG_ID, SEQUENCE
-from ..protocol.wire.headers import Headers
 
 __all__ = ["Bucket", "ConflictError", "Entry"]
 
@@ -22,7 +22,7 @@ _RACES: Final = 5  # attempts to store a value after a deletion or a foreign mes
 
 
 class Entry(NamedTuple):
-    """The value of a key, None if it has none, and the revision that the next update has to name.
+    """The value of a key, None if it has none, and the revision that the next update must name.
 
     ``foreign``: the newest message of the key was not written by a `Bucket`. Its payload is not a value.
     """
@@ -45,13 +45,14 @@ class Bucket:
     """The keys of a stream whose subjects start with a prefix. The stream has ``max_msgs_per_subject`` 1.
 
     A revision is a stream sequence. An empty message is a deletion. It is removed at once, so that deletions do not
-    pile up; if the process ends in between, it counts as a missing entry, and the next update replaces it.
+    pile up. If the process ends before that, the message counts as a missing entry, and the next update replaces it.
 
     Args:
         stream: The name of the stream.
-        prefix: What the subjects start with, such as ``"$KV.cfg."``; the rest is the key.
-        own: Only values that a `Bucket` has written count. Other clients can store messages under the subjects: those
-            that may publish there, and those that may request anything, as NATS does not check reply subjects.
+        prefix: The start of all subjects, such as ``"$KV.cfg."``. The remainder of a subject is the key.
+        own: Count only values that a `Bucket` has written. Other clients can store messages under the subjects:
+            clients that may publish there, and clients that may send any request, because NATS does not check reply
+            subjects.
     """
 
     def __init__(self, context: Context, stream: str, prefix: str, *, own: bool = False) -> None:
@@ -59,10 +60,10 @@ class Bucket:
         self._stream = stream
         self._prefix = prefix
         self._own = own
-        self._skipped = self._skipped_seq = 0  # foreign messages so far, and the newest of them
+        self._skipped = self._skipped_seq = 0  # number of foreign messages so far, and sequence of the newest
 
     async def get(self, key: str) -> Entry:
-        """The entry of a key, from the stream's leader. Raises `StreamNotFoundError`, and those of any request."""
+        """Return the entry of a key from the stream's leader. Raises `StreamNotFoundError` or any API request error."""
         body = {"last_by_subj": self._prefix + key}
         try:
             answer = await self._context.call(
@@ -73,16 +74,15 @@ class Bucket:
         message = read_stored_message(answer)
         return self._entry(key, message.data, message.seq, message.headers)
 
-    def _entry(self, key: str, data: bytes, seq: int, headers: Headers) -> Entry:
-        if self._own and (
-            MSG_ID not in headers or SEQUENCE in headers
-        ):  # the latter: a stored answer to a direct get
+    def _entry(self, key: str, data: bytes, seq: int, headers: Mapping[str, str]) -> Entry:
+        # A bucket sets a message id. A stored answer to a direct get may copy it, but has a sequence header too.
+        if self._own and (MSG_ID not in headers or SEQUENCE in headers):
             self._report(key, seq)
             return Entry(key, None, seq, foreign=True)
         return Entry(key, data or None, seq)
 
     def _report(self, key: str, seq: int) -> None:
-        """Report a foreign message: the first one, and then at each doubling."""
+        """Count a foreign message. Report the first, and then each time the count has doubled."""
         if seq <= self._skipped_seq:
             return
         self._skipped, self._skipped_seq = self._skipped + 1, seq
@@ -96,17 +96,17 @@ class Bucket:
             )
 
     async def put(self, key: str, value: bytes) -> int:
-        """Set a value, whatever the key's revision. Returns the new revision. Raises those of any publish."""
+        """Set a value at any revision and return the new revision. Raises the errors of any publish."""
         return await self._store(key, value, None)
 
     async def update(self, key: str, value: bytes | None, revision: int) -> int:
-        """Set a value if the key's revision is ``revision``, 0 if it has none; None deletes it.
+        """Set a value if the key's revision is ``revision``, which is 0 for a new key. None deletes the key.
 
-        Returns the new revision, 0 after a deletion.
+        Returns the new revision, or 0 after a deletion.
 
         Raises:
-            ConflictError: The key has another revision; nothing was stored.
-            MaxPayloadError: The value is too large; nothing was stored.
+            ConflictError: The key has another revision. Nothing was stored.
+            MaxPayloadError: The value is too large. Nothing was stored.
             JetStreamError: The outcome is unknown.
         """
         seq = await self._store_after(key, value or b"", revision)
@@ -119,20 +119,20 @@ class Bucket:
                 what=f"remove deleted key {key!r}",
             )
         except ApiError:
-            pass  # it is gone, or may not be removed: an empty message counts as a missing entry
+            pass  # already removed, or this client may not remove it: an empty message counts as a missing entry
         return 0
 
     async def _store_after(self, key: str, value: bytes, revision: int) -> int:
-        found = Entry(key, None, revision)
+        entry = Entry(key, None, revision)
         for _ in range(_RACES):
             try:
-                return await self._store(key, value, found.revision)
+                return await self._store(key, value, entry.revision)
             except WrongLastSequenceError:
-                found = await self.get(key)
-                # Otherwise it exists as a deletion, or a foreign message has replaced it.
-                if found.value is not None or (revision and not found.foreign):
+                entry = await self.get(key)
+                # Without a value the key is a deletion or a foreign message: try again with its revision.
+                if entry.value is not None or (revision and not entry.foreign):
                     break
-        raise ConflictError(found)
+        raise ConflictError(entry)
 
     async def _store(self, key: str, value: bytes, expected: int | None) -> int:
         ack = await publish(
@@ -146,13 +146,13 @@ class Bucket:
         return ack.seq
 
     async def entries(self, after: int = 0) -> list[Entry]:
-        """The entries stored after a revision, deletions among them; 0: all. Raises those of any request."""
+        """Return the entries stored after a revision, with deletions; 0 means all. Raises any API request error."""
         from ..consumers.ordered.consumer import ordered_consumer  # as all handles: imported when one is made
 
         if after and (await self.get(">")).revision <= after:
             return []
         config = ConsumerConfig(filter_subject=f"{self._prefix}>", opt_start_seq=after + 1)
-        found: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
         async with ordered_consumer(
             self._context, self._stream, config, name_prefix=None, max_reset_attempts=None
         ) as consumer:
@@ -160,15 +160,17 @@ class Bucket:
                 batch = await consumer.fetch(_PAGE, no_wait=True)
                 for message in batch:
                     key = message.subject.removeprefix(self._prefix)
-                    # Of a key that is updated meanwhile the newest comes last.
-                    found[key] = self._entry(key, message.data, message.metadata.stream_seq, message.headers)
+                    # A key that is updated meanwhile is delivered again, with its newest entry last.
+                    entries[key] = self._entry(
+                        key, message.data, message.metadata.stream_seq, message.headers
+                    )
                 if batch.error is not None:
                     raise batch.error
                 if batch.ending is Ending.NO_MESSAGES or not batch:
-                    return list(found.values())
+                    return list(entries.values())
 
     async def purge(self) -> None:
-        """Remove all keys. Raises those of any request."""
+        """Remove all keys. Raises the errors of any API request."""
         await self._context.call(
             self._context.api.stream_purge(self._stream), {"filter": f"{self._prefix}>"}, what="purge"
         )

@@ -1,4 +1,4 @@
-"""Counters: subjects that hold a number, see `JetStream.counter`. Source: ADR-49."""
+"""Counters: subjects whose value is a number, see `JetStream.counter`. Source: ADR-49."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["Counter"]
 
 
 class Counter:
-    """The counters of a stream: every subject is one. Created by `JetStream.counter`.
+    """The counters of a stream, where every subject is a counter. Created by `JetStream.counter`.
 
-    A counter begins with its first `add`. Any number of clients may add at the same time; no change is lost or
+    A counter begins with its first `add`. Any number of clients may add at the same time, and no change is lost or
     overwritten. Values are integers of any sign, with up to 4,300 digits.
     """
 
-    if not TYPE_CHECKING:  # else a type checker would accept any name
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 
@@ -64,24 +64,24 @@ class Counter:
 
         Adding twice counts twice, so without a ``msg_id`` a lost answer leaves the outcome unknown. With one, the call
         retries within the timeout, and counts once; another call with the same id adds nothing and returns the same
-        value (the current one if the stream no longer holds that change).
+        value (or the current value if the stream no longer has that change).
 
         Args:
             subject: The subject of the counter.
-            amount: An integer; may be negative or 0.
+            amount: An integer, which may be negative or 0.
             msg_id: For de-duplication within the stream's duplicate window.
             headers: Additional headers of the stored message.
-            timeout: Seconds for the whole call; by default the timeout of `connect`.
+            timeout: Seconds for the whole call. The default is the timeout of `connect`.
 
         Raises:
-            ApiError: The stream refused it: nothing was counted.
-            NoRespondersError: No stream took the message: nothing was counted.
-            RequestTimeoutError, DisconnectedError: Whether it was counted is unknown.
-            PublishError: The subject belongs to another stream, which has counted it; or nothing was counted, because
-                the ``msg_id`` was used for another subject.
+            ApiError: The stream refused the change. Nothing was counted.
+            NoRespondersError: No stream received the message. Nothing was counted.
+            RequestTimeoutError, DisconnectedError: It is unknown whether the change was counted.
+            PublishError: The subject belongs to another stream, which has counted the change; or the ``msg_id`` was
+                used for another subject, and nothing was counted.
             InvalidNameError, ConfigError, MaxPayloadError: Nothing was sent.
 
-        Cancelled: whether it was counted is unknown.
+        Cancelled: it is unknown whether the change was counted.
         """
         merged = merge_headers(headers, {INCR: increment_text(amount)})
         ack = await publish(self._context, subject, headers=merged, msg_id=msg_id, timeout=timeout)
@@ -94,7 +94,7 @@ class Counter:
         return read_number(ack.val, "the answer's value")
 
     async def _counted_before(self, subject: str, ack: PubAck) -> int:
-        """The answer to a duplicate has no value; the stored change has it."""
+        """Return the value of a duplicate. The answer has no value, but the stored change has one."""
         try:
             change = await self._message({"seq": ack.seq})
         except MessageNotFoundError:
@@ -106,40 +106,42 @@ class Counter:
         return read_counter(change).value
 
     async def load(self, subject: str) -> int:
-        """The value of a counter. Raises `MessageNotFoundError` before its first `add`."""
+        """Return the value of a counter. Raises `MessageNotFoundError` before its first `add`."""
         return (await self.get(subject)).value
 
     async def get(self, subject: str) -> CounterEntry:
-        """A counter with its last change and its sources, from the stream's leader.
+        """Return a counter with its last change and its sources, from the stream's leader.
 
         Raises:
-            MessageNotFoundError: Before its first `add`, or after a purge.
+            MessageNotFoundError: The counter has no `add` yet, or was purged.
             ProtocolError: The stored message is not a change of a counter.
         """
         return read_counter(await self._message({"last_by_subj": check_publish_subject(subject)}))
 
     async def entries(self, *filters: str) -> AsyncIterator[CounterEntry]:
-        """Iterate over all counters, or those whose subjects match one of ``filters``; about 1,000 per request.
+        """Iterate over all counters, or over the counters that match a filter. A request returns about 1,000.
 
-        Values are read from any replica: a counter that changes during the iteration is reported with its old or its
-        new value; one that begins or is purged may be missing. The stream needs ``allow_direct``.
+        Values are read from any replica. A counter that changes during the iteration is reported with its old or its
+        new value. A counter that is created or purged meanwhile may be missing. The stream needs ``allow_direct``.
 
         Raises:
-            ConfigError: The stream has no ``allow_direct``, or a filter is not valid. And those of any request.
+            ConfigError: The stream has no ``allow_direct``, or a filter is not valid.
+
+        Also raises the errors of any API request.
         """
-        wanted = [check_filter_subject(one) for one in filters] or [">"]
+        patterns = [check_filter_subject(pattern) for pattern in filters] or [">"]
         if not self._info.config.allow_direct:
             raise ConfigError(
                 f"the stream {self.stream!r} has no allow_direct, which reading many counters needs"
             )
         limit = self._context.connection.max_payload // 2
-        for number, one in enumerate(wanted):
-            async for info in subject_pages(self._context, self.stream, one):
-                # Filters may overlap.
+        for number, pattern in enumerate(patterns):
+            async for info in subject_pages(self._context, self.stream, pattern):
+                # Filters may overlap: skip what an earlier filter has reported.
                 subjects = [
                     name
                     for name in info.state.subjects or ()
-                    if not any(subject_matches(had, name) for had in wanted[:number])
+                    if not any(subject_matches(earlier, name) for earlier in patterns[:number])
                 ]
                 start = 0
                 while start < len(subjects):
@@ -149,16 +151,17 @@ class Counter:
                     start = end
 
     async def _last(self, subjects: list[str]) -> list[StoredMessage]:
-        """The last messages of subjects that fit into one request."""
-        found: list[StoredMessage] = []
+        """Return the last messages of subjects that fit into one request."""
+        messages: list[StoredMessage] = []
         seq = up_to_seq = None
         while True:
             body = last_request(subjects, seq=seq, up_to_seq=up_to_seq)
             batch = DirectBatch(self._context, self.stream, body, timeout=None, check=_allowed)
-            found += [message async for message in batch]
+            messages += [message async for message in batch]
             if not batch.num_pending:
-                return found
-            seq, up_to_seq = batch.last_seq + 1, batch.up_to_seq  # the server's limit of bytes ended it
+                return messages
+            # The server's limit of bytes ended the batch.
+            seq, up_to_seq = batch.last_seq + 1, batch.up_to_seq
 
     async def _message(self, body: dict[str, object]) -> StoredMessage:
         api = self._context.api
@@ -168,4 +171,4 @@ class Counter:
 
 
 async def _allowed() -> None:
-    """The caller has checked that direct gets are allowed."""
+    """Do nothing: the caller has checked that direct gets are allowed."""

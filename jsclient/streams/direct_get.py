@@ -48,13 +48,13 @@ class DirectBatch:
     request.
 
     Attributes:
-        ending: The reason of the end: FULL (``batch`` messages), MAX_BYTES, or NO_MESSAGES (no more messages match);
-            None before. Errors are raised.
+        ending: Why the iteration ended: FULL (``batch`` messages), MAX_BYTES, or NO_MESSAGES (no more messages match).
+            None before the end. Errors are raised.
         count: Messages received so far.
         num_pending: The number of further messages that match, as counted by the server.
-        last_seq: The stream sequence of the last message, 0 before the first one.
-        up_to_seq: For `Stream.get_last_messages`: later messages were ignored. It is known when the iteration has
-            ended, and raises `NotReadyError` before; 0 if no message matched.
+        last_seq: The stream sequence of the last message, 0 before the first message.
+        up_to_seq: For `Stream.get_last_messages`: messages after this sequence were ignored. It is 0 if no message
+            matched, and raises `NotReadyError` until the iteration has ended.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class DirectBatch:
         self._timeout = context.timeout if timeout is None else timeout
         self._check = check
         self._tracker = DirectBatchTracker()
-        self._begun = False
+        self._started = False
 
     @property
     def ending(self) -> Ending | None:
@@ -102,7 +102,7 @@ class DirectBatch:
         if tracker.ending is not None:
             state = f"ended as {tracker.ending.value!r}"
         else:
-            state = "is not at its end" if self._begun else "has not begun"
+            state = "is not at its end" if self._started else "has not begun"
         raise NotReadyError(
             f"up_to_seq is known after the iteration has ended, which {state}: read it with 'async for'"
         )
@@ -111,7 +111,7 @@ class DirectBatch:
         ending = "" if self.ending is None else f", {self.ending.value}"
         return f"<DirectBatch of {self._stream}: {self.count} messages{ending}>"
 
-    if not TYPE_CHECKING:  # else a type checker would accept it
+    if not TYPE_CHECKING:  # otherwise a type checker would accept it
 
         def __await__(self) -> NoReturn:
             raise TypeError(
@@ -126,7 +126,7 @@ class DirectBatch:
                     yield message
 
     async def frames(self) -> AsyncIterator[list[Frame]]:
-        """The raw frames of the messages, in lists; see `direct_sequence`."""
+        """Iterate over the raw frames of the messages, in lists. See `direct_sequence`."""
         async for answers in self._answers():
             frames = self._tracker.take_frames(answers.frames)
             answers.frames.clear()
@@ -134,11 +134,11 @@ class DirectBatch:
                 yield frames
 
     async def records(self, *, linked: bool, origin: Position | None = None) -> AsyncIterator[list[Record]]:
-        """The messages as records of a topic, in lists. ``linked``: records may name their predecessor."""
-        made: StoredRecords | None = None
+        """Iterate over the messages as a topic's records, in lists. ``linked``: records may name their predecessor."""
+        decoder: StoredRecords | None = None
         async for answers in self._answers():
-            made = made or StoredRecords(self._tracker, linked=linked, origin=origin)
-            records = made.read(answers.frames)
+            decoder = decoder or StoredRecords(self._tracker, linked=linked, origin=origin)
+            records = decoder.read(answers.frames)
             answers.frames.clear()
             if records:
                 yield records
@@ -146,7 +146,7 @@ class DirectBatch:
     async def _answers(self) -> AsyncIterator[_Answers]:
         """Send the request, and yield whenever answers are buffered, until the tracker has seen the end."""
         connection = self._context.connection
-        self._begun = True
+        self._started = True
         await self._check()
         check_server(connection.server_version, BATCH_GET_SERVER, "a batch of stored messages")
         tracker = self._tracker = DirectBatchTracker(self._body.get("batch"))
@@ -165,7 +165,7 @@ class DirectBatch:
                 elif await answers.more(wait):
                     continue
                 elif is_first:
-                    # Nothing at all: the request, or its answer, may be lost with the server that had it.
+                    # No answer at all: the server that had the request may be lost. Ask another server.
                     wait, is_first = self._timeout - wait, False
                     await answers.ask(body, wait)
                 else:
@@ -178,7 +178,7 @@ class DirectBatch:
 
 
 class _Answers:
-    """A request with many answers: the buffered ones, and the error that ended it."""
+    """A request with many answers: buffers them, and keeps the error that ended the request."""
 
     def __init__(self, connection: Connection, subject: str) -> None:
         self.frames: deque[Frame] = deque()
@@ -187,11 +187,11 @@ class _Answers:
         self._subject = subject
         self._replies: list[str] = []
         self._inboxes: list[Inbox] = []
-        self._answered: str | None = None  # the one of these that is answered
+        self._answered: str | None = None  # the reply subject whose answers count
         self._changed = Signal()
 
     async def ask(self, body: bytes, timeout: float) -> None:
-        """Send the request, or send it again: what is answered first counts, and the other is ignored."""
+        """Send the request, or send it again. The first reply subject with an answer counts, the other is ignored."""
         connection = self._connection
         await connection.wait_connected(connection.now() + timeout)
         reply = connection.new_inbox()
@@ -202,7 +202,7 @@ class _Answers:
         await connection.publish(self._subject, body, reply=reply)
 
     async def more(self, timeout: float) -> bool:
-        """Wait for the next answer or error. False: neither arrived."""
+        """Wait for the next answer or error. Returns False if neither arrived."""
         return await self._changed.wait_until(self._connection.now() + timeout) or bool(self.frames)
 
     async def close(self) -> None:

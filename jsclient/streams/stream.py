@@ -41,7 +41,7 @@ _NO_CONSUMER_TO_UPDATE = 10149
 class Stream:
     """A stream that exists on the server. Created by `JetStream.stream` and `JetStream.create_stream`."""
 
-    if not TYPE_CHECKING:  # else a type checker would accept any name
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 
@@ -56,12 +56,12 @@ class Stream:
 
     @property
     def config(self) -> StreamConfig:
-        """The configuration as last received; `info` updates it."""
+        """The configuration as the server last reported it. `info` updates it."""
         return self._info.config
 
     @property
     def cached_info(self) -> StreamInfo:
-        """The information as last received; `info` updates it."""
+        """The information as the server last reported it. `info` updates it."""
         return self._info
 
     def __repr__(self) -> str:
@@ -80,15 +80,18 @@ class Stream:
             subjects_filter: Count messages per subject for these subjects (``state.subjects``), without a limit. For
                 very many subjects use `subjects`, which iterates page by page.
             deleted_details: List the deleted sequences (``state.deleted``).
-            timeout: Seconds, for a health check for instance; by default the timeout of `connect`.
+            timeout: Seconds, for a health check for instance. The default is the timeout of `connect`.
 
         Raises:
             StreamNotFoundError: The stream was deleted.
-            RequestTimeoutError: No answer within the timeout. And those of any request.
+            RequestTimeoutError: The server did not answer within the timeout.
+
+        Also raises the errors of any API request.
         """
         if timeout is not None:
             check_seconds("timeout", timeout)
         details = {"deleted_details": True} if deleted_details else {}
+        # A server returns at most 100,000 subjects per request, so only a request for subjects needs pages.
         if subjects_filter is None:
             answer = await self._context.call(
                 self._context.api.stream_info(self.name), details or None, timeout=timeout, what="stream info"
@@ -105,12 +108,15 @@ class Stream:
 
     @listing
     async def subjects(self, filter: str = ">") -> AsyncGenerator[tuple[str, int], None]:
-        """Iterate over the subjects that match ``filter``, with their message counts; 100,000 subjects per page.
+        """Iterate over the subjects that match ``filter``, with their message counts.
 
-        Subjects that appear or disappear during the iteration may be missing, or reported twice.
+        Each request returns a page of 100,000 subjects. A subject that appears or disappears during the iteration may
+        be missing or may be reported twice.
 
         Raises:
-            StreamNotFoundError: The stream was deleted. And those of any request.
+            StreamNotFoundError: The stream was deleted.
+
+        Also raises the errors of any API request.
         """
         async for info in subject_pages(self._context, self.name, check_filter_subject(filter)):
             for item in (info.state.subjects or {}).items():
@@ -119,12 +125,12 @@ class Stream:
     async def purge(
         self, *, seq: int | None = None, keep: int | None = None, subject: str | None = None
     ) -> int:
-        """Remove messages, and return their number.
+        """Remove messages and return how many were removed. Without arguments, remove all messages.
 
         Args:
-            seq: Only messages below this sequence.
-            keep: All but the newest ``keep`` messages; not with ``seq``.
-            subject: Only messages of this subject; wildcards allowed.
+            seq: Remove only messages below this sequence.
+            keep: Remove all but the newest ``keep`` messages. Cannot be combined with ``seq``.
+            subject: Remove only messages of this subject. Wildcards are allowed.
         """
         if seq is not None and keep is not None:
             raise ConfigError("seq and keep are both given: give one of them")
@@ -132,7 +138,7 @@ class Stream:
             if value is not None:
                 check_count(what, value, 0, 2**64 - 1)
         if seq is not None and seq <= 1:
-            return 0  # no message is below it, but servers take 0, and before 2.14 also 1, for "all"
+            return 0  # no message is below it, but servers read 0 as "all", and before 2.14 also 1
         body: dict[str, Any] = {k: v for k, v in (("seq", seq), ("keep", keep)) if v is not None}
         if subject is not None:
             body["filter"] = check_filter_subject(subject)
@@ -142,7 +148,7 @@ class Stream:
         return int(answer.get("purged", 0))
 
     async def get_message(self, seq: int, *, direct: bool = False) -> StoredMessage:
-        """The message with this stream sequence.
+        """Return the message with this stream sequence.
 
         Args:
             direct: Read from any replica instead of the leader, to spread the load (stream with ``allow_direct``). A
@@ -155,11 +161,11 @@ class Stream:
         return await self._get({"seq": seq}, direct)
 
     async def get_last_message(self, subject: str, *, direct: bool = False) -> StoredMessage:
-        """The newest message of a subject; wildcards allowed. See `get_message`."""
+        """Return the newest message of a subject, which may have wildcards. See `get_message`."""
         return await self._get({"last_by_subj": check_filter_subject(subject)}, direct)
 
     async def get_next_message(self, subject: str, seq: int = 1, *, direct: bool = False) -> StoredMessage:
-        """The first message of a subject with this stream sequence or a later one. See `get_message`."""
+        """Return the first message of a subject at or after this stream sequence. See `get_message`."""
         return await self._get({"seq": seq, "next_by_subj": check_filter_subject(subject)}, direct)
 
     def get_batch(
@@ -174,22 +180,22 @@ class Stream:
     ) -> DirectBatch:
         """Read up to ``batch`` stored messages with one request, for ``async for`` (server 2.11, ``allow_direct``).
 
-        They are read from any replica, without a consumer and without acks. To continue after the last one::
+        They are read from any replica, without a consumer and without acks. To continue after the last message::
 
             page = stream.get_batch(1000, seq=page.last_seq + 1)
 
         Args:
             batch: The maximum number of messages.
-            seq: Start at this stream sequence; by default at the first message.
+            seq: Start at this stream sequence. By default the batch starts at the first message.
             start_time: Start at the first message stored at this time or later, instead of ``seq``.
-            subject: Only messages of this subject; wildcards allowed.
+            subject: Read only messages of this subject. Wildcards are allowed.
             max_bytes: End with the message that reaches this sum of subjects, headers and payloads. The server has
                 its own limit, 64 MiB by default.
-            timeout: Seconds to wait for each message; by default the timeout of `connect`.
+            timeout: Seconds to wait for each message. The default is the timeout of `connect`.
 
         Raises:
-            ConfigError: A value is out of range. At the start of the iteration also: the stream does not allow direct
-                gets, or the server is too old.
+            ConfigError: A value is out of range. The iteration raises it when it starts if the stream does not allow
+                direct gets, or if the server is too old.
 
         The iteration raises `RequestTimeoutError` or `DisconnectedError` if messages do not arrive, and `StatusError`
         if the server refuses the request.
@@ -212,12 +218,12 @@ class Stream:
     ) -> DirectBatch:
         """Read the newest message of each matching subject, for ``async for`` (server 2.11, ``allow_direct``).
 
-        They come in stream order, as of one point in time. If ``batch`` or ``max_bytes`` ended it, continue with::
+        They are in stream order, as of one point in time. After an end by ``batch`` or ``max_bytes``, continue with::
 
             page = stream.get_last_messages(subjects, seq=page.last_seq + 1, up_to_seq=page.up_to_seq)
 
         Args:
-            subjects: One or more, wildcards allowed; at most 1,024 subjects of the stream may match.
+            subjects: One or more subjects, which may have wildcards. At most 1,024 subjects of the stream may match.
             batch: The maximum number of messages.
             seq: Only messages with this stream sequence or a later one.
             up_to_seq: Ignore messages after this sequence.
@@ -225,7 +231,9 @@ class Stream:
             max_bytes, timeout: See `get_batch`.
 
         Raises:
-            TooManyResultsError: More subjects match; raised by the iteration. And those of `get_batch`.
+            TooManyResultsError: Too many subjects match. The iteration raises it.
+
+        Also raises the errors of `get_batch`.
         """
         body = last_request(
             subjects, batch=batch, seq=seq, up_to_seq=up_to_seq, up_to_time=up_to_time, max_bytes=max_bytes
@@ -233,7 +241,7 @@ class Stream:
         return DirectBatch(self._context, self.name, body, timeout=timeout, check=self._check_direct)
 
     async def _check_direct(self) -> None:
-        """Raise an error for a stream without direct gets: older servers do not answer the request."""
+        """Raise `ConfigError` for a stream without direct gets: older servers would not answer the request."""
         if not self.config.allow_direct and not (await self.info()).config.allow_direct:
             raise ConfigError(
                 f"stream {self.name!r} does not allow direct gets: update it with allow_direct=True"
@@ -252,7 +260,7 @@ class Stream:
         return read_stored_message(answer)
 
     async def delete_message(self, seq: int, *, secure: bool = False) -> None:
-        """Delete one message; ``secure`` overwrites it on disk. Raises `ApiError` if it does not exist."""
+        """Delete a message. ``secure`` overwrites it on disk. Raises `ApiError` if it does not exist."""
         body: dict[str, Any] = {"seq": seq}
         if not secure:
             body["no_erase"] = True
@@ -271,8 +279,8 @@ class Stream:
         """Create a consumer: a pull consumer unless ``deliver_subject`` is given.
 
         Raises:
-            ConfigError: An invalid field, one that the server is too old for, or a filter that can match no message of
-                the stream; no consumer was created.
+            ConfigError: A field is not valid, the server is too old for it, or the filter can match no message of the
+                stream. No consumer was created.
             ConsumerExistsError: A consumer of this name has a different configuration.
         """
         return Consumer(self._context, await self._make(_config(config, fields), "create"))
@@ -280,15 +288,15 @@ class Stream:
     async def update_consumer(
         self, config: ConsumerConfig | None = None, **fields: Unpack[ConsumerFields]
     ) -> Consumer:
-        """Update a consumer's configuration; fields that are not set return to their defaults.
+        """Update a consumer's configuration. Fields that are not set return to their defaults.
 
         Raises:
-            ApiError: 10149: the consumer does not exist. 10012 and others: a field cannot be changed.
+            ApiError: The consumer does not exist (10149), or a field cannot be changed (10012 and others).
         """
-        wanted = _config(config, fields)
-        if wanted.name is None and wanted.durable_name is None:
+        requested = _config(config, fields)
+        if requested.name is None and requested.durable_name is None:
             raise ConfigError("update_consumer needs a durable_name or a name")
-        return Consumer(self._context, await self._make(wanted, "update"))
+        return Consumer(self._context, await self._make(requested, "update"))
 
     async def create_or_update_consumer(
         self, config: ConsumerConfig | None = None, **fields: Unpack[ConsumerFields]
@@ -312,40 +320,42 @@ class Stream:
                 fields that were set and keeps the others, "ignore" accepts the consumer.
 
         Raises:
-            ConfigMismatchError: The consumer differs; or the server accepted only part of the configuration.
-            ApiError: The server refuses the configuration or the change. And those of any request.
+            ConfigMismatchError: The consumer differs, or the server accepted only part of the configuration.
+            ApiError: The server refuses the configuration or the change.
+
+        Also raises the errors of any API request.
         """
-        wanted = _config(config, fields)
-        check_known(self._context, wanted)
+        requested = _config(config, fields)
+        check_known(self._context, requested)
         check_on_drift(on_drift)
-        name = wanted.durable_name or wanted.name
+        name = requested.durable_name or requested.name
         if name is None:
             raise ConfigError("ensure_consumer needs a durable_name or a name")
         for _ in range(_RACES):
             try:
-                info = await self._ensure(wanted, name, on_drift)
+                info = await self._ensure(requested, name, on_drift)
             except ApiError as error:
                 if not isinstance(error, ConsumerExistsError) and error.err_code != _NO_CONSUMER_TO_UPDATE:
                     raise
                 continue  # another client has created or deleted it meanwhile
             # After an update the answer may have the fields that another client set at the same moment.
-            if on_drift != "update" or not consumer_drift(wanted, info.config):
+            if on_drift != "update" or not consumer_drift(requested, info.config):
                 break
         else:
-            info = await self._ensure(wanted, name, on_drift)
-        if on_drift != "ignore" and (different := consumer_drift(wanted, info.config)):
+            info = await self._ensure(requested, name, on_drift)
+        if on_drift != "ignore" and (different := consumer_drift(requested, info.config)):
             raise ConfigMismatchError(self.name, name, different, updated=on_drift == "update")
         return Consumer(self._context, info)
 
-    async def _ensure(self, wanted: ConsumerConfig, name: str, on_drift: OnDrift) -> ConsumerInfo:
-        """One attempt: look it up, then create or update it if necessary."""
+    async def _ensure(self, requested: ConsumerConfig, name: str, on_drift: OnDrift) -> ConsumerInfo:
+        """Look the consumer up once, then create or update it if necessary."""
         try:
-            found = await consumer_info(self._context, self.name, name)
+            info = await consumer_info(self._context, self.name, name)
         except ConsumerNotFoundError:
-            return await self._make(wanted, "create")
-        if on_drift != "update" or not consumer_drift(wanted, found.config):
-            return found
-        return await self._make(changed_consumer(wanted, found.config), "update")
+            return await self._make(requested, "create")
+        if on_drift != "update" or not consumer_drift(requested, info.config):
+            return info
+        return await self._make(changed_consumer(requested, info.config), "update")
 
     async def _make(self, config: ConsumerConfig, action: str | None) -> ConsumerInfo:
         api = self._context.api
@@ -361,6 +371,7 @@ class Stream:
                 raise ConfigError(
                     f"name is {name!r}, durable_name {config.durable_name!r}: give one, or the same"
                 )
+            # A single filter is part of the API subject, where the server's permissions can restrict it.
             single = config.filter_subject if not config.filter_subjects else None
             subject = api.consumer_create_named(self.name, name, single or "")
         body: dict[str, Any] = {"stream_name": self.name, "config": to_wire(config)}
@@ -384,7 +395,7 @@ class Stream:
 
 
 def _named(error: MessageNotFoundError, stream: str, body: Mapping[str, Any]) -> MessageNotFoundError:
-    """The same error with the message that was requested."""
+    """Return the same error, with a description of the message that was requested."""
     subject = body.get("last_by_subj") or body.get("next_by_subj")
     which = f"on subject {subject!r}" if subject else f"with sequence {body['seq']}"
     if subject and "seq" in body:

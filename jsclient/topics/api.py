@@ -30,11 +30,11 @@ class Topics(StreamManager):
     """The methods of `JetStream` for topics."""
 
     def topic(self, subject: str, *, stream: str | None = None) -> Topic:
-        """The topic of a subject: an ordered log with its readers. No request is sent before first use.
+        """Return the topic of a subject: an ordered log with its readers. No request is sent before first use.
 
         Args:
             subject: May have wildcards, except for publishing.
-            stream: The stream; by default the one that holds the subject on first use.
+            stream: The stream. By default the stream that has the subject on first use.
 
         Raises:
             InvalidNameError: The subject or the name of the stream is invalid.
@@ -44,23 +44,23 @@ class Topics(StreamManager):
         return Topic(self, subject, stream)
 
     def events(self, subject: str, *, stream: str | None = None) -> EventSource:
-        """The events of a subject: publish them, read their history, and subscribe from a position.
+        """Return the events of a subject, to publish them, read their history, and subscribe from a position.
 
         No request is sent before first use.
 
         Args:
             subject: May have wildcards, except for publishing.
-            stream: The stream; by default the one that holds the subject on first use.
+            stream: The stream. By default the stream that has the subject on first use.
 
         Raises:
-            InvalidNameError: The subject or the name of the stream is invalid. On first use also `ConfigError`: the
-                retention of the stream is not by limits, so it keeps no history.
+            InvalidNameError: The subject or the name of the stream is invalid. The first use raises `ConfigError` if
+                the retention of the stream is not by limits, so that it keeps no history.
 
         Source: P3Sub
         """
         from .event_history import EventSource
 
-        return EventSource(self.topic(subject, stream=stream)._kept_log)  # noqa: SLF001  one room
+        return EventSource(self.topic(subject, stream=stream)._log_with_history)  # noqa: SLF001  one room
 
     @overload
     def epochs(
@@ -91,17 +91,17 @@ class Topics(StreamManager):
         stream: str | None = None,
         codec: Codec | None = None,
     ) -> EpochTopic[Any]:
-        """A topic of epochs from several publishers: subscribers read all or nothing of an epoch.
+        """Return a topic of epochs from several publishers. Subscribers receive an epoch completely or not at all.
 
-        No request is sent before first use. The first publisher creates the topic, or `EpochTopic.create`.
+        No request is sent before first use. The first publisher creates the topic, or `EpochTopic.create` does.
 
         Args:
-            name: Partition 2 has the subjects ``<name>.2.data`` and ``<name>.2.frontier``.
-            order: The times of epochs; by default integers >= 0.
-            partitions: The number of partitions, each with one publisher; by default those of the existing topic, or
-                one for a new topic.
-            stream: The stream; by default one with the name of the topic, with ``_`` in place of ``.``.
-            codec: Encodes the data; JSON by default.
+            name: The name of the topic. Partition 2 has the subjects ``<name>.2.data`` and ``<name>.2.frontier``.
+            order: The times of epochs, integers >= 0 by default.
+            partitions: The number of partitions, each with one publisher. By default the number of the existing topic,
+                or 1 for a new topic.
+            stream: The stream. By default it has the name of the topic, with ``_`` in place of ``.``.
+            codec: Encodes the data, as JSON by default.
 
         Raises:
             InvalidNameError: The name of the topic or of the stream is invalid. ConfigError: A number is out of range.
@@ -128,30 +128,31 @@ class Topics(StreamManager):
     ) -> StreamNotifierKit:
         """Create an updater, and a notifier whose consumers, in any process, read its newest state.
 
-        A call of the updater starts to store the state at once; awaiting the result returns the stream sequence. A
-        failure that is not awaited is reported with the event `PublishFailed` and raised by the next call. A kit of a
-        subject with states continues after them; of two concurrent producers one is refused.
+        A call of the updater starts to store the state at once. Awaiting the result returns the stream sequence. A
+        failure that is not awaited is reported with the event `PublishFailed` and raised by the next call. If the
+        subject has states, the kit continues after them. Of two concurrent producers one is refused.
 
         Consumers need no state on the server between reads. While consumers of a connection wait, they share one NATS
         subscription for one message.
 
         Args:
-            subject: The subject of the states. It holds one iteration; after its end no state can follow.
+            subject: The subject of the states. It has one iteration, and no state can follow the end of that.
             initial: A first state. None is a state.
-            stream: The stream; by default the one that holds the subject. If none exists, one is created with one
+            stream: The stream. By default the stream that has the subject. If none exists, a stream is created with one
                 message per subject, direct gets, and republishing to ``jsc.push.<subject>``. An existing stream is not
-                changed; if it does not republish, consumers share one ephemeral consumer per connection.
-            codec: Encodes the states; JSON by default. States that it cannot decode are skipped, see `RecordSkipped`.
+                changed. If it does not republish, consumers share one ephemeral consumer per connection.
+            codec: Encodes the states, as JSON by default. States that it cannot decode are skipped, see
+                `RecordSkipped`.
             quiet: Seconds of waiting after which the newest state is requested again, because a push may be lost.
             timeout: Seconds after which a state that could not be stored has failed, including restarts of servers.
             fields: Further fields of a stream that is created: ``storage``, ``num_replicas`` and so on.
 
         Raises:
-            ConfigError: The initial state cannot be encoded, the stream does not hold the subject, or its retention is
+            ConfigError: The initial state cannot be encoded, the stream does not have the subject, or its retention is
                 not by limits. InvalidNameError: The subject is invalid. ClosedError: An initial state is given, and the
-                iteration has ended. ProducerFencedError: Another producer is active. And those of any request.
+                iteration has ended. ProducerFencedError: Another producer is active. Also any request error.
 
-        Cancelled: the stream may have been created, and the initial state stored.
+        If the call is cancelled, the stream may have been created, and the initial state stored.
         """
         from .notifiers.kits import open_notifier_kit
 
@@ -179,15 +180,15 @@ class Topics(StreamManager):
     ) -> StreamSubscriptionKit:
         """Create a publication, and a subscription whose consumers, in any process, read all of its values.
 
-        Later consumers read them as well, as long as the stream keeps them. If values were removed before a consumer
-        read them, it raises `HistoryTruncatedError` and never skips them.
+        Later consumers also read earlier values, as long as the stream keeps them. If values were removed before a
+        consumer read them, it raises `HistoryTruncatedError` and never skips them.
 
-        Arguments and errors as for `notifier_kit`; a stream that is created keeps all messages, unless ``fields`` limit
-        them.
+        Takes the arguments of `notifier_kit` and raises its errors. A stream that is created keeps all messages, unless
+        ``fields`` limit them.
 
         Args:
-            push: How new values are pushed: by the republished subject or a consumer per iterator, as the stream allows
-                ("auto"); None: no pushes.
+            push: How new values are pushed. ``"auto"`` uses the republished subject or a consumer per iterator,
+                whichever the stream allows. With None there are no pushes.
             quiet: Seconds without a value after which the history is read.
         """
         from .notifiers.kits import open_subscription_kit
@@ -210,17 +211,18 @@ class Topics(StreamManager):
         codec: Codec | None = None,
         quiet: float = 30.0,
     ) -> Notifier:
-        """Create a notifier from the descriptor of a kit on a server, or from an awaitable of one.
+        """Create a notifier from a kit's descriptor, or from an awaitable that returns a descriptor.
 
         It reads from the stream itself, and can be shared in turn.
 
         Args:
             internals: The result of `Notifier.get_sharable_notifier_internals`, perhaps sent as JSON.
             codec: The codec of the kit, if it is not JSON.
-            quiet: As for `notifier_kit`.
+            quiet: See `notifier_kit`.
 
         Raises:
-            ConfigError: It is not such a descriptor, or has another codec. An awaitable raises on first read.
+            ConfigError: ``internals`` is not such a descriptor, or names another codec. For an awaitable, the first
+                read raises it.
         """
         from .notifiers.iteration import Notifier, source_of
         from .notifiers.kits import notifier_source
@@ -236,13 +238,13 @@ class Topics(StreamManager):
         push: Push = "auto",
         quiet: float = 30.0,
     ) -> IterationSubscription:
-        """Create a subscription from the descriptor of a kit on a server, or from an awaitable of one.
+        """Create a subscription from a kit's descriptor, or from an awaitable that returns a descriptor.
 
-        It starts at the same position, reads from the stream itself, and can be shared in turn. Otherwise as
-        `make_notifier`; ``push`` and ``quiet`` as for `subscription_kit`.
+        It starts at the position of the descriptor, reads from the stream itself, and can be shared in turn. See
+        `make_notifier` for ``internals``, ``codec`` and errors, and `subscription_kit` for ``push`` and ``quiet``.
 
         Raises:
-            PositionInvalidError: Its start is invalid. On first read: the stream was recreated.
+            PositionInvalidError: The start is invalid. The first read raises it if the stream was recreated.
         """
         from .notifiers.iteration import IterationSubscription, source_of
         from .notifiers.kits import subscription_source

@@ -1,8 +1,8 @@
 """`ConsumerFeed`: pushes from a consumer, which all readers of a connection with equal filters share.
 
-A push is only a hint, and a reader takes what it has room for: so one consumer can serve any number of readers, each at
-its own position, and a slow one holds up no other. While the stream has no room for another consumer, the readers hear
-of records by a plain subscription, and read them from the history.
+A push is only a hint, and a reader accepts as many records as fit into its queue. So a consumer can serve any number of
+readers, each at its own position, and a slow reader delays no other reader. While the stream allows no further
+consumer, a plain subscription tells the readers of new records, and they read them from the history.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _EARLY: Final = 0.001  # seconds that a timer may be early
 class ConsumerFeed(Feed):
     """An ephemeral push consumer. It is named by the id of its first subscription.
 
-    ``doubted``: The jumps of the stream sequence after which records may have been removed before their delivery: none,
-    those in deliveries while others are pending, or all.
+    ``doubted`` selects the jumps of the stream sequence that may hide records removed before their delivery: none,
+    jumps in deliveries while others are pending, or all jumps.
     """
 
     def __init__(
@@ -63,20 +63,21 @@ class ConsumerFeed(Feed):
         self.consumers: Consumers = Consumers(context, stream)
         self._joined: dict[str, _Pushes] = {}
         self._last: _Pushes | None = None
-        self._in_doubt: set[str] = set()  # consumers that may exist, though their inbox is closed
+        self._uncertain: set[str] = set()  # consumers that may exist, though their inbox is closed
 
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
-        if id in self._in_doubt:
+        if id in self._uncertain:
             await self.consumers.delete(id)
-            self._in_doubt.discard(id)
+            self._uncertain.discard(id)
         self._joined[id] = self._last = pushes = self._pushes()
         try:
             await pushes.join(id, receive, lost)
         except BaseException:
             self._joined.pop(id, None)
             if pushes.consumer == id:
-                # Cancelled, or not answered: it may exist; the server removes it without a subscriber.
-                self._in_doubt.add(id)
+                # The request was cancelled or not answered, so the consumer may exist. The server removes it when it
+                # has no subscriber.
+                self._uncertain.add(id)
             raise
 
     async def close(self, id: str) -> None:
@@ -88,10 +89,10 @@ class ConsumerFeed(Feed):
             pushes.has_read(id, count)
 
     def _pushes(self) -> _Pushes:
-        """Those of other readers, if there are some that this reader trusts; else new ones."""
+        """Return the pushes of other readers if this reader trusts them, and new pushes otherwise."""
         key, shared = self._key(), self._context.shared
         pushes: _Pushes | None = shared.get(key)
-        # It was pushed to by these already, and comes again: a record was in the history that they had not pushed.
+        # A reader that returns to the same pushes has found a record in the history that they had not pushed.
         if pushes is None or (pushes is self._last and not pushes.missed()):
             shared[key] = pushes = _Pushes(self, key)
         return pushes
@@ -106,14 +107,14 @@ class ConsumerFeed(Feed):
         )  # fmt: skip
 
     def forget(self, key: Hashable, pushes: _Pushes) -> None:
-        """No other reader may join these pushes."""
+        """Let no other reader join these pushes."""
         if self._context.shared.get(key) is pushes:
             del self._context.shared[key]
 
     # --- for `_Pushes` ----------------------------------------------------------------------------------------
 
     def config(self, name: str, deliver_subject: str) -> ConsumerConfig:
-        """The configuration of a consumer of this feed."""
+        """Return the configuration of a consumer of this feed."""
         config = ConsumerConfig(
             name=name,
             deliver_subject=deliver_subject,
@@ -125,7 +126,7 @@ class ConsumerFeed(Feed):
         return ephemeral_config(config, _FORGOTTEN)
 
     def deliveries(self, receive: Receive, lost: Callable[[], None]) -> _Deliveries:
-        """The deliveries of a consumer of this feed."""
+        """Return the deliveries of a consumer of this feed."""
         return _Deliveries(
             self._context,
             self._stream.name,
@@ -138,10 +139,11 @@ class ConsumerFeed(Feed):
         )
 
     def hearing(self, look: Callable[[list[str]], None], lost: Callable[[], None]) -> _Hearing:
-        """The plain subscriptions in place of a consumer."""
+        """Return plain subscriptions in place of a consumer."""
         config = self._stream.config
         subjects = heard_subjects(config.subjects or (), self._subject)
-        hints = Hints(all_heard=bool(subjects) and are_all_heard(config))
+        echoes = self._context.connection.echoes  # without echoes, records of this connection are not heard
+        hints = Hints(all_heard=bool(subjects) and are_all_heard(config) and echoes)
         return _Hearing(self._context, subjects, hints, look, lost)
 
     @property
@@ -159,7 +161,7 @@ class _Member(NamedTuple):
 
 
 class _Pushes:
-    """One consumer, or plain subscriptions in its place, for the readers that have joined.
+    """A consumer, or plain subscriptions in its place, for the readers that have joined.
 
     Attributes:
         consumer: The name of the consumer, which may not exist.
@@ -179,7 +181,7 @@ class _Pushes:
         self.consumer: str = ""
 
     async def join(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
-        """Push to another reader. Raises those of any request; then it has not joined."""
+        """Push to another reader. Raises the errors of any request. After an error, the reader has not joined."""
         self._members[id] = _Member(receive, lost)
         if self._opening is None:
             self._opening = self._context.tasks.start(self._open(id), "feed of readers", awaited=True)
@@ -192,7 +194,7 @@ class _Pushes:
             self._hearing.add(id)
 
     async def leave(self, id: str) -> None:
-        """Push no more to this reader. After the last one, the consumer is deleted."""
+        """Stop pushing to this reader. The last reader to leave deletes the consumer."""
         self._members.pop(id, None)
         if self._hearing is not None:
             self._hearing.remove(id)
@@ -202,13 +204,13 @@ class _Pushes:
                 await self._end()
 
     def missed(self) -> bool:
-        """A reader found a record that was not pushed to it. Whether these pushes can still serve it."""
+        """Note that a reader found a record that was not pushed to it. Returns whether these pushes can serve it."""
         if self._hearing is not None:
             self._hearing.missed()
         return self._hearing is not None
 
     def has_read(self, id: str, count: int) -> None:
-        """A reader found records in the history."""
+        """Note that a reader found records in the history."""
         if self._hearing is not None:
             self._hearing.has_read(id, count)
 
@@ -227,7 +229,7 @@ class _Pushes:
             await self._end()
 
     async def _create(self, name: str) -> None:
-        """Create the consumer. Raises those of any request; then nothing is subscribed."""
+        """Create the consumer. Raises the errors of any request. After an error, no subscription remains."""
         connection, feed = self._context.connection, self._feed
         self.consumer = name
         deliveries = feed.deliveries(self._push, self._lost)
@@ -245,29 +247,29 @@ class _Pushes:
         self._deliveries = deliveries
 
     async def _listen(self, error: ConsumerLimitError) -> None:
-        """Hear of records without a consumer, until there is room for one."""
-        hearing = self._feed.hearing(self._look, self._lost)
+        """Hear of records without a consumer, until the stream allows another consumer."""
+        hearing = self._feed.hearing(self._wake, self._lost)
         await hearing.begin()
         self._hearing = hearing
         self._context.emit(
             ConsumerRefused(stream=self._feed.stream.name, error=error, meanwhile=hearing.meanwhile)
         )
-        self._again = self._context.tasks.start(self._create_when_room(), "wait for room for a consumer")
+        self._again = self._context.tasks.start(self._create_when_possible(), "wait for room for a consumer")
 
-    async def _create_when_room(self) -> None:
+    async def _create_when_possible(self) -> None:
         name, count, attempts = self.consumer, 0, CreateAgain()
         while self._hearing is not None:
             await asyncio.sleep(varied(attempts.next()))
             count += 1
             self._is_creating = True
-            with suppress(JetStreamError):  # told already, or heard of as a lost connection
+            with suppress(JetStreamError):  # the event was emitted before, and a lost connection calls `lost`
                 await self._create(f"{name}-{count}")
             self._is_creating = False
             if self._deliveries is not None:
                 await self._end_hearing()
                 if self._is_over:
                     await self._end()
-                self._push([])  # what was stored before is in the history
+                self._push([])  # lets the readers read the records stored before from the history
 
     async def _end_hearing(self) -> None:
         hearing, self._hearing = self._hearing, None
@@ -283,7 +285,7 @@ class _Pushes:
         if deliveries is not None:
             await deliveries.end()
             if self._context.connection.is_connected:
-                with suppress(JetStreamError):  # the server removes it without a subscriber
+                with suppress(JetStreamError):  # the server removes a consumer without a subscriber
                     await delete_consumer(self._context, self._feed.stream.name, self.consumer)
 
     def _forget(self) -> None:
@@ -293,7 +295,7 @@ class _Pushes:
         for member in tuple(self._members.values()):
             member.receive(records)
 
-    def _look(self, ids: list[str]) -> None:
+    def _wake(self, ids: list[str]) -> None:
         for reader in ids:
             if (member := self._members.get(reader)) is not None:
                 member.receive([])
@@ -305,20 +307,20 @@ class _Pushes:
 
 
 class _Hearing:
-    """Plain subscriptions to the subjects of the records, and what is heard there."""
+    """Plain subscriptions to the subjects of the records. They tell readers when to read the history."""
 
     def __init__(
         self,
         context: Context,
         subjects: list[str],
         hints: Hints,
-        look: Callable[[list[str]], None],
+        wake: Callable[[list[str]], None],
         lost: Callable[[], None],
     ) -> None:
         self._context = context
         self._subjects = subjects
         self._hints = hints
-        self._look = look
+        self._wake = wake
         self._lost = lost
         self._inboxes: list[Inbox] = []
         self._timer = Timer(self._tick)
@@ -326,23 +328,21 @@ class _Hearing:
 
     @property
     def meanwhile(self) -> str:
-        """What the readers do, for an event."""
+        """Describe what the readers do meanwhile, for an event."""
         if self._hints.all_heard:
-            heard = ", ".join(map(repr, self._subjects))
-            return (
-                f"topic readers subscribe to {heard}, and read a record from the history when they hear of it"
-            )
+            subjects = ", ".join(map(repr, self._subjects))
+            return f"topic readers subscribe to {subjects}, and read a record from the history when they hear of it"
         return "topic readers look into the history for new records, about once a second"
 
     async def begin(self) -> None:
-        """Subscribe. Raises those of any request; then nothing is subscribed."""
+        """Subscribe. Raises the errors of any request. After an error, no subscription remains."""
         connection = self._context.connection
         connection.add_listener(self._lifecycle)
         try:
             for subject in self._subjects:
-                self._inboxes.append(await connection.subscribe(subject, self._heard))
+                self._inboxes.append(await connection.subscribe(subject, self._receive_hints))
             if self._inboxes:
-                await connection.ping(self._context.timeout)  # the subscriptions exist now, or were refused
+                await connection.ping(self._context.timeout)  # the PONG follows any refused subscription
         except BaseException:
             await self.end()
             raise
@@ -371,14 +371,14 @@ class _Hearing:
     def has_read(self, id: str, count: int) -> None:
         self._hints.found(id, count)
 
-    def _heard(self, frames: list[Frame]) -> None:
+    def _receive_hints(self, frames: list[Frame]) -> None:
         self._hints.heard(len(frames), self._now())
         self._set_timer()
 
     def _tick(self) -> None:
         readers = self._hints.due(self._now() + _EARLY)
         self._set_timer()
-        self._look(readers)
+        self._wake(readers)
 
     def _set_timer(self) -> None:
         deadline = self._hints.deadline
@@ -390,7 +390,7 @@ class _Hearing:
 
 
 class _Deliveries:
-    """The deliveries of one consumer."""
+    """The deliveries of a consumer."""
 
     inbox: Inbox
     consumer: str = ""
@@ -415,15 +415,15 @@ class _Deliveries:
         self._reading = DeliveredRecords(linked=linked, origin=origin)
         self._doubted = doubted
         self._consumer_seq = 0
-        self._last: int | None = None  # stream sequence of the delivery before this one; None: unknown
-        self._foreign = Foreign(context, stream)
+        self._last: int | None = None  # stream sequence of the previous delivery, None if unknown
+        self._dropped = Foreign(context, stream)
         self._monitor = HeartbeatMonitor(heartbeat)
         self._timer = Timer(self._tick)
         self._now = asyncio.get_running_loop().time
         self._ended = False
 
     def begin(self) -> None:
-        """Start the heartbeat monitor: the consumer exists."""
+        """Start the heartbeat monitor. The consumer exists now."""
         self._connection.add_listener(self._lifecycle)
         self._monitor.heard(self._now())
         self._timer.set(self._monitor.deadline)
@@ -440,16 +440,17 @@ class _Deliveries:
         self._monitor.heard(self._now())
         records: list[Record] = []
         missed = False
+        # Another client may publish anything to the inbox. Frames that are neither a delivery nor a status are dropped.
         for frame in frames:
             if is_data(frame):
                 try:
                     records.append(self._record(frame))
                 except NotJetStreamMessageError:
-                    self._foreign.dropped(frame)
+                    self._dropped.dropped(frame)
             elif frame[2] and not frame[3] and (code := inline_status(frame[2])):
                 missed |= self._status(code, frame)
             else:
-                self._foreign.dropped(frame)
+                self._dropped.dropped(frame)
         if records:
             self._receive(records)
         if missed and not self._ended:
@@ -459,13 +460,13 @@ class _Deliveries:
         seq, consumer_seq, time_ns, pending = sequences(frame[1])
         previous = self._last if consumer_seq == self._consumer_seq + 1 else None
         if (self._doubted == "all" or (self._doubted == "late" and pending)) and previous != seq - 1:
-            previous = None  # records in between may have been removed before their delivery
+            previous = None  # records in the jump may have been removed before their delivery
         self._consumer_seq, self._last = consumer_seq, seq
         return self._reading.record(frame, seq, time_ns, previous)
 
     def _status(self, code: int, frame: Frame) -> bool:
-        """Whether a delivery was missed, or none will follow."""
-        if code != 100:
+        """Process a status message. Returns whether a delivery was missed, or no delivery will follow."""
+        if code != 100:  # the consumer has ended
             return True
         last = whole_number(parse_headers(frame[2])[1].get(LAST_CONSUMER))
         if last is None or last <= self._consumer_seq:

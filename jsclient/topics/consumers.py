@@ -1,4 +1,4 @@
-"""Creating the short-lived consumers of readers, over the death of a leader."""
+"""Creates the short-lived consumers of readers, even if a leader dies."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["Consumers"]
 class Consumers:
     """The short-lived consumers of one reader.
 
-    The answer of a leader that has died never comes, and its successor answers at once. So a request is given up soon
-    at first, and later with each failure: see `create_timeout`.
+    A leader that has died never answers, and its successor answers at once. So the first request has a short timeout,
+    which grows with each failure. See `create_timeout`.
     """
 
     def __init__(self, context: Context, stream: Stream) -> None:

@@ -32,9 +32,9 @@ _LAGGING: Final = (0.05, 1.0)  # seconds between requests to a replica that lags
 
 
 class CurrentEvent(NamedTuple):
-    """The newest event and its position: a subscription that starts there misses none.
+    """The newest event and its position. A subscription that starts there misses no event.
 
-    ``event``: None before the first event.
+    ``event`` is None before the first event.
     """
 
     event: Record | None
@@ -51,21 +51,21 @@ class EventSource:
     """
 
     def __init__(self, log: Log | Callable[[], Awaitable[Log]]) -> None:
-        self._found = log if isinstance(log, Log) else None
+        self._log = log if isinstance(log, Log) else None
         self._find = log
         self._linking = asyncio.Lock()
         self._last_of: dict[str, int] = {}  # by subject: the predecessor of the next event
 
     def __repr__(self) -> str:
-        log = self._found
+        log = self._log
         return "<EventSource>" if log is None else f"<EventSource of {log.stream}: {log.subject}>"
 
     async def log(self) -> Log:
-        """The log of the events. Raises what finding it raises."""
-        if self._found is None:
+        """Return the log of the events. Raises the errors of finding it."""
+        if self._log is None:
             assert not isinstance(self._find, Log)
-            self._found = await self._find()
-        return self._found
+            self._log = await self._find()
+        return self._log
 
     async def publish(
         self,
@@ -80,19 +80,20 @@ class EventSource:
         """Publish an event, wait until it is stored, and return its position.
 
         Args:
-            data: Its payload.
+            data: The payload of the event.
             subject: By default the subject of the source, which must have no wildcards then.
-            headers: Its headers.
-            expected: Store only if this is the sequence of the last event of its subject, 0 for none.
-            linked: Link it to the last event known to this source: the one it published last, or the stored one at
-                first. The publish fails if another producer has published since. Linked events are sent one by one.
-            msg_id: Stored once within the stream's duplicate window.
+            headers: The headers of the event.
+            expected: Store the event only if this is the sequence of the last event of its subject, 0 for none.
+            linked: Link the event to the last event that this source knows: the event that it published last, or the
+                last stored event at first. The publish fails if another producer has published since. Linked events
+                are sent one by one.
+            msg_id: An event with this id is stored once within the stream's duplicate window.
 
         Raises:
             WrongLastSequenceError: Another producer has published meanwhile. The next event with ``linked`` follows
                 the event stored then.
-            ConfigError: Both ``expected`` and ``linked``; or the subject is not one of the source's.
-            RequestTimeoutError: It is unknown whether the event was stored. And others of any publish.
+            ConfigError: Both ``expected`` and ``linked`` are given, or the source does not have the subject.
+            RequestTimeoutError: It is unknown whether the event was stored. Also any other error of a publish.
         """
         log = await self.log()
         subject = log.own_subject(subject)
@@ -106,12 +107,12 @@ class EventSource:
                 "expected and linked are both given: linked sets the expected sequence; give one of them"
             )
         async with self._linking:
-            # Removed first: after a failure it is unknown whether the event was stored.
+            # The entry is removed first, since after a failure it is unknown whether the event was stored.
             last = self._last_of.pop(subject, None)
             if last is None:
                 newest = await log.last(subject)
                 last = 0 if newest is None else newest.seq
-            # With an id it can be sent again if the answer is lost.
+            # An event with an id can be sent again if the answer is lost.
             msg_id = secrets.token_hex(11) if msg_id is None else msg_id
             at = await log.append(data, subject=subject, headers=headers, expected=last, msg_id=msg_id)
             self._last_of[subject] = at.seq
@@ -120,9 +121,9 @@ class EventSource:
             return at
 
     async def current(self) -> CurrentEvent:
-        """The newest event and its position. Raises those of any request."""
+        """Return the newest event and its position. Raises the errors of any request."""
         log = await self.log()
-        extent = await log.extent()  # first, so that events stored in between are after it
+        extent = await log.extent()  # requested first, so that events stored in between are after it
         event = await log.last()
         return CurrentEvent(event, extent.end if event is None else extent.end.at(event.seq, event.time_ns))
 
@@ -133,10 +134,10 @@ class EventSource:
         limit: int | None = None,
         allow_truncated: bool = False,
     ) -> EventHistory:
-        """The stored events after a start, in order, up to now.
+        """Read the stored events after a start, in order, up to now.
 
         Args:
-            start: As for `subscribe`.
+            start: See `subscribe`.
             limit: The largest number of events.
             allow_truncated: Accept that events after the start were removed.
         """
@@ -164,27 +165,28 @@ class EventSource:
         ``await`` it, or use it with ``async with``.
 
         Args:
-            start: "first", "now", a `Position` or its JSON token, or an aware ``datetime``: events strictly after it.
-            id: Prefix of the subscription ids; random by default.
-            callback: Called with one event after the other: a coroutine function on the event loop, a plain function in
-                a thread. If it raises, the event `HandlerFailed` reports the error, and the callback is called with the
-                next event.
-            push: "auto": the cheapest way, or none if pushes are refused. "republish": no consumer on the server.
-                "consumer": a consumer for this subscription. None: no pushes.
+            start: ``"first"`` or ``"now"``. A `Position`, its JSON token, or an aware ``datetime`` reads the events
+                strictly after it.
+            id: Prefix of the subscription ids, random by default.
+            callback: It is called with one event after the other: a coroutine function on the event loop, a plain
+                function in a thread. If it raises, the event `HandlerFailed` reports the error, and the callback is
+                called with the next event.
+            push: ``"auto"`` selects the cheapest way, or none if pushes are refused. ``"republish"`` needs no consumer
+                on the server, ``"consumer"`` a consumer for this subscription. With None there are no pushes.
             quiet: Seconds without an event after which the history is read, or an adaptive `QuietTimer`.
             catch_up: Whether a gap is read from the history at once, or at the next timer as in P3Sub.
             allow_truncated: Skip events that were removed before they were read, and report them with the event
                 `HistoryTruncated`. Otherwise that is an error.
-            max_pending, max_pending_bytes: Capacity of the local queue; the rest is read from the history later.
-            heartbeat: Seconds; after three of them without a sign of life from the server, the event `HeartbeatMissed`
-                is reported.
+            max_pending, max_pending_bytes: Capacity of the local queue. Further events are read from the history later.
+            heartbeat: Seconds between signs of life. After three of them without a sign from the server, the event
+                `HeartbeatMissed` is reported.
 
         Raises:
             PositionInvalidError: The start is in another stream or incarnation, or after the end.
             HistoryTruncatedError: Events after that time were removed.
-            ConfigError: An argument is invalid, or the stream cannot push in this way. And those of any request.
+            ConfigError: An argument is invalid, or the stream cannot push in this way. Also any request error.
 
-        Cancelled: nothing is left open.
+        Cancelling the call leaves no subscription open.
         """
         if callback is not None:
             check_handler("callback", callback, "event")
@@ -201,22 +203,21 @@ class EventSource:
             max_pending=max_pending,
             max_pending_bytes=max_pending_bytes,
             heartbeat=heartbeat,
-            # Not the id alone: the subscription of a dead process may still exist.
+            # The id alone is not unique, since the subscription of a dead process may still exist.
             name=None if id is None else f"{id}-{secrets.token_hex(4)}",
         )
         return EventSubscription(log, reader, callback)
 
 
 class EventHistory:
-    """The stored events after a start. ``async for`` reads page by page; ``await`` returns a list.
+    """The stored events after a start. ``async for`` reads page by page, and ``await`` returns a list.
 
     It ends with the events stored when the iteration began, or a little later. Each iteration starts again. Created by
     `EventSource.history`.
 
-    Raises, when read:
-        HistoryTruncatedError: Events were removed before they were read; ``first_available`` is the first one left.
-        PositionInvalidError: The start is in another stream or incarnation, or after the end.
-        And those of any request. Restarts of servers are waited for.
+    Reading waits for restarts of servers. It raises `HistoryTruncatedError` if events were removed before they were
+    read (``first_available`` is the first sequence that is still stored), `PositionInvalidError` if the start is in
+    another stream or incarnation or after the end, and the errors of any request.
     """
 
     def __init__(
@@ -230,26 +231,27 @@ class EventHistory:
 
     @property
     def position(self) -> Position | None:
-        """The position after the last event returned. None: the iteration has not begun."""
+        """The position after the last event returned, or None before the iteration has begun."""
         return None if self._reader is None else self._reader.position
 
     async def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
-        """Lists of up to ``max_events`` events."""
-        log, allow, left = await self._source.log(), self._allow_truncated, self._limit
+        """Yield lists of up to ``max_events`` events."""
+        log, allow, remaining = await self._source.log(), self._allow_truncated, self._limit
         start = await start_position(log, self._start, allow_truncated=allow)
+        # The end is fixed now, so that the iteration ends even if events keep arriving.
         newest = await log.last()
         end = (await log.extent()).last_seq if newest is None else newest.seq
-        room = 10_000 if left is None else min(left, 10_000)
+        capacity = 10_000 if remaining is None else min(remaining, 10_000)
         async with LogReader(
-            log, start, push=None, quiet=QuietTimer(*_LAGGING), allow_truncated=allow, max_pending=room
+            log, start, push=None, quiet=QuietTimer(*_LAGGING), allow_truncated=allow, max_pending=capacity
         ) as reader:
             self._reader = reader
             reader.begin()
-            while left is None or left > 0:
-                wanted = max_events if left is None else min(max_events, left)
-                if not (events := await reader.next_batch(wanted, up_to=end)):
+            while remaining is None or remaining > 0:
+                count = max_events if remaining is None else min(max_events, remaining)
+                if not (events := await reader.next_batch(count, up_to=end)):
                     return
-                left = None if left is None else left - len(events)
+                remaining = None if remaining is None else remaining - len(events)
                 yield events
 
     async def __aiter__(self) -> AsyncIterator[Record]:
@@ -271,8 +273,8 @@ _TURN: Final = 64  # events passed to a callback before other tasks run
 class EventSubscription(ReadHandle[Record]):
     """Reads each event after a position, in order, once: with `next`, ``async for``, `batches`, or a callback.
 
-    Pushes may be lost, repeated and reordered, servers may restart, and connections may be lost: missing events are
-    read from the history. Created by `EventSource.subscribe`.
+    Pushes may be lost, repeated and reordered, servers may restart, and connections may be lost. Missing events are
+    then read from the history. Created by `EventSource.subscribe`.
     """
 
     def __init__(self, log: Log, reader: LogReader, callback: EventCallback | None) -> None:
@@ -290,12 +292,12 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed. Events in the queue can still be read."""
+        """Whether the subscription was closed. Events in the queue can still be read."""
         return self._reader.is_closed
 
     @property
     def id(self) -> str | None:
-        """The id of the current subscription, which changes with each one. None: no pushes."""
+        """The id of the current subscription, which changes with each subscription. None without pushes."""
         return self._reader.id
 
     @property
@@ -305,24 +307,24 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def rejected(self) -> int:
-        """Pushes so far under an old id."""
+        """Number of pushes received so far under an old id."""
         return self._reader.tracker.rejected
 
     def __repr__(self) -> str:
         return f"<EventSubscription {self.id or '(polls)'} of {self._log.stream} at {self.position.seq}>"
 
     async def next(self, timeout: float | None = None) -> Record:
-        """The next event. A cancelled call loses none.
+        """Return the next event. Cancelling the call loses no event.
 
         Raises:
             RequestTimeoutError: No event arrived in ``timeout`` seconds. ClosedError: The subscription was closed, or
                 the topic has ended. HistoryTruncatedError: Events were removed before they were read.
-            PositionInvalidError: The stream was recreated. And permanent errors of the server.
+            PositionInvalidError: The stream was recreated. Also permanent errors of the server.
         """
         return await self._readable().next(timeout)
 
     def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
-        """Lists of events as they arrive. Raises as `next`."""
+        """Yield lists of events as they arrive. Raises the errors of `next`."""
         return self._readable().batches(max_events)
 
     def __aiter__(self) -> Self:
@@ -337,15 +339,15 @@ class EventSubscription(ReadHandle[Record]):
         return self._reader
 
     async def set_push(self, push: Push) -> None:
-        """Change the way events are pushed, without losing or repeating one. None: no pushes.
+        """Change the way events are pushed, or end pushes with None. No event is lost or repeated.
 
         Raises:
-            ConfigError: As `EventSource.subscribe`.
+            ConfigError: The stream cannot push in this way. See `EventSource.subscribe`.
         """
         self._reader.set_push(push)
 
     async def close(self) -> None:
-        """Stop reading and release what is held on the server. Closing again is a no-op.
+        """Stop reading and release the resources on the server. Closing again is a no-op.
 
         A running callback is not interrupted, and is not called again. ``position`` is kept.
         """
@@ -355,7 +357,7 @@ class EventSubscription(ReadHandle[Record]):
         """Wait until the callback will not be called again.
 
         Raises:
-            HistoryTruncatedError, PositionInvalidError: As `next`. And permanent errors of the server.
+            HistoryTruncatedError, PositionInvalidError: See `next`. Also permanent errors of the server.
             ConfigError: The subscription has no callback.
         """
         if self._runner is None:
@@ -374,6 +376,7 @@ class EventSubscription(ReadHandle[Record]):
                     return
                 await self._call(callback, event, threads)
                 count += 1
+                # Reading from a full queue does not suspend this task, so let other tasks run.
                 if not count % _TURN:
                     await asyncio.sleep(0)
         except JetStreamError as error:

@@ -1,9 +1,9 @@
 """Feeds push the records of a stream to a reader: from a consumer, or from a republished subject.
 
 Pushes are only hints. `ConsumerFeed` needs a consumer on the server for each filter, and shows gaps at once.
-`RepublishFeed` needs no state on the server: the stream republishes each record with the sequence of its predecessor in
-the same subject. Any client that may publish to the republished subject can forge a record, so a reader of one subject
-looks at each jump of the sequence in the history.
+`RepublishFeed` needs no state on the server, because the stream republishes each record with the sequence of its
+predecessor in the same subject. Any client that may publish to the republished subject can forge a record, so a reader
+of one subject checks each jump of the sequence in the history.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class FeedSubscription:
         log, feed, id: The feed to open, and its id.
         receive: Receives the records.
         opened: Called once the feed is open.
-        lost: Called when a push may have been missed; directly after ``opened`` if that was before.
-        refused: Called with a permanent error; the feed is not open then.
+        lost: Called when a push may have been missed, directly after ``opened`` if it was missed before.
+        refused: Called with a permanent error. The feed is not open then.
     """
 
     log: Log
@@ -83,6 +83,7 @@ class FeedSubscription:
                     continue
                 self.refused(error)
                 return
+            # `end` was called while the feed was opened.
             if self._ended:
                 await self.feed.close(self.id)
                 return
@@ -100,7 +101,7 @@ class FeedSubscription:
 
 
 class Foreign:
-    """Counts frames that are neither data nor a status; reports the first, and then at each doubling."""
+    """Counts frames that are neither data nor a status. Reports the first frame, and then each doubling."""
 
     def __init__(self, context: Context, stream: str) -> None:
         self._context = context
@@ -114,7 +115,7 @@ class Foreign:
 
 
 class _Probe:
-    """Looks for signs of life of the server while nothing is pushed: a round trip with each heartbeat."""
+    """Looks for signs of life of the server while no record is pushed, with a round trip for each heartbeat."""
 
     def __init__(self, context: Context, stream: str, heartbeat: float) -> None:
         self._context = context
@@ -122,12 +123,14 @@ class _Probe:
         self._monitor = HeartbeatMonitor(heartbeat)
         self._timer = Timer(self._tick)
         self._now = asyncio.get_running_loop().time
+        self._due = 0.0  # when `_tick` was to be called
         self._asking: asyncio.Task[None] | None = None
         self._ended = False
 
     def begin(self) -> None:
         self.heard()
-        self._timer.set(self._monitor.last_heard + self._monitor.interval)
+        self._due = self._monitor.last_heard + self._monitor.interval
+        self._timer.set(self._due)
 
     def end(self) -> None:
         self._ended = True
@@ -140,13 +143,16 @@ class _Probe:
         connection, monitor = self._context.connection, self._monitor
         now = self._now()
         if not connection.is_connected:
-            monitor.heard(now)  # that is reported by another event
+            monitor.heard(now)  # another event reports the lost connection
+        elif now - self._due >= monitor.interval / 2:
+            monitor.heard(now)  # the event loop was blocked, so no request was sent meanwhile
         elif (silent := monitor.tick(now)) is not None:
             self._context.emit(HeartbeatMissed(stream=self._stream, silent_for=silent))
         is_quiet = now - monitor.last_heard >= monitor.interval / 2
         if is_quiet and connection.is_connected and (self._asking is None or self._asking.done()):
             self._asking = self._context.tasks.start(self._ask(), "look for a sign of life")
-        self._timer.set(max(min(now + monitor.interval, monitor.deadline), now + monitor.grace))
+        self._due = max(min(now + monitor.interval, monitor.deadline), now + monitor.grace)
+        self._timer.set(self._due)
 
     async def _ask(self) -> None:
         with suppress(JetStreamError):
@@ -164,7 +170,7 @@ class RepublishFeed(Feed):
         self._stream = stream
         self._subject = subject
         self._reading = RepublishedRecords(stream, jumps=by_subject)
-        self._foreign = Foreign(context, stream)
+        self._dropped = Foreign(context, stream)
         self._open: dict[str, tuple[Inbox, Callable[[Lifecycle], None], _Probe]] = {}
 
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
@@ -179,7 +185,7 @@ class RepublishFeed(Feed):
         connection.add_listener(listen)
         self._open[id] = inbox, listen, probe
         try:
-            await connection.ping(self._context.timeout)  # the subscription exists now, or was refused
+            await connection.ping(self._context.timeout)  # the PONG follows a refused subscription
             if inbox.denied is not None:
                 raise inbox.denied
         except BaseException:
@@ -197,5 +203,5 @@ class RepublishFeed(Feed):
 
     def _arrived(self, receive: Receive, probe: _Probe, frames: list[Frame]) -> None:
         probe.heard()
-        if records := self._reading.read(frames, self._foreign.dropped):
+        if records := self._reading.read(frames, self._dropped.dropped):
             receive(records)

@@ -21,7 +21,7 @@ __all__ = ["LatestReader", "NewestSource", "OneSubject", "SeveralSubjects"]
 
 
 class NewestSource(Protocol):
-    """What a reader of newest records reads.
+    """The source of a reader of newest records.
 
     Attributes:
         ends: Whether a record that ends a topic ends the reader.
@@ -30,13 +30,13 @@ class NewestSource(Protocol):
     ends: bool
 
     async def current(self) -> Record:
-        """The newest record. Waits only if none exists."""
+        """Return the newest record. Waits only if none exists."""
 
     async def after(self, seen: int) -> Record:
-        """The next newest record, after that with this sequence; 0: none was seen."""
+        """Return the next newest record, after the record with sequence ``seen``, or 0 if none was seen."""
 
     async def close(self) -> None:
-        """Release what is held on the server."""
+        """Release the resources on the server."""
 
 
 class OneSubject:
@@ -67,7 +67,7 @@ class OneSubject:
             self._waits -= 1
 
     async def close(self) -> None:
-        """Nothing is held on the server between reads."""
+        """Stop watching. The server has no state of this source between reads."""
         if self._stall_watch is not None:
             self._stall_watch.close()
 
@@ -97,17 +97,17 @@ class SeveralSubjects:
 
 
 class LatestReader(ReadHandle[Record]):
-    """Reads the newest record of a topic, for ``async for``: the newest one since the last read, and always the end.
+    """Reads the newest record of a topic since the last read, for ``async for``, and never skips the end.
 
     Records that are not read are never sent. It ends when the topic's producer has finished, and raises
-    `IterationFailed` with the reason when it has failed. A cancelled read loses nothing. Created by `Topic.latest`.
+    `IterationFailed` with the reason when it has failed. A cancelled read loses no record. Created by `Topic.latest`.
 
-    A topic with wildcards: the newest record of each subject, then of each subject that has changed since it was
-    returned. It does not end: the last record of a subject is returned like any other (`Record.is_last`). Removals
-    are not returned; `TopicTable.changes` has them.
+    For a topic with wildcards, it returns the newest record of each subject, and then of each subject that has changed
+    since it was returned. It does not end then: the last record of a subject is returned like any other
+    (`Record.is_last`). Removals are not returned, but `TopicTable.changes` returns them.
 
     Attributes:
-        completion: The completion of the topic, once it was read; None before.
+        completion: The completion of the topic after it was read, None before.
     """
 
     def __init__(self, find: Callable[[], Awaitable[NewestSource]], context: Context) -> None:
@@ -123,20 +123,20 @@ class LatestReader(ReadHandle[Record]):
         return f"<LatestReader at {self._seen}>"
 
     async def current(self) -> Record:
-        """The newest record of all, even if it was returned before. Waits only if no record exists.
+        """Return the newest record of all, even if it was returned before. Waits only if no record exists.
 
-        `next` continues after it. Raises as `next`.
+        `next` continues after it. Raises the errors of `next`.
         """
         return self._seen_now(await (await self._opened()).current())
 
     async def next(self, timeout: float | None = None) -> Record:
-        """The newest record, once one exists that was not returned before.
+        """Wait for a record that was not returned before, and return the newest.
 
         Raises:
             RequestTimeoutError: No record arrived in ``timeout`` seconds. If the reader was being opened, the next
-                read continues that.
+                read continues to open it.
             ClosedError: The topic has ended, or the connection was closed.
-            IterationFailed: The producer has failed, for the reason in the error. And permanent errors of the server.
+            IterationFailed: The producer has failed, for the reason in the error. Also permanent errors of the server.
         """
         try:
             async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):
@@ -182,7 +182,7 @@ class LatestReader(ReadHandle[Record]):
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """Stop reading. Between reads of one subject nothing is held on the server."""
+        """Stop reading. Between reads of one subject, the reader has no state on the server."""
         self._state = State.CLOSED
         if (finding := self._finding) is not None:
             finding.cancel()

@@ -1,6 +1,6 @@
 """The interface of an ordered log: records are appended, read from a position, and pushed as they are stored.
 
-Readers and kits know only `Log`. `MemoryLog` is a log in this process; `StreamLog` is a stream on a server, or some of
+Readers and kits know only `Log`. `MemoryLog` is a log in this process. `StreamLog` is a stream on a server, or some of
 its subjects.
 """
 
@@ -40,10 +40,10 @@ FeedKind: TypeAlias = Literal["consumer", "republish"]
 """How records are pushed: by a consumer for each reader, or by a subject to which the stream republishes."""
 
 Push: TypeAlias = Literal["auto"] | FeedKind | None
-"""How a reader is pushed: "auto" selects the cheapest way; None: no pushes, it reads the history when it is idle."""
+"""How records are pushed to a reader. "auto" selects the cheapest way. With None an idle reader reads the history."""
 
 Receive: TypeAlias = Callable[[list[Record]], None]
-"""Takes the records that were pushed together; none: there may be some in the history. It must not block."""
+"""Accepts records that were pushed together. An empty list tells that the history may have some. It must not block."""
 
 
 HEARTBEAT: Final = 5.0  # seconds
@@ -52,8 +52,8 @@ HEARTBEAT: Final = 5.0  # seconds
 class Page(NamedTuple):
     """A page of the history.
 
-    ``more``: more records follow. ``up_to``: otherwise, the history is complete up to this sequence, as reported by the
-    server that read it; 0: unknown.
+    ``more`` tells that more records follow. If not, the history is complete up to the sequence ``up_to``, as reported
+    by the server that read it, or 0 if unknown.
     """
 
     records: list[Record]
@@ -65,42 +65,42 @@ class Feed(abc.ABC):
     """Pushes records of a log as they are appended. A push is only a hint: it may be lost, repeated or late."""
 
     origin: Position | None = None
-    """A position in the stream, which the records get; see `Record`."""
+    """A position in the stream, which the records get. See `Record`."""
 
     by_subject: bool = False
     """Whether records name their predecessors per subject, and there are several subjects."""
 
     heartbeat: float = HEARTBEAT
-    """Seconds; after three of them without a sign of life from the server, the event `HeartbeatMissed` is reported."""
+    """Seconds between signs of life. After three of them without a sign, the event `HeartbeatMissed` is reported."""
 
     shares: bool = True
-    """Whether readers with equal filters may share what feeds them; then an id does not name it on the server."""
+    """Whether readers with equal filters may share a consumer. Then an id does not name it on the server."""
 
     may_listen: bool = False
-    """Whether the reader can do with less than was requested, if there is no room for it on the server."""
+    """Whether the reader can use plain subscriptions, if the server allows no further consumer."""
 
     def has_read(self, id: str, count: int) -> None:  # noqa: B027  for feeds that ask for looks at the history
-        """The reader with this subscription found so many records in the history."""
+        """Note that the reader with this subscription found so many records in the history."""
 
     @abc.abstractmethod
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
-        """Push records appended from now on under this id; ``lost`` is called when a push may have been missed.
+        """Push records appended from now on under this id. ``lost`` is called when a push may have been missed.
 
-        Raises: those of any request; then the feed is not open.
+        Raises the errors of any request. After an error, the feed is not open.
         """
 
     @abc.abstractmethod
     async def close(self, id: str) -> None:
-        """Stop pushing. A no-op for an unknown id; an unavailable server is not an error."""
+        """Stop pushing. It is a no-op for an unknown id, and an unavailable server is not an error."""
 
 
 class Log(abc.ABC):
-    """An ordered log, or the part of one that matches a filter.
+    """An ordered log, or the part of a log that matches a filter.
 
     Attributes:
-        stream: Its name.
-        subject: The subject of its records; may have wildcards.
-        is_one_subject: Whether it has none. One of several subjects may end while the others continue.
+        stream: The name of the log.
+        subject: The subject of its records, which may have wildcards.
+        is_one_subject: Whether the subject has no wildcards. Of several subjects, some may end while others continue.
         tasks: Runs background tasks of readers.
         open: The readers that are open.
     """
@@ -113,7 +113,7 @@ class Log(abc.ABC):
 
     @property
     def trouble(self) -> str:
-        """Why there is no connection to its server, as far as is known; "" while there is one, or none is needed."""
+        """Why there is no connection to its server, as far as is known. "" if it is connected, or needs no server."""
         return ""
 
     @abc.abstractmethod
@@ -126,30 +126,30 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     async def wait_ready(self) -> None:
-        """Wait until requests can be sent: a server is connected. Raises `ClosedError`."""
+        """Wait until a server is connected, so that requests can be sent. Raises `ClosedError`."""
 
     @abc.abstractmethod
     async def extent(self) -> Extent:
-        """The extent of the whole log, as its leader reports it. Raises those of any request."""
+        """Return the extent of the whole log, as its leader reports it. Raises the errors of any request."""
 
     @abc.abstractmethod
     async def history(self, since: int, limit: int, max_bytes: int) -> Page:
-        """Records after a sequence, in order, up to these limits; at least one, if any, whatever its size.
+        """Return records after ``since``, in order, at most ``limit`` of them and ``max_bytes`` bytes.
 
-        Raises: those of any request.
+        The first record is returned even if it is larger than that. Raises the errors of any request.
         """
 
     @abc.abstractmethod
     async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
-        """The position strictly after a time, nanoseconds since 1970.
+        """Return the position strictly after a time, in nanoseconds since 1970.
 
         Raises:
-            HistoryTruncatedError: Records later than that may have been removed. And those of any request.
+            HistoryTruncatedError: Records after that time may have been removed. Also any request error.
         """
 
     @abc.abstractmethod
     async def last(self, subject: str | None = None) -> Record | None:
-        """The newest record of all subjects or of one, as the leader has it. Raises those of any request."""
+        """Return the newest record of the log or of a subject, from the leader. Raises the errors of any request."""
 
     @abc.abstractmethod
     async def append(
@@ -168,24 +168,40 @@ class Log(abc.ABC):
             data: The payload.
             subject: By default the subject of the log, which must have no wildcards then.
             kind, headers: See `jsclient.Record`.
-            expected: Store only if this is the sequence of the last record of its subject, 0 for none. It becomes the
-                record's link.
-            msg_id: Stored once within the duplicate window.
+            expected: Store the record only if this is the sequence of the last record of its subject, 0 for none. It
+                becomes the record's link.
+            msg_id: A record with this id is stored once within the duplicate window.
 
         Raises:
-            WrongLastSequenceError: ``expected`` does not hold. And those of any publish.
+            WrongLastSequenceError: The last record has another sequence than ``expected``. Also any publish error.
         """
+
+    def append_now(
+        self,
+        data: bytes,
+        *,
+        expected: int,
+        msg_id: str,
+        timeout: float,
+        stored: Callable[[int | JetStreamError], None],
+    ) -> bool:
+        """Send a record if that needs no wait, and call ``stored`` with its sequence, or with an error.
+
+        The record is a value on the log's own subject. After an error it may still be stored. Returns False if the
+        record was not sent and must be passed to `append`.
+        """
+        return False
 
     @abc.abstractmethod
     def feed(self, push: Push) -> Feed:
-        """A feed of this kind; "auto" or None: the one that costs the server least.
+        """Return a feed of this kind. For "auto" and None, return the feed that costs the server least.
 
         Raises `ConfigError` if the log has no such feed.
         """
 
     @abc.abstractmethod
     def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
-        """The rule that judges gaps in its history."""
+        """Return the rule that judges gaps in its history."""
 
     def stall_watch(
         self,
@@ -194,14 +210,14 @@ class Log(abc.ABC):
         waits: Callable[[], bool],
         failure: Callable[[], JetStreamError | None] = lambda: None,
     ) -> StreamStallWatch | None:
-        """What looks at the log when a reader gets nothing, with the arguments of its class. None: nothing does."""
+        """Return a watch that checks the log when a reader gets no records, or None if the log needs none."""
         return None
 
     def own_subject(self, subject: str | None) -> str:
-        """The subject for a record to append.
+        """Return the subject for a record to append.
 
         Raises:
-            ConfigError: The subject is not one of the log's. InvalidNameError: It has wildcards.
+            ConfigError: The log does not have the subject. InvalidNameError: The subject has wildcards.
         """
         if subject is None:
             return check_publish_subject(self.subject)
@@ -227,17 +243,19 @@ async def search_back(
     end: int,
     wanted: Callable[[Record], bool],
 ) -> Record | None:
-    """The newest wanted record with a sequence from ``first`` to ``end``. Raises those of ``records``.
+    """Return the newest record from ``first`` to ``end`` for which ``wanted`` is true, or None without one.
+
+    Raises the errors of ``records``.
 
     Args:
-        records: Yields the records after a sequence, page by page, up to the page with the other one.
+        records: Yields the records after its first argument, page by page, up to the page with its second.
     """
-    step, found = _NEAR, None
-    while end >= first and found is None:
-        # Backwards in growing steps, each read forwards.
+    step, newest = _NEAR, None
+    while end >= first and newest is None:
+        # Go back in growing steps. Each step is read forwards.
         since = max(end - step, first - 1)
         async for record in records(since, end):
             if record.seq <= end and wanted(record):
-                found = record
+                newest = record
         end, step = since, step * 8
-    return found
+    return newest

@@ -1,6 +1,6 @@
-"""`LogReader` reads a log: every record after a position, in order, once, even if pushes are lost.
+"""`LogReader` reads every record of a log after a position, in order, once, even if pushes are lost.
 
-It runs `jsclient.protocol.topics.reader.Reader`, P3Sub's subscriber, on any `Log`: it reads the history, keeps a feed
+It runs `jsclient.protocol.topics.reader.Reader`, P3Sub's subscriber, on any `Log`. It reads the history, keeps a feed
 open, and reports failures of both to the tracker. All lossless readers of topics are based on it.
 
 Source: P3Sub (seed 003).
@@ -41,18 +41,18 @@ from .log import HEARTBEAT, Feed, Log, Push, SequenceStart, Start
 __all__ = ["LogReader", "TopicReader", "check_position", "open_reader", "raise_end", "start_position"]
 
 _EARLY = 0.001  # seconds
-_LASTING: Final = 5.0  # seconds: a restart or an election passes in less
+_LASTING: Final = 5.0  # seconds, longer than a restart or an election takes
 _RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
 
 
 async def start_position(
     log: Log, start: Start, *, allow_truncated: bool = False, extent: Extent | None = None
 ) -> Position:
-    """The position that a start means. ``extent``: that of the log, if it was requested just before.
+    """Return the position that a start means. ``extent`` is the log's extent, if it was requested just before.
 
     Raises:
-        PositionInvalidError: As `check_position`. HistoryTruncatedError: Records after that time were removed.
-        ConfigError: It is not a start. And those of any request.
+        PositionInvalidError: See `check_position`. HistoryTruncatedError: Records after that time were removed.
+        ConfigError: ``start`` is not a start. Also any request error.
     """
     if isinstance(start, datetime):
         return await log.after_time(parse_time_ns(format_time(start)), allow_truncated=allow_truncated)
@@ -72,11 +72,11 @@ async def start_position(
 
 
 async def check_position(log: Log, position: Position, extent: Extent | None = None) -> None:
-    """Check that a reader can continue from a position. Takes 10 s or more if that is in doubt; see `EndDoubt`.
+    """Check that a reader can continue from a position. Takes 10 s or more if that is uncertain. See `EndDoubt`.
 
     Raises:
-        PositionInvalidError: The position is in another stream or incarnation, or after the end. And those of any
-            request.
+        PositionInvalidError: The position is in another stream or incarnation, or after the end.
+            Also any request error.
     """
     doubt, tries, now = EndDoubt(), Retry(), asyncio.get_running_loop().time
     in_doubt = False
@@ -85,7 +85,7 @@ async def check_position(log: Log, position: Position, extent: Extent | None = N
             extent = extent or await log.extent()
             if doubt.check(extent, position, now()):
                 return
-            extent, in_doubt = None, True
+            extent, in_doubt = None, True  # the next check needs a new extent
         except PositionInvalidError:
             raise
         except JetStreamError as error:
@@ -100,7 +100,7 @@ async def check_position(log: Log, position: Position, extent: Extent | None = N
 async def open_reader(
     log: Log, start: Start = "first", *, extent: Extent | None = None, **options: Any
 ) -> LogReader:
-    """Open a reader. Arguments as `LogReader`; raises as `start_position`. Cancelled: nothing is left open."""
+    """Open a reader with the arguments of `LogReader`. Raises the errors of `start_position`."""
     allow = bool(options.get("allow_truncated", False))
     reader = LogReader(log, await start_position(log, start, allow_truncated=allow, extent=extent), **options)
     reader.begin()
@@ -108,17 +108,17 @@ async def open_reader(
 
 
 class LogReader(ReadHandle[Record]):
-    """Reads a log after a position, for ``async for``: each record once, in order.
+    """Reads each record of a log after a position once, in order, for ``async for``.
 
-    Pushes may be lost, repeated or reordered, and servers may restart: missing records are read from the history. A
-    slow reader delays no other client: records that find no room are read again later. A cancelled read loses nothing.
+    Pushes may be lost, repeated or reordered, and servers may restart. Missing records are read from the history. A
+    slow reader delays no other client: records beyond its queue are read again later. A cancelled read loses no record.
 
     Args:
         log: The log to read.
         start: The position after which reading begins.
-        push, quiet, catch_up, allow_truncated, max_pending, max_pending_bytes: As `EventSource.subscribe`.
-        name: Prefix of its subscription ids; random by default.
-        heartbeat: As `Topic.each`.
+        push, quiet, catch_up, allow_truncated, max_pending, max_pending_bytes: See `EventSource.subscribe`.
+        name: Prefix of its subscription ids, random by default.
+        heartbeat: See `Topic.each`.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class LogReader(ReadHandle[Record]):
         self._is_asking = False
         self._arrived = Signal()
         self._timer = Timer(self._tick)
-        self._failure: tuple[float, JetStreamError] | None = None  # the history cannot be read, since then
+        self._failure: tuple[float, JetStreamError] | None = None  # when reading the history began to fail
         self._stall_watch = log.stall_watch(
             progress=lambda: self._tracker.progress,
             waits=lambda: self._arrived.is_awaited,
@@ -170,7 +170,7 @@ class LogReader(ReadHandle[Record]):
 
     @property
     def position(self) -> Position:
-        """The position after the last record returned: the only state needed to resume, in any process."""
+        """The position after the last record returned. It is the only state needed to resume, in any process."""
         return self._tracker.position
 
     @property
@@ -180,7 +180,7 @@ class LogReader(ReadHandle[Record]):
 
     @property
     def id(self) -> str | None:
-        """The id of the current subscription; None: not subscribed."""
+        """The id of the current subscription, or None if not subscribed."""
         return self._tracker.id
 
     @property
@@ -192,19 +192,19 @@ class LogReader(ReadHandle[Record]):
         return f"<LogReader of {self._log.stream}: {self._log.subject} at {self.position.seq}>"
 
     async def next(self, timeout: float | None = None) -> Record:
-        """The next record.
+        """Return the next record.
 
         Raises:
             RequestTimeoutError: No record arrived in ``timeout`` seconds. ClosedError: The reader was closed, or its
                 log has ended. HistoryTruncatedError: Records were removed before they were read.
-            PositionInvalidError: The stream was recreated. And permanent errors of the server.
+            PositionInvalidError: The stream was recreated. Also permanent errors of the server.
         """
         deadline = deadline_of(timeout, self._now())
         while True:
             if records := self.take(1):
                 return records[0]
             self._check_end()
-            self._asked()
+            self._read_waits()
             if not await self._arrived.wait_until(deadline) and not self._tracker.pending:
                 raise RequestTimeoutError("the next record", timeout or 0.0, self._log.trouble)
 
@@ -216,7 +216,7 @@ class LogReader(ReadHandle[Record]):
         return records
 
     async def batches(self, max_records: int = 500) -> AsyncGenerator[list[Record], None]:
-        """Lists of records as they arrive, until the reader is closed or the log ends. Raises as `next`."""
+        """Yield lists of records until the reader is closed or the log ends. Raises the errors of `next`."""
         check_count("max_records", max_records)
         while True:
             if records := self.take(max_records):
@@ -226,11 +226,11 @@ class LogReader(ReadHandle[Record]):
                 self._check_end()
             except ClosedError:
                 return
-            self._asked()
+            self._read_waits()
             await self._arrived.wait()
 
     async def next_batch(self, max_records: int = 500, *, up_to: int) -> list[Record]:
-        """The next records; none: all up to ``up_to`` were returned, or the log has ended. Raises as `next`."""
+        """Return the next records, or [] after ``up_to`` or the end of the log. Raises the errors of `next`."""
         while True:
             if records := self.take(max_records):
                 return records
@@ -240,15 +240,15 @@ class LogReader(ReadHandle[Record]):
                 return []
             if self.position.seq >= up_to:
                 return []
-            self._asked()
+            self._read_waits()
             await self._arrived.wait()
 
-    def _asked(self) -> None:
+    def _read_waits(self) -> None:
         if self._stall_watch is not None:
             self._stall_watch.asked()
 
     def _lasting_failure(self) -> JetStreamError | None:
-        """Why the history cannot be read, unless that has only begun."""
+        """Return why the history cannot be read, if it has failed for a while."""
         if self._failure is None or self._now() - self._failure[0] < _LASTING:
             return None
         return self._failure[1]
@@ -262,12 +262,12 @@ class LogReader(ReadHandle[Record]):
             raise ClosedError("the reader is closed, or its log has ended: no record follows")
 
     def begin(self) -> None:
-        """Start reading. Called once."""
+        """Start reading. Call it once."""
         self._log.open.add(self)
         self._carry_out(self._tracker.begin(self._now()))
 
     def set_push(self, push: Push) -> None:
-        """Change the way records are pushed, without losing or repeating one. None: no pushes.
+        """Change the way records are pushed, or end pushes with None. No record is lost or repeated.
 
         Raises:
             ConfigError: The log has no such feed, or this reader cannot change to it.
@@ -291,7 +291,7 @@ class LogReader(ReadHandle[Record]):
         return feed
 
     async def close(self) -> None:
-        """Stop reading and release what is held on the server. Records in the queue can still be taken."""
+        """Stop reading and release the resources on the server. Records in the queue can still be taken."""
         if self.is_closed:
             return
         self._state = State.CLOSED
@@ -302,8 +302,8 @@ class LogReader(ReadHandle[Record]):
         self._carry_out([])
         if self._reading is not None and not self._is_asking:  # a request in flight removes its consumer
             self._reading.cancel()
-        # As tasks: if this call is cancelled, they still run to their end.
-        ends = [self._log.tasks.start(one.end(), "end of a feed") for one in self._feeds.values()]
+        # Each feed ends in its own task, which continues even if this call is cancelled.
+        ends = [self._log.tasks.start(feed.end(), "end of a feed") for feed in self._feeds.values()]
         self._feeds.clear()
         if ends:
             await asyncio.wait(ends)
@@ -341,7 +341,7 @@ class LogReader(ReadHandle[Record]):
         def receive(records: list[Record]) -> None:
             if commands := tracker.offer(id, records, now()):
                 self._carry_out(commands)
-            else:  # the deadline can only have moved later, which the timer notices when it fires
+            else:  # the deadline can only have moved later, and the timer checks it when it fires
                 wake()
 
         self._feeds[id] = subscription = FeedSubscription(
@@ -367,13 +367,13 @@ class LogReader(ReadHandle[Record]):
         self._carry_out(tracker.set_push(self._now(), push=False))
         self._carry_out(tracker.tick(math.inf))
 
-    async def _read_history(self, asked: AskHistory) -> None:
+    async def _read_history(self, request: AskHistory) -> None:
         tracker, log, tries = self._tracker, self._log, Retry()
         while True:
             try:
                 await log.wait_ready()
                 self._is_asking = True
-                page = await log.history(asked.since, asked.limit, asked.max_bytes)
+                page = await log.history(request.since, request.limit, request.max_bytes)
                 extent = await log.extent() if tracker.needs_extent(page.records) else None
             except JetStreamError as error:
                 self._is_asking = False
@@ -381,6 +381,7 @@ class LogReader(ReadHandle[Record]):
                     return
                 tracker.interrupted()
                 self._failure = (self._now() if self._failure is None else self._failure[0]), error
+                # Transient errors are retried, since a server may restart.
                 if not await tries.again(error):
                     self._fail(error)
                     return
@@ -394,7 +395,7 @@ class LogReader(ReadHandle[Record]):
             if tracker.id is not None:
                 self._feed.has_read(tracker.id, len(page.records))
             commands = tracker.page(
-                asked, page.records, self._now(), more=page.more, extent=extent, up_to=page.up_to
+                request, page.records, self._now(), more=page.more, extent=extent, up_to=page.up_to
             )
             self._carry_out(commands)
             return
@@ -408,14 +409,14 @@ def raise_end(record: Record) -> NoReturn:
 
 
 class TopicReader(ReadHandle[Record]):
-    """Reads a topic, for ``async for``: each record once, in order, until the topic ends. Created by `Topic.each`.
+    """Reads each record of a topic once, in order, for ``async for``, until the topic ends. Created by `Topic.each`.
 
     It ends when the topic's producer has finished, and raises `IterationFailed` with the reason when it has failed.
     A topic with wildcards does not end: the last record of each subject is returned like any other (`Record.is_last`).
-    A cancelled read loses nothing.
+    A cancelled read loses no record.
 
     Attributes:
-        completion: The completion of the topic, once it was read; None before.
+        completion: The completion of the topic after it was read, None before.
     """
 
     def __init__(self, reader: LogReader) -> None:
@@ -435,31 +436,31 @@ class TopicReader(ReadHandle[Record]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the reader was closed."""
         return self._reader.is_closed
 
     def __repr__(self) -> str:
         return repr(self._reader).replace("LogReader", "TopicReader")
 
     def set_push(self, push: Push) -> None:
-        """Change the way records are pushed; see `Topic.each`. No record is lost or repeated."""
+        """Change the way records are pushed, see `Topic.each`. No record is lost or repeated."""
         self._reader.set_push(push)
 
     async def next(self, timeout: float | None = None) -> Record:
-        """The next record.
+        """Return the next record.
 
         Raises:
             RequestTimeoutError: No record arrived in ``timeout`` seconds.
             ClosedError: The topic has ended, or the reader was closed.
             IterationFailed: The producer has failed, for the reason in the error.
-            HistoryTruncatedError: Records were removed before they were read; ``first_available`` is the first left.
-            PositionInvalidError: The stream was recreated. And permanent errors of the server.
+            HistoryTruncatedError: Records were removed before they were read. ``first_available`` is still stored.
+            PositionInvalidError: The stream was recreated. Also permanent errors of the server.
         """
         if self._end is None:
             try:
                 return self._checked(await self._reader.next(timeout))
             except ClosedError:
-                if self._end is None:  # otherwise this, or another task, has read the end
+                if self._end is None:  # this task or another has not read the end
                     raise
         raise_end(self._end)
 
@@ -472,7 +473,7 @@ class TopicReader(ReadHandle[Record]):
             raise StopAsyncIteration from None
 
     def _checked(self, record: Record) -> Record:
-        """The record, unless it ends this reader: raises as `raise_end`."""
+        """Return the record. If it ends this reader, raise the error of `raise_end`."""
         if record.kind is not Kind.VALUE and record.is_last and self._reader.tracker.ends:
             self._note_end(record)
             raise_end(record)
@@ -483,7 +484,7 @@ class TopicReader(ReadHandle[Record]):
         self.completion = record.data if record.kind is Kind.FINISH else None
 
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
-        """Lists of records as they arrive, until the topic ends or the reader is closed. Raises as `next`."""
+        """Yield lists of records until the topic ends or the reader is closed. Raises the errors of `next`."""
         async for records in self._reader.batches(max_records):
             if records[-1].is_last and self._reader.tracker.ends:
                 self._note_end(records.pop())
@@ -495,5 +496,5 @@ class TopicReader(ReadHandle[Record]):
             raise_end(self._end)
 
     async def close(self) -> None:
-        """Stop reading and release what is held on the server."""
+        """Stop reading and release the resources on the server."""
         await self._reader.close()

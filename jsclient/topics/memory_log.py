@@ -28,13 +28,13 @@ __all__ = ["MemoryLog"]
 
 
 class MemoryLog(Log):
-    """A log in this process: no server, and nothing outlives it.
+    """A log in this process, without a server. Its records are lost when the process ends.
 
     Args:
         subject: The subjects of its records.
-        stream: Its name.
-        max_records: The number of records kept; the oldest are removed. None: unlimited.
-        on_event: Called with every event; by default events are logged as warnings.
+        stream: The name of the log.
+        max_records: The number of records to keep, after which the oldest are removed. None keeps all of them.
+        on_event: It is called with every event. By default events are logged as warnings.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class MemoryLog(Log):
 
     async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
         await self.wait_ready()
-        found = [(record.seq, record.time_ns) for record in self._records if record.time_ns >= time_ns]
+        times = [(record.seq, record.time_ns) for record in self._records if record.time_ns >= time_ns]
         extent = await self.extent()
-        return extent.after_time(time_ns, found, allow_truncated=allow_truncated) or extent.end
+        return extent.after_time(time_ns, times, allow_truncated=allow_truncated) or extent.end
 
     async def last(self, subject: str | None = None) -> Record | None:
         await self.wait_ready()
@@ -126,7 +126,7 @@ class MemoryLog(Log):
             return Position(self.stream, self._incarnation, self._ids[msg_id])
         last = self._last_of.get(subject, 0)
         if not self._records or last < self._records[0].seq:
-            last = 0  # it was removed: as on a server, the subject is empty
+            last = 0  # the record was removed, so the subject is empty, like on a server
         if expected is not None and expected != last:
             raise WrongLastSequenceError(400, 10071, f"wrong last sequence: {last}")
         self._last_seq += 1

@@ -1,6 +1,6 @@
 """Publishing to a topic, and ending it: `Topic.publisher`.
 
-Chained records each follow their predecessor, even after elections and restarts.
+Each chained record directly follows its predecessor, even after elections and restarts.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from .stream_log import StreamLog
 
 __all__ = ["ChainPublisher", "TopicPublisher"]
 
-_LONGEST_LOOK: Final = 8.0  # seconds
-_STALE: Final = 20  # looks, PAUSE apart, that find fewer records than were acked
+_LONGEST_TIMEOUT: Final = 8.0  # seconds
+_STALE: Final = 20  # requests, PAUSE apart, that find fewer records than were acked
 _WRONG_LAST_MSG_ID: Final = 10070
 
 
 class ChainPublisher:
-    """Publishes records to a stream that contains nothing else, each directly after its predecessor.
+    """Publishes records to a stream without other records, each directly after its predecessor.
 
     To a replicated stream it sends one record at a time, see `jsclient.protocol.publishing.chain_window`. After any
-    failure of a record it looks up the last record of the stream, and continues after that.
+    failure of a record it looks up the last record of the stream, and continues after it.
 
     Attributes:
         publisher: The publisher of the records.
@@ -73,7 +73,7 @@ class ChainPublisher:
             max_in_flight=1 if is_replicated else max_in_flight,
             timeout=timeout,
             window=self._chain,
-            after_event=self._mind,
+            after_event=self._check_chain,
         )
         self._acks = self.publisher.acks
         self._timeout = context.timeout if timeout is None else timeout
@@ -90,7 +90,7 @@ class ChainPublisher:
         return self._chain.is_fenced
 
     def may_follow(self, record: Record) -> bool:
-        """Whether the next record may follow this one: only if it is the last one sent."""
+        """Return whether the next record may follow this record, which must be the last record sent."""
         if not self._last:
             return record.seq <= self._after_seq
         return self._chain.number_of(record.headers.get(MSG_ID, "")) == self._last
@@ -104,15 +104,15 @@ class ChainPublisher:
     ) -> asyncio.Future[PubAck]:
         """Publish a record after its predecessor, see `Publisher.publish`.
 
-        ``check`` is called when it is its turn, and may raise an error. Cancelled: nothing was sent, or the record is
-        left out.
+        ``check`` is called when it is the record's turn, and may raise an error. If the call is cancelled, the record
+        was not sent or is left out of the chain.
 
         Raises:
-            ProducerFencedError, ClosedError: A preceding record failed, so that it cannot follow.
+            ProducerFencedError, ClosedError: A preceding record failed, so that this record cannot follow.
         """
         chain = self._chain
-        async with self._in_turn:  # a call that is cancelled while it waits for room must leave no gap
-            await self._room(subject, len(data))
+        async with self._in_turn:  # a call that is cancelled while it waits must leave no gap in the chain
+            await self._wait_for_capacity(subject, len(data))
             check()
             if chain.link is None:
                 if chain.is_fenced:
@@ -133,15 +133,15 @@ class ChainPublisher:
             if chain.link == link:
                 chain.link = chain.after(self._last, link)
             elif chain.link is not None:
-                # Mended while this call waited: the record was sent with an old link, so nothing may follow it.
+                # The chain was mended while this call waited. The record was sent with an old link, so it breaks again.
                 chain.is_broken = True
-                self._mind()
+                self._check_chain()
         return future
 
-    async def _room(self, subject: str, size: int) -> None:
-        """Wait until the chain is intact and has room, or has ended.
+    async def _wait_for_capacity(self, subject: str, size: int) -> None:
+        """Wait until the chain is intact and has capacity, or has ended.
 
-        `Publisher.publish` must not wait for room instead, because meanwhile the predecessor may get another id.
+        `Publisher.publish` must not wait for capacity instead, because meanwhile the predecessor may get another id.
         """
         chain, admission, changed = self._chain, self._acks.admission, self._acks.changed
         deadline = self._loop.time() + self._timeout
@@ -154,8 +154,8 @@ class ChainPublisher:
                 text = f"publish to {subject!r}: the last record of the stream is unknown; nothing was sent"
                 raise RequestTimeoutError(text, self._timeout, self._connection.trouble)
 
-    def _mind(self) -> None:
-        """Start to mend a broken chain; stop at the end."""
+    def _check_chain(self) -> None:
+        """Start to mend a broken chain. Stop mending when the publisher has ended."""
         if self._acks.is_ended:
             if self._mending is not None:
                 self._mending.cancel()
@@ -167,7 +167,7 @@ class ChainPublisher:
         chain, acks = self._chain, self._acks
         try:
             while chain.is_broken and not acks.is_ended:
-                await asyncio.sleep(PAUSE)  # for the answers of the others, and by ADR-22
+                await asyncio.sleep(PAUSE)  # other answers may arrive, and ADR-22 asks for a pause
                 await self._mend_once()
         except JetStreamError as error:
             acks.fail(chain.end(error))
@@ -178,44 +178,44 @@ class ChainPublisher:
         finally:
             self._mending = None
             acks.after()
-            self._mind()
+            self._check_chain()
 
     async def _mend_once(self) -> None:
-        chain, tries, stale, patience = self._chain, Retry(), 0, ATTEMPT
+        chain, tries, stale, timeout = self._chain, Retry(), 0, ATTEMPT
         while chain.is_broken:
             try:
                 await self._connection.wait_connected(None)
-                found = await self._look_within(patience)
+                last = await self._last_stored_within(timeout)
             except JetStreamError as error:
                 if isinstance(error, RequestTimeoutError):
-                    patience = min(2 * patience, _LONGEST_LOOK)
+                    timeout = min(2 * timeout, _LONGEST_TIMEOUT)
                 if not await tries.again(error):
                     raise
                 continue
-            if found is None:
+            if last is None:
                 self._acks.fail(chain.end(None))
                 return
-            if found[0] >= chain.known(self._acks.number):
-                failures, sends = chain.last_is(*found, self._stream.name, self._loop.time())
+            if last[0] >= chain.known(self._acks.number):
+                failures, sends = chain.last_is(*last, self._stream.name, self._loop.time())
                 self._acks.send_again(sends)
                 self._acks.fail(failures)
                 return
-            # The new leader has not caught up, or an ack arrived after the look.
+            # The new leader has not caught up, or an ack arrived after the request.
             stale += 1
             if stale >= _STALE:
                 raise ProtocolError(f"stream {self._stream.name!r} has lost acked records")
             await asyncio.sleep(PAUSE)
 
-    async def _look_within(self, seconds: float) -> tuple[int, int] | None:
-        """`_look`; a request that reached a leader just before it died is not answered."""
+    async def _last_stored_within(self, seconds: float) -> tuple[int, int] | None:
+        """Like `_last_stored`, with a timeout, since a leader may die before it answers."""
         try:
             async with asyncio.timeout(seconds):
-                return await self._look()
+                return await self._last_stored()
         except TimeoutError:
             raise RequestTimeoutError("look for the last record of a chain", seconds) from None
 
-    async def _look(self) -> tuple[int, int] | None:
-        """The number and the sequence of the last record of the stream; None: it is another client's."""
+    async def _last_stored(self) -> tuple[int, int] | None:
+        """Return number and sequence of the stream's last record, or None if another client has published it."""
         chain = self._chain
         seq = (await self._stream.info()).state.last_seq
         if seq == self._after_seq:
@@ -223,7 +223,7 @@ class ChainPublisher:
         try:
             last = await self._stream.get_message(seq)
         except MessageNotFoundError:
-            # It has expired, or was removed. Accept it if it is the last record known to be stored.
+            # The record has expired or was removed. Accept it if it is the last record known to be stored.
             known = chain.known(self._acks.number)
             if known and chain.place_of(known) == seq:
                 return known, seq
@@ -244,7 +244,7 @@ class TopicPublisher(Handle):
         self._publisher = publisher
         self._chain = chain
         self._at_end = asyncio.Lock()
-        self._end_id = ""  # message id of the last record, once it may have been sent
+        self._end_id = ""  # message id of the end record, set before it is sent
         self._ending = self._ended = False
 
     @classmethod
@@ -285,21 +285,22 @@ class TopicPublisher(Handle):
         headers: Mapping[str, str | Sequence[str]] | None = None,
         msg_id: str | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a record and return the future of its ack. Waits for room if the window is full.
+        """Send a record and return the future of its ack. Waits while the window is full.
 
         Args:
-            data, headers: As in `JetStream.publish`.
-            msg_id: Stored once within the stream's duplicate window. Not for chained records, which have ids.
+            data, headers: See `JetStream.publish`.
+            msg_id: A record with this id is stored once within the stream's duplicate window. Chained records have
+                their own ids.
 
         Raises:
-            ClosedError: The topic has ended, or the publisher was closed. ConfigError, MaxPayloadError: Nothing was
-                sent. ProducerFencedError, ClosedError: Records are chained, and an earlier one failed: nothing was
-                sent.
+            ClosedError: The topic has ended, or the publisher was closed. ConfigError, MaxPayloadError: The record
+                cannot be sent. ProducerFencedError, ClosedError: Records are chained, and an earlier record failed.
+
+        After an error or a cancelled call, the record was not sent.
 
         A record is known to be stored when its future is done, or after `flush`, `finish`, or the end of ``async
-        with``, which wait for all records. The future raises as `JetStream.publish`. If records are chained and another
-        client has published, it raises `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070. Cancelled:
-        nothing was sent.
+        with``, which wait for all records. The future raises the errors of `JetStream.publish`. If records are chained
+        and another client has published, it raises `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070.
         """
         self._check_open()
         if self._chain is None:
@@ -315,15 +316,15 @@ class TopicPublisher(Handle):
             )
 
     async def update_state(self, data: bytes, /) -> asyncio.Future[PubAck]:
-        """The same as `publish`: to readers of the latest record, a record is the new state of the topic."""
+        """Publish a record. To readers of the latest record, it is the new state of the topic. See `publish`."""
         return await self.publish(data)
 
     async def flush(self) -> None:
         """Wait until all records sent are stored.
 
         Raises:
-            ProducerFencedError: Records are chained, and another client has published: later ones are not stored.
-            PublishesFailedError: Some failed, and their futures were not awaited.
+            ProducerFencedError: Records are chained, and another client has published. Later records are not stored.
+            PublishesFailedError: Some records failed, and their futures were not awaited.
         """
         try:
             await self._publisher.flush()
@@ -334,17 +335,17 @@ class TopicPublisher(Handle):
         """Store all records sent, end the topic with a completion, and return the position of the end.
 
         Raises:
-            ClosedError: The topic has ended before. ProducerFencedError: Records are chained, and the last record
-                stored is not the last one sent: that was refused, or another client has published. And as `flush`, and
-                those of any publish.
+            ClosedError: The topic has ended before. ProducerFencedError: Records are chained, and the last stored
+                record is not the last record sent: that was refused, or another client has published. Also the errors
+                of `flush` and of any publish.
 
-        No record can be published after the call. Cancelled or not answered: it is unknown whether the topic has ended;
-        call it again to make sure.
+        No record can be published after the call. If the call is cancelled or not answered, it is unknown whether the
+        topic has ended. Call it again to make sure.
         """
         return await self._end(Kind.FINISH, completion)
 
     async def fail(self, reason: str) -> Position:
-        """Store all records sent, and end the topic with the reason of a failure. Otherwise as `finish`."""
+        """Store all records sent, and end the topic with the reason of a failure. See `finish` for the errors."""
         if not isinstance(reason, str):
             raise ConfigError(f"reason is {type(reason).__name__}: a str is needed, such as str(error)")
         return await self._end(Kind.FAIL, reason.encode())
@@ -355,7 +356,7 @@ class TopicPublisher(Handle):
                 raise ClosedError(f"the topic {self.subject!r} has ended: no record can follow")
             self._ending = True
             try:
-                await self._publisher.acks.idle()  # including those that wait for room
+                await self._publisher.acks.idle()  # waits also for records that wait for the window
                 await self.flush()
                 position = await self._append_end(kind, data)
             finally:
@@ -382,7 +383,7 @@ class TopicPublisher(Handle):
                     data, kind=kind, expected=0 if last is None else last.seq, msg_id=self._end_id
                 )
             except WrongLastSequenceError:
-                continue  # another client has published since: the end follows that record
+                continue  # another client has published meanwhile, and the end follows its record
             except MaxPayloadError:
                 self._end_id = ""
                 raise
@@ -397,12 +398,12 @@ class TopicPublisher(Handle):
         return ProducerFencedError(self.subject) if refused or self._chain.is_fenced else None
 
     async def close(self) -> None:
-        """Close the publisher, but not the topic. Records in flight fail with `ClosedError`; use `flush` before."""
+        """Close the publisher, but not the topic. Records in flight fail with `ClosedError`, so `flush` first."""
         await self._publisher.close()
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the publisher was closed."""
         return self._publisher.is_closed
 
     async def __aenter__(self) -> Self:

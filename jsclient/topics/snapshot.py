@@ -1,4 +1,4 @@
-"""The newest record of each subject of a stream: one batch of direct gets, an ordered consumer, or single requests."""
+"""Reads the newest record of each subject of a stream by a batch of direct gets, an ordered consumer, or requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Snapshot(NamedTuple):
 
 
 async def take_snapshot(log: StreamLog) -> Snapshot:
-    """Read the newest record of each subject. Transient errors are retried; raises those of any request."""
+    """Read the newest record of each subject. Retries transient errors, and raises other errors of any request."""
     tries = Retry()
     while True:
         try:
@@ -44,40 +44,40 @@ async def take_snapshot(log: StreamLog) -> Snapshot:
 
 
 async def _directly(log: StreamLog) -> Snapshot | None:
-    """Read it with one request; None: too many subjects or bytes for one, or direct gets are not answered."""
+    """Read a snapshot with one request. Returns None if it is too large, or direct gets are not answered."""
     origin = log.origin or (await log.extent()).start
     batch = log.handle.get_last_messages(log.subject, max_bytes=MAX_BYTES)
-    found: dict[str, Record] = {}
+    newest: dict[str, Record] = {}
     try:
         async for records in batch.records(linked=False, origin=origin):
-            found.update((record.subject, record) for record in records)
+            newest.update((record.subject, record) for record in records)
     except (TooManyResultsError, NoRespondersError):
         return None
-    if not found or batch.num_pending or not batch.up_to_seq:
+    if not newest or batch.num_pending or not batch.up_to_seq:
         return None
-    return Snapshot(found, origin.at(batch.up_to_seq))
+    return Snapshot(newest, origin.at(batch.up_to_seq))
 
 
 async def _delivered(log: StreamLog) -> Snapshot:
-    """Read it with a consumer, whose deliveries are in order: it is complete up to the last one."""
+    """Read a snapshot with a consumer. Its deliveries are in order, so the snapshot is complete up to the last."""
     extent = await log.extent()
-    found: dict[str, Record] = {}
+    newest: dict[str, Record] = {}
     last = extent.start
     async with aclosing(newest_of_each(log, extent.last_seq)) as lists:
         async for records in lists:
-            found.update((record.subject, record) for record in records)
+            newest.update((record.subject, record) for record in records)
             # Without a consumer, records after the end may have been read while others were stored.
             last = records[-1].position if records[-1].seq <= extent.last_seq else extent.end
-    return Snapshot(found, last)
+    return Snapshot(newest, last)
 
 
 async def newest_of_each(
     log: StreamLog, end: int, *, headers_only: bool = False
 ) -> AsyncGenerator[list[Record], None]:
-    """The newest record of each subject, in order, in lists that are not empty.
+    """Yield the newest record of each subject, in order, in lists that are not empty.
 
-    Records after sequence ``end`` may follow, and then several of a subject. If the stream may have no more consumers,
-    each subject is requested from its leader. Raises those of any request.
+    Records after sequence ``end`` may follow, and then several of a subject. If the stream allows no further consumer,
+    each subject is requested from its leader. Raises the errors of any request.
     """
     with suppress(ConsumerLimitError):
         async with aclosing(_delivered_newest(log, end, headers_only)) as lists:
@@ -90,14 +90,14 @@ async def newest_of_each(
 
 
 async def _requested_newest(log: StreamLog) -> AsyncGenerator[list[Record], None]:
-    """The newest record of each subject, by a request for each: there is no room for a consumer."""
+    """Yield the newest record of each subject, by a request for each, since the stream allows no consumer."""
     subjects = [subject async for subject, _ in log.handle.subjects(log.subject)]
-    found: list[Record] = []
+    records: list[Record] = []
     for first in range(0, len(subjects), _AT_ONCE):
-        newest = await asyncio.gather(*map(log.last, subjects[first : first + _AT_ONCE]))
-        found += [record for record in newest if record is not None]
-    if found:
-        yield sorted(found, key=lambda record: record.seq)
+        answers = await asyncio.gather(*map(log.last, subjects[first : first + _AT_ONCE]))
+        records += [record for record in answers if record is not None]
+    if records:
+        yield sorted(records, key=lambda record: record.seq)
 
 
 async def _delivered_newest(
@@ -118,5 +118,6 @@ async def _delivered_newest(
                 yield reading.read(frames_of(batch))
             if batch.error is not None:
                 raise batch.error
+            # The snapshot is complete when it has reached `end`, though newer records may follow.
             if not batch or batch.ending is Ending.NO_MESSAGES or batch[-1].metadata.stream_seq >= end:
                 return

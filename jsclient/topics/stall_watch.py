@@ -1,4 +1,4 @@
-"""The watch of a reader of a topic from which nothing comes: it looks at the stream, and costs nothing per record."""
+"""The watch of a topic reader that gets no records. It checks the stream, and has no cost per record."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["StreamStallWatch"]
 
 
 class StreamStallWatch:
-    """Polls a reader while its program waits for a record, and looks at the stream when none comes.
+    """Polls a reader while its program waits for a record, and checks the stream when none arrives.
 
-    A reader of a topic replaces what pushes to it, and reads the history without pushes: only the stream can make it
+    A reader of a topic replaces a feed that fails, and reads the history without pushes. So only the stream can make it
     stand still.
 
     Args:
-        context: The context of the handle; its ``stall_after`` None: never look.
+        context: The context of the handle. If its ``stall_after`` is None, the stream is never checked.
         stream: The name of the stream.
-        progress: A number that changes when a record arrives.
-        waits: Whether the program waits for a record now.
-        failure: Why the history could not be read for a while; None: it can be.
+        progress: Returns a number that changes when a record arrives.
+        waits: Returns whether the program waits for a record now.
+        failure: Returns why the history could not be read for a while, or None if it can be read.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class StreamStallWatch:
         self._failure = failure
         self._tracker = None if context.stall_after is None else StallTracker(context.stall_after)
         self._handle: asyncio.TimerHandle | None = None
-        self._looking = False
+        self._diagnosing = False
         self._asks = 0
 
     def asked(self) -> None:
-        """The program begins to wait for a record."""
+        """Note that the program begins to wait for a record."""
         self._asks += 1
         if self._handle is None and self._tracker is not None:
             self._poll()
@@ -64,6 +64,7 @@ class StreamStallWatch:
         if tracker is None or connection.is_closed:
             return
         now, connected = connection.now(), connection.is_connected
+        # Without a connection the reader does not count as waiting, since another event reports that.
         for step in tracker.poll(
             now,
             self._progress(),
@@ -74,14 +75,14 @@ class StreamStallWatch:
         ):
             if not isinstance(step, Look):
                 self._context.emit(step)
-            elif not self._looking:
-                self._looking = True
-                self._context.tasks.start(self._look(tracker, step), "look why nothing comes")
+            elif not self._diagnosing:
+                self._diagnosing = True
+                self._context.tasks.start(self._diagnose(tracker, step), "look why nothing comes")
         if not tracker.is_idle(now):
             self._handle = asyncio.get_running_loop().call_later(tracker.interval, self._poll)
 
-    async def _look(self, tracker: StallTracker, look: Look) -> None:
-        """Ask for the state of the stream, and tell what it shows, unless a record comes meanwhile."""
+    async def _diagnose(self, tracker: StallTracker, request: Look) -> None:
+        """Request the state of the stream, and report its findings, unless a record arrives meanwhile."""
         from ..consumers.look import stream_info
         from ..protocol.streams.diagnosis import cannot_look_at_stream, diagnose_stream
 
@@ -95,13 +96,13 @@ class StreamStallWatch:
             denied = isinstance(error, PermissionDeniedError)
             findings = [cannot_look_at_stream(error, self._stream)]
         finally:
-            self._looking = False
+            self._diagnosing = False
         if self._tracker is None or self._progress() != progress:
             return
         now = self._context.connection.now()
         for event in tracker.looked(
-            now, findings, stood_for=look.stood_for, stream=self._stream, consumer=""
+            now, findings, stood_for=request.stood_for, stream=self._stream, consumer=""
         ):
             self._context.emit(event)
         if denied:
-            self.close()  # each look would be another denial
+            self.close()  # each further request would be denied too

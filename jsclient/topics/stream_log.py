@@ -12,13 +12,15 @@ from typing import Any, Final
 
 from .._runtime.calls import find_streams
 from .._runtime.context import Closable, Context
-from .._runtime.publish import publish
+from .._runtime.publish import publish, publish_now
 from .._runtime.retry import is_transient
 from .._runtime.tasks import Tasks
 from ..consumers.message import frames_of
 from ..errors import (
     ConfigError,
+    ConsumerDeletedError,
     ConsumerLimitError,
+    ConsumerNotFoundError,
     DisconnectedError,
     JetStreamError,
     MessageNotFoundError,
@@ -43,6 +45,7 @@ from ..protocol.topics.record import Kind, Record
 from ..protocol.topics.record_codec import DeliveredRecords, kind_headers, republished_subject, stored_record
 from ..protocol.wire.checks import is_at_least
 from ..protocol.wire.codec import from_wire
+from ..protocol.wire.headers import linked_block
 from ..protocol.wire.names import check_filter_subject, has_wildcard, subject_matches, subjects_overlap
 from ..protocol.wire.units import format_time_ns, parse_time_ns
 from ..streams.api import StreamManager
@@ -58,12 +61,13 @@ __all__ = ["MAX_BYTES", "StreamLog", "find_log", "find_stream", "read_extent", "
 _SINGLE: Final = 100  # records read one by one for a page
 _FETCH: Final = 5000  # records fetched together if direct gets are unavailable
 _LONG_AGE: Final = 60.0  # seconds after which no delivery is in flight
-_FORGOTTEN: Final = 5.0  # seconds that a consumer outlives its use
+_INACTIVE: Final = 5.0  # seconds that a consumer outlives its use
+_OTHERS: Final = 2  # consumers that are created after a server has forgotten a consumer
 _GUESS: Final = 0.25  # share of the timeout in which the likely stream must answer
 _PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
 _PUSHES: Final = "jsc.push"  # prefix of the subjects to which streams created here republish
 _READABLE: Final = 40  # characters of the subject in a stream's name
-MAX_BYTES: Final = 8 * 1024 * 1024  # limit of one direct get, whose answers are all held in memory
+MAX_BYTES: Final = 8 * 1024 * 1024  # limit of a direct get, whose answers are all kept in memory
 
 
 class StreamLog(Log):
@@ -72,9 +76,9 @@ class StreamLog(Log):
     Attributes:
         context: The context of the handle.
         handle: The stream.
-        found: The extent when the log was found, if that is enough to start a reader.
-        newest_only: Whether only the newest record of each subject is needed: no gap before a newer one is an error.
-        origin: A position in the stream, which its records get; None: its extent was not requested yet.
+        found: The extent when the log was looked up, if a reader can start with it.
+        newest_only: Whether only the newest record of each subject is needed, so that a gap before it is no error.
+        origin: A position in the stream, which its records get. None before its extent was requested.
     """
 
     def __init__(self, context: Context, stream: Stream, subject: str = ">") -> None:
@@ -97,7 +101,7 @@ class StreamLog(Log):
 
     @property
     def config(self) -> StreamConfig:
-        """The stream's configuration, as last received."""
+        """The stream's configuration when it was last received."""
         return self.handle.config
 
     @property
@@ -124,14 +128,14 @@ class StreamLog(Log):
         return await self._from_own_first(extent) if counts and stored >= limit else extent
 
     def read_extent(self, answer: Mapping[str, Any]) -> Extent:
-        """The extent in the answer to a request for stream info. Raises `ProtocolError`."""
+        """Parse the extent in a stream info response. Raises `ProtocolError`."""
         extent = read_extent(self.stream, answer, self.context.connection.connects)
         if self.origin is None or self.origin.incarnation != extent.incarnation:
             self.origin = Position(self.stream, extent.incarnation, 0)
         return extent
 
     async def _from_own_first(self, extent: Extent) -> Extent:
-        """The subject is at its limit of records: those before its first record may have been removed."""
+        """Let the extent begin with the subject's first record, since the limit may have removed earlier records."""
         try:
             first = await self.handle.get_next_message(self.subject)
         except MessageNotFoundError:
@@ -145,13 +149,13 @@ class StreamLog(Log):
             )
             records: list[Record] = []
             try:
-                async for some in batch.records(linked=self._linked, origin=self.origin):
-                    records += some
+                async for part in batch.records(linked=self._linked, origin=self.origin):
+                    records += part
                 page = Page(records, more=batch.num_pending > 0)
             except (ProtocolError, RequestTimeoutError, DisconnectedError):
                 if not records:
                     raise
-                page = Page(records, more=True)  # complete up to the last one
+                page = Page(records, more=True)  # complete up to its last record
             except NoRespondersError as error:
                 page = await self._without_direct_gets(error, since, limit, max_bytes)
             first = page.records[0] if page.records else None
@@ -164,7 +168,7 @@ class StreamLog(Log):
     async def _without_direct_gets(
         self, error: NoRespondersError, since: int, limit: int, max_bytes: int
     ) -> Page:
-        """Direct gets are not answered: no leader now, switched off, or unreachable."""
+        """Read a page though direct gets are not answered: the stream is unreachable or no longer allows them."""
         await self.extent()  # raises if the stream was deleted
         try:
             return await self._after(since, limit, max_bytes)
@@ -180,17 +184,17 @@ class StreamLog(Log):
             return await self._one_by_one(error, since, limit, max_bytes)
 
     async def _one_by_one(self, error: ConsumerLimitError, since: int, limit: int, max_bytes: int) -> Page:
-        """Read a page with a request for each record: there is no room for a consumer."""
+        """Read a page with a request for each record, because the stream allows no further consumer."""
         records: list[Record] = []
         while len(records) < min(limit, _SINGLE) and max_bytes > 0:
             try:
-                found = await self.handle.get_next_message(self.subject, since + 1)
+                message = await self.handle.get_next_message(self.subject, since + 1)
             except MessageNotFoundError:
                 return Page(records)
             except PermissionDeniedError:
                 raise error from None
-            records.append(stored_record(found, linked=self._linked, origin=self.origin))
-            since, max_bytes = found.seq, max_bytes - records[-1].size
+            records.append(stored_record(message, linked=self._linked, origin=self.origin))
+            since, max_bytes = message.seq, max_bytes - records[-1].size
         return Page(records, more=True)
 
     @property
@@ -200,7 +204,7 @@ class StreamLog(Log):
         return bool(self.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
 
     async def _checked(self, page: Page, since: int) -> Page:
-        """Check a page with the leader: the replica that sent it may lag, or be a mirror with fewer records."""
+        """Check a page with the leader, since the replica that sent it may lag or be a mirror with fewer records."""
         end = 0
         try:
             if not page.records:
@@ -215,10 +219,16 @@ class StreamLog(Log):
         return Page([stored_record(first, linked=self._linked, origin=self.origin)], more=True)
 
     async def _fetched(self, limit: int, max_bytes: int = MAX_BYTES, **start: Any) -> Page:
-        """Read a page with a temporary consumer."""
-        name = f"jsc-{secrets.token_hex(8)}"  # a name, and its filter, can be allowed to a user
+        """Read a page with a temporary consumer. A restarted server may forget it, then another is created."""
+        for _ in range(_OTHERS):
+            with suppress(ConsumerDeletedError, ConsumerNotFoundError):
+                return await self._fetched_once(limit, max_bytes, **start)
+        return await self._fetched_once(limit, max_bytes, **start)
+
+    async def _fetched_once(self, limit: int, max_bytes: int, **start: Any) -> Page:
+        name = f"jsc-{secrets.token_hex(8)}"  # permissions can allow a user this prefix and the filter
         config = ConsumerConfig(name=name, filter_subject=self.subject, **start)
-        consumer = await self._consumers.create(ephemeral_config(config, _FORGOTTEN))
+        consumer = await self._consumers.create(ephemeral_config(config, _INACTIVE))
         try:
             batch = await consumer.fetch(
                 min(limit, _FETCH), max_bytes=min(max_bytes, MAX_BYTES), no_wait=True
@@ -229,7 +239,7 @@ class StreamLog(Log):
                 raise batch.error
         finally:
             await consumer.close()
-            with suppress(JetStreamError):  # the server removes it anyway
+            with suppress(JetStreamError):  # the server removes it after its inactive threshold
                 await self._consumers.delete(name)
         records = DeliveredRecords(linked=self._linked, origin=self.origin).read(frames_of(batch))
         return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
@@ -237,17 +247,17 @@ class StreamLog(Log):
     async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
         extent = await self.extent()
         # The server's start time is inclusive, and exact to the nanosecond.
-        found = await self._first_at(time_ns + 1)
-        records = () if found is None else (found,)
+        first = await self._first_at(time_ns + 1)
+        records = () if first is None else (first,)
         return extent.after_time(time_ns, records, allow_truncated=allow_truncated) or extent.end
 
     async def _first_at(self, time_ns: int) -> tuple[int, int] | None:
-        """Sequence and time stamp of the first record stored at a time or later."""
+        """Return sequence and time stamp of the first record stored at a time or later."""
         start = format_time_ns(time_ns)
         if self.reads_directly:
             async for message in self.handle.get_batch(1, start_time=start, subject=self.subject):
                 return message.seq, message.time_ns
-        # A replica may lag, the leader does not. And no consumer may start in the future.
+        # A replica may lag, so the leader is asked. A consumer must not start in the future.
         last = await self.last()
         if last is None or last.time_ns < time_ns:
             return None
@@ -256,10 +266,10 @@ class StreamLog(Log):
 
     async def last(self, subject: str | None = None) -> Record | None:
         try:
-            found = await self.handle.get_last_message(self.subject if subject is None else subject)
+            message = await self.handle.get_last_message(self.subject if subject is None else subject)
         except MessageNotFoundError:
             return None
-        return stored_record(found, linked=self._linked, origin=self.origin)
+        return stored_record(message, linked=self._linked, origin=self.origin)
 
     async def append(
         self,
@@ -272,7 +282,7 @@ class StreamLog(Log):
         msg_id: str | None = None,
     ) -> Position:
         to = self.own_subject(subject)
-        # Requested before: no error may hide that the record is stored.
+        # The extent is requested first, so that its error cannot hide that the record is stored.
         origin = self.origin or (await self.extent()).end
         ack = await publish(
             self.context,
@@ -284,6 +294,18 @@ class StreamLog(Log):
             msg_id=msg_id,
         )
         return origin.at(ack.seq)
+
+    def append_now(
+        self,
+        data: bytes,
+        *,
+        expected: int,
+        msg_id: str,
+        timeout: float,
+        stored: Callable[[int | JetStreamError], None],
+    ) -> bool:
+        block = linked_block(self.stream, expected, msg_id)
+        return publish_now(self.context, self.own_subject(None), data, block, timeout=timeout, stored=stored)
 
     def feed(self, push: Push) -> Feed:
         if push not in ("auto", "consumer", "republish", None):
@@ -322,7 +344,7 @@ class StreamLog(Log):
 
     @property
     def _doubted(self) -> Doubted:
-        """Whether records may be removed while deliveries of others are in flight."""
+        """Which jumps of the sequence may hide records that were removed while other deliveries were in flight."""
         if self.newest_only:
             return "none"
         config = self.config
@@ -333,12 +355,12 @@ class StreamLog(Log):
             or per_subject == 1
         ):
             return "all"
-        # If newer records of its subject removed a record, the first of them is delivered while others are pending.
+        # A record is removed by newer records of its subject. The first of these is delivered while others are pending.
         return "late" if per_subject > 0 else "none"
 
 
 def read_extent(stream: str, answer: Mapping[str, Any], connects: int) -> Extent:
-    """The extent in the answer to a request for stream info. Raises `ProtocolError`."""
+    """Parse the extent in a stream info response. Raises `ProtocolError`."""
     try:
         state = answer["state"]
         return Extent(
@@ -362,23 +384,23 @@ def _stamp(text: Any) -> int:
 async def find_log(
     context: Context, subject: str, stream: str | None = None, *, likely: str | None = None
 ) -> StreamLog:
-    """The log of a subject, which may have wildcards, in a stream; by default in the one that holds the subject.
+    """Return the log of a subject, which may have wildcards, in a stream. By default it finds the stream.
 
-    ``likely``: The stream to look at first. If it holds the whole subject, no other is looked for: the server refuses
-    streams whose subjects overlap.
+    ``likely`` is the stream to try first. If it has the whole subject, no other stream can have it, because the server
+    refuses streams whose subjects overlap.
 
-    It takes one request timeout at most.
+    The lookup takes one request timeout at most.
 
     Raises:
-        NoMatchingStreamError: Not exactly one stream holds the subject. StreamNotFoundError: The stream does not exist.
-        ConfigError: The stream does not hold the subject. InvalidNameError: The subject is invalid. And those of any
-            request.
+        NoMatchingStreamError: No stream, or more than one, has the subject. StreamNotFoundError: The stream does not
+            exist. ConfigError: The stream does not have the subject. InvalidNameError: The subject is invalid. Also any
+            request error.
     """
     check_filter_subject(subject)
     now = context.connection.now
     deadline = now() + context.timeout
     if stream is None and likely is not None:
-        log = await _guessed(context, subject, likely)
+        log = await _try_likely(context, subject, likely)
         if log is not None:
             return log
     if stream is None:
@@ -389,17 +411,17 @@ async def find_log(
     return await _log_in(context, subject, stream, timeout=deadline - now())
 
 
-async def _guessed(context: Context, subject: str, stream: str) -> StreamLog | None:
-    """The log in this stream; None: it does not hold the whole subject, or does not answer now."""
+async def _try_likely(context: Context, subject: str, stream: str) -> StreamLog | None:
+    """Return the log in this stream, or None if the stream lacks part of the subject or does not answer now."""
     try:
         log = await _log_in(context, subject, stream, timeout=context.timeout * _GUESS)
     except (ConfigError, StreamNotFoundError, PermissionDeniedError):
-        return None  # a refusal is reported with the event `PermissionDenied` all the same
+        return None  # the event `PermissionDenied` reports a refusal as well
     except JetStreamError as error:
         if not is_transient(error):
             raise
         return None
-    return log if _holds(log.config, subject) else None
+    return log if _covers(log.config, subject) else None
 
 
 async def _log_in(context: Context, subject: str, stream: str, *, timeout: float) -> StreamLog:
@@ -414,24 +436,24 @@ async def _log_in(context: Context, subject: str, stream: str, *, timeout: float
                 f"stream {stream!r} stores {subject!r} under another subject: use one that matches {stored!r}"
             )
     anything = config.mirror or config.sources or renamed
-    if not anything and not any(subjects_overlap(one, subject) for one in config.subjects or ()):
+    if not anything and not any(subjects_overlap(published, subject) for published in config.subjects or ()):
         raise ConfigError(f"stream {stream!r} does not hold {subject!r}: use another stream or subject")
     log = StreamLog(context, Stream(context, info), subject)
     extent = log.read_extent(answer)
-    if (config.max_msgs_per_subject or 0) <= 0:  # otherwise the first of the subject counts
+    if (config.max_msgs_per_subject or 0) <= 0:  # with a limit, the subject's first record matters too
         log.found = extent
     return log
 
 
-def _holds(config: StreamConfig, subject: str) -> bool:
-    """Whether every subject that this one stands for is published to the stream."""
-    return any(subject_matches(held, subject) for held in config.subjects or ())
+def _covers(config: StreamConfig, subject: str) -> bool:
+    """Return whether the stream stores every subject that matches this subject."""
+    return any(subject_matches(published, subject) for published in config.subjects or ())
 
 
 async def stream_for(
     manager: StreamManager, subject: str, name: str | None, fields: dict[str, Any]
 ) -> Stream:
-    """The stream that holds the subject. It is created if missing; an existing stream is not changed."""
+    """Return the stream that has the subject. Creates it if it is missing, and never changes an existing stream."""
     if name is None:
         names = await find_streams(manager._context, subject)  # noqa: SLF001  shared by all handles
         if len(names) > 1:
@@ -440,16 +462,16 @@ async def stream_for(
     try:
         stream = await manager.stream(name)
     except StreamNotFoundError:
-        # A destination takes no "*". All that the stream holds fits ">".
+        # A destination cannot have "*". All subjects of the stream match ">".
         source = ">" if "*" in subject.split(".") else subject
         republish = {"src": source, "dest": f"{_PUSHES}.{source}"}
-        made = {"allow_direct": True, "republish": republish, **fields}
+        settings = {"allow_direct": True, "republish": republish, **fields}
         try:
-            stream = await manager.create_stream(name, subjects=[subject], **made)
+            stream = await manager.create_stream(name, subjects=[subject], **settings)
         except StreamExistsError:
             stream = await manager.stream(name)  # another client created it meanwhile
     config = stream.config
-    if not _holds(config, subject):
+    if not _covers(config, subject):
         raise ConfigError(f"stream {name!r} does not hold {subject!r}: use another stream or subject")
     check_retention(config)
     return stream
@@ -465,12 +487,12 @@ def check_retention(config: StreamConfig) -> None:
 
 
 def _stream_name(subject: str) -> str:
-    """The name of the stream created for a subject: the same in every process, and unique to the subject."""
+    """Return the name of the stream created for a subject, which is the same in every process and unique to it."""
     readable = re.sub(r"[^A-Za-z0-9]+", "_", subject)[:_READABLE]
     return f"KIT_{readable}_{hashlib.sha256(subject.encode()).hexdigest()[:12]}"
 
 
 async def find_stream(context: Context, name: str) -> Stream:
-    """The stream of this name. Raises `StreamNotFoundError` and those of any request."""
+    """Return the stream of this name. Raises `StreamNotFoundError` and the errors of any request."""
     answer = await context.call(context.api.stream_info(name), what="stream info")
     return Stream(context, from_wire(StreamInfo, answer))

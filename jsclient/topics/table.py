@@ -1,7 +1,7 @@
 """`TopicTable`: the newest record of each subject of a topic, kept current.
 
-A table is a snapshot of the newest records and one reader after it, with the guarantees of `Topic.each`: pushes may be
-lost, and servers may restart. Records that were replaced before they were read are no gap, because newer ones follow.
+A table is a snapshot of the newest records and a reader after it, with the guarantees of `Topic.each`: pushes may be
+lost, and servers may restart. Records that were replaced before they were read are no gap, since newer records follow.
 
 No record shows that messages were removed from the stream. Therefore the number of removed messages is looked up from
 time to time. When it has changed, the table is compared with the sequences of the newest messages, and the stream's
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakSet
 
@@ -34,9 +35,9 @@ from .stream_log import StreamLog
 __all__ = ["TableChange", "TableChanges", "TopicTable", "open_table"]
 
 _KV_OPERATION: Final = "KV-Operation"  # of a key-value bucket, ADR-8
-_EACH: Final = 0.001  # seconds between comparisons for each subject: those of many take little of the time
+_EACH: Final = 0.001  # seconds between comparisons for each subject, so that large tables are compared rarely
 _AT_ONCE: Final = 64  # requests about subjects that differ
-_RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
+_RECHECK: Final = 0.5  # seconds between two requests for an extent that is uncertain
 
 
 class TableChange(NamedTuple):
@@ -47,7 +48,7 @@ class TableChange(NamedTuple):
 
 
 class _Newest(NamedTuple):
-    """The leader's answer about a subject, and the record that the table had when it was asked."""
+    """The leader's answer about a subject, and the record that the table had at the request."""
 
     subject: str
     before: Record | None
@@ -59,26 +60,56 @@ class _Newest(NamedTuple):
         return before is not None and (newest is None or newest.seq < before.seq)
 
 
+@dataclass(slots=True)
+class _Compared:
+    """The removals from the stream that are known to be in the table.
+
+    They are known after two comparisons in a row found no difference, since the servers of the consumer and of the
+    history may have lagged at one of them. Before the second comparison the reader must have read what was stored at
+    the first, since a page of the history may have been read before a removal and arrive after both comparisons.
+
+    Attributes:
+        removed: The number of messages that were removed from the stream until then, or -1 to compare again.
+    """
+
+    removed: int = -1
+    _equal: int = -1
+    _end: int = 0
+
+    def equal(self, removed: int, end: int, read: int) -> None:
+        """Note that no difference was found.
+
+        ``end`` is the stream's last sequence, and ``read`` the reader's sequence before the comparison.
+        """
+        self.removed = removed if removed == self._equal and read >= self._end else -1
+        if removed != self._equal:
+            self._equal, self._end = removed, end
+
+    def clear(self) -> None:
+        """Note that a difference was found, or that the table could not be compared."""
+        self.removed = self._equal = -1
+
+
 def _is_removal(headers: Headers) -> bool:
-    """Whether a record with these headers marks the end of its subject: a key was deleted, or a record expired."""
+    """Return whether headers mark the end of a subject, because a key was deleted or a record expired."""
     return MARKER_REASON in headers or headers.get(_KV_OPERATION) in ("DEL", "PURGE")
 
 
 class TopicTable(Handle, Mapping[str, Record]):
     """A mapping from each subject of a topic to its newest record, kept current. Created by `Topic.table`.
 
-    Once it is open, it has every subject. Reading it sends no request; iterate over a copy, such as ``dict(table)``, if
-    the loop awaits. It holds one record of each subject. The end of a subject (`Record.is_last`) is a record like any
-    other.
+    An open table has every subject, with one record of each. Reading it sends no request. Iterate over a copy, such as
+    ``dict(table)``, if the loop awaits. The end of a subject (`Record.is_last`) is a record like any other.
 
-    A subject is removed when a record marks its deletion (a key of a key-value bucket was deleted or purged, or the
-    server has stored a marker). If the stream has removed its records, it is removed when the table is compared with
-    the stream: ``check`` seconds later, and at least a millisecond for each subject after the previous comparison. If
-    no record of the topic is left, all subjects are removed together after ``check`` seconds. If the user may not read
-    the stream for that, which the event `PermissionDenied` reports, it is compared again after the next reconnect.
+    A subject is removed when a record marks its deletion: a key of a key-value bucket was deleted or purged, or the
+    server has stored a marker. If the stream has removed its records, the subject is removed when the table is compared
+    with the stream, ``check`` seconds later, and at least a millisecond for each subject after the previous comparison.
+    If the stream has no record of the topic any more, all subjects are removed together after ``check`` seconds. If the
+    user may not read the stream for a comparison, which the event `PermissionDenied` reports, the table is compared
+    again after the next reconnect.
 
     If the table cannot be continued, because the stream was deleted or recreated, every access raises the error. After
-    `close`, and after the connection was closed, it keeps its last state: `is_closed` shows that it is not current.
+    `close`, and after the connection was closed, it keeps its last state, and `is_closed` shows that it is not current.
     """
 
     def __init__(self, log: StreamLog, records: dict[str, Record], reader: LogReader, check: float) -> None:
@@ -105,7 +136,7 @@ class TopicTable(Handle, Mapping[str, Record]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or its connection."""
+        """Whether the table or its connection was closed."""
         return self._reader.is_closed
 
     @property
@@ -134,10 +165,10 @@ class TopicTable(Handle, Mapping[str, Record]):
     def changes(self, start: Literal["first", "now"] = "now") -> TableChanges:
         """Read the changes of the table, for ``async for``: the newest state of each subject that has changed.
 
-        A slow reader misses intermediate states and never the newest one.
+        A slow reader misses intermediate states, but never the newest state.
 
         Args:
-            start: ``"now"``: changes from now on; ``"first"``: first all subjects of the table.
+            start: ``"now"`` reads changes from now on, ``"first"`` reads all subjects of the table first.
 
         Raises:
             ConfigError: ``start`` has another value.
@@ -153,8 +184,10 @@ class TopicTable(Handle, Mapping[str, Record]):
         """Wait until ``condition(table)`` is true. It is called now and after changes.
 
         Raises:
-            RequestTimeoutError: It was not true within ``timeout`` seconds. ClosedError: The table was closed. And the
-                error that has ended the table. ConfigError: ``condition`` is not a plain function of one argument.
+            RequestTimeoutError: It was not true within ``timeout`` seconds. ClosedError: The table was closed.
+            ConfigError: ``condition`` is not a plain function of one argument.
+
+        Also raises the error that ended the table, if any.
         """
         check_handler("condition", condition, "table")
         check_plain("condition", condition)
@@ -171,7 +204,7 @@ class TopicTable(Handle, Mapping[str, Record]):
             raise RequestTimeoutError(what, timeout or 0.0, self._log.trouble)
 
     async def close(self) -> None:
-        """Stop following and release what is held on the server."""
+        """Stop following the log, and release the resources on the server."""
         for task in self._tasks:
             task.cancel()
         self._changed.set()
@@ -181,6 +214,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         try:
             async with aclosing(self._reader.batches()) as batches:
                 async for records in batches:
+                    # Records without headers are no removals, and can be added together if nobody reads changes.
                     if self._watching or [record for record in records if record.headers]:
                         for record in records:
                             self._set(record.subject, None if _is_removal(record.headers) else record)
@@ -204,7 +238,7 @@ class TopicTable(Handle, Mapping[str, Record]):
 
     async def _compare_always(self) -> None:
         """Compare the table with the stream if messages were removed from it since the last comparison."""
-        known, equal, tries, compare_at = -1, -1, Retry(), 0.0
+        compared, tries, compare_at = _Compared(), Retry(), 0.0
         now, connection = asyncio.get_running_loop().time, self._log.context.connection
         refused = -1  # the connection on which the user may not compare
         while True:
@@ -215,24 +249,27 @@ class TopicTable(Handle, Mapping[str, Record]):
                 await self._log.wait_ready()
                 state = (await self._log.handle.info()).state
                 removed = state.last_seq - state.messages
-                if removed == known:
+                if removed == compared.removed:
                     continue
                 if self._records and await self._is_empty():
                     self._clear(state.last_seq)
                 if now() < compare_at:
                     continue
-                # Equal twice for the same removals: the servers of the consumer and of the history may have lagged.
-                found = -1 if await self._compare(state.last_seq) else removed
-                known, equal = removed if found == equal == removed else -1, found
+                read = self.position.seq
+                if await self._compare(state.last_seq):
+                    compared.clear()
+                else:
+                    compared.equal(removed, state.last_seq, read)
                 compare_at, tries = now() + _EACH * len(self._records), Retry()
             except PermissionDeniedError:  # the connection has reported it
-                known, equal, refused = -1, -1, connection.connects
+                compared.clear()
+                refused = connection.connects
             except JetStreamError as error:
                 if not await tries.again(error):
-                    raise  # it is reported; following continues
+                    raise  # the task reports it, and the table is still followed
 
     def _clear(self, end: int) -> None:
-        """Remove all subjects up to sequence ``end``: no record of the topic is stored."""
+        """Remove all subjects up to sequence ``end``, because no record of the topic is stored."""
         for subject in [subject for subject, record in self._records.items() if record.seq <= end]:
             self._set(subject, None)
         self._changed.set()
@@ -244,26 +281,26 @@ class TopicTable(Handle, Mapping[str, Record]):
             async for records in lists:
                 for record in records:
                     stored[record.subject] = 0 if _is_removal(record.headers) else record.seq
-        mine = {subject: record.seq for subject, record in self._records.items()}
-        read = min(end, self.position.seq)  # the reader brings what follows
+        known = {subject: record.seq for subject, record in self._records.items()}
+        read = min(end, self.position.seq)  # the reader returns the records after this
         # A record of the table may be after its position, if it was republished.
-        differ = [subject for subject, seq in mine.items() if stored.get(subject, 0) < seq <= end]
-        differ += [subject for subject, seq in stored.items() if mine.get(subject, 0) < seq <= read]
-        if (back := await self._ask_leader(differ)) and await self._is_to_ask_again():
-            back = await self._ask_leader([one.subject for one in back])
-        for one in back:
-            self._answered(one)
+        differ = [subject for subject, seq in known.items() if stored.get(subject, 0) < seq <= end]
+        differ += [subject for subject, seq in stored.items() if known.get(subject, 0) < seq <= read]
+        if (older := await self._ask_leader(differ)) and await self._may_be_stale():
+            older = await self._ask_leader([answer.subject for answer in older])
+        for answer in older:
+            self._apply(answer)
         self._changed.set()
         return bool(differ)
 
     async def _is_empty(self) -> bool:
-        """Whether no record of the topic is stored."""
+        """Return whether no record of the topic is stored."""
         if await self._log.last() is not None:
             return False
-        return not await self._is_to_ask_again() or await self._log.last() is None
+        return not await self._may_be_stale() or await self._log.last() is None
 
-    async def _is_to_ask_again(self) -> bool:
-        """After an answer that goes back: whether a former leader may have given it, which answers no more now."""
+    async def _may_be_stale(self) -> bool:
+        """Return whether an older answer may be from a former leader, which answers no requests now."""
         seen = max(self.position.seq, *(record.seq for record in self._records.values()), 0)
         doubt, now = BackDoubt(), asyncio.get_running_loop().time
         incarnation, replicated = self.position.incarnation, False
@@ -275,41 +312,42 @@ class TopicTable(Handle, Mapping[str, Record]):
             await asyncio.sleep(_RECHECK)
 
     async def _ask_leader(self, subjects: list[str]) -> list[_Newest]:
-        """Request the newest record of each subject; return those that go back, which are not in the table yet."""
-        back: list[_Newest] = []
+        """Request the newest record of each subject. Return the answers that go back, which are not applied yet."""
+        older: list[_Newest] = []
         for first in range(0, len(subjects), _AT_ONCE):
-            asked = map(self._newest_of, subjects[first : first + _AT_ONCE])
-            results = await asyncio.gather(*asked, return_exceptions=True)
+            requests = map(self._newest_of, subjects[first : first + _AT_ONCE])
+            results = await asyncio.gather(*requests, return_exceptions=True)
             for result in results:
                 if isinstance(result, _Newest):
                     if result.goes_back:
-                        back.append(result)
+                        older.append(result)
                     else:
-                        self._answered(result)
+                        self._apply(result)
+            # All answers are applied before an error is raised.
             self._changed.set()
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
-        return back
+        return older
 
     async def _newest_of(self, subject: str) -> _Newest:
         before = self._records.get(subject)
         return _Newest(subject, before, await self._log.last(subject))
 
-    def _answered(self, answer: _Newest) -> None:
-        """Take it into the table, unless the reader brings it, or has brought a newer record."""
+    def _apply(self, answer: _Newest) -> None:
+        """Apply an answer to the table, unless the reader returns its record or has returned a newer record."""
         subject, before, newest = answer
         known = 0 if before is None else before.seq
         if newest is not None and (newest.seq == known or newest.seq > max(self.position.seq, known)):
             return
         if newest is not None and _is_removal(newest.headers):
             newest = None
-        if self._records.get(subject) is before:  # otherwise a newer record was read meanwhile
+        if self._records.get(subject) is before:  # no newer record was read meanwhile
             self._set(subject, newest)
 
 
 class TableChanges(ReadHandle[TableChange]):
-    """The changes of a table, for ``async for``. Created by `TopicTable.changes`. A cancelled read loses nothing.
+    """The changes of a table, for ``async for``. Created by `TopicTable.changes`. A cancelled read loses no change.
 
     The loop ends when the table, its connection or this reader is closed.
     """
@@ -323,16 +361,18 @@ class TableChanges(ReadHandle[TableChange]):
         self._pending[subject] = record
 
     def skip(self, record: Record) -> None:
-        """Do not return this record: it was read otherwise."""
+        """Do not return this record, because it was returned in another way."""
         if self._pending.get(record.subject) is record:
             del self._pending[record.subject]
 
     async def next(self, timeout: float | None = None) -> TableChange:
-        """The newest state of a subject that has changed and was not returned since.
+        """Return the newest state of a subject that has changed and was not returned since.
 
         Raises:
-            RequestTimeoutError: Nothing changed in ``timeout`` seconds. ClosedError: The table, its connection or
-                this reader was closed. And the error that has ended the table.
+            RequestTimeoutError: No subject changed in ``timeout`` seconds. ClosedError: The table, its connection or
+                this reader was closed.
+
+        Also raises the error that ended the table, if any.
         """
         deadline = deadline_of(timeout, asyncio.get_running_loop().time())
         while not self.is_closed:
@@ -350,8 +390,8 @@ class TableChanges(ReadHandle[TableChange]):
 
 
 async def open_table(log: StreamLog, *, check: float, **options: Any) -> TopicTable:
-    """Open a table; the other options are those of `LogReader`. Cancelled: nothing is left open."""
+    """Open a table. The other options are passed to `LogReader`. If cancelled, no reader stays open."""
     log.newest_only = True
     records, position = await take_snapshot(log)
-    present = {subject: one for subject, one in records.items() if not _is_removal(one.headers)}
+    present = {subject: record for subject, record in records.items() if not _is_removal(record.headers)}
     return TopicTable(log, present, await open_reader(log, position, **options), check)

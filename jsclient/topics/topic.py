@@ -1,8 +1,8 @@
 """`Topic`: an ordered log under a subject, and its readers.
 
-The readers differ in the records that they may skip: `Topic.latest` reads only the newest record of a subject,
-`Topic.table` keeps a mapping of them, `Topic.each` reads every record from its start, `Topic.since` every record after
-a saved position, `Topic.epochs` all or nothing of each epoch.
+The readers differ in the records that they may skip. `Topic.latest` reads only the newest record of a subject, and
+`Topic.table` keeps a mapping of the newest records. `Topic.each` reads every record from its start, and `Topic.since`
+every record after a saved position. `Topic.epochs` reads each epoch completely or not at all.
 `Topic.work` delivers each message to one worker until it is acked.
 """
 
@@ -74,7 +74,7 @@ class ReaderOpening(Opening[TopicReader]):
 
 
 class Topic:
-    """An ordered log under a subject. Created by `JetStream.topic`; no request is sent before first use.
+    """An ordered log under a subject. `JetStream.topic` creates it, and sends no request before first use.
 
     Attributes:
         subject: The subject of its records. It may have wildcards, except for publishing.
@@ -93,16 +93,16 @@ class Topic:
         return f"<Topic {self.subject}>"
 
     async def log(self) -> StreamLog:
-        """The log of the topic: the records of this subject in its stream.
+        """Return the log of the topic: the records of this subject in its stream.
 
         Raises:
-            NoMatchingStreamError: Not exactly one stream holds the subject. StreamNotFoundError: The stream named does
-                not exist. And those of any request.
+            NoMatchingStreamError: No stream, or more than one, has the subject. StreamNotFoundError: The named stream
+                does not exist. Also any request error.
         """
         return await find_log(self._context, self.subject, self._stream)
 
-    async def _kept_log(self, likely: str | None = None) -> StreamLog:
-        """As `log`. Raises `ConfigError` if the retention of the stream is not by limits: it keeps no history."""
+    async def _log_with_history(self, likely: str | None = None) -> StreamLog:
+        """Like `log`, but raises `ConfigError` if the stream keeps no history, since its retention is not by limits."""
         log = await find_log(self._context, self.subject, self._stream, likely=likely)
         check_retention(log.config)
         return log
@@ -116,8 +116,8 @@ class Topic:
             fields: Further fields of its configuration: ``max_age``, ``storage``, ``num_replicas`` and so on.
 
         Raises:
-            NoMatchingStreamError: Several streams hold the subject. ConfigError: The retention of the existing stream
-                is not by limits. And those of any request.
+            NoMatchingStreamError: Several streams have the subject. ConfigError: The retention of the existing stream
+                is not by limits. Also any request error.
         """
         stream = await stream_for(self._manager, self.subject, self._stream, dict(fields))
         return StreamLog(self._context, stream, self.subject)
@@ -128,12 +128,13 @@ class Topic:
         """Publish to the topic, and end it: ``async with topic.publisher() as pub``.
 
         Args:
-            chained: Each record names its predecessor, and the server stores it only if that one is stored: there are
-                no gaps, even if records are lost in transit. The stream must have no other publisher; another one ends
-                the chain with `ProducerFencedError`.
-            max_in_flight: Records that may be in flight; 1 for chained records on a replicated stream.
-            timeout: Seconds within which each record must be stored, including restarts of servers; by default that of
-                this connection. A record whose answer is lost is sent again if it has an id: ``msg_id``, or chained.
+            chained: Each record names its predecessor, and the server stores it only after the predecessor. So there
+                are no gaps, even if records are lost in transit. The stream must have no other publisher: another
+                publisher ends the chain with `ProducerFencedError`.
+            max_in_flight: Records that may be in flight, or 1 for chained records on a replicated stream.
+            timeout: Seconds within which each record must be stored, including restarts of servers. The default is the
+                timeout of this connection. A record whose answer is lost is sent again if it has a ``msg_id`` or is
+                chained.
 
         Raises:
             InvalidNameError: The subject has wildcards. ClosedError: The topic has ended.
@@ -157,31 +158,30 @@ class Topic:
     ) -> ReaderOpening:
         """Read every record after a start, in order, once, across restarts of servers and reconnects.
 
-        A slow reader delays no other client; it reads the history.
+        A slow reader delays no other client, because it reads the history.
 
         Args:
-            start: ``"first"``: all stored records; ``"now"``: new records only; a `Position` or its JSON token, or a
-                ``datetime``: the records strictly after it.
-            push: How the server pushes new records. ``"republish"`` needs no state on the server, but a stream that
-                republishes the subject; ``"consumer"`` needs a consumer, which the readers of this connection with the
-                same subject share; None: no pushes, the reader
-                reads the history when it is idle. ``"auto"`` selects the first that is available. For a topic with
-                wildcards ``"republish"`` keeps order within each subject only, and records may be repeated after
-                resuming from a position; ``"consumer"`` and None keep one order, and ``"auto"`` does not select
-                ``"republish"`` then.
+            start: ``"first"`` reads all stored records, ``"now"`` new records only. A `Position`, its JSON token, or a
+                ``datetime`` reads the records strictly after it.
+            push: How the server pushes new records. ``"republish"`` needs no state on the server, but the stream must
+                republish the subject. ``"consumer"`` needs a consumer, which the readers of this connection with the
+                same subject share. With None there are no pushes, and the reader reads the history when it is idle.
+                ``"auto"`` selects the first of these that is available. For a topic with wildcards, ``"republish"``
+                keeps order within each subject only, and records may be repeated after resuming from a position.
+                ``"consumer"`` and None keep one order, and ``"auto"`` does not select ``"republish"`` then.
             quiet: Seconds without a record after which the history is read, because a push may be lost.
             allow_truncated: Skip records that were removed before they were read, and report them with the event
                 `HistoryTruncated`. Otherwise `HistoryTruncatedError` is raised.
             max_pending: Records in the local queue.
-            heartbeat: Seconds. After three of them without a sign of life, because a server is frozen or that of the
-                reader's consumer is cut off from the others, the event `HeartbeatMissed` is reported.
-            after: In place of ``start``: a stream sequence, such as `Record.seq` or the ``up_to_seq`` of
+            heartbeat: Seconds between signs of life. After three of them without a sign, the event `HeartbeatMissed` is
+                reported: a server is frozen, or the server of the reader's consumer is cut off from the others.
+            after: A stream sequence in place of ``start``, such as `Record.seq` or the ``up_to_seq`` of
                 `Stream.get_last_messages`. Records strictly after it are read. Unlike a `Position`, a sequence does not
                 show that the stream was recreated.
 
-        Raises: when it is opened, `NoMatchingStreamError`, `PositionInvalidError`, `ConfigError` if the retention of
-            the stream is not by limits (use `work`), and those of any request. For a replicated stream,
-            `PositionInvalidError` for a position after the end takes 10 s.
+        Opening the reader raises `NoMatchingStreamError`, `PositionInvalidError`, `ConfigError` if the retention of the
+        stream is not by limits (use `work`), and the errors of any request. For a replicated stream,
+        `PositionInvalidError` for a position after the end takes 10 s.
         """
         check_seconds("heartbeat", heartbeat)
         if after is not None:
@@ -196,10 +196,10 @@ class Topic:
     def since(self, position: Position | str, **options: Unpack[ReadOptions]) -> ReaderOpening:
         """Read every record strictly after a saved `TopicReader.position`, or its JSON token.
 
-        The same as `each` with this start.
+        The call is equivalent to `each` with this start.
 
         Raises:
-            PositionInvalidError: It is not a position token. And as `each`.
+            PositionInvalidError: ``position`` is not a position token. Also the errors of `each`.
         """
         if isinstance(position, str):
             position = Position.from_json(position)
@@ -211,7 +211,7 @@ class Topic:
         return self.each(position, **options)
 
     async def _open(self, start: Start, **options: Any) -> TopicReader:
-        log = await self._kept_log(likely=start.stream if isinstance(start, Position) else None)
+        log = await self._log_with_history(likely=start.stream if isinstance(start, Position) else None)
         return TopicReader(await open_reader(log, start, extent=log.found, **options))
 
     def latest(self, *, quiet: float = 30.0) -> LatestReader:
@@ -220,28 +220,29 @@ class Topic:
         If the stream republishes the subject, readers need no state on the server. Otherwise this process uses one
         ephemeral consumer while a reader waits.
 
-        With wildcards: read the newest record of each subject, and then that of each subject that has changed; a slow
-        reader skips older ones. Such a reader holds a `table` from its first read until it is closed: use
-        ``async with``.
+        If the subject has wildcards, the reader returns the newest record of each subject, and then the newest record
+        of each subject that has changed. A slow reader skips older records. Such a reader keeps a `table` open from its
+        first read until it is closed, so use ``async with``.
 
-        If the stream was deleted and created again, the reader continues with the new one. If that already has a
-        record with a later sequence than the last one returned, this cannot be seen: `Record.position` still names the
-        deleted stream, and `since` raises `PositionInvalidError` for it. Create a new reader then.
+        If the stream was deleted and created again, the reader continues with the new stream. It cannot detect this if
+        the new stream already has a record with a later sequence than the last returned record. `Record.position` still
+        names the deleted stream then, and `since` raises `PositionInvalidError` for it. Create a new reader in that
+        case.
 
         Args:
             quiet: Seconds of waiting after which the newest record is requested again, because a push may be lost.
 
         Raises:
-            ConfigError: ``quiet`` is not a time. On first read: `NoMatchingStreamError`, `ConfigError` as `each`, and
-                those of any request.
+            ConfigError: ``quiet`` is not a time. The first read raises `NoMatchingStreamError`, `ConfigError` for the
+                same reasons as `each`, and the errors of any request.
         """
         return LatestReader(partial(self._newest, check_seconds("quiet", quiet)), self._context)
 
     async def _newest(self, quiet: float) -> NewestSource:
-        log = await self._kept_log()
+        log = await self._log_with_history()
         if not log.is_one_subject:
             return SeveralSubjects(await open_table(log, check=quiet, quiet=quiet))
-        # "": records are returned as they are stored
+        # with codec "", records are returned as they are stored
         at = notifier_descriptor(self._context, log.handle, self.subject, "")
         context = self._context.without_stall_watches()  # the reader has one
         newest = newest_log(context, at, quiet=quiet, origin=log.origin)
@@ -258,22 +259,22 @@ class Topic:
         """Keep a mapping from each subject to its newest record: ``async with topic.table() as table``.
 
         It opens with a snapshot (direct gets with server 2.11 and at most 1,024 subjects, otherwise a consumer) and
-        then follows with one reader.
+        then follows the log with a reader.
 
         Args:
-            push, quiet, heartbeat: As for `each`.
-            check: Seconds between looks for messages that were removed from the stream by a purge, a deletion or a
-                limit. If there are any, the sequences of the newest messages are read again, without payloads, at most
-                once in a millisecond for each subject: 20 s for 20,000.
+            push, quiet, heartbeat: See `each`.
+            check: Seconds between checks for messages that a purge, a deletion or a limit removed from the stream. If
+                there are any, the sequences of the newest messages are read again, without payloads. This takes at
+                most a millisecond for each subject: 20 s for 20,000 subjects.
 
         Raises:
-            ConfigError: An argument is not a time. When it is opened, as `each`.
+            ConfigError: An argument is not a time. Opening the table raises the errors of `each`.
         """
         options = {"push": push, "quiet": quiet, "heartbeat": check_seconds("heartbeat", heartbeat)}
         return Opening(partial(self._table, check_seconds("check", check), options), "table()")
 
     async def _table(self, check: float, options: dict[str, Any]) -> TopicTable:
-        return await open_table(await self._kept_log(), check=check, **options)
+        return await open_table(await self._log_with_history(), check=check, **options)
 
     @overload
     def epochs(self, *, partitions: int | None = None, codec: Codec | None = None) -> EpochTopic[int]: ...
@@ -288,7 +289,7 @@ class Topic:
         partitions: int | None = None,
         codec: Codec | None = None,
     ) -> EpochTopic[Any]:
-        """The topic of epochs with this name: several publishers, and subscribers read all or nothing of an epoch.
+        """Use this topic for epochs. Several publishers write it, and subscribers receive an epoch completely or not.
 
         See `JetStream.epochs`.
         """
@@ -307,7 +308,8 @@ class Topic:
             config: Further fields of its `ConsumerConfig`, such as ``ack_wait`` and ``max_deliver``.
 
         Raises:
-            InvalidNameError: The group is not a valid consumer name. When it is opened, as `JetStream.pull_subscribe`.
+            InvalidNameError: The group is not a valid consumer name. Opening the subscription raises the errors of
+                `JetStream.pull_subscribe`.
         """
         request = SubscribeRequest(
             subject=self.subject,

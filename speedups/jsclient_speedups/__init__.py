@@ -2,8 +2,18 @@
 
 from .blocks import ordinary_block
 from .parts import find_header, is_ordinary_jsack, split_jsack
+from .runs import last_of_whole_run, total_size
 from .scanner import scan
 
 __version__ = "0.1.0.dev0"  # that of the jsclient in the same commit
 
-__all__ = ["__version__", "find_header", "is_ordinary_jsack", "ordinary_block", "scan", "split_jsack"]
+__all__ = [
+    "__version__",
+    "find_header",
+    "is_ordinary_jsack",
+    "last_of_whole_run",
+    "ordinary_block",
+    "scan",
+    "split_jsack",
+    "total_size",
+]

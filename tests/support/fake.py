@@ -95,7 +95,15 @@ class FakeConnection(Connection):
 
     # --- traffic -----------------------------------------------------------------------------------------
 
-    def send(self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b"") -> None:
+    def send(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        reply: str = "",
+        header: bytes = b"",
+        urgent: bool = False,
+    ) -> None:
         self.check_open()
         if not self._up:
             raise DisconnectedError("not connected")

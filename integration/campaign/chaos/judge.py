@@ -42,7 +42,10 @@ async def everything(oracle: Oracle, stream: str) -> list[Message]:
 
 
 async def _once(oracle: Oracle, stream: str) -> list[Message]:
-    state = (await oracle.api(f"STREAM.INFO.{stream}"))["state"]
+    info = await oracle.api(f"STREAM.INFO.{stream}")
+    behind = [one for one in info["cluster"].get("replicas") or [] if not one["current"] or one.get("lag")]
+    assert not behind, f"{stream}: replicas lag, and the judge's consumer may read one of them: {behind}"
+    state = info["state"]
     inbox = oracle.nc.new_inbox()
     found: list[Message] = []
     async with oracle.listen(inbox) as seen:

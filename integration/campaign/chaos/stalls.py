@@ -20,6 +20,11 @@ SILENT = 5.0  # seconds for which a reader may stand still before it tells
 TOLD = 15.0  # seconds for which it may stand still after it told
 LOOK = 1.0
 
+CONSUMERS = {"push": "push", "queue": "q", "fetch": "fetch", "messages": "messages", "work": "work"}
+"""The kinds of readers of a named consumer, which is not made again when it has no leader."""
+
+UNREACHABLE = (OracleError, AssertionError, nats.errors.Error, OSError, RuntimeError)
+"""No leader, or the node is down or cut off. nats-py passes on what the transport raises: uvloop's a RuntimeError."""
 
 Heard = Callable[[Any], list[tuple[float, Any]]]
 """The events of a connection so far, with the moment of each."""
@@ -54,8 +59,26 @@ class Stalls:
             while True:
                 await asyncio.sleep(LOOK)
                 last = await self._last({one.stream for one in self._readers}, oracles)
+                led = await self._led({(one.stream, CONSUMERS[one.kind]) for one in self._named()}, oracles)
                 for number, one in enumerate(self._readers):
-                    self._look(number, one, last.get(one.stream))
+                    has_leader = one.kind not in CONSUMERS or (one.stream, CONSUMERS[one.kind]) in led
+                    self._look(number, one, last.get(one.stream) if has_leader else None)
+
+    def _named(self) -> list[Reading]:
+        return [one for one in self._readers if one.kind in CONSUMERS]
+
+    async def _led(self, consumers: set[tuple[str, str]], oracles: list[Oracle]) -> set[tuple[str, str]]:
+        """The named consumers that have a leader: nobody else can deliver, and its members can do nothing about it."""
+
+        async def ask(oracle: Oracle, stream: str, name: str) -> tuple[str, str] | None:
+            try:
+                info = await oracle.api(f"CONSUMER.INFO.{stream}.{name}")
+            except UNREACHABLE:
+                return None
+            return (stream, name) if info.get("cluster", {}).get("leader") else None
+
+        answers = await asyncio.gather(*(ask(one, *consumer) for one in oracles for consumer in consumers))
+        return {one for one in answers if one is not None}
 
     def _look(self, number: int, one: Reading, last: int | None) -> None:
         """Note how long a reader has been behind a leader that answers, with nothing taken."""
@@ -80,8 +103,8 @@ class Stalls:
         async def ask(oracle: Oracle, stream: str) -> tuple[str, int]:
             try:
                 return stream, int((await oracle.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
-            except (OracleError, TimeoutError, AssertionError, nats.errors.Error):
-                return stream, 0  # no leader, or the node is down or cut off
+            except UNREACHABLE:
+                return stream, 0
 
         last: dict[str, int] = {}
         for stream, seq in await asyncio.gather(*(ask(one, stream) for one in oracles for stream in streams)):

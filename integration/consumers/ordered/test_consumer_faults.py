@@ -541,3 +541,23 @@ async def test_close_in_reset_is_clean(
     print(f"{begun} resets begun, {ended_on_the_way} ended on the way")
     assert ended_on_the_way > 5
     assert near._context.open == set()
+
+
+async def test_removed_after_the_creation(tap: Any, near: Any, stream: OwnStream) -> None:
+    """If the message that is due was removed, server 2.10 holds a request that does not wait, and newer ones end it."""
+    for subject in ("a", "b", "c"):
+        await stream.publish(1, subject)
+    async with near.ordered_consumer(stream.name, deliver_policy="last_per_subject") as oc:
+        got: list[str] = []
+
+        async def read() -> None:
+            while len(got) < 2:
+                got.extend([message.subject for message in await oc.fetch(10, no_wait=True)])
+
+        held = tap.hold_frames(match.published(NEXT), count=1)
+        reading = asyncio.create_task(read())
+        await held.wait()
+        await (await near.stream(stream.name)).purge(subject=stream.subject("a"))
+        held.release()
+        await within(4, reading, "the rest")
+        assert got == [stream.subject("b"), stream.subject("c")]

@@ -418,3 +418,25 @@ async def test_late_status_ends_no_other_fetch(tap: Any, near: Any, stream: OwnS
     await never(fetching.done, 1.2, "the end by a status of the other one")
     await stream.publish(5)
     assert numbers(await fetching) == [1, 2, 3, 4, 5]
+
+
+async def test_consumer_gone_without_an_answer(tap: Any, near: Any, stream: OwnStream) -> None:
+    """Server 2.10 says nothing to a pull request for a consumer that does not exist."""
+    sub = await near.pull_subscribe(stream.all)
+    tap.drop_frames(match.with_status("503"))  # of newer servers
+    await stream.delete_consumer(sub.consumer)
+    with pytest.raises(jsclient.ConsumerDeletedError):
+        await within(4, sub.fetch(5, no_wait=True), "the error")
+
+
+async def test_late_answer_of_a_fetch_that_does_not_wait(tap: Any, near: Any, stream: OwnStream) -> None:
+    """While it is late, the fetch looks whether its consumer exists, and waits on."""
+    await stream.publish(3)
+    sub = await near.pull_subscribe(stream.all)
+    since = len(tap.frames)
+    held = tap.hold_frames(match.published(NEXT))
+    fetching = asyncio.create_task(sub.fetch(3, no_wait=True))
+    await tap.wait_for(match.published("$JS.API.CONSUMER.INFO.>"), since=since)
+    held.release()
+    assert numbers(await fetching) == [1, 2, 3]
+    assert len(tap.sent(NEXT)) == 1

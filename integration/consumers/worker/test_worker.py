@@ -463,6 +463,31 @@ async def test_limits_of_consumer_kept(stream: OwnStream, near: Any, tap: Any) -
     assert max(body["expires"] for body in asked) <= 3_000_000_000
 
 
+@pytest.mark.parametrize("concurrency", [1, 20])
+async def test_fast_handlers_request_many(stream: OwnStream, near: Any, tap: Any, concurrency: int) -> None:
+    """With a fixed prefetch of two, a handler that returns at once cost a pull request for each message."""
+    await stream.publish(3000)
+    sub = await near.pull_subscribe(stream.all, config=ConsumerConfig(ack_wait=30.0))
+
+    async def handler(message: Any) -> None:
+        pass
+
+    async with sub.run(handler, concurrency=concurrency) as worker:
+        await eventually(lambda: worker.counts.handled == 3000, 30, "all are handled")
+    assert len(tap.sent("$JS.API.CONSUMER.MSG.NEXT.>")) < 150
+
+
+async def test_waiting_workers_have_few_tasks(stream: OwnStream, js: Any) -> None:
+    """Tasks for handlers start with messages."""
+    before = len(asyncio.all_tasks())
+    sub = await js.pull_subscribe(stream.all, durable="crew", delete_on_close=True)
+    async with sub.run(lambda _: None, concurrency=50) as worker:
+        await stream.until_asked("crew", 1)
+        assert len(asyncio.all_tasks()) - before <= 4
+        await stream.publish(30)
+        await eventually(lambda: worker.counts.handled == 30, 10, "all are handled")
+
+
 @pytest.mark.server(">=2.12")
 async def test_workers_of_a_priority_group(stream: OwnStream, js: Any) -> None:
     """Those of the higher priority get the messages while they have room; without a group it is refused."""

@@ -47,12 +47,19 @@ async def write(js: Any, plan: WritePlan, *batches: pa.RecordBatch, task: Task =
     """A whole partition."""
     writer = PartitionWriter(js, plan, task)
     try:
-        await writer.begin()
+        await writer.begin(plan.shape.subject or _first_subject(batches))
         for batch in batches:
             await writer.write(batch)
         return await writer.finish()
     finally:
         await writer.close()
+
+
+def _first_subject(batches: tuple[pa.RecordBatch, ...]) -> str | None:
+    if not batches or "subject" not in batches[0].schema.names or not batches[0].num_rows:
+        return None
+    subject: str | None = batches[0].column("subject")[0].as_py()
+    return subject
 
 
 async def stored(stream: OwnStream) -> list[bytes]:

@@ -59,26 +59,33 @@ class Recount:
         return not (self.missing or self.twice or self.foreign)
 
 
-def payloads(url: str, stream: str, **rights: Any) -> list[bytes]:
-    """The payloads stored in a stream, in order.
+def payloads(url: str, stream: str, subject: str = ">", **rights: Any) -> list[bytes]:
+    """The payloads stored in a stream, in order; with the arguments of `messages`."""
+    return [payload for _, payload in messages(url, stream, subject, **rights)]
+
+
+def messages(url: str, stream: str, subject: str = ">", **rights: Any) -> list[tuple[str, bytes]]:
+    """Subject and payload of each message stored in a stream, in order.
 
     Args:
         url: Of the server.
         stream: The name of the stream.
+        subject: Of this subject only.
         rights: ``tls``, ``user`` and ``password``, or ``user_credentials``, as for the oracle.
     """
     with _connected(url, **rights) as wire:
         inbox = f"_INBOX.{secrets.token_hex(8)}"
         config = {"deliver_subject": f"{inbox}.all", "ack_policy": "none", "mem_storage": True}
+        config["filter_subject"] = subject
         wire.send(f"SUB {inbox}.all {_ALL}")
         wire.send(f"SUB {inbox}.api api")
         request = {"stream_name": stream, "config": config}
         wire.publish(f"$JS.API.CONSUMER.CREATE.{stream}", json.dumps(request).encode(), f"{inbox}.api")
-        count, found = None, []
+        count, found = None, list[tuple[str, bytes]]()
         while count is None or len(found) < count:
-            sid, payload = wire.message()
+            where, sid, payload = wire.message()
             if sid == _ALL:
-                found.append(payload)
+                found.append((where, payload))
                 continue
             answer = json.loads(payload)
             if "error" in answer:
@@ -108,8 +115,8 @@ class _Wire:
             raise AssertionError(f"the recount's connection ended: {line!r}")
         return line.split()
 
-    def message(self) -> tuple[str, bytes]:
-        """Subscription and payload of the next message."""
+    def message(self) -> tuple[str, str, bytes]:
+        """Subject, subscription and payload of the next message."""
         while True:
             op, *arguments = self.line()
             if op == "PING":
@@ -117,7 +124,7 @@ class _Wire:
             elif op in {"MSG", "HMSG"}:
                 size = int(arguments[-1])
                 headers = int(arguments[-2]) if op == "HMSG" else 0
-                return arguments[1], self.file.read(size + 2)[headers:size]
+                return arguments[0], arguments[1], self.file.read(size + 2)[headers:size]
 
 
 @contextmanager

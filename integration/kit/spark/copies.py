@@ -9,7 +9,7 @@ from typing import Any
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.waiting import eventually
 from integration.kit.spark.driver_process import SparkJob, writer_of
-from integration.kit.spark.sessions import finish
+from integration.kit.spark.sessions import run_writer
 
 # A batch is met in the middle if its tasks sleep, and if their rows come in small parts.
 IN_SMALL_PARTS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "500"}
@@ -87,7 +87,7 @@ def assert_running(job: SparkJob) -> None:
 
 def run(spark: Any, copy: dict[str, Any], checkpoint: Path) -> None:
     """Run a copy in a session until nothing is left. Raises `StreamingQueryException` if it failed."""
-    finish(writer_of(spark, copy, checkpoint).start())
+    run_writer(writer_of(spark, copy, checkpoint), 600.0)
 
 
 def put_back(checkpoint: Path, batch: int, *, planned: bool = False) -> None:

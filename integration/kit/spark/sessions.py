@@ -22,6 +22,9 @@ from typing import Any
 _ROOT = Path(__file__).resolve().parents[3]
 _LEAST_JAVA = 17
 
+_SLOW_STARTS = 6  # of one query
+_SLOW = ("Python worker failed to connect back", "Current State: INITIALIZING")
+
 # A secret that the session of Connect has in its environment.
 PASSWORD_VARIABLE, PASSWORD = "JSCLIENT_TEST_PASSWORD", "pw-4f1e-variable"
 
@@ -39,6 +42,9 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stopTimeout": "20s",
 }
+
+SHUFFLE_JOIN = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.shuffle.partitions": "4"}
+BROADCAST_JOIN = {"spark.sql.autoBroadcastJoinThreshold": "10MB", "spark.sql.shuffle.partitions": "4"}
 
 
 @functools.cache
@@ -106,6 +112,19 @@ def running_spark(files: Path, master: str = "local[2,4]", **settings: str) -> I
         gateway.proc.wait(timeout=30)
 
 
+@contextlib.contextmanager
+def settings(spark: Any, given: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session meanwhile, all of which have values before. A query keeps those with which it starts."""
+    before = {name: spark.conf.get(name) for name in given}
+    for name, value in given.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
 def make_active(spark: Any) -> None:
     """Make a classic session that of this thread. A thread of Python has one of its own in the JVM."""
     spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
@@ -162,10 +181,30 @@ def drain(
             also(rows, number)
 
     writer = frame.writeStream.foreachBatch(batch).options(**options)
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    finish(query, limit)
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    query = run_writer(writer, limit)
     drained.progress = [json.loads(progress.json) for progress in query.recentProgress]
     return drained
+
+
+def run_writer(writer: Any, limit: float = 240.0) -> Any:
+    """Start a query with an end, and wait for it. The query.
+
+    On a busy machine its Python process may take longer than the ten seconds that Spark gives it to start. Nothing has
+    happened then, and it is started again.
+    """
+    for _ in range(_SLOW_STARTS):
+        query = writer.start()
+        try:
+            finish(query, limit)
+        except Exception as error:
+            if not all(part in str(error) for part in _SLOW):
+                raise
+        else:
+            return query
+    raise AssertionError(
+        f"the Python process of a query did not start in time, {_SLOW_STARTS} times in a row"
+    )
 
 
 def finish(query: Any, limit: float = 240.0) -> None:

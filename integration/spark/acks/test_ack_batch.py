@@ -47,7 +47,8 @@ async def state(stream, name="c"):
     return await stream.consumer_info(name)
 
 
-@pytest.mark.parametrize("on", ["executors", "driver"])
+@pytest.mark.covers("L21")
+@pytest.mark.parametrize("on", ["executors", pytest.param("driver", marks=pytest.mark.full)])
 async def test_all_acked_when_call_returns(server, pulled, on):
     from jsclient.spark import ack_batch
 
@@ -59,6 +60,7 @@ async def test_all_acked_when_call_returns(server, pulled, on):
     assert (await stream.state())["messages"] == 0
 
 
+@pytest.mark.covers("L21")
 async def test_only_rows_there(server, pulled):
     from jsclient.spark import ack_batch
 
@@ -84,7 +86,8 @@ async def test_rows_of_several_consumers(server, pulled, on):
     assert (await state(stream, "d"))["num_ack_pending"] == 0
 
 
-@pytest.mark.parametrize("on", ["executors", "driver"])
+@pytest.mark.covers("L23")
+@pytest.mark.parametrize("on", ["executors", pytest.param("driver", marks=pytest.mark.full)])
 async def test_naks_bring_messages_again(server, js, pulled, on):
     from jsclient.spark import nak_batch
 
@@ -94,6 +97,7 @@ async def test_naks_bring_messages_again(server, js, pulled, on):
     assert [message.metadata.num_delivered for message in again] == [2] * 50
 
 
+@pytest.mark.covers("L23")
 async def test_naks_with_a_delay(server, js, pulled):
     from jsclient.spark import nak_batch
 
@@ -105,7 +109,8 @@ async def test_naks_with_a_delay(server, js, pulled):
     assert time.monotonic() - began >= 1.0
 
 
-@pytest.mark.parametrize("on", ["executors", "driver"])
+@pytest.mark.covers("L23")
+@pytest.mark.parametrize("on", [pytest.param("executors", marks=pytest.mark.full), "driver"])
 async def test_terms_end_message_with_reason(server, oracle, pulled, on):
     from jsclient.spark import term_batch
 
@@ -190,6 +195,7 @@ async def test_a_consumer_that_is_gone(server, pulled):
         await asyncio.to_thread(ack_batch, frame, server.url, on="driver")
 
 
+@pytest.mark.covers("L24")
 @pytest.mark.parametrize("every", [ACK_WAIT / 4, pytest.param(None, marks=pytest.mark.full)])
 async def test_signs_of_life_hold_long_batch(spark, server, pulled, every):
     """Nothing is delivered again while the block lasts 1.5 times the time that the server waits; after it, all is."""
@@ -220,6 +226,7 @@ async def _redelivered(stream):
     return (await sub.next_msg(60)).metadata.num_delivered
 
 
+@pytest.mark.covers("L21", "L23")
 @pytest.mark.full
 async def test_in_query_acks_by_itself(spark, server, oracle, make_stream, drain):
     """`ackOn` manual: what the function acks is acked, the rest comes again."""
@@ -251,6 +258,7 @@ async def test_in_query_acks_by_itself(spark, server, oracle, make_stream, drain
     assert info["num_ack_pending"] == (await stream.state())["messages"] == 30
 
 
+@pytest.mark.covers("L21", "L23")
 @pytest.mark.full
 async def test_with_spark_connect(server, oracle, make_stream, connect_spark, tmp_path):
     """The source, and each helper in ``foreachBatch``, which runs in a process of the server."""

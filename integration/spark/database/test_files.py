@@ -52,6 +52,7 @@ def started(server: Any, make_stream: Any, spark: Any, tmp_path: Path) -> Any:
     return start
 
 
+@pytest.mark.covers("L22")
 @pytest.mark.parametrize("fails", ["rename", "ack"])
 async def test_failed_batch_written_once(
     started: Any, aside: Any, drain: Any, monkeypatch: Any, fails: str
@@ -106,6 +107,7 @@ writer.option("checkpointLocation", str(FOLDER / "checkpoint")).start().awaitTer
 """
 
 
+@pytest.mark.covers("L22")
 @pytest.mark.limit(900)
 @pytest.mark.fault("work queue to Parquet with manifests: driver, JVM and workers killed at four places")
 async def test_each_row_once_over_kills(

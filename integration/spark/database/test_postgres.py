@@ -117,6 +117,8 @@ def die(*_: Any) -> Any:
     raise RuntimeError("the driver dies")
 
 
+@pytest.mark.covers("L22")
+@pytest.mark.full
 async def test_batch_again_changes_nothing(
     own_server: Any, oracle_for: Any, database: str, payments: Any, aside: Any, drain: Any
 ) -> None:
@@ -136,6 +138,7 @@ async def test_batch_again_changes_nothing(
     await assert_each_once(oracle, database, 500)
 
 
+@pytest.mark.covers("L22")
 @pytest.mark.full
 async def test_messages_again_in_other_batches(
     own_server: Any, oracle_for: Any, database: str, payments: Any, aside: Any, drain: Any, tmp_path: Path
@@ -197,6 +200,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
         one.kill()
 
 
+@pytest.mark.covers("L22")
 @pytest.mark.full
 @pytest.mark.limit(900)
 @pytest.mark.fault("work queue to PostgreSQL: driver, JVM and workers killed at five places")

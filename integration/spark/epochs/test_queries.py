@@ -36,6 +36,7 @@ def write(frame: Any, checkpoint: Path, **options: Any) -> None:
     finish(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(), 120)
 
 
+@pytest.mark.covers("L37")
 async def test_batches_become_epochs(
     server: Any, js: Any, stream: Any, topic: Any, spark: Any, aside: Any, tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def jobs(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
         job.kill()
 
 
+@pytest.mark.covers("L37")
 @pytest.mark.full
 async def test_exact_table_over_kills(
     own_server: Any, oracle_for: Any, jobs: Any, spark: Any, aside: Any, tmp_path: Path
@@ -173,7 +175,7 @@ async def test_exact_table_over_kills(
 
 
 @pytest.mark.covers("L5", "L37")
-@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("written", [pytest.param(False, marks=pytest.mark.full), True])
 async def test_no_completed_epoch_is_no_row(
     spark: Any, server: Any, topic: Any, aside: Any, written: bool
 ) -> None:

@@ -13,13 +13,15 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 import jsclient
 from integration.kit.calls.epochs import frontier_records, seen
-from jsclient.errors import ProducerFencedError
+from jsclient.errors import ConfigError, ProducerFencedError
 from jsclient.protocol.epochs.frontier import Int
 from jsclient.spark.epochs.ownership import Attempt, SinkTopic
 from jsclient.spark.epochs.sink import EpochStreamWriter, EpochWritten, epoch_plan, open_writer
 from jsclient.spark.options.epochs import EpochSinkOptions
 from jsclient.spark.sink.partition_writer import Outcome, WritePlan
 from jsclient.spark.sink.row_columns import RowShape
+from jsclient.spark.sink.row_error import RowError
+from jsclient.spark.sink.shared_rows import refuse_different
 from jsclient.spark.task_context import Task
 
 QUERY, OTHER = "query", "another"
@@ -258,6 +260,29 @@ async def test_rows_change_partitions_known(js: Any, topic: Any, options: dict[s
     await asyncio.sleep(0.3)  # the stream forgets ids after 0.2 s
     await sink.batch(0, ["b"], ["a"])
     assert sorted((await seen(topic))[0]) == ["a", "b"]
+
+
+@pytest.mark.covers("L26")
+async def test_one_id_for_two_rows(js: Any, topic: Any) -> None:
+    """One of them would not be in the epoch: refused by the task that has both, otherwise by the commit."""
+    sink, written = Sink(js, topic, dedup="column"), []
+    attempt, made = sink.attempt(0), await sink.sink_topic()
+    for task, rows in enumerate([[("1", "[1]"), ("2", "[2]")], [("1", "[3]")], [("4", "[4]"), ("4", "[5]")]]):
+        ids, data = zip(*rows, strict=True)
+        writer, place = await open_writer(js, sink.plan(attempt), attempt, Task(task, 0), made)
+        batch = pa.record_batch({"data": pa.array(data), "msg_id": pa.array(ids)})
+        try:
+            if task == 2:
+                with pytest.raises(RowError, match=r"row 1 .*row 0 has the same id '4', but another payload"):
+                    await writer.write(batch)
+                continue
+            await writer.write(batch)
+            written.append(EpochWritten(task, 0, await writer.finish(), place=place))
+        finally:
+            await writer.close()
+    with pytest.raises(ConfigError, match="row 0 of partition 0 and row 0 of partition 1 have the same"):
+        refuse_different(written)
+    refuse_different(written[:1])
 
 
 async def test_missing_rows_counted(js: Any, topic: Any) -> None:

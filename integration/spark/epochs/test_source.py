@@ -30,6 +30,7 @@ async def topics(request: Any, js: Any) -> Any:
             await js.delete_stream(topic.name)
 
 
+@pytest.mark.covers("L37")
 async def test_complete_epochs_whole(server: Any, topics: Any) -> None:
     topic = topics(partitions=2)
     one, two = [await topic.publisher(partition) for partition in (0, 1)]
@@ -181,6 +182,7 @@ async def test_times_tuples_json(server: Any, topics: Any) -> None:
     ]
 
 
+@pytest.mark.covers("L37")
 async def test_batch_read_all_whole(server: Any, topics: Any, js: Any) -> None:
     topic = topics()
     async with await topic.publisher() as pub:
@@ -209,6 +211,7 @@ def end_of(rows: Any, epoch: int) -> int:
     return max(row["sequence"] for row in rows if row["epoch"] == epoch)
 
 
+@pytest.mark.covers("L11")
 async def test_epochs_removed_before_they_read(server: Any, topics: Any, js: Any) -> None:
     topic = topics()
     async with await topic.publisher() as pub:

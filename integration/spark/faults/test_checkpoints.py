@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration.kit.judge.oracle import Oracle
-from integration.kit.spark.copies import by_claims, filled, put_back, query, run, with_consumer
+from integration.kit.spark.copies import by_claims, filled, put_back, query, with_consumer
 
 pytestmark = [pytest.mark.full, pytest.mark.server(">=2.11")]
 
 COUNT, BATCH = 20_000, 4_000
 
 
-@pytest.fixture
-async def copies(own_server: Any, oracle_for: Any, aside: Any, spark: Any, checkpoint: Path) -> Any:
-    """A server with messages to copy, its judge, and what runs a copy to its end."""
-    server = await own_server()
-    oracle: Oracle = await oracle_for(server)
-    return server, oracle, partial(aside, run, spark, checkpoint=checkpoint)
-
-
+@pytest.mark.covers("L2", "L25")
 @pytest.mark.fault("a batch run again with other partitions")
 @pytest.mark.parametrize(
     "changed",
@@ -40,6 +31,7 @@ async def test_replanned(copies: Any, checkpoint: Path, recount: Any, changed: d
     await recount(server, "OUT", COUNT)
 
 
+@pytest.mark.covers("L2")
 @pytest.mark.fault("a batch run again after the head of the stream had expired, failOnDataLoss=false")
 async def test_head_expired(copies: Any, checkpoint: Path, recount: Any) -> None:
     server, oracle, copy_all = copies
@@ -52,6 +44,7 @@ async def test_head_expired(copies: Any, checkpoint: Path, recount: Any) -> None
     await recount(server, "OUT", COUNT)
 
 
+@pytest.mark.covers("L14", "L25")
 @pytest.mark.fault("log checkpoint put back by three batches")
 @pytest.mark.parametrize(
     ("sink", "limit", "error"),
@@ -84,6 +77,7 @@ async def test_put_back(
     await recount(server, "OUT", COUNT)
 
 
+@pytest.mark.covers("L14")
 @pytest.mark.fault("queue checkpoint put back by two batches")
 async def test_claims_put_back(copies: Any, checkpoint: Path, recount: Any) -> None:
     """Its claims are gone, which is an error; without `failOnDataLoss` it goes on."""
@@ -101,6 +95,7 @@ async def test_claims_put_back(copies: Any, checkpoint: Path, recount: Any) -> N
     assert (await oracle.state("IN"))["messages"] == 0
 
 
+@pytest.mark.covers("L30")
 @pytest.mark.fault("target full in mid-batch, then with more room")
 async def test_target_full(copies: Any, recount: Any) -> None:
     server, oracle, copy_all = copies

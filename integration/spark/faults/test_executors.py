@@ -76,6 +76,7 @@ async def kill_executors(cluster: StandaloneCluster, oracle: Oracle, application
     assert application.log.count("Lost executor") >= 2
 
 
+@pytest.mark.covers("L2", "L25", "L32", "L33")
 @pytest.mark.fault("executors killed in mid-batch, standalone cluster, TLS and credentials in files")
 async def test_killed_with_secrets(
     own_server: Any, oracle_for: Any, standalone: Any, submit: Any, recount: Any, tmp_path: Path
@@ -94,6 +95,7 @@ async def test_killed_with_secrets(
     await recount(server, "OUT", COUNT, **rights)
 
 
+@pytest.mark.covers("L16", "L32")
 @pytest.mark.fault("queue mode: executors killed in mid-batch, standalone cluster")
 async def test_killed_with_claims(
     own_server: Any, oracle_for: Any, standalone: Any, submit: Any, recount: Any
@@ -119,6 +121,7 @@ SPECULATION = {
 }
 
 
+@pytest.mark.covers("L2", "L25")
 @pytest.mark.fault("speculation: an executor stands still until the copy of its task has ended, then goes on")
 async def test_speculation(
     own_server: Any, oracle_for: Any, standalone: Any, submit: Any, recount: Any

@@ -37,6 +37,7 @@ async def network(own_server: Any, oracle_for: Any, proxy: Any) -> tuple[Any, Or
     return server, oracle, await proxy(server, frames=False)
 
 
+@pytest.mark.covers("L25")
 @pytest.mark.fault("network swallows everything for 20 s in mid-batch")
 async def test_network_gone_for_a_while(network: tuple[Any, Oracle, Proxy], jobs: Any, recount: Any) -> None:
     server, oracle, wire = network
@@ -49,6 +50,7 @@ async def test_network_gone_for_a_while(network: tuple[Any, Oracle, Proxy], jobs
     await recount(server, "OUT", COUNT)
 
 
+@pytest.mark.covers("L25")
 @pytest.mark.fault("network gone for ever in mid-batch, then a restart")
 @pytest.mark.parametrize("attempts", [1, 4])
 async def test_network_gone_for_ever(
@@ -72,6 +74,7 @@ async def test_network_gone_for_ever(
     await recount(server, "OUT", COUNT)
 
 
+@pytest.mark.covers("L25")
 @pytest.mark.fault("network gone when the query starts, then a restart")
 async def test_network_gone_from_the_start(
     network: tuple[Any, Oracle, Proxy], jobs: Any, recount: Any

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.full, pytest.mark.limit(600), pytest.mark.server(">=2.
 COUNT, BATCH = 20_000, 2_500
 
 
+@pytest.mark.covers("L17")
 @pytest.mark.fault("two queries on one consumer of a work queue")
 async def test_two_queries_share(own_server: Any, oracle_for: Any, jobs: Any, recount: Any) -> None:
     """Each has a part of the messages; together they have all."""
@@ -36,6 +37,7 @@ async def test_two_queries_share(own_server: Any, oracle_for: Any, jobs: Any, re
     assert (await oracle.state("IN"))["messages"] == 0
 
 
+@pytest.mark.covers("L24")
 @pytest.mark.fault("queue mode: batches of several times ack_wait")
 async def test_batches_longer_than_ack_wait(
     own_server: Any, oracle_for: Any, jobs: Any, recount: Any

@@ -25,6 +25,7 @@ async def stored_at(oracle, stream, seq):
 # --- from and to ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L4", "L8")
 async def test_all_messages_as_they_are(server, oracle, stream):
     await stream.publish(50)
     read = BatchRead(server, stream)
@@ -33,6 +34,7 @@ async def test_all_messages_as_they_are(server, oracle, stream):
     ]
 
 
+@pytest.mark.covers("L3")
 async def test_from_one_sequence_to_another(server, stream):
     """Both are part of it."""
     await stream.publish(50)
@@ -42,6 +44,7 @@ async def test_from_one_sequence_to_another(server, stream):
     assert BatchRead(server, stream, startingOffsets="latest").sequences == []
 
 
+@pytest.mark.covers("L3")
 @pytest.mark.parametrize("config", [{"allow_direct": True}, {}], ids=["by direct get", "by consumer"])
 async def test_from_one_time_to_another(server, oracle, make_stream, config):
     """The first is part of it, the second is not, as with Kafka's source."""
@@ -73,6 +76,7 @@ async def test_not_there_yet_error(server, stream, options, message):
     assert tolerant.sequences == (numbers(1, 50) if "endingSequence" in options else [])
 
 
+@pytest.mark.covers("L5")
 async def test_an_empty_stream(server, stream):
     assert BatchRead(server, stream).partitions == []
     await stream.publish(5)
@@ -83,6 +87,7 @@ async def test_an_empty_stream(server, stream):
 # --- tasks ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L7")
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [
@@ -107,6 +112,7 @@ async def test_many_messages_shared_by_two_tasks(server, stream):
     assert [len(part) for part in read.parts] == [1000, 1000]
 
 
+@pytest.mark.covers("L8")
 @pytest.mark.server(">=2.11")
 @pytest.mark.parametrize("mode", ["consumer", "direct"])
 async def test_both_ways_to_read_give_same_rows(server, oracle, make_stream, mode):
@@ -117,12 +123,13 @@ async def test_both_ways_to_read_give_same_rows(server, oracle, make_stream, mod
         server, stream, readMode=mode, subjects=stream.subject("b"), minPartitions=3, batchRows=100
     )
     assert read.sequences == numbers(1501, 3000)
-    assert {part.value.read_mode for part in read.partitions} == {mode}
+    assert {one.read_mode for part in read.partitions for one in part.value} == {mode}
 
 
 # --- with Spark ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L1", "L4")
 async def test_spark_reads_stream_as_table(spark, server, stream):
     for number in range(10):
         await stream.publish(300, number, first=300 * number)
@@ -136,6 +143,20 @@ async def test_spark_reads_stream_as_table(spark, server, stream):
     assert abs(total[2].replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(hours=1)
 
 
+@pytest.mark.covers("L3")
+@pytest.mark.full
+async def test_spark_reads_from_one_time_to_another(spark, server, oracle, stream, aside, drain):
+    """Both kinds of query; times to the nanosecond, the first inclusive and the second exclusive."""
+    await stream.publish(50)
+    start, end = await stored_at(oracle, stream, 11), await stored_at(oracle, stream, 41)
+    given = options_of(server, stream, startingTimestamp=start)
+    table = spark.read.format("jetstream").options(**given, endingTimestamp=end).load()
+    assert sorted(row["sequence"] for row in await aside(table.collect)) == numbers(11, 40)
+    streamed = spark.readStream.format("jetstream").options(**given).load()
+    assert sorted((await aside(drain, streamed)).column("sequence")) == numbers(11, 50)
+
+
+@pytest.mark.covers("L8")
 async def test_headers_and_columns(spark, server, stream):
     await stream.oracle.nc.jetstream().publish(stream.subject("x"), b"1", headers={"A": "b"})
     await stream.publish(1)
@@ -157,11 +178,15 @@ def pushing(spark):
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.covers("L6")
 @pytest.mark.full
 async def test_spark_pushes_filters_down(pushing, server, oracle, stream):
     """What is read is what is wanted: the plan has no such filter left, and the scan gives these rows only."""
     for number in range(10):
         await stream.publish(100, number % 2)
+    await stream.publish(7, "in.a")
+    await stream.publish(3, "inside.a")
+    await stream.publish(1, "*.a")  # which the server stores
     load = pushing.read.format("jetstream").options(**options_of(server, stream, pushdown=True)).load
     by_sequence = load().where("sequence >= 100 and sequence < 200")
     assert sorted(row["sequence"] for row in by_sequence.collect()) == numbers(100, 199)
@@ -169,6 +194,10 @@ async def test_spark_pushes_filters_down(pushing, server, oracle, stream):
     assert "Filter (" in load().where("length(data) > 100")._jdf.queryExecution().executedPlan().toString()
     by_subject = load().where(f.col("subject") == stream.subject(1)).where("sequence <= 250")
     assert sorted(row["sequence"] for row in by_subject.collect()) == numbers(101, 200)
+    by_prefix = load().where(f.col("subject").startswith(stream.subject("in.")))
+    assert by_prefix.count() == 7
+    assert load().where(f.col("subject") == stream.subject("*.a")).count() == 1
+    assert "Filter (" not in by_prefix._jdf.queryExecution().executedPlan().toString()
     nothing = load().where(f.col("subject") == "elsewhere")
     assert nothing.collect() == []
     moment = parse_time(await stored_at(oracle, stream, 900))
@@ -187,6 +216,7 @@ async def test_filter_pushdown_or_not(pushing, server, stream):
     assert frame.where("sequence > 15").count() == 5
 
 
+@pytest.mark.covers("L1", "L32")
 @pytest.mark.full
 async def test_connect_streams_and_batches(connect_spark, server, stream, tmp_path):
     """The same source in the server of Spark Connect, where options and classes come from another process."""

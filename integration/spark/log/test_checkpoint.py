@@ -37,6 +37,7 @@ def frame(spark, server):
     return load
 
 
+@pytest.mark.covers("L35")
 async def test_offsets_shown_compared_and_rewound(server, stream, aside, drain, checkpoint, frame):
     await stream.publish(20)
     first = await aside(drain, frame(stream, maxMessagesPerTrigger="8"))
@@ -68,9 +69,8 @@ async def test_offsets_shown_compared_and_rewound(server, stream, aside, drain, 
 
 
 @pytest.mark.covers("L35")
-@pytest.mark.parametrize(
-    "rewound", [pytest.param(True, marks=pytest.mark.full), False]
-)  # a second start of the query
+@pytest.mark.parametrize("rewound", [True, False])
+@pytest.mark.full
 async def test_named_source(spark, server, stream, aside, drain, checkpoint, rewound):
     """Spark writes version 2 of the file of offsets for a query whose sources have names."""
     if not hasattr(spark.readStream, "name"):
@@ -99,6 +99,7 @@ async def test_named_source(spark, server, stream, aside, drain, checkpoint, rew
         spark.conf.unset(setting)
 
 
+@pytest.mark.covers("L35")
 @pytest.mark.full  # two starts of a query
 async def test_rewound_to_time(server, oracle, stream, aside, drain, checkpoint, frame):
     await stream.publish(10)
@@ -130,6 +131,7 @@ async def test_rewind_passes_batch_that_fails(server, stream, aside, drain, chec
     assert (again.runs, again.column("sequence")) == ([3], [*range(12, 21)])
 
 
+@pytest.mark.full
 async def test_running_query_fails_after_rewind(server, stream, aside, checkpoint, frame):
     """Spark creates the file of a batch exclusively, so a rewind under a running query is not overwritten."""
     await stream.publish(10)
@@ -147,6 +149,7 @@ async def test_running_query_fails_after_rewind(server, stream, aside, checkpoin
         await aside(query.awaitTermination, 200)
 
 
+@pytest.mark.full
 async def test_recreated_stream_and_removed_messages(server, oracle, stream, aside, drain, checkpoint, frame):
     await stream.publish(10)
     await aside(drain, frame(stream))

@@ -55,6 +55,7 @@ def test_numbers_of_every_form_of_jsack(acks: list[tuple[Any, ...]], *, alike: b
         assert row["reply"] == reply.decode()
 
 
+@pytest.mark.covers("L8")
 def test_columns_as_stored() -> None:
     frames = [
         (b"a", V1 % (1, 1, 1, NS, 1), b"", b""),
@@ -79,6 +80,7 @@ def test_columns_as_stored() -> None:
     assert (third["subject"], len(third["data"])) == ("�", 1000)
 
 
+@pytest.mark.covers("L8")
 @pytest.mark.parametrize(
     ("time", "ns"),
     [

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from pyspark.sql.streaming import python_streaming_source_runner as runner
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from integration.kit.calls.source import BatchRead, Query, options_of
 from integration.kit.judge.streams import OwnStream
 from jsclient.errors import AuthenticationError, ConfigError
+from jsclient.spark.source import JetStreamSource
 
 GETS = pytest.mark.server(">=2.11")
 READS = pytest.mark.parametrize("read", ["stream", "batch"])
@@ -74,6 +79,7 @@ async def test_work_queue_looked_at_and_left_alone(server, oracle, make_stream):
     assert await stream.consumer_names() == ["worker"]
 
 
+@pytest.mark.covers("L6")
 @READS
 async def test_filter_that_matches_nothing_refused(server, stream, read):
     await stream.publish(5)
@@ -223,7 +229,10 @@ SCHEMAS = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "message"), SCHEMAS, ids=[given for given, _ in SCHEMAS])
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [pytest.param(*one, id=one[0], marks=[pytest.mark.full] if at else []) for at, one in enumerate(SCHEMAS)],
+)
 async def test_foreign_schema_refused(spark, server, stream, schema, message):
     await stream.publish(1)
     frame = spark.read.format("jetstream").options(**options_of(server, stream)).schema(schema)
@@ -231,6 +240,7 @@ async def test_foreign_schema_refused(spark, server, stream, schema, message):
         frame.load().collect()
 
 
+@pytest.mark.covers("L33")
 async def test_spark_shows_no_secret_in_plan(spark, drain, guarded):
     own, stream = await guarded()
     await stream.publish(3)
@@ -243,3 +253,59 @@ async def test_spark_shows_no_secret_in_plan(spark, drain, guarded):
     drained = drain(streamed)
     assert len(drained.rows) == 3
     assert "hunter2" not in str(drained.progress)
+
+
+# --- the sentence and nothing else -------------------------------------------------------------------------------
+
+
+WRONG = pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"stream": "S", "endingSequence": "5"},
+            "option 'endingSequence' is for batch reads: a streaming query has no end",
+        ),
+        ({"epochs": "t", "colour": "red"}, "has no option 'colour'"),
+    ],
+)
+
+
+@WRONG
+def test_reader_made_before_it_refuses(options, sentence):
+    """PySpark stops a reader whether or not it was made, and hides an error of its making behind UnboundLocalError."""
+    schema = StructType([StructField("data", BinaryType())])
+    reader = JetStreamSource({"servers": "nats://127.0.0.1:1", **options}).streamReader(schema)
+    runner.check_support_func(reader, told := io.BytesIO())
+    both = runner.SUPPORTS_ADMISSION_CONTROL | runner.SUPPORTS_TRIGGER_AVAILABLE_NOW
+    assert int.from_bytes(told.getvalue(), "big") == both
+    for ask in (
+        runner.initial_offset_func,
+        runner.prepare_for_trigger_available_now_func,
+        runner.get_default_read_limit_func,
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            ask(reader, io.BytesIO())
+    with pytest.raises(ConfigError, match=sentence):
+        reader.latestOffset({}, runner.ReadLimitRegistry().get({"_type": "ReadAllAvailable"}))
+    with pytest.raises(ConfigError, match=sentence):
+        reader.partitions({}, {})
+    reader.stop()
+
+
+@pytest.mark.full  # two starts of a query
+async def test_spark_ends_with_the_sentence(spark, server, stream, aside, drain, tmp_path):
+    given = options_of(server, stream, endingSequence=5)
+    frame = spark.readStream.schema("data binary").format("jetstream").options(**given).load()
+    with pytest.raises(Exception, match="ConfigError: option 'endingSequence' is for batch reads") as caught:
+        await aside(drain, frame)
+    assert "UnboundLocalError" not in str(caught.value)
+    good = spark.readStream.format("jetstream").options(**options_of(server, stream)).load()
+
+    def write():
+        ledger = {"servers": server.url, "exactlyOnce": "ledger", "checkpointLocation": str(tmp_path)}
+        good.writeStream.format("jetstream").options(**ledger).start().awaitTermination()
+
+    with pytest.raises(Exception, match="ConfigError: option 'expectedStream' is missing") as caught:
+        await aside(write)
+    assert "PicklingError" not in str(caught.value)
+    assert len(str(caught.value).splitlines()) < 25

@@ -41,6 +41,7 @@ async def latest_of(server, *streams):
     return end
 
 
+@pytest.mark.covers("L2")
 @pytest.mark.parametrize("start", ["latest", "earliest"])
 async def test_one_stream(server, stream, start):
     end = await latest_of(server, stream)
@@ -48,6 +49,7 @@ async def test_one_stream(server, stream, start):
     assert replayed(query_of(server, stream, startingOffsets=start), end) == wanted
 
 
+@pytest.mark.covers("L2")
 @pytest.mark.parametrize("start", ["latest", "earliest"])
 async def test_several_streams(server, make_stream, start):
     both = sorted([await make_stream(), await make_stream()], key=lambda one: one.name)
@@ -105,6 +107,7 @@ async def test_stream_that_joins_is_not_read(server, make_stream):
 # --- with Spark ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L2")
 @pytest.mark.full  # two starts of a query
 async def test_spark_reads_first_batch_again(spark, drain, server, stream):
     await stream.publish(10)

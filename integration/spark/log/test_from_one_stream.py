@@ -69,6 +69,7 @@ async def test_recreated_before_without_messages(server, old, stream, offset):
     assert sequences(tolerant.rows, stream) == [1, 2, 3]
 
 
+@pytest.mark.covers("L9")
 async def test_recreated_under_running_query(server, old, stream, offset):
     """The first batch of several streams is planned when the stream was recreated."""
     for fails in (True, False):

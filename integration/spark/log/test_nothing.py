@@ -66,6 +66,51 @@ async def test_arrow_finds_no_rows(server, stream):
         assert (frame.height, "sequence" in frame.columns) == (0, True)
 
 
+NOTHING_IN_ARROW = {
+    "latest": {"start": "now"},
+    "after the last": {"start": 11},
+    "ends before the first": {"end": "2020-01-01T00:00:00Z"},
+    "a filter without a message": {"subjects": "none"},
+}
+
+
+@pytest.mark.covers("L5", "L39")
+@pytest.mark.parametrize("which", NOTHING_IN_ARROW)
+async def test_engines_find_no_rows(server, stream, which):
+    """DuckDB and Polars, with all columns and without payloads; each engine knows the columns all the same."""
+    duckdb = pytest.importorskip("duckdb")
+    await stream.publish(10)
+    given = dict(NOTHING_IN_ARROW[which])
+    if "subjects" in given:
+        given["subjects"] = stream.subject("none")
+    for columns in (None, ["sequence", "subject"]):
+        rows = read_jetstream(server.url, stream.name, columns=columns, **given)
+        connection = duckdb.connect()
+        connection.register("rows", rows)
+        assert connection.execute("select count(*), max(sequence) from rows").fetchall() == [(0, None)]
+        connection.close()
+        scan = scan_jetstream(server.url, stream.name, columns=columns, **given)
+        frame = scan.select("subject").collect()
+        assert (frame.height, frame.columns) == (0, ["subject"])
+
+
+@pytest.mark.covers("L3")
+@pytest.mark.parametrize("count", [0, 10])
+async def test_start_beyond_the_end(server, stream, count):
+    """The sequence after the last message is zero rows, a later one is refused, unless data loss is allowed."""
+    await stream.publish(count)
+    assert BatchRead(server, stream, startingSequence=count + 1).rows == []
+    with pytest.raises(
+        ConfigError, match=rf"option 'startingSequence' is {count + 2}, but .* ends at sequence {count}:"
+    ):
+        BatchRead(server, stream, startingSequence=count + 2)
+    assert BatchRead(server, stream, startingSequence=count + 2, failOnDataLoss=False).rows == []
+    with pytest.raises(ConfigError, match=rf"start is {count + 2}, but stream"):
+        read_jetstream(server.url, stream.name, start=count + 2)
+    given = {"servers": server.url, "failOnDataLoss": "false"}
+    assert read_jetstream(given, stream.name, start=count + 2).read_all().num_rows == 0
+
+
 @pytest.mark.covers("L3")
 async def test_start_in_future_refused(server, stream):
     moment = later()

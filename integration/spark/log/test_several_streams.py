@@ -36,6 +36,7 @@ async def two(oracle, make_stream):
 # --- what is read --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L9")
 async def test_each_message_of_each_stream_once(server, two):
     both, large, small = two
     query = query_of(server, *both, maxMessagesPerTrigger=120)
@@ -48,6 +49,7 @@ async def test_each_message_of_each_stream_once(server, two):
     assert end == {"seq": 100} | {name: end[name] for name in ("created", "cuts", "mark")}
 
 
+@pytest.mark.covers("L7")
 async def test_bytes_of_all_streams_limited(server, oracle, make_stream):
     heavy, light = await make_stream(), await make_stream()
     await heavy.publish(100, size=1000)
@@ -112,12 +114,13 @@ async def test_limit_of_one_stream_holds_while_messages_are_stored(server, strea
     query = Query(server, stream, subjects=stream.subject("a"), **given)
     reader = query.reader()
     start = query.start(reader)
-    stored = stores_between_counts(reader._asked()[0].lookup, stream)
+    stored = stores_between_counts(reader._planner_and_mirror()[0].lookup, stream)
     rows = await asyncio.to_thread(lambda: query.batch(reader, start, query.ask(reader, start)))
     assert stored
     assert 20 <= len(rows) <= 100
 
 
+@pytest.mark.covers("L6")
 @pytest.mark.parametrize("allow_direct", [True, False], ids=["by direct get", "by consumer"])
 async def test_filters_apply_to_each_stream(server, oracle, make_stream, allow_direct, caplog):
     first, second, other = [await make_stream(allow_direct=allow_direct) for _ in range(3)]
@@ -139,6 +142,7 @@ async def test_filters_apply_to_each_stream(server, oracle, make_stream, allow_d
     assert len(read.rows) == 40
 
 
+@pytest.mark.covers("L6")
 async def test_filter_of_no_stream_refused(server, two):
     both, large, _ = two
     wrong = {"subjects": f"{large.subject('x')},foo.bar"}
@@ -269,6 +273,7 @@ async def test_ids_of_source_differ_by_stream(server, connect, two, make_stream)
 # --- replays -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L2")
 async def test_replay_is_cut_as_recorded(server, oracle, make_stream, two):
     """Whatever the options are at the restart: tasks, limits, and streams that were added or left out."""
     both, large, _ = two
@@ -353,6 +358,7 @@ async def test_checkpoint_of_one_stream_goes_on_with_several(server, two):
         foreign.drain()
 
 
+@pytest.mark.covers("L11")
 async def test_deleted_stream_error_or_left_out(server, two, caplog):
     both, large, small = two
     query = query_of(server, *both)
@@ -390,6 +396,7 @@ async def test_stream_deleted_under_running_query(server, two):
     assert sequences(query.batches[-1], small) == numbers(1, 7)
 
 
+@pytest.mark.covers("L11")
 async def test_losses_of_each_stream(server, two):
     both, large, small = two
     query = query_of(server, *both, maxMessagesPerTrigger=200)
@@ -407,6 +414,7 @@ async def test_losses_of_each_stream(server, two):
 # --- with Spark ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L2", "L9")
 @pytest.mark.full  # two starts of a query
 async def test_query_of_two_streams_fails_and_goes_on(spark, drain, server, two):
     """A streaming query and a batch read."""

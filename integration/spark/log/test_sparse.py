@@ -13,6 +13,7 @@ from integration.kit.calls.source import BatchRead, Query, options_of
 from integration.kit.clients.foreign import flushed
 from integration.kit.judge.waiting import eventually
 from jsclient.errors import HistoryTruncatedError
+from jsclient.spark.log import tasks
 from jsclient.spark.log.lookup import Lookup
 
 BOTH = pytest.mark.parametrize("config", [{"allow_direct": True}, {}], ids=["by direct get", "by consumer"])
@@ -45,6 +46,7 @@ async def sparse(stream, *, every=10_000, foreign=60_000):
 # --- filters -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L6", "L7")
 @BOTH
 async def test_filter_matches_one_in_10_000(server, oracle, make_stream, config):
     """Row-exact, in parts that have about as many rows each, and in batches of the size that is allowed."""
@@ -61,6 +63,57 @@ async def test_filter_matches_one_in_10_000(server, oracle, make_stream, config)
     assert await oracle.consumer_names(stream.name) == []  # those it was counted with are gone
 
 
+@pytest.mark.covers("L7", "L36")
+@BOTH
+@pytest.mark.full
+async def test_many_tasks_of_few_matches(server, oracle, make_stream, config):
+    """They are looked at once, not counted again for each task, and no task has more of them than it may."""
+    stream = await make_stream(**config)
+    await stream.publish(600, "rare")
+    for number in range(12):
+        await stream.publish(1000, "common")
+        await stream.publish(10 * number, "rare")
+    rare = stream.subject("rare")
+    for options, tasks_planned in (({"minPartitions": 100}, 100), ({"maxMessagesPerPartition": 7}, 180)):
+        query = Query(server, stream, subjects=rare, startingOffsets="earliest", **options)
+        reader = query.reader()
+        start = await asyncio.to_thread(query.start, reader)
+        async with requests(oracle) as asked:
+            end = await asyncio.to_thread(query.ask, reader, start)
+        assert len(asked) < 20
+        await asyncio.to_thread(query.batch, reader, start, end)
+        assert len(query.rows) == 1260
+        sizes = [len(part) for part in query.parts[0]]
+        assert len(sizes) == tasks_planned
+        assert max(sizes) == -(-1260 // tasks_planned)
+    assert await oracle.consumer_names(stream.name) == []
+
+
+@pytest.mark.covers("L7")
+@BOTH
+async def test_no_task_beyond_its_maximum(server, make_stream, monkeypatch, config):
+    """Where there are too many messages to look at each, they are counted."""
+    monkeypatch.setattr(tasks, "_MOST_FOUND", 10)
+    stream = await make_stream(**config)
+    for number in range(20):
+        await stream.publish(700, "common")
+        await stream.publish(10 * number, "rare")
+    query = Query(
+        server,
+        stream,
+        subjects=stream.subject("rare"),
+        startingOffsets="earliest",
+        maxMessagesPerPartition=100,
+        minPartitions=1,
+    )
+    query.drain()
+    assert len(query.rows) == 1900
+    counts = [len(part) for part in query.parts[0]]
+    assert max(counts) <= 100
+    assert len(counts) <= 24
+
+
+@pytest.mark.covers("L6")
 @BOTH
 async def test_two_filters(server, oracle, make_stream, config):
     stream = await make_stream(**config)
@@ -198,6 +251,7 @@ async def test_range_of_nearly_all_deleted(server, oracle, make_stream, config):
     assert len(sizes) <= 8
 
 
+@pytest.mark.covers("L4")
 @BOTH
 async def test_gaps_everywhere(server, oracle, make_stream, config):
     stream = await make_stream(**config)
@@ -236,6 +290,7 @@ async def test_deleted_tail_no_rows(server, stream):
 # --- waiting -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L36")
 @pytest.mark.parametrize(
     ("filters", "foreign"), [(0, False), (1, False), (2, False), (1, True), (2, True)], ids=str
 )
@@ -267,6 +322,7 @@ async def test_idle_query_asks_seldom(server, oracle, stream, filters, foreign):
 # --- with Spark ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L36")
 async def test_idle_spark_asks_seldom(spark, checkpoint, server, oracle, stream):
     """Spark itself asks a source as often as it can."""
     await stream.publish(5)

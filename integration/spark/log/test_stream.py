@@ -28,6 +28,7 @@ async def stored_at(oracle, stream, seq):
 # --- start ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L3")
 async def test_query_starts_with_first_message(server, stream):
     await stream.publish(50)
     await stream.oracle.purge(stream.name, seq=11)
@@ -38,6 +39,7 @@ async def test_query_starts_with_first_message(server, stream):
     assert "init" not in query.offsets[0][1]
 
 
+@pytest.mark.covers("L3")
 async def test_query_starts_behind_last_message(server, stream):
     await stream.publish(50)
     query = Query(server, stream)
@@ -49,6 +51,7 @@ async def test_query_starts_behind_last_message(server, stream):
     )
 
 
+@pytest.mark.covers("L3")
 async def test_query_starts_at_sequence(server, stream):
     await stream.publish(50)
     query = Query(server, stream, startingSequence=21)
@@ -67,6 +70,7 @@ async def test_query_waits_for_sequence_to_come(server, stream):
     assert query.sequences == [8, 9, 10]
 
 
+@pytest.mark.covers("L3")
 @pytest.mark.parametrize("config", [{"allow_direct": True}, {}], ids=["by direct get", "by consumer"])
 async def test_a_query_starts_at_a_time(server, oracle, make_stream, config):
     stream = await make_stream(**config)
@@ -86,6 +90,7 @@ async def test_starts_before_and_after(server, stream):
     assert after.start(reader)["seq"] == 10
 
 
+@pytest.mark.covers("L3")
 async def test_start_in_future_refused(server, stream):
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat().replace("+00:00", "Z")
     with pytest.raises(ValueError, match=r"'startingTimestamp' .* in the future"):
@@ -95,6 +100,7 @@ async def test_start_in_future_refused(server, stream):
 # --- how much ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L7")
 async def test_batch_as_many_messages_as_allowed(server, stream):
     await stream.publish(250)
     query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=100)
@@ -102,6 +108,7 @@ async def test_batch_as_many_messages_as_allowed(server, stream):
     assert query.sequences == numbers(1, 250)
 
 
+@pytest.mark.covers("L7")
 async def test_batch_as_many_bytes_as_allowed(server, stream):
     await stream.publish(100, size=1000)
     query = Query(server, stream, startingOffsets="earliest", maxBytesPerTrigger=30_000)
@@ -111,6 +118,7 @@ async def test_batch_as_many_bytes_as_allowed(server, stream):
     assert query.sequences == numbers(1, 100)
 
 
+@pytest.mark.covers("L7")
 @pytest.mark.parametrize(("messages", "size", "first"), [(10, 30_000, 10), (90, 30_000, 28)])
 async def test_of_two_limits_smaller_one_holds(server, stream, messages, size, first):
     await stream.publish(100, size=1000)
@@ -137,6 +145,7 @@ async def test_limit_spark_gives_one_holds(server, stream):
     assert query.ask(reader, start, ReadMaxBytes(1))["seq"] == 1
 
 
+@pytest.mark.covers("L7")
 async def test_comes_later_for_next_run(server, stream):
     await stream.publish(30)
     query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=10)
@@ -231,6 +240,7 @@ async def test_running_query_waits_and_available_now_does_not(
 # --- going on ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L2")
 async def test_query_replays_batch(server, stream):
     await stream.publish(100)
     query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=40)
@@ -287,6 +297,7 @@ async def test_server_restarted_waited_for(own_server, oracle_for):
 # --- with Spark ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L1", "L4")
 @pytest.mark.full
 async def test_query_resumes_after_restart(spark, drain, server, stream):
     await stream.publish(2500)
@@ -305,6 +316,7 @@ async def test_query_resumes_after_restart(spark, drain, server, stream):
     assert sorted(again.column("sequence")) == numbers(2501, 3200)
 
 
+@pytest.mark.covers("L2", "L4")
 async def test_failed_batch_same_rows(spark, drain, server, stream):
     await stream.publish(300)
     frame = (

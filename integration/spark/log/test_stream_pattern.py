@@ -36,6 +36,7 @@ async def two(oracle, make_stream):
     return first, second, f"{first.name.rsplit('_', 1)[0]}_*"
 
 
+@pytest.mark.covers("L9")
 async def test_streams_that_match_are_read(server, two, oracle):
     first, second, pattern = two
     other = await OwnStream.create(oracle, "other")
@@ -55,6 +56,7 @@ async def test_streams_that_match_are_read(server, two, oracle):
     await other.delete()
 
 
+@pytest.mark.covers("L9")
 async def test_stream_that_appears_is_read_whole(server, two, make_stream):
     """While the query runs, and while it is stopped, with `startingOffsets` = `latest` for those that were there."""
     *_, pattern = two
@@ -77,6 +79,7 @@ async def test_stream_that_appears_is_read_whole(server, two, make_stream):
         assert query.replay(query.reader(), *offsets) == parts
 
 
+@pytest.mark.covers("L9", "L11")
 async def test_deleted_stream_refused_or_forgotten(server, two):
     first, second, pattern = two
     query = PatternQuery(server, pattern, startingOffsets="earliest")
@@ -98,6 +101,7 @@ async def test_deleted_stream_refused_or_forgotten(server, two):
     assert sequences(strict.rows, second) == numbers(1, 4)
 
 
+@pytest.mark.covers("L9")
 async def test_stream_deleted_while_query_runs(server, two):
     first, second, pattern = two
     query = PatternQuery(server, pattern, startingOffsets="earliest", failOnDataLoss=False)

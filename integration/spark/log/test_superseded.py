@@ -73,6 +73,22 @@ async def test_bucket_followed_while_it_is_written(server: Any, make_bucket: Any
     assert newest(query) == values(15)
 
 
+@MODES
+async def test_no_batches_of_what_is_gone(server: Any, make_bucket: Any, mode: str) -> None:
+    """A limit of messages counts those that exist: a query that comes back late had many batches of nothing."""
+    bucket = await make_bucket()
+    await write(bucket, 1)
+    query = Query(server, bucket, startingOffsets="earliest", readMode=mode, maxMessagesPerTrigger=10)
+    query.drain()
+    for round_ in range(2, 12):
+        await write(bucket, round_)
+    before = len(query.rows)
+    batches = query.drain()
+    assert newest(query) == values(11)
+    assert len(query.rows) - before == KEYS
+    assert len(batches) <= 3
+
+
 async def test_superseded_are_counted(server: Any, make_bucket: Any) -> None:
     bucket = await make_bucket()
     await write(bucket, 1)

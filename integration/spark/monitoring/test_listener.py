@@ -99,6 +99,7 @@ def start(spark, aside, tmp_path):
         query.stop()
 
 
+@pytest.mark.covers("L34")
 async def test_rows_and_lag_of_query(listen, start, aside, server, stream, caplog):
     caplog.set_level(logging.INFO, "jsclient.spark.progress")
     figures = listen(log_every=0, servers=server.url, ask_every=0.1)
@@ -120,6 +121,7 @@ async def test_rows_and_lag_of_query(listen, start, aside, server, stream, caplo
     await eventually(lambda: figures.of("copy") == {})
 
 
+@pytest.mark.covers("L34")
 @pytest.mark.full
 async def test_lag_after_stop_and_in_long_batch(listen, start, aside, server, stream):
     """It has grown when the query is started again; its age grows while a batch runs; then it falls to 0."""
@@ -145,6 +147,7 @@ async def test_lag_after_stop_and_in_long_batch(listen, start, aside, server, st
     assert figures.get("query_up") == 1
 
 
+@pytest.mark.covers("L34")
 @pytest.mark.full
 async def test_lag_of_each_stream(listen, start, aside, server, make_stream):
     """Of several streams of a source; one that is deleted loses its series."""
@@ -248,6 +251,7 @@ async def test_failing_listener_does_not_harm(listen, start, aside, server, stre
     assert figures.of("copy") == {"query_up": 1}
 
 
+@pytest.mark.covers("L34")
 @pytest.mark.full
 async def test_losses_are_warnings(listen, start, aside, server, stream, caplog):
     figures = listen(log_every=None)

@@ -58,6 +58,7 @@ def seen(first, last):
 # --- rows ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L15")
 @pytest.mark.parametrize("retention", ["workqueue", "limits", "interest"])
 async def test_read_once_acked_after(queue, retention):
     """Never an ack before the batch was committed; all of them when Spark asks on."""
@@ -79,6 +80,7 @@ async def test_read_once_acked_after(queue, retention):
     assert query._reader.reportLatestOffset() == {"b": 3, **named, "pending": 0, "lapsed": 0}
 
 
+@pytest.mark.covers("L8")
 async def test_rows_say_deliveries_said(queue, oracle, server):
     """All columns, as a delivery of the same message to somebody else shows them; the reply in the server's form."""
     query = await queue(stream={"retention": "limits"})
@@ -151,6 +153,7 @@ async def test_consumer_delivers_headers_only(queue):
 # --- how much, how often ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L7")
 async def test_limits_of_a_batch(queue):
     query = await queue(maxMessagesPerTrigger=30)
     await query.stream.publish(100)
@@ -174,6 +177,7 @@ async def test_by_default_batch_may_be_unacked(queue):
     assert await query.drain() == [100, 100, 50]
 
 
+@pytest.mark.covers("L7")
 async def test_available_now_ends_with_there(queue):
     """Messages that come meanwhile are for the next run."""
     query = await queue(count=50, maxMessagesPerTrigger=20)
@@ -188,6 +192,7 @@ async def test_available_now_ends_with_there(queue):
     assert numbers(query.rows) == seen(1, 80)
 
 
+@pytest.mark.covers("L36")
 async def test_idle_query_asks_once_poll(queue, oracle):
     """One pull waits as long as a poll; nothing else is asked."""
     query = await queue(count=1, pollIntervalMs=50)
@@ -224,6 +229,7 @@ async def test_offset_not_run_handed_out_again(queue):
 # --- faults ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L16")
 @pytest.mark.parametrize("retention", ["workqueue", pytest.param("limits", marks=pytest.mark.full)])
 async def test_batch_failed_same_after_restart(queue, retention):
     """And nothing is delivered twice while it lasts for 2.5 times the time that the server waits for acks."""
@@ -247,6 +253,7 @@ async def test_batch_failed_same_after_restart(queue, retention):
     assert state["delivered"]["consumer_seq"] == 600  # each was delivered once
 
 
+@pytest.mark.covers("L16")
 async def test_restart_keeps_claims(queue):
     query = await queue(count=50)
     await query.plan()
@@ -267,6 +274,7 @@ async def test_unsent_acks_after_stop(queue):
     assert (await info(query))["num_ack_pending"] == 0
 
 
+@pytest.mark.covers("L17")
 async def test_two_other_workers_share_consumer(queue, js):
     """Each message goes to one of three, once."""
     query = await queue(maxMessagesPerTrigger=200)
@@ -464,6 +472,7 @@ async def test_purge_leaves_others_claimed(queue, js):
     assert [number_of(message.data) for message in others] == seen(1, 10)
 
 
+@pytest.mark.covers("L21")
 async def test_manual_leaves_acks_to_user(queue):
     """Claims are kept alive as long as their batch lasts, and not longer."""
     query = await queue(count=100, ackOn="manual", stream={"retention": "limits"})

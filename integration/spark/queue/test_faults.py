@@ -36,6 +36,7 @@ def seen(first, last):
 # --- refused ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L20")
 @pytest.mark.parametrize(
     ("stream", "consumer", "options", "says"),
     [
@@ -65,6 +66,7 @@ async def test_a_server_that_is_not_there():
         await QueueQuery(nowhere, "S", "q", {"timeout": "1"}).make()
 
 
+@pytest.mark.covers("L20")
 @pytest.mark.parametrize(
     ("denied", "says"),
     [
@@ -231,6 +233,7 @@ async def test_forgotten_acked_again(server, oracle, make_stream, caplog):
     await query.stop()
 
 
+@pytest.mark.covers("L16")
 @pytest.mark.parametrize("how", ["restart", "kill"])
 async def test_server_restarts_during_batch(own_queue, how):
     """Claims are kept alive again, rows are read, acks are counted: each message once."""

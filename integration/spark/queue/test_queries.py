@@ -38,6 +38,7 @@ async def queue(server, oracle, spark, make_stream):
     return create
 
 
+@pytest.mark.covers("L15", "L16", "L24")
 @pytest.mark.parametrize(
     ("retention", "lasts"),
     [
@@ -79,6 +80,7 @@ async def test_batch_slow_and_fails_comes_again_as(queue, drain, retention, last
     assert (await stream.state())["messages"] == (600 if retention == "limits" else 0)
 
 
+@pytest.mark.covers("L16", "L17")
 @pytest.mark.full
 async def test_driver_away_too_long(queue, drain, js):
     """Row: queue source, driver loss longer than AckWait: at least once. What another worker got and acked is gone from
@@ -111,6 +113,7 @@ async def left(stream):
     return (await stream.consumer_info("q"))["num_ack_pending"]
 
 
+@pytest.mark.covers("L20")
 async def test_errors_name_option(queue, drain):
     stream, reader = await queue()
     await stream.delete_consumer("q")
@@ -118,6 +121,8 @@ async def test_errors_name_option(queue, drain):
         await asyncio.to_thread(drain, reader.load())
 
 
+@pytest.mark.covers("L15")
+@pytest.mark.full
 async def test_schema_and_many_tasks(queue, drain):
     stream, reader = await queue(minPartitions="4")
     await stream.publish(1000)

@@ -72,3 +72,23 @@ async def test_dropped_headers_reported_once(
     (text,) = caplog.messages
     assert text.startswith("batch 1: headers of the server were dropped from the rows: Nats-Batch-Id, ")
     assert "headers=keep" in text
+
+
+@pytest.mark.covers("L28")
+@pytest.mark.server(">=2.12")
+@pytest.mark.parametrize("atomic", [True, False])
+async def test_atomic_batch_copied(connect: Any, server: Any, make_stream: Any, atomic: bool) -> None:
+    """Its rows are no batch again: by default the copy has them all; with ``headers=keep`` the error says why not."""
+    js = await connect(server)
+    source, target = await make_stream(allow_atomic=True), await make_stream(allow_atomic=atomic)
+    async with js.batch() as batch:
+        for number in range(1, 4):
+            await batch.publish(source.subject(), b"%d" % number)
+    stored_headers = [(await (await js.stream(source.name)).get_message(seq)).headers for seq in range(1, 4)]
+    maps = pa.array([[(name, [value]) for name, value in one.pairs()] for one in stored_headers], MAPS)
+    assert "Nats-Batch-Id" in stored_headers[0]
+    rows = rows_of(target, 1, 3, headers=maps)
+    with pytest.raises(RowError, match=r"column 'headers': Nats-Batch-Id makes .* 0 rows are stored"):
+        await write(js, plan_of(columns="subject,headers", headers="keep"), rows)
+    await write(js, plan_of(columns="subject,headers"), rows)
+    assert len(await stored(target)) == 3

@@ -42,6 +42,7 @@ async def forgotten() -> None:
     await asyncio.sleep(1.0)
 
 
+@pytest.mark.covers("L25")
 async def test_replay_behind_the_window(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
     """Half an epoch is stored and its ids are forgotten: the replay leaves out what is there, in any order of rows."""
     js = await connect(server)
@@ -90,6 +91,7 @@ async def test_without_ledger_rows_stored_twice(connect: Any, server: Any, short
     assert (await short.state())["messages"] == 90
 
 
+@pytest.mark.covers("L14")
 async def test_older_checkpoint_refused(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
     """A checkpoint was put back, and other limits cut its epoch differently: nothing is stored before the error."""
     js = await connect(server)
@@ -124,6 +126,7 @@ async def test_task_again_behind_window(connect: Any, server: Any, short: OwnStr
     assert sorted(await stored(short)) == sorted(numbers(1, 60))
 
 
+@pytest.mark.covers("L27")
 async def test_rows_have_moved(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
     """A replay in another shape: with the epoch as scope it is exact, also for a partition that had not begun; with the
     partition as scope rows are stored twice, and that is told."""

@@ -87,6 +87,56 @@ async def test_batch_to_one_subject_twice(
     assert await subjects_of(stream) == {subject: ROWS}
 
 
+@pytest.mark.covers("L26")
+@pytest.mark.full
+async def test_one_subject_by_option_and_by_column(
+    server: Any, stream: OwnStream, for_each: Callable[..., Any], checkpoint: Path
+) -> None:
+    """Writes of one batch to one subject are told apart however they name the subject, its stream and the server."""
+    subject, other = stream.subject("all"), stream.subject("other")
+    given = {"servers": server.url}
+    named = {"servers": f"{server.url},{server.url}", "expectedStream": stream.name}
+
+    def write(batch: Any, batch_id: int) -> None:
+        rows = batch.selectExpr("data")
+        publish_batch(rows, {**given, "subject": other}, batch_id=batch_id)
+        publish_batch(rows, {**given, "subject": subject}, batch_id=batch_id)
+        publish_batch(rows, {**named, "subject": subject}, batch_id=batch_id)
+        column = rows.selectExpr("data", f"'{subject}' as subject")
+        publish_batch(column, given, batch_id=batch_id)
+
+    await for_each(write)
+    forget_last_commit(checkpoint)
+    await for_each(write)
+    assert await subjects_of(stream) == {subject: 3 * ROWS, other: ROWS}
+
+
+@pytest.mark.covers("L26")
+@pytest.mark.full
+async def test_batch_with_one_id_for_two_subjects(
+    server: Any, stream: OwnStream, for_each: Callable[..., Any]
+) -> None:
+    """The second write of the batch names a row and the message that has its id. With the subject in the id, both
+    are stored."""
+    subjects, given, failed = [stream.subject("first"), stream.subject("second")], {"servers": server.url}, []
+
+    def write(batch: Any, batch_id: int) -> None:
+        rows = batch.selectExpr("cast(id as string) as msg_id", "data")
+        try:
+            for subject in subjects:
+                publish_batch(rows, {**given, "subject": subject}, batch_id=batch_id)
+        except Exception as error:  # noqa: BLE001  Spark's, whatever its class
+            failed.append(str(error))
+            rows = batch.selectExpr(f"concat(id, ':{subjects[1]}') as msg_id", "data")
+            publish_batch(rows, {**given, "subject": subjects[1]}, batch_id=batch_id)
+
+    await for_each(write)
+    assert len(failed) == BATCHES
+    assert all("column 'msg_id'" in one and f"subject is '{subjects[0]}'" in one for one in failed)
+    assert await subjects_of(stream) == {subjects[0]: ROWS, subjects[1]: ROWS}
+
+
+@pytest.mark.full
 async def test_write_repeated_after_error(
     server: Any, stream: OwnStream, for_each: Callable[..., Any]
 ) -> None:
@@ -151,3 +201,22 @@ async def test_two_rows_of_one_message_in_two_tasks(spark: Any, server: Any, str
             await save(spark, frame, servers=server.url, dedup="source")
         assert "dedup=content" in str(raised.value)
     assert await subjects_of(stream) == {stream.subject("first"): 40}
+
+
+# --- dedup=column ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("L26")
+@pytest.mark.full
+async def test_two_rows_with_one_id_in_two_tasks(spark: Any, server: Any, stream: OwnStream) -> None:
+    """Equal rows are one message. Of two different ones, one is not stored, so the write fails and names both."""
+    numbers = spark.range(0, 40, numPartitions=2)
+    rows = numbers.selectExpr("cast(id % 20 as string) as msg_id", "cast(id % 20 as string) as data")
+    await save(spark, rows, servers=server.url, subject=stream.subject("equal"))
+    other = numbers.selectExpr("concat('b', id % 39) as msg_id", "cast(id as string) as data")
+    for _ in range(2):
+        with pytest.raises(
+            Exception, match=r"row 0 of partition 0 and row 19 of partition 1 have the same message id.*'b0'"
+        ):
+            await save(spark, other, servers=server.url, subject=stream.subject("other"))
+    assert await subjects_of(stream) == {stream.subject("equal"): 20, stream.subject("other"): 39}

@@ -100,6 +100,7 @@ async def ledger(short: OwnStream, oracle: Any) -> Any:
 # --- streaming -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L25")
 @pytest.mark.full
 async def test_query_stores_each_row_once(
     stream: OwnStream, numbers_in: Any, run: Any, checkpoint: Path
@@ -129,6 +130,7 @@ async def test_replay_without_ids_stores_twice(
     assert sum(found.values()) == ROWS + ROWS // FILES
 
 
+@pytest.mark.covers("L25")
 @pytest.mark.parametrize("dedup", ["content", pytest.param("none", marks=pytest.mark.full)])
 async def test_failing_task_retried(
     spark: Any, server: Any, stream: OwnStream, tmp_path: Path, dedup: str
@@ -180,6 +182,7 @@ async def test_failing_task_retried(
         assert found == once()
 
 
+@pytest.mark.covers("L25")
 @pytest.mark.full
 async def test_restart_behind_window_needs_ledger(
     short: OwnStream, ledger: dict[str, str], numbers_in: Any, run: Any, checkpoint: Path
@@ -198,6 +201,7 @@ async def test_restart_behind_window_needs_ledger(
     assert sum((await numbers_of(short)).values()) == 2 * (ROWS + ROWS // FILES)
 
 
+@pytest.mark.covers("L27")
 @pytest.mark.full
 async def test_replay_in_another_shape(
     short: OwnStream, ledger: dict[str, str], numbers_in: Any, run: Any, checkpoint: Path
@@ -211,6 +215,7 @@ async def test_replay_in_another_shape(
     assert await numbers_of(short) == once()
 
 
+@pytest.mark.covers("L28")
 @pytest.mark.full
 async def test_rows_of_stream_into_another(
     spark: Any, server: Any, oracle: Any, make_stream: Any, run: Any, checkpoint: Path
@@ -242,6 +247,8 @@ async def test_rows_of_stream_into_another(
 # --- what is wrong ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("L29")
+@pytest.mark.full
 async def test_bad_row_stops_the_query(
     stream: OwnStream, numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:

@@ -58,6 +58,7 @@ async def parts_of(query: Query, offsets: Any) -> list[list[dict[str, Any]]]:
     return await asyncio.to_thread(lambda: query.replay(query.reader(), *offsets))
 
 
+@pytest.mark.covers("L2", "L25")
 @pytest.mark.parametrize(
     "changed",
     [{"minPartitions": 3}, {"minPartitions": 2, "maxMessagesPerPartition": 300}],
@@ -104,6 +105,7 @@ async def test_replay_after_messages_were_deleted(connect: Any, server: Any, mak
     await check(target)
 
 
+@pytest.mark.covers("L2")
 async def test_replay_of_claims_with_other_partitions(connect: Any, server: Any, make_stream: Any) -> None:
     """The same for queue mode, whose offset keeps the claims but not how they were shared."""
     js, target = await connect(server), await make_stream()
@@ -184,6 +186,7 @@ async def test_new_checkpoint_stores_nothing_twice(
     await check(target)
 
 
+@pytest.mark.covers("L26")
 async def test_two_rows_of_one_message_refused(connect: Any, server: Any, stream: OwnStream) -> None:
     """The second would be taken for a repetition and be lost."""
     js = await connect(server)

@@ -28,9 +28,19 @@ BAD = {
     "null id": ({"msg_id": None}, r"column 'msg_id': it is null"),
     "empty id": ({"msg_id": ""}, r"column 'msg_id': it is empty"),
     "line break in an id": ({"msg_id": "a\nb"}, r"column 'msg_id': it holds a control"),
+    "space before an id": ({"msg_id": " 7"}, r"column 'msg_id': it has spaces around it.*trim"),
+    "space behind an id": ({"msg_id": "7 "}, r"column 'msg_id': it has spaces around it.*trim"),
+    "id of spaces": ({"msg_id": "  "}, r"column 'msg_id': it has spaces around it.*trim"),
+    "request to JetStream": (
+        {"subject": "$JS.API.STREAM.PURGE.X"},
+        r"column 'subject'.*is a request to the server",
+    ),
+    "request to a domain": ({"subject": "$JS.hub.API.STREAM.PURGE.X"}, r"column 'subject'.*is a request"),
+    "request to the system": ({"subject": "$SYS.REQ.SERVER.PING"}, r"column 'subject'.*is a request"),
 }
 
 
+@pytest.mark.covers("L29")
 @pytest.mark.parametrize("case", BAD)
 async def test_bad_row(connect: Any, server: Any, stream: OwnStream, case: str) -> None:
     """The error names row, column and what is wrong, and counts what is stored; nothing behind it is."""
@@ -52,6 +62,7 @@ async def test_bad_row(connect: Any, server: Any, stream: OwnStream, case: str) 
     assert (await stream.state())["messages"] == 5
 
 
+@pytest.mark.covers("L29")
 async def test_row_larger_than_server_takes(connect: Any, server: Any, stream: OwnStream) -> None:
     js = await connect(server)
     data = [b"1", b"2", b"x" * (js._context.connection.max_payload + 1), b"4"]
@@ -61,6 +72,7 @@ async def test_row_larger_than_server_takes(connect: Any, server: Any, stream: O
     assert await stored(stream) == [b"1", b"2"]
 
 
+@pytest.mark.covers("L29", "L30")
 async def test_row_without_a_stream(connect: Any, server: Any, stream: OwnStream) -> None:
     """It is tried again, then the error names it; the others of its window are stored."""
     js = await connect(server)
@@ -71,6 +83,7 @@ async def test_row_without_a_stream(connect: Any, server: Any, stream: OwnStream
     assert await stored(stream) == [b"1", b"3"]
 
 
+@pytest.mark.covers("L29")
 async def test_row_that_the_stream_refuses(
     connect: Any, server: Any, oracle: Any, make_stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +102,47 @@ async def test_row_that_the_stream_refuses(
         await write(js, plan_of(), batch)
 
 
+REFUSED = {
+    "id": ("x" * 70_000, {}, "64k.*msg_id and headers shorter"),
+    "ttl": ("1", {"Nats-TTL": "1h"}, "allow_msg_ttl"),
+    "bad ttl": ("1", {"Nats-TTL": "soon"}, "invalid per-message TTL.*the header Nats-TTL"),
+    "rollup": ("1", {"Nats-Rollup": "all"}, "allow_rollup_hdrs"),
+    "schedule": ("1", {"Nats-Schedule": "@at 2030-01-01T00:00:00Z"}, "allow_msg_schedules"),
+    "counter": ("1", {"Nats-Incr": "+1"}, "allow_msg_counter"),
+    "last id": ("1", {"Nats-Expected-Last-Msg-Id": "z"}, "leave out those named Nats-Expected"),
+}
+
+
+@pytest.mark.covers("L29")
+@pytest.mark.server(">=2.12")
+@pytest.mark.parametrize("case", REFUSED)
+async def test_command_that_the_stream_refuses(
+    connect: Any, server: Any, stream: OwnStream, case: str
+) -> None:
+    """Kept headers that the stream does not allow, and an id that is too long: the row is named, with the remedy."""
+    js, (one, headers, told) = await connect(server), REFUSED[case]
+    await write(js, plan_of(), rows_of(stream, 1, 1))
+    batch = rows_of(
+        stream,
+        2,
+        2,
+        msg_id=pa.array([one]),
+        headers=pa.array([list(headers.items())], pa.map_(pa.string(), pa.string())),
+    )
+    plan = plan_of(ids="column", columns="subject,msg_id,headers", headers="keep")
+    with pytest.raises(RowError, match=f"row 0 .*{told}.* 0 rows are stored"):
+        await write(js, plan, batch)
+    assert await stored(stream) == [b"1"]
+
+
+async def test_subjects_that_differ_by_case(connect: Any, server: Any, stream: OwnStream) -> None:
+    js = await connect(server)
+    subjects = [stream.subject(one) for one in ("a", "A", "ä", "Ä")]
+    for _ in range(2):
+        await write(js, plan_of(), pa.record_batch({"subject": subjects, "data": pa.array([b"x"] * 4)}))
+    assert [one.subject for one in await stream.messages()] == subjects
+
+
 async def test_another_stream_than_expected(connect: Any, server: Any, stream: OwnStream) -> None:
     js = await connect(server)
     with pytest.raises(RowError, match=r"'expectedStream' .* 0 rows are stored"):
@@ -96,6 +150,7 @@ async def test_another_stream_than_expected(connect: Any, server: Any, stream: O
     assert (await write(js, plan_of(expectedStream=stream.name), rows_of(stream, 1, 3))).rows == 3
 
 
+@pytest.mark.covers("L30")
 async def test_rows_may_not_be_published(connect: Any, own_server: Any) -> None:
     """Permission denied: at once, with the fix."""
     rights = {"publish": {"deny": ["no.>"]}}

@@ -123,6 +123,9 @@ async def test_ledger_to_know_stream(server: Any, oracle: Any, make_stream: Any)
     queue = await make_stream(retention="workqueue")
     with pytest.raises(ConfigError, match="workqueue retention"):
         await sent(writer_of(server, exactlyOnce="ledger", expectedStream=queue.name))
+    newest = await make_stream(max_msgs_per_subject=2)
+    with pytest.raises(ConfigError, match="keeps 2 messages of a subject only"):
+        await sent(writer_of(server, exactlyOnce="ledger", expectedStream=newest.name))
 
 
 async def test_short_window_is_warned_of(
@@ -158,11 +161,37 @@ async def test_target_may_not_be_looked_at(
     as_ann = {"user": "ann", "password": "x", "expectedStream": "OUT"}
     writer = await sent(writer_of(own, **as_ann))
     assert "denies this user to publish to '$JS.API.STREAM.INFO.OUT'" in caplog.text
+    assert "no record of the runs of a batch can be kept" in caplog.text
     rows = pa.record_batch({"subject": ["t.a"], "data": pa.array([b"1"])})
     written = await asyncio.to_thread(writer.write, iter([rows]))
     assert written.outcome.streams == ("OUT",)
     with pytest.raises(ConfigError, match="a ledger needs the JetStream API"):
         await sent(writer_of(own, **as_ann, exactlyOnce="ledger"))
+
+
+async def test_bucket_of_another_kind(
+    server: Any, stream: Any, oracle: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bucket that forgets its values keeps no record: a warning with ids that need it, an error with a ledger."""
+    bucket = f"short_{stream.prefix}"
+    await oracle.create_stream(f"KV_{bucket}", [f"$KV.{bucket}.>"], max_age=3_600_000_000_000)
+    try:
+        await sent(writer_of(server, expectedStream=stream.name, ledger=bucket))
+        assert "no record of the runs of a batch can be kept" in caplog.text
+        assert "not a bucket that keeps its values" in caplog.text
+        with pytest.raises(ConfigError, match="not a bucket that keeps its values"):
+            await sent(writer_of(server, expectedStream=stream.name, ledger=bucket, exactlyOnce="ledger"))
+    finally:
+        await oracle.delete_stream(f"KV_{bucket}")
+
+
+async def test_write_without_key_needs_no_bucket(server: Any, stream: Any, bucket: str, oracle: Any) -> None:
+    """It is never repeated. A write with a key is, and does not take the first one's look for its own."""
+    options = {"expectedStream": stream.name, "ledger": bucket}
+    await sent(writer_of(server, kind=JetStreamBatchWriter, **options))
+    assert f"KV_{bucket}" not in await oracle.stream_names()
+    await sent(writer_of(server, kind=JetStreamBatchWriter, **options, dedupKey="load"))
+    assert f"KV_{bucket}" in await oracle.stream_names()
 
 
 # --- in a task -------------------------------------------------------------------------------------------
@@ -175,7 +204,8 @@ async def test_task_writes(server: Any, stream: Any) -> None:
         for part in (range(50), range(50, 100))
     ]
     written = await asyncio.to_thread(writer.write, iter([rows[0], rows[0].slice(0, 0), rows[1]]))
-    assert written == Written(2, 7, Outcome(rows=100, first_seq=1, last_seq=100, streams=(stream.name,)))
+    outcome = Outcome(rows=100, first_seq=1, last_seq=100, streams=(stream.name,))
+    assert written == Written(2, 7, outcome, QUERY)
     assert pickle.loads(pickle.dumps(written)) == written
 
 
@@ -183,8 +213,8 @@ async def test_empty_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs no connection."""
     writer = writer_of("nats://127.0.0.1:1")
     empty = pa.record_batch({"subject": pa.array([], pa.string()), "data": pa.array([], pa.binary())})
-    assert await asyncio.to_thread(writer.write, iter([empty])) == Written(2, 7, Outcome())
-    assert await asyncio.to_thread(writer.write, iter([])) == Written(2, 7, Outcome())
+    assert await asyncio.to_thread(writer.write, iter([empty])) == Written(2, 7, Outcome(), QUERY)
+    assert await asyncio.to_thread(writer.write, iter([])) == Written(2, 7, Outcome(), QUERY)
 
 
 async def test_error_of_the_rows_before(server: Any, stream: Any) -> None:
@@ -218,6 +248,89 @@ async def test_epoch_needed_for_ids_only(server: Any, stream: Any, monkeypatch: 
         await asyncio.to_thread(writer.write, iter([rows]))
     writer = await sent(writer_of(server, f"{ROWS}, msg_id string", expectedStream=stream.name))
     assert (await asyncio.to_thread(writer.write, iter([rows]))).epoch == -1
+
+
+# --- a batch that is repeated ----------------------------------------------------------------------------
+
+
+async def run_of(
+    server: Any, stream: Any, monkeypatch: pytest.MonkeyPatch, parts: dict[int, list[str]], **options: str
+) -> None:
+    """One run of a batch: its tasks and the commit."""
+    writer, written = await sent(writer_of(server, **options)), []
+    for number, data in parts.items():
+        monkeypatch.setattr(sink, "current_task", lambda number=number: Task(number, 0))
+        payloads = pa.array([one.encode() for one in data])
+        rows = pa.record_batch({"subject": [stream.subject("a")] * len(data), "data": payloads})
+        written.append(await asyncio.to_thread(writer.write, iter([rows])))
+    await asyncio.to_thread(writer_of(server, **options).commit, written, 7)
+
+
+@pytest.fixture
+async def bucket(stream: Any, oracle: Any) -> Any:
+    yield f"runs_{stream.prefix}"
+    await oracle.delete_stream(f"KV_runs_{stream.prefix}", missing_ok=True)
+
+
+@pytest.mark.covers("L27")
+@pytest.mark.parametrize("named", [True, False], ids=["expectedStream", "by subject"])
+async def test_rows_in_other_partitions(
+    server: Any, stream: Any, monkeypatch: pytest.MonkeyPatch, bucket: str, named: bool
+) -> None:
+    """Each is stored once, and so are equal rows of several partitions, in whichever they are now."""
+    options = {"ledger": bucket} | ({"expectedStream": stream.name} if named else {})
+    await run_of(server, stream, monkeypatch, {0: ["a", "b", "b"], 1: ["b", "c"]}, **options)
+    await run_of(server, stream, monkeypatch, {0: ["c", "b"], 1: ["b"], 2: ["a", "b", "d"]}, **options)
+    messages = await stream.messages()
+    assert sorted(message.payload for message in messages) == [b"a", b"b", b"b", b"b", b"c", b"d"]
+
+
+@pytest.mark.covers("L27")
+async def test_rows_that_cannot_be_compared(
+    server: Any,
+    make_stream: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    oracle: Any,
+) -> None:
+    """A work queue no longer has what was consumed. The first run says nothing, a repetition does."""
+    monkeypatch.setattr(sink, "_told_unchecked", set())
+    queue = await make_stream(retention="workqueue")
+    options = {"ledger": f"runs_{queue.prefix}", "expectedStream": queue.name}
+    try:
+        await run_of(server, queue, monkeypatch, {0: ["a"], 1: ["b"]}, **options)
+        assert not caplog.records
+        await run_of(server, queue, monkeypatch, {0: ["a"], 1: ["b"]}, **options)
+    finally:
+        await oracle.delete_stream(f"KV_runs_{queue.prefix}", missing_ok=True)
+    assert "removes consumed messages (workqueue retention)" in caplog.text
+    assert "dedupScope=epoch" in caplog.text
+    assert len(await queue.messages()) == 2
+
+
+@pytest.mark.covers("L27")
+async def test_rows_of_an_old_run(
+    server: Any,
+    make_stream: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    bucket: str,
+) -> None:
+    """It may have been another batch with the same name, which is told with its time."""
+    target = await make_stream(duplicate_window=100_000_000)
+    options = {
+        "ledger": bucket,
+        "expectedStream": target.name,
+        "minDuplicateWindow": "0.1",
+        "ackTimeout": "0.01",
+    }
+    await run_of(server, target, monkeypatch, {0: ["a"]}, **options)
+    await asyncio.sleep(1.2)  # the record has whole seconds
+    caplog.clear()
+    await run_of(server, target, monkeypatch, {0: ["a", "b"], 1: ["c"]}, **options)
+    assert "batch 7 has rows that a run at 20" in caplog.text
+    assert "needs another query= or dedupKey" in caplog.text
+    assert sorted(message.payload for message in await target.messages()) == [b"a", b"b", b"c"]
 
 
 # --- at the end ------------------------------------------------------------------------------------------
@@ -280,7 +393,7 @@ def test_strangers_are_told(caplog: pytest.LogCaptureFixture) -> None:
     """A replay with other rows in the partitions."""
     writer_of("nats://127.0.0.1:1").commit([Written(0, 7, Outcome(rows=5, strangers=3))], 7)
     assert "3 messages that an earlier run has stored" in caplog.text
-    assert "dedupScope=epoch" in caplog.text
+    assert "dedup=source" in caplog.text
 
 
 def test_abort_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -307,6 +420,6 @@ async def test_batch_forgets_its_ledger(server: Any, stream: Any, oracle: Any) -
         assert (await oracle.state(f"KV_{bucket}"))["messages"] == 0
         writer = await sent(writer_of(server, kind=JetStreamBatchWriter, **options, dedupKey="job"))
         await asyncio.to_thread(writer.commit, [await asyncio.to_thread(writer.write, iter([rows]))])
-        assert (await oracle.state(f"KV_{bucket}"))["messages"] == 2
+        assert (await oracle.state(f"KV_{bucket}"))["messages"] == 3  # with the record of runs
     finally:
         await oracle.delete_stream(f"KV_{bucket}", missing_ok=True)

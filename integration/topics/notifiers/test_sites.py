@@ -157,7 +157,7 @@ async def test_loop_needs_iterable_here(kits: Kits) -> None:
 
 
 @pytest.mark.covers("A50")
-@pytest.mark.parametrize("end", ["finish", "fail"])
+@pytest.mark.parametrize("end", ["finish", pytest.param("fail", marks=pytest.mark.full)])
 async def test_ended_for_all_processes(kits: Kits, child: Any, end: str) -> None:
     subject = kits.subject()
     updater, notifier = await kits.notifier_kit("a", subject=subject)
@@ -198,6 +198,7 @@ async def test_of_two_producers_one_refused(kits: Kits, kind: str) -> None:
 
 
 @pytest.mark.covers("A66")
+@pytest.mark.full
 async def test_takeover_refuses_former(kits: Kits, child: Any) -> None:
     """The first one is frozen, not dead: when it wakes, it may not go on."""
     subject = kits.subject()
@@ -212,6 +213,7 @@ async def test_takeover_refuses_former(kits: Kits, child: Any) -> None:
 
 
 @pytest.mark.covers("A19", "A66")
+@pytest.mark.full
 async def test_killed_producer_replaced(kits: Kits, child: Any) -> None:
     subject = kits.subject()
     first = await child("produce", subject, "0")

@@ -1,1 +1,1 @@
-"""The NATS connection; the only modules that import nats-py."""
+"""The NATS connection, and the only modules that import nats-py."""

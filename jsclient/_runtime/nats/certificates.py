@@ -1,4 +1,4 @@
-"""Why there is no TLS: the server's certificate, the client's, or what the server says instead of it."""
+"""Finds out why TLS failed: the server's certificate, the client's certificate, or a server without TLS."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = [
     "certificate_error",
     "is_unfinished",
     "late_alert",
+    "received_before_tls",
     "rejection",
-    "said_in_the_clear",
     "tls_context",
     "validity",
 ]
 
 _SEQUENCE, _CONTEXT, _UTC_TIME = 0x30, 0xA0, 0x17
-_LIMIT = 2.0  # seconds for the second look at a certificate
-_LIMIT_CLEAR = 0.5  # and at what is said before TLS: a refusal comes at once
-_LIMIT_FIRST = 1.0  # and at whether TLS comes first, which is asked of a server that is silent
+_LIMIT = 2.0  # seconds to read a certificate on a second connection
+_LIMIT_CLEAR = 0.5  # seconds to read what a server sends before TLS: a refusal arrives at once
+_LIMIT_FIRST = 1.0  # seconds to find out whether a silent server expects TLS first
 
 _NO_TLS: Final = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"}
 _UNFIT = "the server and this client have no TLS version or cipher in common"
@@ -53,42 +53,42 @@ _OURS: Final = {
 
 
 class CertificateError(Exception):
-    """The server's certificate is not accepted, or it does not accept the client's, or it does not speak TLS."""
+    """One side does not accept the other's certificate, or the server does not speak TLS."""
 
 
-def tls_context(given: object) -> ssl.SSLContext | None:
-    """The context for the option ``tls``: one, True, False, or the path of a file with an authority.
+def tls_context(value: object) -> ssl.SSLContext | None:
+    """Return the context for the option ``tls``: a context, True, False, or the path of a file with an authority.
 
     Raises:
-        ConfigError: It is something else, or the file cannot be used.
+        ConfigError: The value has another type, or the file cannot be used.
     """
-    if given is False or isinstance(given, ssl.SSLContext):
-        return given or None
-    if given is True:
+    if value is False or isinstance(value, ssl.SSLContext):
+        return value or None
+    if value is True:
         return ssl.create_default_context()
-    path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str):
         raise ConfigError(
-            f"tls is {type(given).__name__}: it must be an ssl.SSLContext, True, or the path of a file with an "
+            f"tls is {type(value).__name__}: it must be an ssl.SSLContext, True, or the path of a file with an "
             "authority"
         )
-    if "-----" in path or "\n" in path or "\0" in path:  # not shown: a key may be in it
+    if "-----" in path or "\n" in path or "\0" in path:  # not shown, as it may contain a key
         raise ConfigError(
             "tls is a text, not shown here, where the path of a file is needed: "
             "for the text of an authority, pass ssl.create_default_context(cadata=text)"
         )
     try:
         return ssl.create_default_context(cafile=path)
-    except OSError as error:  # among them SSLError: there is no certificate in it
+    except OSError as error:  # including SSLError: the file has no certificate
         what = error.strerror or "it has no certificate"
         raise ConfigError(f"tls: the file {path!r} cannot be used: {what}") from None
 
 
 def rejection(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """The error of the check of a certificate that is ``error``, or led to it."""
+    """Return the certificate check error that is ``error`` or caused it, or None."""
     for _ in range(5):
         if isinstance(error, ssl.SSLCertVerificationError) and hasattr(error, "verify_code"):
-            return error  # aiohttp's has the type, and no code
+            return error  # an error of aiohttp has the type but no code
         if error is None:
             break
         error = error.__cause__ or error.__context__
@@ -98,10 +98,10 @@ def rejection(error: BaseException | None) -> ssl.SSLCertVerificationError | Non
 def alert(
     error: BaseException | None, *, wants_ours: bool, scheme: str, tls_first: bool
 ) -> CertificateError | None:
-    """The error to raise if ``error``, or what led to it, is the server's answer in TLS; None if it is another one.
+    """Return the error to raise if ``error``, or its cause, is a TLS alert of the server, otherwise None.
 
-    ``wants_ours``: the server said before that it requires a client certificate. Before TLS 1.3, it answers a missing
-    one in the same way as ciphers that do not fit.
+    ``wants_ours``: the server has announced that it requires a client certificate. Before TLS 1.3, it answers a missing
+    certificate in the same way as ciphers that do not fit.
     """
     reason = _reason(error)
     if reason in _NO_TLS:
@@ -116,62 +116,62 @@ def alert(
 
 
 def is_unfinished(error: BaseException | None) -> bool:
-    """Whether the server may have refused the connection in the clear, where TLS was to begin."""
+    """Whether the server may have refused the connection in plain text, when TLS should have started."""
     return isinstance(error, ConnectionError) or _reason(error) in _NO_TLS
 
 
-async def said_in_the_clear(uri: ParseResult) -> bytes:
-    """What a server says to a client that says nothing, up to its refusal. A server that is full refuses before TLS."""
-    said = b""
+async def received_before_tls(uri: ParseResult) -> bytes:
+    """Return the last line that a server sends to a silent client. A full server sends a refusal before TLS."""
+    received = b""
     try:
         async with asyncio.timeout(_LIMIT_CLEAR):
             reader, writer = await asyncio.open_connection(uri.hostname, uri.port)
             try:
-                while not said.startswith(b"-ERR") and (line := await reader.readline()):
-                    said = line
+                while not received.startswith(b"-ERR") and (line := await reader.readline()):
+                    received = line
             finally:
                 writer.transport.abort()
     except (OSError, TimeoutError, ValueError):
-        pass  # the first error is told
-    return said
+        pass  # the caller reports the first error
+    return received
 
 
 async def begins_with_info(uri: ParseResult) -> CertificateError | None:
-    """The error to raise if a server, with which TLS was begun at once, begins with INFO; None if it does not."""
-    if not (await said_in_the_clear(uri)).startswith(b"INFO "):
+    """Return the error to raise if the client started with TLS but the server starts with INFO, otherwise None."""
+    if not (await received_before_tls(uri)).startswith(b"INFO "):
         return None
     return CertificateError("the server begins with INFO, and then with TLS: leave out tls_handshake_first")
 
 
 async def begins_with_tls(uri: ParseResult) -> CertificateError | None:
-    """The error to raise if a server that said nothing waits for TLS, or for HTTP; None if it stays silent.
+    """Return the error to raise if a silent server waits for TLS or for HTTP, or None if it stays silent.
 
-    Seen on a second connection, by INFO over TLS, by an alert, which a missing client certificate leads to, or by an
-    answer that is neither. A WebSocket with TLS is silent after the handshake.
+    A second connection shows it: by INFO over TLS, by an alert after a missing client certificate, or by an answer that
+    is neither. A WebSocket with TLS is silent after the handshake.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    said, met = b"", False
+    received, is_tls = b"", False
     try:
         async with asyncio.timeout(_LIMIT_FIRST):
             reader, writer = await asyncio.open_connection(uri.hostname, uri.port, ssl=context)
             try:
-                met = True
-                said = await reader.readline()
+                is_tls = True
+                received = await reader.readline()
             finally:
                 writer.transport.abort()
-    except (OSError, ValueError) as error:  # among them TimeoutError
+    except (OSError, ValueError) as error:  # including TimeoutError
         reason = _reason(error)
         if reason in _NO_TLS:
             return CertificateError(
                 "what answers there waits for something else: use ws:// if it is a WebSocket"
             )
-        met = met or "_ALERT_" in reason
-        if met and not reason:
+        is_tls = is_tls or "_ALERT_" in reason
+        if is_tls and not reason:
             return CertificateError(
                 "what answers there begins with TLS, and then says nothing: use wss:// if it is a WebSocket"
             )
-    if not met or (said and not said.startswith(b"INFO ")):
+    if not is_tls or (received and not received.startswith(b"INFO ")):
         return None
     return CertificateError(
         "the server says nothing before it begins with TLS: pass tls_handshake_first=True"
@@ -181,10 +181,10 @@ async def begins_with_tls(uri: ParseResult) -> CertificateError | None:
 async def late_alert(
     uri: ParseResult, context: ssl.SSLContext, name: str, *, tls_first: bool
 ) -> BaseException | None:
-    """The error with which a server ends TLS after the handshake; None if it does not.
+    """Return the error with which a server ends TLS after the handshake, or None.
 
-    Seen on a second connection, on which nothing is sent: what was sent on the first one may have reset it, and with
-    it the server's alert was lost.
+    This uses a second connection and sends nothing on it: what was sent on the first connection may have reset it, and
+    then the server's alert was lost.
     """
     first = {"ssl": context, "server_hostname": name} if tls_first else {}
     try:
@@ -203,9 +203,10 @@ async def late_alert(
 
 
 def _reason(error: BaseException | None) -> str:
-    """OpenSSL's name of the reason for which TLS failed, "" if there is none."""
+    """Return OpenSSL's name of the reason why TLS failed, or "" if there is none."""
     for _ in range(5):
-        if isinstance(error, ssl.SSLError) and getattr(error, "reason", None):  # aiohttp's has the type alone
+        # An error of aiohttp has only the type.
+        if isinstance(error, ssl.SSLError) and getattr(error, "reason", None):
             return str(error.reason)
         if error is None:
             break
@@ -216,9 +217,9 @@ def _reason(error: BaseException | None) -> str:
 async def certificate_error(
     error: ssl.SSLCertVerificationError, uri: ParseResult, name: str, *, tls_first: bool
 ) -> CertificateError:
-    """The error to raise, with the dates of the certificate.
+    """Return the error to raise, with the dates of the certificate.
 
-    They are read on a second connection, on which nothing is sent: after a failed check, `ssl` keeps no certificate.
+    The dates are read on a second connection, on which nothing is sent: after a failed check, `ssl` has no certificate.
     """
     dates = None
     if error.verify_code in {9, 10}:
@@ -231,8 +232,9 @@ async def certificate_error(
 
 
 def _text(error: ssl.SSLCertVerificationError, name: str, dates: tuple[datetime, datetime] | None) -> str:
-    """What is wrong, and what to do. Codes: OpenSSL, ``x509_vfy.h``."""
+    """Describe what is wrong, and what to do. Codes: OpenSSL, ``x509_vfy.h``."""
     code, own = error.verify_code, '"ca.pem"'
+    # 9 and 10: dates. 62 and 64: the name. 18: self-signed. 2 and 19 to 21: an unknown authority.
     if code == 10:
         when = f" on {dates[1]:%Y-%m-%d %H:%M} UTC" if dates else ""
         return f"the server's certificate expired{when}: the server needs a new one"
@@ -255,7 +257,7 @@ def _text(error: ssl.SSLCertVerificationError, name: str, dates: tuple[datetime,
 
 
 async def _certificate(uri: ParseResult, *, tls_first: bool) -> bytes:
-    """The certificate that the server shows, as DER. Raises OSError."""
+    """Return the server's certificate as DER. Raises `OSError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     first = {"ssl": context} if tls_first or uri.scheme == "wss" else {}
@@ -271,11 +273,15 @@ async def _certificate(uri: ParseResult, *, tls_first: bool) -> bytes:
 
 
 def validity(certificate: bytes) -> tuple[datetime, datetime]:
-    """From when to when a DER certificate is valid. Source: RFC 5280, section 4.1. Raises ValueError, IndexError."""
+    """Return the start and end of a DER certificate's validity. Raises `ValueError` or `IndexError`.
+
+    Source: RFC 5280, section 4.1.
+    """
     _, body, _ = _element(certificate, 0)
     _, fields, _ = _element(body, 0)
     kind, _, at = _element(fields, 0)
-    before = 3 if kind == _CONTEXT else 2  # with a version first: serial number, algorithm, issuer
+    # The dates follow a version (optional), the serial number, the algorithm and the issuer.
+    before = 3 if kind == _CONTEXT else 2
     for _ in range(before):
         _, _, at = _element(fields, at)
     kind, dates, _ = _element(fields, at)
@@ -287,7 +293,7 @@ def validity(certificate: bytes) -> tuple[datetime, datetime]:
 
 
 def _element(data: bytes, at: int) -> tuple[int, bytes, int]:
-    """The tag and the content of the element at an offset, and the offset after it."""
+    """Return the tag and the content of the element at an offset, and the offset after it."""
     kind, length, at = data[at], data[at + 1], at + 2
     if length & 0x80:
         count = length & 0x7F

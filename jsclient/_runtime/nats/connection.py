@@ -1,7 +1,7 @@
 """The interface of a NATS connection that the rest of jsclient uses.
 
-Two implementations: `GuardedConnection` (own_connection.py), which jsclient opens, and `ForeignConnection`
-(user_connection.py), a user's own nats-py connection through its public API.
+There are two implementations: `GuardedConnection` (own_connection.py), which jsclient opens, and `ForeignConnection`
+(user_connection.py), which uses a user's nats-py connection through its public API.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ...errors import (
     ClosedError,
@@ -31,7 +31,10 @@ from ..tasks import Signal
 if TYPE_CHECKING:
     from .wire import Outbox
 
-__all__ = ["Connection", "HoldingSink", "Inbox", "Lifecycle", "Listener"]
+__all__ = ["CLOSED", "Connection", "HoldingSink", "Inbox", "Lifecycle", "Listener"]
+
+
+CLOSED: Final = "the connection is closed: connect again, with jsclient.connect()"
 
 
 class Lifecycle(Enum):
@@ -47,22 +50,25 @@ OnDenied = Callable[[PermissionDeniedError], None]
 
 
 class Inbox(Protocol):
-    """A NATS subscription of ours."""
+    """A NATS subscription that jsclient created."""
 
     subject: str
     denied: PermissionDeniedError | None
 
 
 class Connection(abc.ABC):
-    """A NATS connection: frames in through sinks, bytes out, and lifecycle notifications."""
+    """A NATS connection: passes frames to sinks, writes bytes, and notifies listeners of its lifecycle."""
 
     def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:
         self.hub: EventHub = EventHub(on_event)
         self.inbox_prefix = inbox_prefix
         self.denied: list[OnDenied] = []
         self.optional: set[str] = set()  # subjects of requests whose denial is raised, but not reported
+        self.echoes: bool = True  # whether the server sends this client its own messages
         self.connects: int = 0  # how often it has reconnected
-        self.loop: asyncio.AbstractEventLoop | None = None  # the one it belongs to, once it is used
+        self.loop: asyncio.AbstractEventLoop | None = (
+            None  # the loop of the first use, to which the connection belongs
+        )
         self._process = os.getpid()
         self._listeners: list[Listener] = []
         self._changed = Signal()
@@ -72,7 +78,7 @@ class Connection(abc.ABC):
     @property
     @abc.abstractmethod
     def is_connected(self) -> bool:
-        """Whether bytes can be sent now; the server may be gone anyway."""
+        """Whether bytes can be sent now, as far as the client knows."""
 
     @property
     @abc.abstractmethod
@@ -82,21 +88,21 @@ class Connection(abc.ABC):
     @property
     @abc.abstractmethod
     def max_payload(self) -> int:
-        """Bytes of headers and payload that the server accepts."""
+        """The maximum number of bytes of headers and payload that the server accepts."""
 
     @property
     @abc.abstractmethod
     def server_version(self) -> str:
-        """The server's version, "" if unknown."""
+        """The server's version, or "" if it is unknown."""
 
     # --- where it may be used ------------------------------------------------------------------------------
 
     def belong_here(self) -> None:
-        """Belong to the running loop."""
+        """Bind the connection to the running loop."""
         self.loop = asyncio.get_running_loop()
 
     def running_loop(self) -> asyncio.AbstractEventLoop:
-        """The running loop. Raises `WrongLoopError` if none runs, as in the fork of a process by a task."""
+        """Return the running loop. Raises `WrongLoopError` if none runs, as in the fork of a process by a task."""
         try:
             return asyncio.get_running_loop()
         except RuntimeError:
@@ -104,7 +110,7 @@ class Connection(abc.ABC):
             raise
 
     def check_here(self) -> None:
-        """Raise `WrongLoopError` in another event loop, thread or process than the one it belongs to."""
+        """Raise `WrongLoopError` outside of the event loop, thread and process that the connection belongs to."""
         try:
             here = self.loop is asyncio.get_running_loop()
         except RuntimeError:  # none runs
@@ -113,7 +119,7 @@ class Connection(abc.ABC):
             self.enter()
 
     def enter(self) -> None:
-        """As `check_here`, where the loop is not its own; the first use decides which one that is."""
+        """Bind the connection to the running loop at its first use. Later raise `WrongLoopError` in another loop."""
         if self._process != os.getpid():
             raise WrongLoopError(
                 f"the connection was opened in process {self._process}, and this is its fork {os.getpid()}: "
@@ -132,13 +138,13 @@ class Connection(abc.ABC):
         return f"{self.inbox_prefix}.{secrets.token_hex(11)}"
 
     def add_listener(self, listener: Listener, denied: OnDenied | None = None) -> None:
-        """Register a callback for changes of the connection, and one for refused permissions."""
+        """Register a callback for changes of the connection, and a callback for refused permissions."""
         self._listeners.append(listener)
         if denied is not None:
             self.denied.append(denied)
 
     def remove_listener(self, listener: Listener, denied: OnDenied | None = None) -> None:
-        """Remove the callbacks; a no-op if absent."""
+        """Remove the callbacks. A no-op if they are not registered."""
         if listener in self._listeners:
             self._listeners.remove(listener)
         if denied in self.denied:
@@ -150,7 +156,7 @@ class Connection(abc.ABC):
         for listener in list(self._listeners):
             try:
                 listener(what)
-            except Exception as error:  # noqa: BLE001  the others must hear of it, and the caller goes on
+            except Exception as error:  # noqa: BLE001  the other listeners must be called too
                 self.report(error)
 
     def report(self, error: BaseException) -> None:
@@ -164,7 +170,7 @@ class Connection(abc.ABC):
 
         Raises:
             ClosedError: The connection is closed.
-            DisconnectedError: Not connected by ``deadline`` (monotonic seconds of the loop; None: wait without limit).
+            DisconnectedError: Not connected by ``deadline`` (monotonic seconds of the loop; None: no limit).
         """
         while not self.is_connected:
             self.check_open()
@@ -176,17 +182,17 @@ class Connection(abc.ABC):
 
     @property
     def trouble(self) -> str:
-        """Why it is not connected, as far as is known; "" while it is."""
+        """Why the client is not connected, as far as it knows. "" while it is connected."""
         return ""
 
     def away(self, text: str = "not connected to a server") -> DisconnectedError:
-        """The error of what needs a server: it says why there is none."""
+        """Create the error for an operation that needs a server, with the reason why there is no server."""
         return DisconnectedError(f"{text}: {self.trouble}" if self.trouble else text)
 
     def check_open(self) -> None:
         """Raise `ClosedError` if the connection is closed."""
         if self.is_closed:
-            raise ClosedError("the connection is closed")
+            raise ClosedError(CLOSED)
 
     def check_sendable(self, size: int = 0) -> None:
         """Raise the errors of `send` for headers and payload of ``size`` bytes."""
@@ -205,18 +211,28 @@ class Connection(abc.ABC):
     # --- traffic -----------------------------------------------------------------------------------------
 
     outbox: Outbox | None = None
-    """The write buffer, for senders of thousands of commands in a turn of the loop while `is_connected`; wait in
-    `make_room` while it is full. None: only `publish` is available."""
+    """The write buffer, for senders of thousands of commands per iteration of the loop while `is_connected`. They wait
+    in `make_room` while it is full. None: only `publish` is available."""
 
     async def make_room(self) -> None:  # noqa: B027  a no-op without an outbox
-        """Wait until most of the outbox is written. Raises `DisconnectedError`, `ClosedError`."""
+        """Wait until most of the outbox is written. Raises `DisconnectedError` or `ClosedError`."""
 
     @abc.abstractmethod
-    def send(self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b"") -> None:
-        """Publish without waiting for room: for small control messages. The subject must be valid.
+    def send(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        reply: str = "",
+        header: bytes = b"",
+        urgent: bool = False,
+    ) -> None:
+        """Publish without waiting while the buffer is full, for small control messages. The subject must be valid.
+
+        ``urgent``: write at once, see `publish`.
 
         Raises:
-            ClosedError, DisconnectedError, MaxPayloadError: Nothing was sent.
+            ClosedError, DisconnectedError, MaxPayloadError: The message was not sent.
         """
 
     @abc.abstractmethod
@@ -229,48 +245,48 @@ class Connection(abc.ABC):
         header: bytes = b"",
         urgent: bool = False,
     ) -> None:
-        """Publish, waiting while the buffer is full. Raises as `send`.
+        """Publish, waiting while the buffer is full. Raises the errors of `send`.
 
-        ``urgent``: the caller waits for the reply, so write at once.
+        ``urgent``: write at once, because the caller waits for the reply.
         """
 
     def send_frames(self, frames: list[Frame]) -> None:
-        """Publish frames that have a reply and a valid size, in order and at once. Raises as `send`."""
+        """Publish frames that have a reply and a valid size, in order and at once. Raises the errors of `send`."""
         for subject, reply, header, payload in frames:
             self.send(subject.decode(), payload, reply=reply.decode(), header=header)
 
     @abc.abstractmethod
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
-        """Publish an ack to the reply exactly as it was received. Raises as `send`.
+        """Publish an ack to the reply subject exactly as it was received. Raises the errors of `send`.
 
-        ``settles``: it settles the message (ACK, TERM), so it is sent again if the connection is lost.
+        ``settles``: the ack settles the message (ACK, TERM), so it is sent again if the connection is lost.
         """
 
     def write_at_once(self, command: bytes, size: int) -> bool:
-        """Write a PUB or HPUB of ``size`` bytes if that needs no waiting; False: nothing was sent, call `publish`."""
+        """Write a PUB or HPUB of ``size`` bytes if that needs no waiting. After False, call `publish` instead."""
         return False
 
     def ack_at_once(self, reply: bytes) -> bool:
-        """Publish ``+ACK`` if that needs no waiting; False: nothing was sent, call `ack`."""
+        """Publish ``+ACK`` if that needs no waiting. After False nothing was sent: call `ack` instead."""
         return False
 
     @abc.abstractmethod
     async def subscribe(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> Inbox:
         """Create a NATS subscription whose frames go to ``sink``, in batches, in order, synchronously.
 
-        ``limit``: the maximum number of messages; 0: no limit. `unsubscribe` must still be called.
+        ``limit``: the maximum number of messages, or 0 for no limit. `unsubscribe` must still be called.
         """
 
     def subscribe_now(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> Inbox:
-        """As `subscribe`, without waiting. Only for connections with an outbox."""
+        """Like `subscribe`, but does not wait. Only for connections with an outbox."""
         raise NotImplementedError
 
-    def expect_large(self, inbox: Inbox) -> None:  # noqa: B027  not every connection bounds frames
-        """Accept frames over ``max_payload``: API answers with 100,000 subjects are larger."""
+    def expect_large(self, inbox: Inbox) -> None:  # noqa: B027  not every connection limits frames
+        """Accept frames over ``max_payload``, such as API answers with 100,000 subjects."""
 
     @abc.abstractmethod
     async def unsubscribe(self, inbox: Inbox) -> None:
-        """Remove a subscription; a no-op if it is gone or the connection is down."""
+        """Remove a subscription. A no-op if it was removed or the connection is down."""
 
     @abc.abstractmethod
     async def drain(self, inbox: Inbox, timeout: float) -> None:
@@ -281,9 +297,12 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     async def ping(self, timeout: float) -> float:
-        """A round trip: the server has read everything sent before, and everything it sent before has arrived.
+        """Wait for a PONG, and return the duration of the round trip in seconds.
 
-        Returns its duration in seconds. Raises `RequestTimeoutError`, `DisconnectedError`, `ClosedError`.
+        On return the server has read all that was sent before, and all that it sent before has arrived.
+
+        Raises:
+            RequestTimeoutError, DisconnectedError, ClosedError: No PONG arrived.
         """
 
     @abc.abstractmethod
@@ -304,10 +323,10 @@ class Connection(abc.ABC):
 
 
 class HoldingSink:
-    """A sink that holds frames until it is opened, and drops those that arrive after it is closed.
+    """A sink that retains frames until it is opened, and drops the frames that arrive after it is closed.
 
-    The server may deliver before its answer to the create request has been read. Once open, it is replaced in the
-    reader's table by the handle's own sink: messages do not pass through it.
+    The server may deliver before its answer to the create request has been read. Once open, the sink of the handle
+    replaces this sink in the reader's table, so that messages do not pass through it.
     """
 
     __slots__ = ("_held", "_key", "_sinks", "_target")
@@ -325,11 +344,11 @@ class HoldingSink:
             self._held.extend(frames)
 
     def installed(self, sinks: dict[bytes, Sink], key: bytes) -> None:
-        """Report the table in which this sink stands under ``key``."""
+        """Note the table that has this sink under ``key``."""
         self._sinks, self._key = sinks, key
 
     def open(self, target: Sink) -> None:
-        """Pass the frames held so far to ``target``, and all later ones."""
+        """Pass the retained frames and all later frames to ``target``."""
         held, self._held, self._target = self._held, None, target
         self._replace(target)
         if held:
@@ -341,5 +360,5 @@ class HoldingSink:
         self._replace(self)
 
     def _replace(self, sink: Sink) -> None:
-        if self._key in self._sinks:  # else it is unsubscribed
+        if self._key in self._sinks:  # otherwise it was unsubscribed
             self._sinks[self._key] = sink

@@ -1,4 +1,4 @@
-"""Credentials from files and callbacks: checked before connecting, and the error of a callback that fails."""
+"""Credentials from files and callbacks, which are checked before connecting."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("jsclient.connection")
 
 
 class _Call(NamedTuple):
-    """How a callback is called, and what it has to return."""
+    """How a callback is called, and what it must return."""
 
     arguments: tuple[Any, ...]
     returns: tuple[type, ...]
@@ -44,31 +44,32 @@ _CALLBACKS: Final = {
 
 
 class CallbackError(Exception):
-    """A callback raised, which is the cause, or returned a value that cannot be sent; or a file cannot be used."""
+    """A callback raised its ``__cause__`` or returned a value that cannot be sent, or a file cannot be used."""
 
 
 class FileError(CallbackError):
-    """A credentials file cannot be used. Only its owner can mend it, so that `connect` does not try again."""
+    """A credentials file cannot be used. Only its owner can correct it, so `connect` does not try again."""
 
 
-def check_credentials(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The callbacks among the options, so that they raise `CallbackError` only, and those for ``user_credentials``.
+def check_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the callbacks among the options, which then raise only `CallbackError`, and those of a credentials file.
 
     Raises:
-        ConfigError: A callback is not a plain function of the arguments that it gets, or a file cannot be used.
+        ConfigError: A callback is not a plain function with the expected arguments, or a file cannot be used.
         ConnectError: The package nkeys is missing.
     """
-    _check_seeds(given)
+    _check_seeds(options)
     callbacks = {
-        name: _guarded(name, given[name], call)
+        name: _guarded(name, options[name], call)
         for name, call in _CALLBACKS.items()
-        if name in given and not (name == "token" and isinstance(given[name], str))
+        if name in options and not (name == "token" and isinstance(options[name], str))
     }
     if "user_jwt_cb" in callbacks:
         callbacks["user_jwt_cb"] = _Jwt(callbacks["user_jwt_cb"])
-    if "user_credentials" not in given:
+    # A file is checked now, so that a mistake is raised before connecting. An expired JWT is only logged.
+    if "user_credentials" not in options:
         return callbacks
-    user = credentials_of(given["user_credentials"])
+    user = credentials_of(options["user_credentials"])
     user.check()
     if remark := user.expired(time.time()):
         _log.warning(
@@ -78,8 +79,10 @@ def check_credentials(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replaced(user: UserCredentials) -> dict[str, Any]:
-    """Callbacks instead of the file: nats-py reads one without a JWT for ever. As there, it wins over an nkey."""
+    """Return callbacks instead of the file, because nats-py would read a file without a JWT endlessly.
 
+    The file takes precedence over an nkey, like in nats-py.
+    """
     none = dict.fromkeys(("user_credentials", "nkeys_seed", "nkeys_seed_str"))
     return {**none, "signature_cb": _Signature(user), "user_jwt_cb": user.jwt}
 
@@ -102,7 +105,7 @@ class _Signature:
 
 
 class _Jwt:
-    """``user_jwt_cb``, which checks what it returns and keeps it, to say later when it expired."""
+    """``user_jwt_cb``, which checks the JWT and stores it, to tell later when it expired."""
 
     _SHOWN = "what user_jwt_cb returned"
 
@@ -129,9 +132,9 @@ def check_file(failures: Sequence[BaseException]) -> None:
 
 
 def expiry_of(options: Mapping[str, Any]) -> str:
-    """A remark on credentials that a server refused: "" unless the JWT that was sent to it has expired by our clock."""
+    """Return a remark on refused credentials if the JWT has expired by the local clock, otherwise ""."""
     sent = options.get("signature_cb"), options.get("user_jwt_cb")
-    source = next((one for one in sent if isinstance(one, _Signature | _Jwt)), None)
+    source = next((callback for callback in sent if isinstance(callback, _Signature | _Jwt)), None)
     remark = source.expired(time.time()) if source is not None else ""
     return f" ({remark})" if remark else ""
 
@@ -150,7 +153,7 @@ def _guarded(name: str, function: Any, call: _Call) -> Callable[..., Any]:
             raise CallbackError(f"{name} raised {error!r}") from error
         if not isinstance(result, call.returns):
             if inspect.iscoroutine(result):
-                result.close()
+                result.close()  # otherwise it would warn that it was never awaited
             raise CallbackError(f"{name} returned {type(result).__name__}: {call.needs} is needed")
         return result
 
@@ -161,20 +164,20 @@ def _check_signature(name: str, function: Callable[..., Any], call: _Call) -> No
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
-        return  # some builtins have none
+        return  # some builtins have no signature
     try:
         signature.bind(*call.arguments)
     except TypeError as error:
-        wanted = "one argument, the nonce" if call.arguments else "no argument"
-        raise ConfigError(f"{name} is called with {wanted}, and takes {signature}: {error}") from None
+        arguments = "one argument, the nonce" if call.arguments else "no argument"
+        raise ConfigError(f"{name} is called with {arguments}, and takes {signature}: {error}") from None
 
 
-def _check_seeds(given: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` if the seed of an nkey cannot be read, or is none. No error shows it."""
+def _check_seeds(options: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if the seed of an nkey cannot be read or is not valid. No error shows the seed."""
     try:
-        if isinstance(seed := given.get("nkeys_seed_str"), str):
+        if isinstance(seed := options.get("nkeys_seed_str"), str):
             check_seed(seed.strip(), "nkeys_seed_str")
-        if isinstance(path := given.get("nkeys_seed"), str | os.PathLike):
+        if isinstance(path := options.get("nkeys_seed"), str | os.PathLike):
             check_seed(_seed_file(str(path)), f"nkeys_seed: the seed in the file {str(path)!r}")
     except CredentialsError as error:
         raise ConfigError(str(error)) from None

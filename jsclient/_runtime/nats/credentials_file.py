@@ -1,6 +1,6 @@
-"""The JWT and the seed of a user, read for each attempt to connect from a file, or asked of a function.
+"""The JWT and the seed of a user, which a file or a function provides for each attempt to connect.
 
-No error shows what a file contains, or a text that was passed where a path belongs.
+No error shows the contents of a file, or a text that was passed instead of a path.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ __all__ = [
 ]
 
 LONGEST: Final = 1 << 20
-"""Bytes of a file that are read."""
+"""The maximum number of bytes that are read of a file."""
 
 _SECRET: Final = re.compile(r"\n|-----|^S[A-Z][A-Z2-7]{20,}|^eyJ")
-"""Looks like the text of a file, a seed or a JWT, and not like a path."""
+"""Matches what looks like the text of a file, a seed or a JWT, and not like a path."""
 
 _JWT: Final = "BEGIN NATS USER JWT"
 _SEED: Final = "BEGIN USER NKEY SEED"
-_SIGNATURE: Final = 64  # bytes of one with the key of an account: a JWT that is cut has fewer
+_SIGNATURE: Final = 64  # bytes of a signature with the key of an account: a truncated JWT has fewer
 _KINDS: Final = {"A": "an account", "O": "an operator", "N": "a server", "C": "a cluster", "X": "a curve key"}
-"""Whose seed it is that begins with S and this letter. Source: ADR-14."""
+"""The owner of a seed that starts with S and this letter. Source: ADR-14."""
 
 
 class CredentialsError(Exception):
@@ -50,17 +50,17 @@ class CredentialsError(Exception):
 
 
 class _Part(NamedTuple):
-    """Where a JWT or a seed stands, and what it is called."""
+    """The source of a JWT or a seed, and its name in errors."""
 
     source: Any  # a path, the text itself as a `UserString`, or a function that returns it
     shown: str
 
 
 class UserCredentials:
-    """The value of ``user_credentials``. The callbacks are those of nats-py, which asks for the signature first.
+    """The value of ``user_credentials``, with the callbacks for nats-py, which requests the signature first.
 
     Attributes:
-        is_provided: A function provides them, so that the next attempt may have others.
+        is_provided: Whether a function provides the credentials, so that the next attempt may have others.
     """
 
     def __init__(self, jwt: _Part, seed: _Part, option: str = "user_credentials") -> None:
@@ -70,23 +70,23 @@ class UserCredentials:
         self.is_provided = callable(jwt.source)
 
     def signature(self, nonce: str) -> bytes:
-        """Read the JWT and the seed together, so that both are of one file when it is replaced."""
+        """Read the JWT and the seed together, so that both are from the same file even if it is replaced."""
         import nkeys
 
         self._jwt, seed = self._read()
         return base64.b64encode(nkeys.from_seed(bytearray(seed)).sign(nonce.encode()))
 
     def jwt(self) -> bytes:
-        """The JWT that belongs to the last signature."""
+        """Return the JWT that belongs to the last signature."""
         return self._jwt.encode()
 
     def check(self) -> None:
-        """Check them before connecting, whether the JWT has expired excepted: the server decides that, by its clock.
+        """Check the credentials before connecting, except whether the JWT has expired, which the server decides.
 
         A function is not called before it is needed.
 
         Raises:
-            ConfigError: They cannot be read, or are malformed.
+            ConfigError: The credentials cannot be read, or are malformed.
             ConnectError: The package nkeys is missing.
         """
         if find_spec("nkeys") is None:
@@ -99,7 +99,7 @@ class UserCredentials:
             raise ConfigError(str(error)) from None
 
     def expired(self, now: float) -> str:
-        """When the JWT that was read last expired, by a clock that says ``now``; "" if it has not."""
+        """Describe when the JWT that was read last has expired, at the time ``now``. Returns "" if it has not."""
         return expired(self._jwt, self._sources[0].shown, now)
 
     def _read(self) -> tuple[str, bytes]:
@@ -113,10 +113,10 @@ class UserCredentials:
 
 
 def credentials_of(value: Any) -> UserCredentials:
-    """The credentials that ``user_credentials`` names.
+    """Return the credentials for a value of ``user_credentials``.
 
     Raises:
-        ConfigError: It is no path, pair of paths or `RawCredentials`.
+        ConfigError: The value is not a path, a pair of paths or `RawCredentials`.
     """
     if isinstance(value, UserCredentials):
         return value
@@ -131,7 +131,7 @@ def credentials_of(value: Any) -> UserCredentials:
 
 
 def provided_credentials(function: Callable[[], Any], option: str, name: str) -> UserCredentials:
-    """A value for ``user_credentials``: a function, of which an option has the name, returns their text."""
+    """Return a value for ``user_credentials`` whose text ``function`` returns. ``option`` has its ``name``."""
     part = _Part(function, f"what {name} returned")
     return UserCredentials(part, part, option)
 
@@ -150,12 +150,12 @@ def _part(source: Any) -> _Part:
 
 
 def is_secret(text: str) -> bool:
-    """Whether what cannot be opened is rather the text of credentials, which must not be shown, than a path."""
+    """Whether a value that cannot be opened is a text of credentials, which must not be shown, and not a path."""
     return _SECRET.search(text) is not None
 
 
 def read_file(path: str) -> tuple[str, str]:
-    """The text of a file, and why it cannot be read, which does not name it; one of them is ""."""
+    """Return the text of a file, and why it cannot be read, without its name. One of them is ""."""
     try:
         with Path(path).open("rb") as file:
             return file.read(LONGEST).decode("utf-8", "replace"), ""
@@ -171,6 +171,7 @@ def _text(part: _Part) -> str:
     if callable(part.source):
         return _returned(part.source, part.shown)
     text, problem = read_file(part.source)
+    # A text that was passed instead of a path may be a secret, so the error does not show it.
     if problem and is_secret(part.source):
         raise CredentialsError(
             "it is the text of credentials, not shown here, where the path of a file is needed: "
@@ -194,12 +195,12 @@ def _returned(function: Callable[[], Any], shown: str) -> str:
 
 
 def jwt_in(text: str, shown: str) -> str:
-    """The JWT of a user in the text of a credentials file, or the text itself.
+    """Return the JWT of a user in the text of a credentials file, or the text itself.
 
-    The JWT of another issuer than an account, which a server may take by its auth callout, has another signature.
+    A server with an auth callout may accept a JWT of an issuer that is no account. Such a JWT has another signature.
 
     Raises:
-        CredentialsError: There is none, or only a part of one.
+        CredentialsError: There is no JWT, or only a part of a JWT.
     """
     jwt = _after(text, _JWT) or (text.strip() if text.lstrip().startswith("eyJ") else "")
     if not jwt:
@@ -226,7 +227,7 @@ def check_seed(seed: str, shown: str) -> None:
     """Check that a text is the seed of a user's nkey.
 
     Raises:
-        CredentialsError: It is malformed, or the seed of something else than a user.
+        CredentialsError: The text is malformed, or is the seed of another entity than a user.
     """
     if not _is_seed(seed):
         raise CredentialsError(f"{shown} is malformed, or only half of one: the whole is needed")
@@ -237,7 +238,7 @@ def check_seed(seed: str, shown: str) -> None:
 
 
 def _after(text: str, mark: str) -> str:
-    """The first line with text after the line with a mark; "" if the file ends before."""
+    """Return the first line with text after the line with a mark, or "" if the file ends before."""
     lines = text.partition(mark)[2].splitlines()[1:]
     line = next((line.strip() for line in lines if line.strip()), "")
     return "" if line.startswith("---") else line
@@ -248,18 +249,18 @@ def _is_seed(seed: str) -> bool:
         raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
     except ValueError:
         return False
-    # A prefix of 2 bytes, 32 bytes, and their checksum, which nkeys does not look at.
+    # A prefix of 2 bytes, 32 bytes, and their checksum, which nkeys does not check.
     checksum = int.from_bytes(raw[-2:], "little")
     return len(raw) == 36 and raw[0] & 0xF8 == 18 << 3 and binascii.crc_hqx(raw[:-2], 0) == checksum
 
 
 def _claims(jwt: str) -> dict[str, Any]:
-    """What a JWT says; {} if it is malformed."""
+    """Return the claims of a JWT, or {} if it is malformed."""
     return _object(jwt.split(".")[1]) if "." in jwt else {}
 
 
 def _object(part: str) -> dict[str, Any]:
-    """The JSON object in a part of a JWT; {} if it is malformed."""
+    """Return the JSON object in a part of a JWT, or {} if it is malformed."""
     try:
         value = json.loads(_decoded(part))
     except (ValueError, RecursionError):
@@ -275,7 +276,7 @@ def _decoded(part: str) -> bytes:
 
 
 def expired(jwt: str, shown: str, now: float) -> str:
-    """When a JWT expired, by a clock that says ``now`` (seconds since 1970); "" if it has not, or is malformed."""
+    """Describe when a JWT has expired, at ``now`` (seconds since 1970), or return ""."""
     expiry = _claims(jwt).get("exp")
     if not isinstance(expiry, int | float) or isinstance(expiry, bool) or not 0 < expiry <= now:
         return ""
@@ -283,13 +284,13 @@ def expired(jwt: str, shown: str, now: float) -> str:
 
 
 def _dated(expiry: float, now: float) -> str:
-    """At which time, and how long ago."""
+    """Format the time, and how long ago it was."""
     try:
         when = datetime.fromtimestamp(expiry, UTC)
     except (ValueError, OverflowError, OSError):
         return "long ago"
     units = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
-    size, unit = next((one for one in units if now - expiry >= one[0]), units[-1])
+    size, unit = next(((size, unit) for size, unit in units if now - expiry >= size), units[-1])
     count = math.floor((now - expiry) / size)
     ago = f"{count} {unit}{'' if count == 1 else 's'} ago by the clock of this machine"
     return f"on {when:%Y-%m-%d %H:%M:%S} UTC, {ago}"

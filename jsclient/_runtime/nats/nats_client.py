@@ -1,7 +1,7 @@
-"""nats-py's client with another reader: the only module that overrides private methods of nats-py.
+"""nats-py's client with another reader. This is the only module that overrides private methods of nats-py.
 
 nats-py connects, does TLS and authentication, discovers servers and reconnects. The parser and the read loop are
-replaced; callbacks of nats-py are guarded, so that no exception ends reading or reconnecting silently.
+replaced, and callbacks of nats-py are guarded, so that no exception ends reading or reconnecting silently.
 ``integration/connection/test_nats_client.py`` pins the names used here.
 """
 
@@ -19,6 +19,7 @@ import nats.errors
 
 from ...errors import PermissionDeniedError, ProtocolError
 from ...protocol.wire.frames import Frame
+from ..loop_end import LoopEnd
 from ..retry import varied
 from ..tasks import until_done
 from .certificates import (
@@ -28,8 +29,8 @@ from .certificates import (
     certificate_error,
     is_unfinished,
     late_alert,
+    received_before_tls,
     rejection,
-    said_in_the_clear,
 )
 from .transports import TcpTransport, WebSocketTransport, refusal_in
 from .urls import Attempt, announced, url_identity
@@ -37,9 +38,9 @@ from .wire import READ_SIZE, FrameReader, Host, Outbox, Tap
 
 __all__ = ["NatsClient", "Owner", "WireSubscription"]
 
-_random = random.Random()  # noqa: S311  no secret. A program that seeds the shared one gets the numbers it expects
+_random = random.Random()  # noqa: S311  no secret; not the shared generator, which a program may have seeded
 _ENDED = (nats.aio.client.Client.CLOSED, nats.aio.client.Client.RECONNECTING)
-_BUFFER_SIZE = 32 * 1024  # nats-py's, of its stream reader
+_BUFFER_SIZE = 32 * 1024  # the size of nats-py's stream reader
 
 REVIVE = 1.0
 """Seconds after which cancelled tasks of the connection are started again."""
@@ -49,23 +50,23 @@ class Owner(Host, Protocol):
     """The connection that this client works for."""
 
     def lost(self, error: BaseException) -> None:
-        """The connection broke."""
+        """Called when the connection broke."""
 
     def report(self, error: BaseException) -> None:
-        """An error that has no caller."""
+        """Report an error that has no caller."""
 
     def ping_sent(self) -> None:
-        """A PING is about to be written."""
+        """Called before a PING is written."""
 
     def pong_received(self) -> None:
-        """A PONG arrived."""
+        """Called when a PONG arrived."""
 
     def lame_duck(self, others: int) -> None:
-        """The server is about to stop; so many others are known."""
+        """Called when the server is about to stop. ``others``: how many other servers are known."""
 
 
 class WireSubscription:
-    """The entry in nats-py's table for a subscription of jsclient: nats-py subscribes it again after a reconnect."""
+    """The entry of a jsclient subscription in nats-py's table, so that nats-py subscribes again after a reconnect."""
 
     _received: ClassVar[int] = 0
     _jsi: ClassVar[None] = None
@@ -82,7 +83,7 @@ class WireSubscription:
         self.denied: PermissionDeniedError | None = None
 
     async def _drain(self) -> None:
-        """A no-op: jsclient drains its own handles."""
+        """Do nothing: jsclient drains its handles itself."""
 
 
 class _ParserSeam:
@@ -99,7 +100,7 @@ class _ParserSeam:
 
 
 class NatsClient(nats.aio.client.Client):
-    """nats-py's client with our reader in it."""
+    """nats-py's client with the reader of jsclient."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__()
@@ -108,14 +109,15 @@ class NatsClient(nats.aio.client.Client):
         self.reader = FrameReader(owner)
         self._ps = _ParserSeam(self.reader)  # type: ignore[assignment]
         self.wants_tls = False
-        self.identity: dict[str, str | None] = {}  # from the URLs, for servers whose URL has none
+        self.identity: dict[str, str | None] = {}  # user info from the URLs, for servers whose URL has none
         self.first_connect = True
-        self.failures: list[Attempt] = []  # of the first connect
+        self.failures: list[Attempt] = []  # failed attempts of the first connect
         self.longest_pause = 1.0  # seconds between attempts to reconnect to one server
         self._over = False
         self._greeted = False  # the handshake is done, and nats-py has not noticed yet
         self._tap: Tap | None = None
         self._revival: asyncio.TimerHandle | None = None
+        self._loop_end = LoopEnd(self._end_with_loop)
         self._doing: asyncio.Task[None] | None = None
 
     # --- connecting ----------------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ class NatsClient(nats.aio.client.Client):
         secure = isinstance(transport, TcpTransport | WebSocketTransport) and transport.is_secure()
         if self._needs_tls() and not secure:
             raise nats.errors.SecureConnRequiredError
-        if self.identity:  # nats-py looks at the current server's URL only, and does not decode it
+        if self.identity:  # nats-py reads only the current server's URL, and does not decode it
             server = self._current_server
             self.options.update((server and url_identity(server.uri)) or self.identity)
         self.reader.reset()
@@ -145,7 +147,7 @@ class NatsClient(nats.aio.client.Client):
             raise asyncio.CancelledError
 
     async def _select_next_server(self) -> None:
-        """Connect to the next server that completes the handshake; on the first connect, try each one once."""
+        """Connect to the next server that completes the handshake. The first connect tries each server once."""
         while self._server_pool:
             server = self._server_pool.pop(0)
             self._server_pool.append(server)
@@ -154,7 +156,7 @@ class NatsClient(nats.aio.client.Client):
             await asyncio.sleep(self._pause(server))
             try:
                 await self._attempt(server)
-            except Exception as error:  # noqa: BLE001  nats-py lets anything out of here
+            except Exception as error:  # noqa: BLE001  nats-py can raise anything here
                 server.reconnects += 1
                 await self._failed(server, error)
                 continue
@@ -162,7 +164,7 @@ class NatsClient(nats.aio.client.Client):
         raise nats.errors.NoServersError
 
     def _pause(self, server: Any) -> float:
-        """Seconds to wait before an attempt: they grow with each failure, and vary between clients."""
+        """Return the seconds to wait before an attempt, which grow with each failure and vary between clients."""
         if server.last_attempt is None:
             return 0.0
         pause = self.options["reconnect_time_wait"] * 2.0 ** min(server.reconnects, 30)
@@ -170,15 +172,15 @@ class NatsClient(nats.aio.client.Client):
         return max(0.0, float(server.last_attempt) + varied(pause) - time.monotonic())
 
     async def _attempt(self, server: Any) -> None:
-        """Connect and complete the handshake. Raises anything."""
+        """Connect and complete the handshake. It can raise any exception."""
         self._end_if_over()
-        # An attempt that failed after connecting: nats-py would leave its socket open, and its tasks.
+        # After an attempt that failed when it had connected, nats-py would leave its socket and its tasks open.
         self._abort()
         self._end_tasks()
         server.last_attempt = time.monotonic()  # nats-py's clock for its pauses
         self._current_server, limit = server, self.options["connect_timeout"]
         if self.first_connect:
-            self._server_info = {}  # of another server
+            self._server_info = {}  # the information of another server
         try:
             async with asyncio.timeout(limit):
                 await self._shake_hands(server, limit)
@@ -204,10 +206,10 @@ class NatsClient(nats.aio.client.Client):
             raise
 
     async def _explained(self, error: Exception, server: Any) -> Exception | None:
-        """An error that says more than that of a failed handshake; None if there is nothing more to say.
+        """Return an error that explains more than the failed handshake, or None.
 
-        What the server said comes first, since it closes the connection in the middle of the handshake: in the bytes
-        that were not read, on a second connection if it refuses before TLS begins, and in an alert of TLS.
+        The server's answer is checked first, because the server closes the connection during the handshake. The answer
+        may be in the bytes that were not read, on a second connection if it refuses before TLS, or in a TLS alert.
         """
         transport, first = self._transport, bool(self.options["tls_handshake_first"])
         if (rejected := rejection(error)) is not None:
@@ -220,40 +222,41 @@ class NatsClient(nats.aio.client.Client):
             return await self._on_wrong_foot(server) if "closed the connection" in str(error) else None
         if (refused := refusal_in(await transport.last_words())) is not None:
             return refused
-        # What was sent may have reset the connection, and the refusal was lost with it.
+        # What the client sent may have reset the connection, and the refusal was lost with it.
         lost = self.first_connect and transport.is_open and not transport.is_secure()
         if (transport.failed_before_tls or lost) and is_unfinished(error):
-            refused = refusal_in(await said_in_the_clear(server.uri))
+            refused = refusal_in(await received_before_tls(server.uri))
         if refused is not None:
             return refused
         return await self._alert(error, server) or await self._on_wrong_foot(server)
 
     async def _alert(self, error: OSError, server: Any) -> Exception | None:
-        """The server's answer in TLS, if ``error`` came of one. A connection that was reset may have lost it."""
+        """Return the server's TLS alert if it caused ``error``. A connection that was reset may have lost the alert."""
         transport, first = self._transport, bool(self.options["tls_handshake_first"])
         assert isinstance(transport, TcpTransport | WebSocketTransport)
         wants, uri = bool(self._server_info.get("tls_verify")), server.uri
-        tell = functools.partial(alert, wants_ours=wants, scheme=uri.scheme, tls_first=first)
-        if (told := tell(error) or tell(transport.failure())) is not None:
-            return told
+        alert_of = functools.partial(alert, wants_ours=wants, scheme=uri.scheme, tls_first=first)
+        if (found := alert_of(error) or alert_of(transport.failure())) is not None:
+            return found
         if not wants or not isinstance(error, ConnectionError) or not isinstance(transport, TcpTransport):
             return None
         late = await late_alert(uri, self.ssl_context, self._name_of(server), tls_first=first)
-        return tell(late)
+        return alert_of(late)
 
     def _name_of(self, server: Any) -> str:
-        """The name that the server's certificate must have."""
+        """Return the name that the server's certificate must have."""
         return self.options.get("tls_hostname") or server.tls_name or server.uri.hostname or ""
 
     async def _on_wrong_foot(self, server: Any) -> Exception | None:
-        """An error with a hint if a server took the first connection and said no INFO: who begins, and with what?"""
+        """Return an error with a hint if the server accepted the first connection and sent no INFO, otherwise None."""
         silent = (
             isinstance(self._transport, TcpTransport) and self._transport.is_open and not self._server_info
         )
         if not silent or not self.first_connect:
             return None
-        look = begins_with_info if self.options["tls_handshake_first"] else begins_with_tls
-        return await look(server.uri)
+        # One side waits for the other: find out whether the server expects TLS first, or not.
+        check = begins_with_info if self.options["tls_handshake_first"] else begins_with_tls
+        return await check(server.uri)
 
     def _end_tasks(self) -> None:
         for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
@@ -280,37 +283,37 @@ class NatsClient(nats.aio.client.Client):
             await self._error_cb(error)
 
     async def _process_connect_init(self) -> None:
-        if self._greeted:  # `_select_next_server` has done it
+        if self._greeted:  # `_select_next_server` has done the handshake
             self._greeted = False
             return
-        raise nats.errors.Error("nats: not connected")  # not reached: nats-py selects a server before
+        raise nats.errors.Error("nats: not connected")  # unreachable: nats-py selects a server first
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002  as nats-py has it
-        """Take what INFO says: other servers, that this one is about to stop, and that it offers TLS."""
+        """Process INFO: other servers, whether this server is about to stop, and whether it offers TLS."""
         if initial_connection and info.get("tls_available") and self._needs_tls():
-            info["tls_required"] = True  # nats-py begins TLS only if the server requires it
+            info["tls_required"] = True  # nats-py starts TLS only if the server requires it
         self._discover(info)
         if info.get("ldm") and not initial_connection:
             self.owner.lame_duck(sum(server is not self._current_server for server in self._server_pool))
 
     def _discover(self, info: dict[str, Any]) -> None:
-        """Keep the servers that the newest INFO announces, and forget those of earlier ones."""
+        """Keep the servers that the newest INFO announces, and forget the servers that only earlier ones announced."""
         current = self._current_server
         if current is None or not info.get("connect_urls"):
             return
         known = [server for server in self._server_pool if not server.discovered or server is current]
-        found = announced(info, current, known)
+        new = announced(info, current, known)
         if not self.options["dont_randomize"]:
-            _random.shuffle(found)
-        kept = {server.uri.netloc: server for server in self._server_pool}
-        self._server_pool[:] = known + [kept.get(server.uri.netloc, server) for server in found]
+            _random.shuffle(new)
+        pool = {server.uri.netloc: server for server in self._server_pool}
+        self._server_pool[:] = known + [pool.get(server.uri.netloc, server) for server in new]
 
     async def _attempt_reconnect(self) -> None:
-        self._abort()  # nats-py would wait until a peer that does not read has taken everything
+        self._abort()  # nats-py would wait until the peer has read everything, which it may never do
         while True:
             try:
                 await super()._attempt_reconnect()
-            except Exception as error:  # noqa: BLE001  else reconnecting would end silently
+            except Exception as error:  # noqa: BLE001  otherwise reconnecting would end silently
                 self.owner.report(error)
                 await asyncio.sleep(self.options["reconnect_time_wait"])
                 if not self._over:
@@ -327,16 +330,18 @@ class NatsClient(nats.aio.client.Client):
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:  # noqa: FBT001, FBT002  as nats-py has it
         self._over = True
-        self._pending_data_size = 0  # PINGs, which were written; nats-py would wait for them
+        self._loop_end.forget()
+        self._pending_data_size = 0  # nats-py would wait for these PINGs, which were written already
         task, self._reconnection_task = self._reconnection_task, None
         if task is not None and task is not asyncio.current_task():
             task.cancel()
-            await until_done(task, 1.0)  # nats-py would wait as long as for a pause
+            await until_done(task, 1.0)  # nats-py would wait for a whole pause
         await super()._close(status, do_cbs)
 
     def abort(self) -> None:
         """Close at once, without waiting."""
         self._over, self._status = True, nats.aio.client.Client.CLOSED
+        self._loop_end.forget()
         self._end_tasks()
         if self._reconnection_task is not None:
             self._reconnection_task.cancel()
@@ -352,19 +357,20 @@ class NatsClient(nats.aio.client.Client):
     # --- cancelled tasks -------------------------------------------------------------------------------------
 
     def _revive_later(self, _: object = None) -> None:
-        """Look soon whether the tasks of the connection were cancelled, as `asyncio.run` does with all at its end.
+        """Check soon whether the connection's tasks were cancelled, as `asyncio.run` cancels all tasks at its end.
 
-        A timer and not a task, which would be left over at the end of the loop.
+        This is a timer and not a task, which would remain at the end of the loop.
         """
         if not self._over and self._revival is None:
             self._revival = asyncio.get_running_loop().call_later(REVIVE, self._revive)
 
     def _revive(self) -> None:
-        """Start again what was cancelled: else the connection would seem connected, and be deaf."""
+        """Start cancelled tasks again. Otherwise the connection would seem connected, but receive no messages."""
         self._revival = None
         state = nats.aio.client.Client
         if self._over or self.first_connect:
             return
+        self._loop_end.watch()
         if self._status == state.CONNECTED:
             self._reading_task = self._running(self._reading_task, self._read_loop)
             self._ping_interval_task = self._running(self._ping_interval_task, self._ping_interval)
@@ -373,6 +379,14 @@ class NatsClient(nats.aio.client.Client):
             if self._reconnection_task is None or self._reconnection_task.done():
                 self._status = state.RECONNECTING
             self._reconnection_task = self._running(self._reconnection_task, self._attempt_reconnect)
+
+    async def _end_with_loop(self) -> None:
+        tasks = [self._reading_task, self._ping_interval_task, self._flusher_task, self._reconnection_task]
+        self.abort()
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+                await until_done(task, 1.0)
 
     def _running(
         self, task: asyncio.Task[None] | None, work: Callable[[], Coroutine[Any, Any, None]]
@@ -387,6 +401,7 @@ class NatsClient(nats.aio.client.Client):
     async def _read_loop(self) -> None:
         transport = self._transport
         error: Exception
+        # A cancellation ends the loop. After any error the client reconnects, so every error is passed to nats-py.
         try:
             if isinstance(transport, TcpTransport):
                 await self._read_tapped(transport)
@@ -413,13 +428,13 @@ class NatsClient(nats.aio.client.Client):
             self._tap = Tap(writer.transport, reader, self, _ENDED)  # type: ignore[arg-type]  # it reads as well
         tap = self._tap
         try:
-            while data := await reader.read(READ_SIZE):  # it does not suspend before it is empty
+            while data := await reader.read(READ_SIZE):  # it does not wait as long as bytes are buffered
                 self._feed(data)
             raise nats.errors.UnexpectedEOF
         except asyncio.CancelledError:
             if self._status != nats.aio.client.Client.CONNECTED:
                 tap.close()
-            raise  # else it goes on reading: what ends with the loop still receives its answers
+            raise  # while connected the tap keeps reading, so that handles that end with the loop get their answers
         except BaseException:
             tap.close()
             raise
@@ -434,14 +449,15 @@ class NatsClient(nats.aio.client.Client):
         self._do(functools.partial(self._process_info, info), ends=True)
 
     def take_message(self, sid: int, frame: Frame) -> None:
-        """A message of a subscription made on nats-py itself."""
+        """Process a message of a subscription that was created on nats-py itself."""
         process = functools.partial(self._process_msg, sid, frame[0], frame[1], frame[3], frame[2])
         self._do(process, ends=False)
 
     def _do(self, work: Callable[[], Coroutine[Any, Any, None]], *, ends: bool) -> None:
-        """Run coroutine functions of nats-py one after the other. ``ends``: an error ends the connection.
+        """Run coroutine functions of nats-py one after another. ``ends``: an error ends the connection.
 
-        Functions, since a coroutine whose task is cancelled before it began would warn that it was never awaited.
+        It takes functions, because a coroutine whose task is cancelled before its start warns that it was never
+        awaited.
         """
         before = self._doing
 
@@ -450,7 +466,7 @@ class NatsClient(nats.aio.client.Client):
                 await asyncio.wait({before})
             try:
                 await work()
-            except Exception as caught:  # noqa: BLE001  poison for one subscription is not poison for all
+            except Exception as caught:  # noqa: BLE001  an error of one subscription must not affect the others
                 error = ProtocolError(
                     f"nats-py could not process a message: {type(caught).__name__}: {caught}"
                 )

@@ -1,8 +1,8 @@
-"""The connection that jsclient opens: a guarded subclass of nats-py's client.
+"""The connection that jsclient opens, on a guarded subclass of nats-py's client.
 
 nats-py connects, does TLS and authentication, discovers servers and reconnects (`NatsClient`). Its parser, write buffer
 and read loop are replaced, for speed and safety. No input ends the reader for good, no raising callback stops a
-reconnect, no stale command is sent after one, and requested TLS is required.
+reconnect, no stale command is sent after a reconnect, and requested TLS is required.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class GuardedConnection(Connection):
         self._acks = UnconfirmedAcks()
         self._late: dict[int, bytes] = {}  # SUB and UNSUB by sid, while disconnected
         self._up = False
-        self._denied_acks: set[str] = set()  # what is needed for the denied acks that were reported
+        self._denied_acks: set[str] = set()  # permissions whose missing was reported after a denied ack
         self._closing = False
-        self._leaving = False  # reported on this connection: the server is about to stop
-        self._refused = False  # reported since the last disconnect: the credentials are refused
+        self._leaving = False  # whether it was reported on this connection that the server is about to stop
+        self._refused = False  # whether refused credentials were reported since the last disconnect
         self._lost = self._failed = ""  # why the connection was lost, and why the last attempt failed
         self._options: dict[str, Any] = {}
 
@@ -68,25 +68,26 @@ class GuardedConnection(Connection):
         """Connect to the first server that answers.
 
         Raises:
-            ConnectError: No server could be reached, or TLS was requested and is not offered.
-            AuthenticationError: A server refused the credentials, and no other one accepted them.
+            ConnectError: No server could be reached, or no server offered the requested TLS.
+            AuthenticationError: A server refused the credentials, and no other server accepted them.
             ConfigError: The credentials file has become unusable since it was checked.
 
-        Cancelled: nothing is left open.
+        Cancelled: the connection is closed.
         """
         nc = self._nc
         nc.identity = shared_identity(servers, options)
         nc.wants_tls = options.get("tls") is not None or options.get("tls_handshake_first", False)
         nc.longest_pause = reconnect_max_wait
         self._options = options
-        # Else nats-py sends no signature to a server with a default user, and would be that user.
+        self.echoes = not options.get("no_echo")
+        # Otherwise nats-py sends no signature to a server with a default user, and would become that user.
         nc._auth_configured = options.get("signature_cb") is not None
         self.belong_here()
         try:
             await nc.connect(
                 servers=servers,
                 allow_reconnect=False,  # the first connect fails instead of retrying
-                reconnect_time_wait=reconnect_time_wait,  # type: ignore[arg-type]  # it sleeps so long
+                reconnect_time_wait=reconnect_time_wait,  # type: ignore[arg-type]  # it sleeps for this time
                 max_reconnect_attempts=0,  # below 0, nats-py would retry endlessly without a pause
                 error_cb=self._on_error,
                 disconnected_cb=self._on_disconnected,
@@ -146,7 +147,7 @@ class GuardedConnection(Connection):
         return "" if self._up or not self._lost else f"the connection was lost ({self._lost}){then}"
 
     def lost(self, error: BaseException) -> None:
-        """The connection was lost: discard the buffer and refuse to send until it is back."""
+        """Note that the connection was lost: discard the buffer, and refuse to send until it is restored."""
         if not self._up or self._closing:
             return
         self._up = False
@@ -165,7 +166,7 @@ class GuardedConnection(Connection):
         self._nc._pongs = []
 
     async def _on_error(self, error: Exception) -> None:
-        """Report once that the credentials fail; the disconnect was reported already."""
+        """Report once that the server refuses the credentials. The disconnect was reported already."""
         if self._nc.first_connect:
             return
         refused: ConnectError | None = None
@@ -226,7 +227,7 @@ class GuardedConnection(Connection):
             self.hub.emit(LameDuck(url=self.url, others=others))
 
     def _report_denied(self, error: PermissionDeniedError) -> None:
-        """Report a denial. Each ack of a consumer is denied: only the first one on this connection is reported."""
+        """Report a denial. Each ack of a consumer is denied, so only the first on this connection is reported."""
         needed = ack_right(error.subject) if error.operation == "publish" else ""
         if needed not in self._denied_acks:
             if needed:
@@ -249,14 +250,23 @@ class GuardedConnection(Connection):
             raise nats.errors.Error(f"nats: {text}")  # the reader passes it to nats-py, which reconnects
 
     def on_other(self, sid: bytes, frame: Frame) -> None:
-        """A message of a subscription that a user made on nats-py itself."""
+        """Pass on a message of a subscription that a user created on nats-py itself."""
         if sid.isdigit() and len(sid) < 20 and int(sid) in self._nc._subs:
             self._nc.take_message(int(sid), frame)
 
     # --- sending -------------------------------------------------------------------------------------------
 
-    def send(self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b"") -> None:
-        self._out.write(self._command(subject, payload, reply, header))
+    def send(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        reply: str = "",
+        header: bytes = b"",
+        urgent: bool = False,
+    ) -> None:
+        write = self._out.write_now if urgent else self._out.write
+        write(self._command(subject, payload, reply, header))
 
     async def publish(
         self,
@@ -273,7 +283,7 @@ class GuardedConnection(Connection):
         write(self._command(subject, payload, reply, header))
 
     def _command(self, subject: str, payload: bytes, reply: str, header: bytes) -> bytes:
-        """PUB or HPUB. Raises as `send`."""
+        """Return a PUB or HPUB command. Raises the errors of `send`."""
         size = len(header) + len(payload)
         if not self._up or size > self._nc._max_payload:
             self.check_sendable(size)
@@ -323,9 +333,9 @@ class GuardedConnection(Connection):
         self._acks.pong_received()
 
     def _resend_acks(self) -> None:
-        """Send acks again that may have been lost with the connection; a repeated ack changes nothing.
+        """Send acks again that may have been lost with the connection, since a repeated ack changes nothing.
 
-        A repeated nak would cost the message another delivery.
+        Naks are not repeated: a repeated nak would cause another delivery.
         """
         count = len(self._acks.acks)
         if count:
@@ -364,7 +374,7 @@ class GuardedConnection(Connection):
         return inbox
 
     def _write_late(self, sid: int, command: bytes) -> None:
-        """Write now, or after the reconnect: nats-py may have restored its subscriptions already."""
+        """Write now, or after the reconnect, since nats-py may have restored its subscriptions already."""
         if self.is_connected:
             self._out.write(command)
         else:
@@ -384,7 +394,7 @@ class GuardedConnection(Connection):
         try:
             if self.is_connected and self._nc._subs.pop(inbox._id, None) is not None:
                 self._out.write(b"UNSUB %d\r\n" % inbox._id)
-                await self.ping(timeout)  # UNSUB is read before it: after the PONG no message is in flight
+                await self.ping(timeout)  # UNSUB is read first: after the PONG no message is in flight
         except JetStreamError:
             pass
         finally:
@@ -440,4 +450,4 @@ class GuardedConnection(Connection):
 
 
 CLOSING = 2.0
-"""Seconds for what was written to be sent."""
+"""Seconds to wait until the written bytes are sent."""

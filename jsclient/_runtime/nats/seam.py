@@ -50,13 +50,13 @@ ATTRIBUTES = (
 
 @functools.cache
 def seam_gaps() -> tuple[str, ...]:
-    """The private names of nats-py that are used here and are missing, or take other arguments."""
+    """Return the private names that jsclient uses and nats-py lacks, or has with other parameters."""
     client = nats.aio.client.Client
     gaps = [
         name
-        for name, wanted in METHODS.items()
+        for name, parameters in METHODS.items()
         if not (method := getattr(client, name, None))
-        or tuple(inspect.signature(method).parameters)[1 : 1 + len(wanted)] != wanted
+        or tuple(inspect.signature(method).parameters)[1 : 1 + len(parameters)] != parameters
     ]
     if gaps:
         return tuple(gaps)

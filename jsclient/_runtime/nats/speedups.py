@@ -1,4 +1,4 @@
-"""The choice between the compiled readers of jsclient-speedups and those in Python."""
+"""The choice between the compiled readers of jsclient-speedups and the Python readers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...protocol.consumers.ack import Metadata, match_jsack, read_jsack
+from ...protocol.consumers.ack import Metadata, Runs, match_jsack, read_jsack
 from ...protocol.wire.headers import find_header, ordinary_block
 
 if TYPE_CHECKING:
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["SERIES", "Choice", "Scan", "chosen"]
 
 SERIES = "0.1"
-"""The versions of jsclient-speedups that fit: the first two numbers, which are those of jsclient."""
+"""The first two numbers of the versions of jsclient-speedups that fit, which equal jsclient's."""
 
 Scan = Callable[[bytes, int], "tuple[list[tuple[bytes, list[Frame]]], int]"]
-"""Reads whole frames from an offset; returns them in runs of one sid, and the offset of what is not a whole frame."""
+"""Reads whole frames from an offset. Returns them in runs of one sid, and the offset after the last whole frame."""
 
 _log = logging.getLogger("jsclient.connection")
 
 
 class Choice(NamedTuple):
-    """A scanner, None for the Python reader alone; what is in use and why, as a text; readers of single parts; and the
-    writer of header blocks.
+    """The functions in use, compiled or in Python.
 
-    A compiled ``find_header`` raises ValueError for a name that only the one in Python decides.
+    ``scan`` is None if only the Python reader is used. ``text`` says what is used, and why. A compiled ``find_header``
+    raises `ValueError` for a name that only the Python function can decide.
     """
 
     scan: Scan | None
@@ -38,11 +38,12 @@ class Choice(NamedTuple):
     match_jsack: Callable[[bytes], object] = match_jsack
     read_jsack: Callable[[bytes], Metadata] = read_jsack
     ordinary_block: Callable[[dict[str, str | Sequence[str]]], bytes | None] = ordinary_block
+    runs: Runs = Runs()
 
 
 @functools.cache
 def chosen() -> Choice:
-    """The choice for this process, made when its first connection is opened."""
+    """Return the choice for this process, which is made when its first connection is opened."""
     if os.environ.get("JSCLIENT_PURE", "") not in {"", "0"}:
         return Choice(None, "Python (JSCLIENT_PURE is set)")
     try:
@@ -64,6 +65,7 @@ def chosen() -> Choice:
             jsclient_speedups.is_ordinary_jsack,
             _reading_with(jsclient_speedups.split_jsack),
             jsclient_speedups.ordinary_block,
+            Runs(jsclient_speedups.last_of_whole_run, jsclient_speedups.total_size),
         )
     except AttributeError as error:  # an early build of the same version
         return _unusable(f"{version} is incomplete: {error}")

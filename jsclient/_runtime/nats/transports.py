@@ -1,4 +1,4 @@
-"""The two transports of a connection: nats-py's over TCP, with bounds, and a WebSocket."""
+"""The two transports of a connection: nats-py's TCP transport with time limits, and a WebSocket."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["TcpTransport", "WebSocketTransport"]
 
 CLOSING = 1.0
-"""Seconds for the bytes that were written to leave, and for the peer to agree to the end."""
+"""Seconds to send the written bytes, and for the peer to confirm the end."""
 
 
 def refusal_in(data: bytes) -> nats.errors.Error | None:
-    """The reason in an ``-ERR`` line, if there is one."""
+    """Return the reason in an ``-ERR`` line, or None."""
     for line in data.split(b"\r\n"):
         if line.startswith(b"-ERR"):
             return nats.errors.Error(f"nats: {line[4:].strip().decode('utf-8', 'backslashreplace')}")
@@ -32,7 +32,7 @@ def refusal_in(data: bytes) -> nats.errors.Error | None:
 
 
 def _greeting(line: bytes) -> bytes:
-    """A line of the handshake. Raises the reason for which the server refuses the connection."""
+    """Check a line of the handshake and return it. Raises the reason why the server refuses the connection."""
     if (refused := refusal_in(line)) is not None:
         raise refused
     if not line:
@@ -45,10 +45,10 @@ def _nothing() -> int:
 
 
 class TcpTransport(nats.aio.transport.TcpTransport):
-    """nats-py's transport, with an end that does not wait for a peer that does not read.
+    """nats-py's TCP transport. Closing it does not wait for a peer that does not read.
 
     Attributes:
-        backlog: Returns the bytes that were written and not sent yet. It is asyncio's method: it runs at each write.
+        backlog: Returns the number of bytes written but not sent yet. It is asyncio's method, as it runs at each write.
     """
 
     backlog: Callable[[], int] = staticmethod(_nothing)
@@ -63,10 +63,10 @@ class TcpTransport(nats.aio.transport.TcpTransport):
     async def connect_tls(self, *args: Any, **options: Any) -> None:
         try:
             if (refused := refusal_in(await self.last_words())) is not None:
-                raise refused  # it came together with the INFO
+                raise refused  # it arrived together with the INFO
             await super().connect_tls(*args, **options)
         except BaseException:
-            self.abort()  # nats-py would wait forever for a socket that is gone
+            self.abort()  # nats-py would wait forever for a closed socket
             self._io_reader = self._io_writer = None
             self.backlog = _nothing
             raise
@@ -74,12 +74,12 @@ class TcpTransport(nats.aio.transport.TcpTransport):
         self.backlog = _backlog(self._io_writer.transport)
 
     def write(self, payload: bytes) -> None:
-        """Write, unless the connection is lost, which the reader is about to be told: its end fails the callers."""
+        """Write, unless the connection is lost. The reader sees that soon, and then fails the callers."""
         writer = self._io_writer
         assert writer is not None
         try:
             writer.write(payload)
-        except RuntimeError:  # of uvloop; asyncio drops what is written then
+        except RuntimeError:  # raised by uvloop; asyncio drops such bytes
             if not writer.transport.is_closing():
                 raise
 
@@ -90,30 +90,30 @@ class TcpTransport(nats.aio.transport.TcpTransport):
         return _greeting(await super().readline())  # type: ignore[no-untyped-call]
 
     async def last_words(self) -> bytes:
-        """What was received and not read when the connection ended, or when TLS failed."""
+        """Return the bytes that were received but not read when the connection ended or TLS failed."""
         reader = self._io_reader or self._bare_io_reader
-        return bytes(getattr(reader, "_buffer", b""))  # after an error, a stream gives no bytes out
+        return bytes(getattr(reader, "_buffer", b""))  # after an error, a stream returns no bytes
 
     @property
     def is_open(self) -> bool:
-        """Whether the server took the TCP connection."""
+        """Whether the server accepted the TCP connection."""
         return self._bare_io_reader is not None
 
     @property
     def failed_before_tls(self) -> bool:
-        """Whether TLS was begun on an open connection, and did not come about."""
+        """Whether TLS was started on an open connection, and failed."""
         return self._io_reader is None and self._bare_io_reader is not None
 
     def failure(self) -> BaseException | None:
-        """The error with which reading ended, which says more than that of a write: TLS 1.3 refuses late."""
+        """Return the error that ended reading. It says more than a write error, because TLS 1.3 refuses late."""
         return self._io_reader.exception() if self._io_reader is not None else None
 
     def is_secure(self) -> bool:
-        """Whether it is encrypted."""
+        """Whether the connection is encrypted."""
         return self._io_writer is not None and self._io_writer.get_extra_info("ssl_object") is not None
 
     def abort(self) -> None:
-        """Close at once; what was not sent is lost."""
+        """Close at once. Unsent bytes are lost."""
         if self._io_writer is not None:
             self._io_writer.transport.abort()
 
@@ -130,7 +130,7 @@ class TcpTransport(nats.aio.transport.TcpTransport):
 
 
 def _backlog(transport: asyncio.WriteTransport) -> Callable[[], int]:
-    """asyncio's method. uvloop's raises once the connection is lost."""
+    """Return asyncio's method, or a wrapper of uvloop's, which raises once the connection is lost."""
     method = transport.get_write_buffer_size
     if not type(transport).__module__.startswith("uvloop"):
         return method
@@ -145,13 +145,13 @@ def _backlog(transport: asyncio.WriteTransport) -> Callable[[], int]:
 
 
 async def _closed(writer: asyncio.StreamWriter) -> None:
-    """Wait for the end of the connection. An error is dropped: a cancelled caller would leave it unseen."""
+    """Wait for the end of the connection. An error is dropped, as a cancelled caller would not retrieve it."""
     with contextlib.suppress(OSError):
         await writer.wait_closed()
 
 
 def _no_websocket(status: int, message: str, scheme: str) -> str:
-    """What to say of an answer that opens no WebSocket."""
+    """Return the error text for an answer that opens no WebSocket."""
     if "INFO {" in message:
         return f"a NATS server answers there, and no WebSocket: use {'nats' if scheme == 'ws' else 'tls'}://"
     hint = ": use wss:// if it has TLS" if scheme == "ws" and status == 400 else ""
@@ -159,7 +159,7 @@ def _no_websocket(status: int, message: str, scheme: str) -> str:
 
 
 class WebSocketTransport(nats.aio.transport.Transport):
-    """A WebSocket by aiohttp. A task sends what was written; nats-py's sends only in ``drain``."""
+    """A WebSocket by aiohttp. A task sends the written bytes, while nats-py's transport sends only in ``drain``."""
 
     def __init__(self, headers: Mapping[str, str | list[str]] | None) -> None:
         self._headers = headers
@@ -168,7 +168,7 @@ class WebSocketTransport(nats.aio.transport.Transport):
         self._secure = False
         self._unread = b""
         self._waiting: list[bytes] = []
-        self._size = 0  # bytes that wait, or are being sent
+        self._size = 0  # bytes that wait or are being sent
         self._sender: asyncio.Task[None] | None = None
         self._closer: asyncio.Task[None] | None = None
         self._broken: Exception | None = None
@@ -185,7 +185,7 @@ class WebSocketTransport(nats.aio.transport.Transport):
         connect_timeout: float,
         server_hostname: str | None = None,
     ) -> None:
-        """Open an encrypted connection; a no-op if it is one already."""
+        """Open an encrypted connection. A no-op if the connection is encrypted already."""
         if self._secure:
             return
         if self._socket is not None or isinstance(uri, str):
@@ -198,6 +198,7 @@ class WebSocketTransport(nats.aio.transport.Transport):
     ) -> None:
         import aiohttp
 
+        # After any error the session must be closed: aiohttp warns of a session that is not.
         self._session = aiohttp.ClientSession()
         try:
             self._socket = await self._session.ws_connect(
@@ -237,14 +238,14 @@ class WebSocketTransport(nats.aio.transport.Transport):
         line, end, self._unread = self._unread.partition(b"\n")
         return _greeting(line + end)
 
-    failed_before_tls = is_open = False  # a refusal comes over the WebSocket, after TLS
+    failed_before_tls = is_open = False  # a refusal arrives over the WebSocket, after TLS
 
     def failure(self) -> BaseException | None:
-        """None: aiohttp raises the error itself."""
+        """Return None, since aiohttp raises the error itself."""
         return None
 
     async def last_words(self) -> bytes:
-        """What was received and not read when the connection ended."""
+        """Return the bytes that were received but not read when the connection ended."""
         words = self._unread
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(CLOSING):
@@ -253,7 +254,7 @@ class WebSocketTransport(nats.aio.transport.Transport):
         return words
 
     async def _receive(self) -> bytes:
-        """The next bytes, b"" at the end of the connection."""
+        """Return the next bytes, or b"" at the end of the connection."""
         import aiohttp
 
         assert self._socket is not None
@@ -282,7 +283,7 @@ class WebSocketTransport(nats.aio.transport.Transport):
             self._waiting.clear()
             try:
                 await self._socket.send_bytes(data)
-            except Exception as error:  # noqa: BLE001  the reader sees the end of the connection, too
+            except Exception as error:  # noqa: BLE001  the reader sees the end of the connection too
                 self._broken = error
                 self._waiting.clear()
             finally:
@@ -295,15 +296,15 @@ class WebSocketTransport(nats.aio.transport.Transport):
             raise ConnectionError("the WebSocket is closed") from self._broken
 
     def is_secure(self) -> bool:
-        """Whether it is encrypted."""
+        """Whether the connection is encrypted."""
         return self._secure
 
     def backlog(self) -> int:
-        """Bytes that were written and not sent yet."""
+        """Return the number of bytes written but not sent yet."""
         return self._size
 
     def abort(self) -> None:
-        """Close without waiting for what was not sent."""
+        """Close without waiting for unsent bytes."""
         if self._sender is not None:
             self._sender.cancel()
         self._waiting.clear()

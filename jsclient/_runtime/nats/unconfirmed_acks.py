@@ -1,4 +1,4 @@
-"""Acks that were written and not confirmed by the server: they may be lost with the connection."""
+"""Acks that were written but that the server has not confirmed. They may be lost with the connection."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ LIMIT = 4096  # unconfirmed acks after which a PING is sent to confirm them
 
 
 NAK = AckKind.NAK.value
-NOT_AGAIN = b""  # in place of a nak, which is counted if it is lost, and not sent again
+NOT_AGAIN = b""  # stands for a nak, which is counted if it is lost, but not sent again
 
 
 class UnconfirmedAcks:
-    """Acks and naks in writing order. A PONG confirms those written before its PING."""
+    """Acks and naks in the order of writing. A PONG confirms all that were written before its PING."""
 
-    __slots__ = ("_asked", "_confirmed", "_marks", "acks")
+    __slots__ = ("_confirmed", "_marks", "_ping_due", "acks")
 
     def __init__(self) -> None:
         self.acks: deque[bytes] = deque()  # the writer of an ack appends it here too
         self._confirmed = 0
         self._marks: deque[int] = deque()  # acks written before each PING in flight
-        self._asked = False
+        self._ping_due = False
 
     def __len__(self) -> int:
         return len(self.acks)
@@ -34,21 +34,21 @@ class UnconfirmedAcks:
         return self._confirmed + len(self.acks)
 
     def wants_ping(self) -> bool:
-        """Whether a PING is due; True once per PING."""
-        if len(self.acks) < LIMIT or self._asked:
+        """Whether a PING is due. Returns True only once per PING."""
+        if len(self.acks) < LIMIT or self._ping_due:
             return False
-        self._asked = True
+        self._ping_due = True
         return True
 
     def ping_sent(self, *, reconnecting: bool = False) -> None:
         """Record a PING. While reconnecting, the earlier acks were written to another connection."""
         if reconnecting:
-            self._marks.clear()  # from a failed attempt
+            self._marks.clear()  # left by a failed attempt
         self._marks.append(self._confirmed if reconnecting else self._written)
 
     def pong_received(self) -> None:
         """Confirm the acks written before the oldest PING in flight."""
-        self._asked = False
+        self._ping_due = False
         if self._marks:
             read = self._marks.popleft()
             while self._confirmed < read:
@@ -56,13 +56,13 @@ class UnconfirmedAcks:
                 self._confirmed += 1
 
     def take_again(self) -> list[bytes]:
-        """Forget the naks, and return the acks, which are to be written again."""
+        """Forget the naks, and return the acks, which must be written again."""
         again = [command for command in self.acks if command is not NOT_AGAIN]
         self.acks.clear()
         self.acks.extend(again)
         return again
 
     def connection_lost(self) -> None:
-        """Forget the PINGs in flight: they will not be answered."""
+        """Forget the PINGs in flight, which will not be answered."""
         self._marks.clear()
-        self._asked = False
+        self._ping_due = False

@@ -30,14 +30,14 @@ __all__ = [
 ]
 
 MAX_ANNOUNCED = 256
-"""Servers of one INFO that are kept."""
+"""The maximum number of servers that are kept from an INFO."""
 
 _SCHEMES: Final = ("nats", "tls", "ws", "wss")
 
 _WITH_PORT: Final = re.compile(
     r"(?:\w+://)?(?:[^@]*@)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[^@/]*)/?"
 )
-"""A server, without the user info, which is not shown."""
+"""Matches a server. The groups leave out the user info, which must not be shown."""
 
 IDENTITY: Final = frozenset(
     {
@@ -54,7 +54,7 @@ IDENTITY: Final = frozenset(
 
 
 def url_identity(url: ParseResult) -> dict[str, str | None]:
-    """``user`` and ``password``, or ``token``, from a URL, percent-decoded; {} if it has no user info."""
+    """Return ``user`` and ``password``, or ``token``, from a URL, percent-decoded. {} if it has no user info."""
     if url.username is None:
         return {}
     name = unquote(url.username)
@@ -64,9 +64,9 @@ def url_identity(url: ParseResult) -> dict[str, str | None]:
 
 
 def shared_identity(servers: Sequence[str], options: Mapping[str, Any]) -> dict[str, str | None]:
-    """The identity for servers without user info in their URL, such as those that a cluster announces.
+    """Return the identity for servers without user info in their URL, such as servers that a cluster announces.
 
-    It comes from the first of ``servers`` that has user info; {} if ``options`` identify the user.
+    It comes from the first of ``servers`` that has user info. It is {} if ``options`` identify the user.
     """
     if any(options.get(name) is not None for name in IDENTITY):
         return {}
@@ -81,15 +81,15 @@ def _identity_in(server: str) -> dict[str, str | None]:
 
 
 def server_urls(servers: object) -> list[str]:
-    """The URLs of ``servers``: one, several separated by commas, or a sequence of these.
+    """Return the URLs in ``servers``: a URL, several separated by commas, or a sequence of such texts.
 
     Raises:
-        ConfigError: There is none, or one of them is not a URL of NATS.
+        ConfigError: There is no URL, or one of them is not a URL of NATS.
     """
-    given = [servers] if isinstance(servers, str) else servers
-    if not isinstance(given, Sequence) or not all(isinstance(url, str) for url in given):
+    texts = [servers] if isinstance(servers, str) else servers
+    if not isinstance(texts, Sequence) or not all(isinstance(url, str) for url in texts):
         raise ConfigError(f"servers is {servers!r:.60}: it must be a URL, or a list of URLs")
-    urls = [url.strip() for text in given for url in text.split(",") if url.strip()]
+    urls = [url.strip() for text in texts for url in text.split(",") if url.strip()]
     if not urls:
         raise ConfigError("servers is empty: give at least one URL")
     for url in urls:
@@ -105,9 +105,9 @@ def _check_url(url: str) -> None:
         host, _ = parsed.hostname, parsed.port
     except ValueError:
         parsed, host = None, None
-    if parsed is None:  # raised here: as the context of the error, the other one would show what it was about
+    if parsed is None:  # raised outside of the handler: the original error would show the URL as the context
         if (server := _WITH_PORT.fullmatch(url)) and not re.fullmatch("[0-9]{0,4}", server["port"]):
-            # What is no number may be a part of a password.
+            # A text that is not a number may be part of a password.
             port = server["port"] if re.fullmatch("[0-9]+", server["port"]) else "not a number"
             raise ConfigError(
                 f"the port of the server {server['host']} is {port}: a number up to 65535 is needed"
@@ -147,12 +147,12 @@ def reason(error: BaseException | None) -> str:
 
 def is_refusal(error: BaseException) -> bool:
     """Whether the server refused the credentials."""
-    # Only what an -ERR line said: "expired" in an error of TLS is about the server's certificate.
+    # Only an -ERR line counts: "expired" in a TLS error is about the server's certificate.
     return isinstance(error, nats.errors.Error) and is_authentication(reason(error))
 
 
 class Attempt(NamedTuple):
-    """A server that could not be connected to."""
+    """A failed attempt to connect to a server."""
 
     uri: ParseResult
     error: BaseException
@@ -170,9 +170,9 @@ def connect_error(
     identified: bool = True,
     expiry: str = "",
 ) -> ConnectError:
-    """Return the error that `connect` raises for an error of nats-py, and for what failed at each server.
+    """Return the error that `connect` raises for an error of nats-py and the failures at each server.
 
-    ``identified``: credentials were given. ``expiry``: a remark on them, if they were refused.
+    ``identified``: credentials were passed. ``expiry``: a remark on them, if they were refused.
     """
     where = ", ".join(shown(_with_scheme(server)) for server in servers)
     if isinstance(error, nats.errors.NoServersError) and failures:
@@ -196,6 +196,7 @@ def _one_error(where: str, error: BaseException, *, identified: bool, expiry: st
     if isinstance(error, ModuleNotFoundError) and error.name == "nkeys":
         return ConnectError('this identity needs the package nkeys: pip install "jsclient[nkeys]"')
     text = reason(error)
+    # nats-server has no codes for its refusals: they are known by their text.
     if "maximum account" in text.lower():
         return ConnectError(
             f"{where} takes no more connections of this account: {text}; close some, or raise its limit"
@@ -220,13 +221,13 @@ def _one_error(where: str, error: BaseException, *, identified: bool, expiry: st
 
 
 def announced(info: Mapping[str, Any], current: Any, known: Sequence[Any]) -> list[Any]:
-    """The servers that an INFO of ``current`` announces and that are not ``known``, as nats-py's entries.
+    """Return the servers that an INFO of ``current`` announces and that are not ``known``, as nats-py's entries.
 
     Raises:
-        ProtocolError: It is malformed.
+        ProtocolError: The INFO is malformed.
     """
     scheme = current.uri.scheme or "nats"
-    taken, found = {server.uri.netloc.rpartition("@")[2] for server in known}, []
+    taken, new = {server.uri.netloc.rpartition("@")[2] for server in known}, []
     urls = info["connect_urls"]
     if not isinstance(urls, list):
         raise ProtocolError(f"malformed INFO: connect_urls is {urls!r:.60}")
@@ -234,7 +235,7 @@ def announced(info: Mapping[str, Any], current: Any, known: Sequence[Any]) -> li
         uri = urlparse(f"{scheme}://{url}")
         try:
             usable = isinstance(url, str) and uri.hostname and (uri.port is None or uri.port)
-        except ValueError:  # not a port
+        except ValueError:  # the port is not a number
             continue
         if not usable or uri.netloc in taken:
             continue
@@ -243,8 +244,8 @@ def announced(info: Mapping[str, Any], current: Any, known: Sequence[Any]) -> li
         server.discovered = True
         if info.get("tls_required") and _is_ip(uri.hostname):
             server.tls_name = current.tls_name or current.uri.hostname  # the name in its certificate
-        found.append(server)
-    return found
+        new.append(server)
+    return new
 
 
 def _is_ip(host: str | None) -> bool:

@@ -1,7 +1,7 @@
-"""A user's own nats-py connection, through its public API, except where a drain fails.
+"""A user's nats-py connection, used through its public API, except after a failed drain.
 
-Slower than a connection that jsclient opens, and with nats-py's own limits: messages pass one at a time through its
-queue and task, malformed input is handled by nats-py, and reconnects are detected by polling.
+It is slower than a connection that jsclient opens, and has nats-py's limits: messages pass one at a time through its
+queue and task, nats-py handles malformed input, and reconnects are detected by polling.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.headers import Headers, parse_headers
 from ..event_hub import OnEvent
 from ..tasks import Tasks, until_done
-from .connection import Connection, Inbox, Lifecycle
+from .connection import CLOSED, Connection, Inbox, Lifecycle
 from .credentials import check_file, expiry_of
 from .urls import connect_error, is_refusal, shared_identity
 
 __all__ = ["ForeignConnection", "open_plain"]
 
-_LOOK_EVERY = 0.05  # seconds; the callbacks of nats-py belong to the user
+_POLL_EVERY = 0.05  # seconds; the callbacks of nats-py belong to the user
 _PONG = 600  # seconds to wait for a PONG: longer than nats-py keeps a connection that does not answer
 _DRAINED = 15.0  # seconds after which nats-py's drain no longer waits for a PONG, which it does for 10
-_NO_LIMIT = 0  # nats-py: 0 disables a limit; the tracker has one
+_NO_LIMIT = 0  # nats-py: 0 disables a limit; the tracker has its own limit
 
 T = TypeVar("T")
 
@@ -47,11 +47,11 @@ class _Subscription:
     def __init__(self, subject: str) -> None:
         self.subject = subject
         self.denied: PermissionDeniedError | None = None
-        self.theirs: Any = None
+        self.nats_subscription: Any = None
 
 
 class _AllValues(dict[str, str]):
-    """Headers for nats-py's publish, whose ``items`` repeat a name for each of its values."""
+    """Headers for nats-py's ``publish``. ``items`` repeats a name for each of its values."""
 
     def __init__(self, headers: Headers) -> None:
         super().__init__(headers)
@@ -77,10 +77,10 @@ def _frame(msg: nats.aio.msg.Msg) -> Frame:
 
 
 def _prefix_of(nc: nats.aio.client.Client) -> str:
-    """The prefix of the inboxes that the user's client makes: what comes before the last token."""
+    """Return the prefix of the inboxes that the user's client creates: all but the last token."""
     try:
         return nc.new_inbox().rpartition(".")[0]
-    except nats.errors.Error:  # it is closed
+    except nats.errors.Error:  # the client is closed
         return "_INBOX"
 
 
@@ -90,13 +90,16 @@ class ForeignConnection(Connection):
     def __init__(self, nc: nats.aio.client.Client, on_event: OnEvent | None) -> None:
         super().__init__(on_event, _prefix_of(nc))
         self._nc = nc
+        self.echoes = not nc.options.get("no_echo")
         self._tasks = Tasks(self._failed)
         self._watcher: asyncio.Task[Any] | None = None
         self._reconnects = nc.stats["reconnects"]
         self._was_up = bool(nc.is_connected)
         self._ended = False
         self._inboxes: set[_Subscription] = set()
-        self._waiting: dict[asyncio.Task[Any], int] = {}  # for PONGs; the number of reconnects before it
+        self._waiting: dict[
+            asyncio.Task[Any], int
+        ] = {}  # tasks that wait for a PONG, with the reconnects so far
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, JetStreamError):
@@ -128,16 +131,16 @@ class ForeignConnection(Connection):
 
     async def _watch(self) -> None:
         while not self.is_closed:
-            await asyncio.sleep(_LOOK_EVERY)
-            self._look()
+            await asyncio.sleep(_POLL_EVERY)
+            self._poll()
         self._notify(Lifecycle.CLOSED)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         up, reconnects = self.is_connected, self._nc.stats["reconnects"]
         if self._was_up and (not up or reconnects != self._reconnects):
             self._was_up = False
             for task, connection in list(self._waiting.items()):
-                if not up or connection != reconnects:  # its PONG was lost with that connection
+                if not up or connection != reconnects:  # its PONG was lost with the earlier connection
                     task.cancel()
             self.hub.emit(Disconnected())
             self._notify(Lifecycle.DISCONNECTED)
@@ -148,7 +151,15 @@ class ForeignConnection(Connection):
 
     # --- traffic -----------------------------------------------------------------------------------------------
 
-    def send(self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b"") -> None:
+    def send(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        reply: str = "",
+        header: bytes = b"",
+        urgent: bool = False,
+    ) -> None:
         self.check_sendable(len(header) + len(payload))
         self._tasks.start(self.publish(subject, payload, reply=reply, header=header), "send")
 
@@ -170,7 +181,7 @@ class ForeignConnection(Connection):
         except nats.errors.MaxPayloadError as error:
             raise MaxPayloadError(len(payload), self.max_payload) from error
         except (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError) as error:
-            raise ClosedError("the connection is closed") from error
+            raise ClosedError(CLOSED) from error
         except nats.errors.Error as error:
             raise DisconnectedError(str(error)) from error
 
@@ -191,48 +202,47 @@ class ForeignConnection(Connection):
 
         subscription = _Subscription(subject)
         try:
-            subscription.theirs = await self._nc.subscribe(
+            subscription.nats_subscription = await self._nc.subscribe(
                 subject, queue, cb=receive, pending_msgs_limit=_NO_LIMIT, pending_bytes_limit=_NO_LIMIT
             )
             if limit:
-                await subscription.theirs.unsubscribe(limit)
+                await subscription.nats_subscription.unsubscribe(limit)
         except (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError) as error:
-            raise ClosedError("the connection is closed") from error
+            raise ClosedError(CLOSED) from error
         self._inboxes.add(subscription)
         return subscription
 
     async def unsubscribe(self, inbox: Any) -> None:
         self._inboxes.discard(inbox)
-        theirs, inbox.theirs = inbox.theirs, None
-        if theirs is None or self._nc.is_closed:
+        nats_subscription, inbox.nats_subscription = inbox.nats_subscription, None
+        if nats_subscription is None or self._nc.is_closed:
             return
         try:
-            await theirs.unsubscribe()
+            await nats_subscription.unsubscribe()
         except nats.errors.Error:
-            pass  # closed, draining or drained: the subscription is gone anyway
+            pass  # closed, draining or drained: the subscription no longer exists
 
     async def drain(self, inbox: Any, timeout: float) -> None:
-        theirs, deadline = inbox.theirs, self.now() + timeout
+        nats_subscription, deadline = inbox.nats_subscription, self.now() + timeout
         try:
-            if theirs is not None and self.is_connected:
-                await self.ping(
-                    timeout
-                )  # nats-py's drain waits for a PONG too, and must not be cancelled then
-                draining = self._start_waiting(theirs.drain())
+            if nats_subscription is not None and self.is_connected:
+                # nats-py's drain waits for a PONG too, and must not be cancelled meanwhile.
+                await self.ping(timeout)
+                draining = self._start_waiting(nats_subscription.drain())
                 if not await until_done(draining, deadline - self.now()):
                     asyncio.get_running_loop().call_later(_DRAINED, draining.cancel)
                 elif draining.cancelled() or draining.exception() is not None:
-                    self._forget(theirs)
+                    self._forget(nats_subscription)
         except JetStreamError:
             pass
         finally:
             await self.unsubscribe(inbox)
 
-    def _forget(self, theirs: Any) -> None:
-        """Remove a subscription whose drain failed. nats-py keeps it, and subscribes it again after each reconnect."""
+    def _forget(self, nats_subscription: Any) -> None:
+        """Remove a subscription whose drain failed. nats-py would subscribe it again after each reconnect."""
         with contextlib.suppress(AttributeError):  # the names are private
-            theirs._stop_processing()
-            self._nc._remove_sub(theirs._id)
+            nats_subscription._stop_processing()
+            self._nc._remove_sub(nats_subscription._id)
 
     async def ping(self, timeout: float) -> float:
         self.check_sendable()
@@ -249,14 +259,14 @@ class ForeignConnection(Connection):
         return took
 
     async def _round_trip(self) -> float:
-        # nats-py writes a PING in front of commands that wait for its flusher: the second one comes after them.
+        # nats-py writes a PING before commands that wait for its flusher. The second PING comes after them.
         await self._nc.flush(_PONG)
         return float(await self._nc.rtt(_PONG))
 
     def _start_waiting(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start what waits for a PONG. It goes on when its caller is cancelled, or no longer waits.
+        """Start a task that waits for a PONG. It continues when its caller is cancelled or stops waiting.
 
-        nats-py keeps the future of a PONG. If that is cancelled, the PONG ends the reading of the connection.
+        nats-py keeps the future of a PONG. If that future were cancelled, the PONG would end the read loop.
         """
         task = asyncio.get_running_loop().create_task(work, name="jsclient:PONG")
         self._waiting[task] = self._nc.stats["reconnects"]
@@ -269,10 +279,10 @@ class ForeignConnection(Connection):
             task.exception()  # mark as retrieved: the caller may be gone
 
     async def close(self) -> None:
-        """Stop using the connection; the user closes it."""
+        """Stop using the connection, which the user closes."""
         self._end()
         await self._tasks.cancel()
-        for inbox in list(self._inboxes):  # of handles whose own end was cut short
+        for inbox in list(self._inboxes):  # left by handles whose end was cancelled
             await self.unsubscribe(inbox)
 
     def _end(self) -> None:
@@ -286,7 +296,7 @@ class ForeignConnection(Connection):
 
 
 class _PlainConnection(ForeignConnection):
-    """A nats-py connection that jsclient opened, and closes."""
+    """A nats-py connection that jsclient opened and will close."""
 
     async def close(self) -> None:
         await super().close()
@@ -301,10 +311,10 @@ async def open_plain(
     reconnect_time_wait: float,
     options: dict[str, Any],
 ) -> ForeignConnection:
-    """Connect with nats-py's public API alone, for versions whose private names are unknown.
+    """Connect with only nats-py's public API, for versions whose private names are unknown.
 
     Raises:
-        ConnectError: No server could be reached in time, or TLS is requested: nats-py would continue without it.
+        ConnectError: No server could be reached in time, or TLS is requested, without which nats-py would continue.
         AuthenticationError: A server refused the credentials.
     """
     if options.get("tls") is not None or any(server.startswith(("tls:", "wss:")) for server in servers):
@@ -316,14 +326,13 @@ async def open_plain(
         failures[:] = [*failures[-9:], error]
 
     nc = nats.aio.client.Client()
-    nc._auth_configured = (
-        options.get("signature_cb") is not None
-    )  # else it is not sent to one with a default user
+    # Otherwise nats-py sends no signature to a server with a default user.
+    nc._auth_configured = options.get("signature_cb") is not None
     try:
         async with asyncio.timeout(options["connect_timeout"]):
             await nc.connect(
                 servers=servers,
-                reconnect_time_wait=reconnect_time_wait,  # type: ignore[arg-type]  # it sleeps so long
+                reconnect_time_wait=reconnect_time_wait,  # type: ignore[arg-type]  # it sleeps for this time
                 max_reconnect_attempts=-1,
                 error_cb=remember,
                 inbox_prefix=inbox_prefix,
@@ -333,7 +342,7 @@ async def open_plain(
         try:
             await nc.close()
         except AttributeError:
-            pass  # some versions cannot close what was never connected
+            pass  # some versions cannot close a client that never connected
         if not isinstance(error, Exception):
             raise
         refused = [failure for failure in failures if is_refusal(failure)]

@@ -1,4 +1,4 @@
-"""The bytes of one connection: cut into batches of frames, and collected into writes."""
+"""The bytes of one connection, which are cut into batches of frames and collected into writes."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ MAX_CONTROL_LINE = 64 * 1024
 
 _HEADROOM = 64 * 1024  # bytes over max_payload that a frame may have
 
-MAX_ANSWER = 64 * 1024 * 1024  # bytes of an API answer, which may exceed max_payload
+MAX_ANSWER = 64 * 1024 * 1024  # bytes that an API answer may have, even over max_payload
 
 
 class Host(Protocol):
     """Receives lines and frames that do not belong to a sink."""
 
     def on_line(self, line: bytes) -> None:
-        """A control line other than MSG and HMSG, without CR LF."""
+        """Process a control line other than MSG and HMSG, without CR LF."""
 
     def on_other(self, sid: bytes, frame: Frame) -> None:
-        """A frame of a subscription without a sink."""
+        """Process a frame of a subscription without a sink."""
 
     def on_sink_error(self, error: Exception) -> None:
-        """A sink raised, which is a bug; reading continues."""
+        """Report that a sink raised, which is a bug. Reading continues."""
 
 
 class _Lengths(dict[bytes, int]):
-    """The lengths that lines announce, by their text: looking one up costs less than converting it."""
+    """The lengths that lines announce, by their text: a lookup costs less than a conversion."""
 
-    KEPT = 4096
+    CAPACITY = 4096
 
     def __missing__(self, text: bytes) -> int:
         if len(text) > 8 or not text.isdigit():
             return sys.maxsize  # longer than the bytes read
-        if len(self) == self.KEPT:
+        if len(self) == self.CAPACITY:
             self.clear()
         length = self[text] = int(text)
         return length
@@ -63,7 +63,7 @@ class FrameReader:
 
     @property
     def missing(self) -> int:
-        """Bytes that a partial frame still needs; 0 or less if not known."""
+        """The number of bytes that a partial frame still needs. 0 or less if it is unknown."""
         return self._need - self._have if self._parts else 0
 
     def reset(self) -> None:
@@ -74,7 +74,7 @@ class FrameReader:
         """Read the next bytes.
 
         Raises:
-            ProtocolError: They are not NATS protocol, or announce a frame over the limit.
+            ProtocolError: The bytes are not NATS protocol, or announce a frame over the limit.
         """
         if self._parts:
             self._parts.append(data)
@@ -83,13 +83,13 @@ class FrameReader:
                 return
             data = b"".join(self._parts)
             self.reset()
-        rest = self._scan(data)
-        if rest < len(data):
-            tail = data[rest:]
+        offset = self._scan(data)
+        if offset < len(data):
+            tail = data[offset:]
             self._parts, self._have = [tail], len(tail)
 
-    def _scan(self, data: bytes) -> int:  # noqa: C901  one loop: a call per frame would cost more than the rest
-        """Read all complete frames; return the offset of the first partial one."""
+    def _scan(self, data: bytes) -> int:  # noqa: C901  one loop: a call per frame would cost more than all else
+        """Read all complete frames. Returns the offset of the first partial frame."""
         pos, size, find = 0, len(data), data.find
         batch: list[Frame] = []
         batch_sid = b""
@@ -177,11 +177,11 @@ class FrameReader:
                 self._hand_over(batch_sid, batch)
 
     def _run_on(self, data: bytes, pos: int, line: list[bytes], batch: list[Frame]) -> int:
-        """Read the complete frames whose lines have the form of ``line``; return the offset after the last one.
+        """Read the complete frames whose lines have the form of ``line``. Returns the offset after the last frame.
 
-        This is the faster way for most of the stream. It stops before everything else, malformed frames included, and
-        leaves that to `_scan`. A line is cut together with the CR LF before it: comparing its first word shows that the
-        payload before it had the announced length.
+        This is the faster way for most of the stream. It stops before all other input, malformed frames included, and
+        leaves that to `_scan`. A line is cut together with the CR LF before it, so that a comparison of its first word
+        shows that the payload before it had the announced length.
         """
         count, verb, sid = len(line), b"\r\n" + line[0], line[2]
         headers = line[0] == b"HMSG"
@@ -218,24 +218,24 @@ class FrameReader:
             self._host.on_sink_error(error)
 
     def _scan_ordinary(self, data: bytes, pos: int) -> tuple[int, list[Frame], bytes]:
-        """Read frames with the compiled scanner, if there is one, up to anything else.
+        """Read frames with the compiled scanner, if there is one, up to other input.
 
-        Returns the offset of that, and the last batch with its sid, which is not handed over yet: what follows may
-        belong to it, or be an error that comes first.
+        Returns the offset of that input, and the last batch with its sid. This batch is not handed over yet, because
+        the next frames may belong to it.
         """
         if self._compiled is None:
             return pos, [], b""
         runs, pos = self._compiled(data, pos)
         for number, (sid, batch) in enumerate(runs, 1):
-            rest = self._refer(sid, batch)
+            frames = self._refer(sid, batch)
             if number == len(runs):
-                return pos, rest, sid
-            if rest:
-                self._hand_over(sid, rest)
+                return pos, frames, sid
+            if frames:
+                self._hand_over(sid, frames)
         return pos, [], b""
 
     def _refer(self, sid: bytes, batch: list[Frame]) -> list[Frame]:
-        """Pass frames without a sink to the host, which may add one; return the others."""
+        """Pass frames without a sink to the host, which may add a sink. Returns the other frames."""
         for number, frame in enumerate(batch):
             if sid in self.sinks:
                 return batch[number:] if number else batch
@@ -256,11 +256,11 @@ class Receiver(Protocol):
 
 
 class Tap(asyncio.BufferedProtocol):
-    """Replaces the protocol of a stream reader: data goes to our frame reader, everything else to the stream reader.
+    """Replaces the protocol of a stream reader: data goes to the frame reader, everything else to the stream reader.
 
-    The stream reader wakes only at the end of the connection, or when the frame reader raises: it raises that error.
-    A read takes 64 KiB, so that its messages are still in the processor's cache when they are taken; asyncio's own
-    size, 256 KiB, is used while a message larger than a read arrives.
+    The stream reader wakes only at the end of the connection, or to raise an error of the frame reader. A read takes
+    64 KiB, so that its messages are still in the processor's cache when they are processed. asyncio's size, 256 KiB, is
+    used while a message arrives that is larger than a read.
     """
 
     def __init__(
@@ -270,7 +270,7 @@ class Tap(asyncio.BufferedProtocol):
         client: Receiver,
         ended: tuple[int, ...],
     ) -> None:
-        """``ended``: the states of the client in which it receives nothing."""
+        """``ended``: the states in which the client receives no data."""
         self._transport = transport
         inner = transport.get_protocol()
         assert isinstance(inner, asyncio.StreamReaderProtocol)
@@ -278,17 +278,17 @@ class Tap(asyncio.BufferedProtocol):
         self._reader = reader
         self._client: Receiver | None = client
         self._ended = ended
-        self._room = self._small = memoryview(bytearray(READ_SIZE))
+        self._buffer = self._small = memoryview(bytearray(READ_SIZE))
         self._large: memoryview | None = None
         loop = asyncio.get_running_loop()
         self._call_soon: Callable[..., object] | None = None
-        # With TLS, uvloop itself ends the turn after each read.
+        # With TLS, uvloop itself ends the iteration after each read.
         if type(loop).__module__.startswith("uvloop") and transport.get_extra_info("ssl_object") is None:
             self._call_soon = loop.call_soon
         transport.set_protocol(self)
 
     def reads(self, transport: object) -> bool:
-        """Whether it still reads from ``transport``."""
+        """Whether the tap still reads from ``transport``."""
         return self._transport is transport and self._client is not None
 
     def close(self) -> None:
@@ -297,24 +297,24 @@ class Tap(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         client = self._client
-        self._room = self._small
+        self._buffer = self._small
         if client is not None and client.reader.missing > READ_SIZE:
             if self._large is None:
                 self._large = memoryview(bytearray(LARGE_READ))
-            self._room = self._large
-        return self._room
+            self._buffer = self._large
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         client = self._client
         if client is not None and client._status not in self._ended:
             client.out.answered = True
             try:
-                client.reader.feed(bytes(self._room[:nbytes]))
+                client.reader.feed(bytes(self._buffer[:nbytes]))
             except Exception as error:  # noqa: BLE001  raised in the read loop
                 self._client = None
                 self._reader.set_exception(error)
         if self._call_soon is not None and nbytes == READ_SIZE and not self._transport.is_closing():
-            # uvloop would read on, up to 32 times, before the messages are taken: they would leave the cache.
+            # uvloop would read up to 32 times before the messages are processed, and they would leave the cache.
             self._transport.pause_reading()
             self._call_soon(self._read_on)
 
@@ -323,7 +323,7 @@ class Tap(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def eof_received(self) -> bool | None:
-        half_open = self._inner.eof_received()  # it is not told that nats-py has begun TLS
+        half_open = self._inner.eof_received()  # it does not know that nats-py has started TLS
         return half_open and self._transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -338,21 +338,22 @@ class Tap(asyncio.BufferedProtocol):
 
 HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish waits
 
-CHUNK = 64 * 1024  # bytes that are written before the turn ends: the server can start, and copies stay small
+# Bytes written before the iteration ends, so that the server can start and copies stay small.
+CHUNK = 64 * 1024
 
 
 class TransportOwner(Protocol):
-    """nats-py's client: it replaces its transport at each reconnect."""
+    """nats-py's client, which replaces its transport at each reconnect."""
 
     @property
     def _transport(self) -> Any: ...
 
 
 class Outbox:
-    """Collects commands and writes them to the current transport of ``owner``, None while disconnected.
+    """Collects commands and writes them to the current transport of ``owner``, which is None while disconnected.
 
-    A caller that writes thousands of commands in a turn may add to ``commands`` and ``size`` itself while
-    ``scheduled``.
+    A caller that writes thousands of commands in an iteration of the loop may add to ``commands`` and ``size`` itself
+    while ``scheduled``.
     """
 
     def __init__(self, owner: TransportOwner) -> None:
@@ -360,12 +361,12 @@ class Outbox:
         self.commands: list[bytes] = []
         self.size: int = 0
         self._backlog = 0  # bytes that the transport had not sent when it was last checked
-        self.scheduled: bool = False  # something was written in this turn of the loop
-        self.answered: bool = True  # bytes were read since the last immediate write
-        self._loop: asyncio.AbstractEventLoop | None = None  # of the first write
+        self.scheduled: bool = False  # whether a command was written in this iteration of the loop
+        self.answered: bool = True  # whether bytes were read since the last immediate write
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop of the first write
 
     def write(self, command: bytes) -> None:
-        """Write a command together with the others of this turn of the loop."""
+        """Write a command together with the other commands of this iteration of the loop."""
         if not self.scheduled:
             self._schedule()
         self.commands.append(command)
@@ -389,7 +390,7 @@ class Outbox:
         self.scheduled = True
 
     def write_frames(self, frames: list[Frame]) -> None:
-        """As `write`: publish each frame, which has a reply."""
+        """Publish frames that have a reply. Like `write`."""
         self.write(
             b"".join(
                 [
@@ -403,9 +404,9 @@ class Outbox:
         )
 
     def write_now(self, command: bytes) -> None:
-        """As `write`, but at once if the buffer is empty: for a request whose sender waits for the reply.
+        """Write at once if the buffer is empty, otherwise like `write`. For a request whose sender waits for the reply.
 
-        Only once until bytes are read, so that a thousand senders still share their writes.
+        This happens only once until bytes are read, so that a thousand senders still share their writes.
         """
         transport = self._owner._transport
         if self.commands or not self.answered or transport is None:
@@ -413,10 +414,10 @@ class Outbox:
             return
         self.answered = False
         transport.write(command)
-        self._look()
+        self._update_backlog()
 
     def write_if_room(self, command: bytes) -> bool:
-        """As `write`, unless the buffer is full. In one call, since it runs once per message."""
+        """Like `write`, but returns False if the buffer is full. It runs once per message, so it repeats `write`."""
         if self.size + self._backlog > HIGH_WATER:
             return False
         if not self.scheduled:
@@ -438,10 +439,10 @@ class Outbox:
         transport = self._owner._transport
         if transport is not None:
             transport.write(data)
-            self._look()
+            self._update_backlog()
 
     def clear(self) -> None:
-        """Discard the collected commands: they must not be sent on another connection."""
+        """Discard the collected commands, which must not be sent on another connection."""
         self.commands.clear()
         self.size = 0
 
@@ -450,15 +451,15 @@ class Outbox:
         """Whether more bytes wait than `HIGH_WATER`."""
         if self.size + self._backlog <= HIGH_WATER:
             return False
-        self._look()
+        self._update_backlog()
         return self.size + self._backlog > HIGH_WATER
 
-    def _look(self) -> None:
+    def _update_backlog(self) -> None:
         transport = self._owner._transport
         self._backlog = 0 if transport is None else transport.backlog()
 
     async def drain(self) -> None:
-        """Write, and wait until most of it is sent. Raises OSError if the connection is lost."""
+        """Write, and wait until most bytes are sent. Raises `OSError` if the connection is lost."""
         self.flush()
         transport = self._owner._transport
         if transport is not None:

@@ -33,9 +33,10 @@ def run(options: argparse.Namespace) -> int:
             find_server()
     except ServerNotFoundError as error:
         return _fail(str(error), 2)
-    left_out = why_not() if options.spark else "--no-spark"
-    if left_out is not None and options.spark_progress is not None:
-        return _fail(f"--spark-progress needs the Spark part, which is skipped: {left_out}", 2)
+    # Without its requirements, the Spark part is skipped and the rest still runs.
+    skip_reason = why_not() if options.spark else "--no-spark"
+    if skip_reason is not None and options.spark_progress is not None:
+        return _fail(f"--spark-progress needs the Spark part, which is skipped: {skip_reason}", 2)
     replay = Replay(
         data,
         PlainScreen() if plain else LiveScreen(),
@@ -43,15 +44,15 @@ def run(options: argparse.Namespace) -> int:
         limit=options.limit,
         workers=options.workers,
         kill=options.kill,
-        spark=left_out is None,
+        spark=skip_reason is None,
         keep=options.spark_progress,
     )
     try:
         code = asyncio.run(_until_stopped(replay))
     except (ReplayError, FlightsError, WorkerError, PipelineError, JetStreamError, OSError) as error:
         return _fail(" ".join(str(error).split()) or type(error).__name__, 1)
-    if options.spark and left_out is not None and code != INTERRUPTED:
-        print(f"The Spark part was skipped: {left_out}.")
+    if options.spark and skip_reason is not None and code != INTERRUPTED:
+        print(f"The Spark part was skipped: {skip_reason}.")
     return code
 
 

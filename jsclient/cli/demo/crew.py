@@ -32,7 +32,7 @@ class WorkerProcess:
     def __init__(self, number: int, process: Process) -> None:
         self.view: WorkerView = WorkerView(number, process.pid)
         self.ready: asyncio.Event = asyncio.Event()
-        self.wanted: bool = True  # its end would be an error
+        self.wanted: bool = True  # whether its end would be an error
         self.log: deque[str] = deque(maxlen=5)
         self._process = process
 
@@ -55,7 +55,7 @@ class WorkerProcess:
             pass  # the process has ended, which the next read reports
 
     async def read(self) -> Ready | Report | None:
-        """Read the next message; None after the process has ended."""
+        """Read the next message. Returns None after the process has ended."""
         assert self._process.stdout is not None
         body = await read_frame(self._process.stdout)
         return None if body is None else _decode(body)
@@ -81,16 +81,16 @@ class WorkerProcess:
             self.view.state = "ended"
 
     async def ended(self) -> int:
-        """The exit code, at the end of the process."""
+        """Wait for the end of the process, and return its exit code."""
         return await self._process.wait()
 
 
 OnReport: TypeAlias = Callable[[WorkerProcess, Report], Verdict | None]
-"""Returns the answer to a report; None: no answer is sent."""
+"""Returns the answer to a report, or None to send no answer."""
 
 
 class Crew:
-    """The workers of a run: it starts them, handles their reports and ends them."""
+    """The workers of a run. Starts them, handles their reports and ends them."""
 
     def __init__(self, setup: Setup, on_report: OnReport, on_killed: Callable[[WorkerProcess], None]) -> None:
         self._setup = setup
@@ -106,7 +106,7 @@ class Crew:
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            start_new_session=True,  # Ctrl-C in the terminal must not reach it
+            start_new_session=True,  # Ctrl-C in the terminal must not reach the worker
         )
         worker = WorkerProcess(number, process)
         self.workers.append(worker)
@@ -116,19 +116,20 @@ class Crew:
         """Handle the reports of a worker until it ends. If a signal killed it during work, ``on_killed`` is called.
 
         Raises:
-            WorkerError: It ended unexpectedly.
+            WorkerError: The worker ended unexpectedly.
         """
         name = f"{self._setup.name} worker {worker.view.number}"
         logging = asyncio.create_task(worker.read_log())
         try:
             await worker.send(msgspec.structs.replace(self._setup, name=name))
-            while (said := await worker.read()) is not None:
-                if isinstance(said, Ready):
+            while (message := await worker.read()) is not None:
+                if isinstance(message, Ready):
                     worker.view.state = "working"
                     worker.ready.set()
-                elif worker.wanted and (verdict := self._on_report(worker, said)) is not None:
+                elif worker.wanted and (verdict := self._on_report(worker, message)) is not None:
                     await worker.send(verdict)
             if worker.wanted:
+                # A kill by a signal is part of the demonstration, and any other end is an error.
                 await logging
                 code = await worker.ended()
                 if code < 0 and worker.ready.is_set():

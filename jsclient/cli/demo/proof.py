@@ -37,7 +37,7 @@ def claims(
     """Compare the ledger with ``expected``, the sums of the file, and with the server's numbers of messages."""
     total = ledger.total
     done = total - ledger.lost
-    found = [
+    claims_made = [
         Claim(
             done == total == ledger.count and not ledger.unexpected,
             f"{done:,} of {total:,} flights processed, {ledger.lost:,} lost (distinct stream sequences)"
@@ -51,11 +51,11 @@ def claims(
     redelivered = f"{len(ledger.redelivered):,} redelivered (num_delivered > 1)"
     repeated = f"{len(ledger.repeated):,} processed twice and counted once"
     if killing is None:
-        found += [Claim(True, redelivered), Claim(True, repeated)]
+        claims_made += [Claim(True, redelivered), Claim(True, repeated)]
     else:
         percent = 100 * killing.counted / total
         returned = ledger.orphaned & ledger.repeated
-        found += [
+        claims_made += [
             Claim(
                 bool(ledger.redelivered),
                 f"{redelivered}: worker {killing.worker} was killed at {percent:.0f} %",
@@ -64,7 +64,7 @@ def claims(
         ]
     same = ledger.tally == expected
     verdict = "matches the file" if same else "differs from the file"
-    return [*found, Claim(same, f"flights and delays by carrier and route: {verdict}")]
+    return [*claims_made, Claim(same, f"flights and delays by carrier and route: {verdict}")]
 
 
 class Ledger:
@@ -81,7 +81,7 @@ class Ledger:
         self._counted = bytearray(total + 1)
 
     def enter(self, report: Report) -> list[int]:
-        """Count a report, unless it has sequences that are counted already or unexpected, which are returned."""
+        """Count a report, and return []. If some of its sequences are counted or unexpected, only return these."""
         counted, sequences = self._counted, report.sequences
         self.redelivered.update(report.redelivered)
         strange = [s for s in sequences if not 1 <= s <= self.total]
@@ -104,7 +104,7 @@ class Ledger:
 
     @property
     def lost(self) -> int:
-        """The number of sequences that were not counted, each one checked."""
+        """The number of sequences that were not counted. Each sequence is checked."""
         return self._counted.count(0, 1)
 
 
@@ -115,7 +115,7 @@ _FULL_MINIMUM = 100  # landed flights that a route needs to be ranked, in the wh
 def summary(
     tally: Tally, names: Mapping[str, str], proof: Sequence[Claim], closing: Sequence[str]
 ) -> list[str]:
-    """The summary, in lines of at most 79 characters for the names and counts of the data set."""
+    """Return the summary, in lines of at most 79 characters for the names and counts of the data set."""
     minimum = max(1, min(_FULL_MINIMUM, tally.flights // 1000))
     columns = [
         ["Busiest routes", *(f"{route:<8} {s.flights:>8,}" for route, s in tally.busiest_routes(_TOP))],
@@ -139,11 +139,11 @@ def summary(
 def pace(
     flights: int, workers: int, *, published: float, counted: float, acked: float, whole: float
 ) -> list[str]:
-    """The speed of the run: seconds from the first publish to the last publish ack, counted flight and ack."""
-    crew = f"{workers} worker{'s' if workers != 1 else ''}"
+    """Describe the speed of the run, in seconds from the first publish to the last publish ack, flight and ack."""
+    workers_text = f"{workers} worker{'s' if workers != 1 else ''}"
     return [
         f"Published in {published:.1f} s ({_rate(flights, published)}/s), "
-        f"processed in {counted:.1f} s ({_rate(flights, counted)}/s) by {crew},",
+        f"processed in {counted:.1f} s ({_rate(flights, counted)}/s) by {workers_text},",
         f"all acked after {acked:.1f} s; {whole:.1f} s in all.",
     ]
 

@@ -32,16 +32,16 @@ _KILL_AT = 0.4  # of all flights
 _TICK = 0.25  # seconds between two updates
 _STALLED = 60.0  # seconds without progress after which the run is stopped
 _STARTING = 60.0  # seconds in which the workers must start
-_FLIGHTS = 336_776  # in the whole file; used for the progress bar only
+_FLIGHTS = 336_776  # flights in the whole file, for the progress bar only
 _READ_CHUNK = 2000  # flights read between two yields to the event loop
 
 
 class ReplayError(Exception):
-    """The run cannot continue."""
+    """Raised when the run cannot continue."""
 
 
 class Replay:
-    """One run of the demonstration, on the ``servers`` given or on one of its own. `jsclient.cli` has the options."""
+    """A run of the demonstration, on the given ``servers`` or on its own server. `jsclient.cli` has the options."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class Replay:
         self._killing: Killing | None = None
         self._ledger = Ledger(0)
         self._progress = Progress()
-        self._begun = self._counted_at = time.monotonic()
+        self._started_at = self._counted_at = time.monotonic()
         self._place = Place(servers)
         self._stream, self._prefix = self._place.stream, self._place.prefix
         self._flights: list[Flight] = []
         self._pipeline: Pipeline | None = None
         if spark:
             self._pipeline = Pipeline(
-                self._place, data, screen, self._progress, begun=self._begun, kill=kill, keep=keep
+                self._place, data, screen, self._progress, begun=self._started_at, kill=kill, keep=keep
             )
 
     @property
@@ -85,7 +85,7 @@ class Replay:
     async def run(self) -> bool:
         """Run from start to proof, and return whether every claim holds.
 
-        If this is cancelled, all processes are ended and the streams are removed. Errors can be in exception groups.
+        If this call is cancelled, all processes are ended and the streams are removed. Errors can be in groups.
         """
         self._screen.start()
         try:
@@ -120,8 +120,8 @@ class Replay:
             ack_wait=_ACK_WAIT,
             max_ack_pending=_ACK_PENDING,
         )
-        crew = Crew(setup, self._on_report, self._on_killed)
-        self._crew = crew
+        workers = Crew(setup, self._on_report, self._on_killed)
+        self._crew = workers
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -130,9 +130,9 @@ class Replay:
                     await self._hire()
                 result = await self._replay(js)
                 watching.cancel()
-                await crew.dismiss()
+                await workers.dismiss()
         finally:
-            await crew.dismiss()
+            await workers.dismiss()
         return result
 
     async def _hire(self) -> WorkerProcess:
@@ -190,7 +190,7 @@ class Replay:
         progress.phase = "waiting for the workers"
         await self._wait_ready()
         progress.phase = "replaying the flights"
-        begun = time.monotonic()
+        started = time.monotonic()
         await publish_all(js, flights, self._prefix, self._on_stored)
         published = time.monotonic()
         progress.phase = "waiting until all is processed and acked"
@@ -208,22 +208,23 @@ class Replay:
         closing = pace(
             len(flights),
             self._size,
-            published=published - begun,
-            counted=self._counted_at - begun,
-            acked=settled - begun,
+            published=published - started,
+            counted=self._counted_at - started,
+            acked=settled - started,
             whole=self._elapsed,
         )
         text = summary(ledger.tally, airline_names(self._data), proof, closing)
         return text, all(claim.holds for claim in proof)
 
     async def _read(self) -> tuple[list[Flight], Tally]:
-        """The flights in order of departure, and their sums."""
+        """Read the flights in order of departure, and their sums."""
         progress = self._progress
         progress.total = _FLIGHTS
         flights: list[Flight] = []
         for flight in read_flights(self._data):
             flights.append(flight)
             if len(flights) % _READ_CHUNK == 0:
+                # Reading the file does not suspend this task, so let the display run.
                 progress.read = len(flights)
                 await asyncio.sleep(0)
         flights.sort(key=lambda flight: flight.scheduled)
@@ -250,7 +251,7 @@ class Replay:
     async def _settled(self, js: JetStream) -> ConsumerInfo:
         """Wait until every flight is counted and the server has received every ack."""
         while True:
-            info = await self._look(js)
+            info = await self._consumer_info(js)
             if (
                 info is not None
                 and not info.num_pending
@@ -260,12 +261,12 @@ class Replay:
                 return info
             await asyncio.sleep(_TICK)
 
-    async def _look(self, js: JetStream) -> ConsumerInfo | None:
-        """The state of the consumer; None if the server does not report it."""
+    async def _consumer_info(self, js: JetStream) -> ConsumerInfo | None:
+        """Return the state of the consumer, or None if the server does not report it."""
         try:
             info = await (await js.stream(self._stream)).consumer(_GROUP)
         except JetStreamError:
-            return None  # not created yet, or the server is not reachable
+            return None  # the consumer does not exist yet, or the server is not reachable
         self._progress.pending = info.cached_info.num_pending
         self._progress.ack_pending = info.cached_info.num_ack_pending
         return info.cached_info
@@ -274,12 +275,12 @@ class Replay:
 
     @property
     def _elapsed(self) -> float:
-        return time.monotonic() - self._begun
+        return time.monotonic() - self._started_at
 
     async def _watch(self, js: JetStream) -> None:
         """Show the progress. Raises ReplayError if there is none for a minute."""
         progress = self._progress
-        looked: asyncio.Task[ConsumerInfo | None] | None = None
+        request: asyncio.Task[ConsumerInfo | None] | None = None
         before: object = None
         moved = time.monotonic()
         while True:
@@ -291,8 +292,8 @@ class Replay:
                 before, moved = now, time.monotonic()
             elif time.monotonic() - moved > _STALLED:
                 raise ReplayError(f"no progress for {_STALLED:.0f} s: {self.state}; stopped")
-            if progress.published and (looked is None or looked.done()):
-                looked = self._tasks.create_task(self._look(js))
+            if progress.published and (request is None or request.done()):
+                request = self._tasks.create_task(self._consumer_info(js))
             await asyncio.sleep(_TICK)
 
 
@@ -300,7 +301,7 @@ _CHUNK = 500  # publishes that are awaited together
 
 _CHUNKS = 3  # chunks in flight
 
-_TIMEOUT = 30.0  # seconds, for one publish
+_TIMEOUT = 30.0  # seconds for a publish
 
 
 async def publish_all(

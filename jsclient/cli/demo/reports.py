@@ -37,8 +37,8 @@ class Ready(msgspec.Struct, tag=True, array_like=True):
 class Report(msgspec.Struct, tag=True, array_like=True):
     """The result of a batch."""
 
-    sequences: list[int]  # stream sequences, each once; their flights are in `rows`
-    redelivered: list[int]  # those seen in the batch with num_delivered over 1
+    sequences: list[int]  # stream sequences of the flights in `rows`, each once
+    redelivered: list[int]  # sequences in the batch with num_delivered over 1
     rows: list[Row]
 
 
@@ -84,7 +84,7 @@ def frame(message: msgspec.Struct) -> bytes:
 
 
 async def read_frame(pipe: asyncio.StreamReader) -> bytes | None:
-    """Read the next message from the pipe; None if the other side has closed it, even within a message."""
+    """Read the next message from the pipe. Returns None if the other side has closed it, even within a message."""
     try:
         return await pipe.readexactly(int.from_bytes(await pipe.readexactly(4), "big"))
     except (asyncio.IncompleteReadError, ConnectionError):

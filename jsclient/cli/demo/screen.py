@@ -1,4 +1,4 @@
-"""The display of a run: a live table in a terminal, otherwise a line every few seconds; and the numbers it shows."""
+"""The display of a run, a live table in a terminal or a line every few seconds, and the numbers that it shows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 _LINE_EVERY = 3.0  # seconds
 _NOTES = 3
-_ROWS = 6  # workers in the table; the oldest ended ones are left out
+_ROWS = 6  # workers in the table, which omits the workers that ended first
 
 
 # --- the numbers -----------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class Progress:
     phase: str = "starting"
     where: str = ""
     elapsed: float = 0.0  # seconds
-    total: int = 0  # 0: unknown
+    total: int = 0  # 0 if unknown
     read: int = 0
     published: int = 0
     counted: int = 0
@@ -103,7 +103,7 @@ class Progress:
 
 
 def line(progress: Progress) -> str:
-    """The progress in one line, for plain output."""
+    """Describe the progress in one line, for plain output."""
     p = progress
     head = f"{p.elapsed:6.1f} s  "
     if p.pipeline is not None:
@@ -118,7 +118,7 @@ def line(progress: Progress) -> str:
 
 
 def in_words(event: Event) -> str:
-    """An event in one line: its name and its fields."""
+    """Describe an event in one line, with its name and its fields."""
     fields = msgspec.structs.asdict(event).items()
     text = ", ".join(f"{name} {value}" for name, value in fields if value not in ("", None))
     return " ".join(f"{type(event).__name__}: {text}".split())
@@ -126,18 +126,18 @@ def in_words(event: Event) -> str:
 
 @dataclass(slots=True)
 class StageView:
-    """The state of a query, as shown. ``total`` is the number of rows it will read; 0: unknown."""
+    """The state of a query, as shown. ``total`` is the number of rows that it will read, 0 if unknown."""
 
     name: str
     does: str
     total: int = 0
     state: str = "waiting"  # waiting, running, killed, done
     out: int = 0  # rows that it has written
-    rate: float = 0.0  # rows a second, of its last batch
+    rate: float = 0.0  # rows per second in its last batch
     rows_by_batch: dict[int, int] = field(default_factory=dict)  # a repeated batch counts once
 
     def end(self) -> None:
-        """The query has read every row. Rows that it committed but could not report before a kill are added."""
+        """Note that the query has read every row. Adds rows that it committed but could not report before a kill."""
         self.state = "done"
         if self.total > self.rows:
             self.rows_by_batch[-1] = self.total - self.rows
@@ -153,7 +153,7 @@ class StageView:
 
 @dataclass(slots=True)
 class PipelineView:
-    """The state of the pipeline, as shown. ``driver`` is the process id of the Spark driver; 0: not running."""
+    """The state of the pipeline, as shown. ``driver`` is the process id of the Spark driver, 0 if not running."""
 
     stages: dict[str, StageView]
     driver: int = 0
@@ -186,7 +186,7 @@ class PipelineView:
         self.log.append({"at": round(at, 3), "event": what, **more})
 
     def line(self) -> str:
-        """The state in one line, for plain output."""
+        """Describe the state in one line, for plain output."""
         parts = []
         for stage in self.stages.values():
             if stage.state == "waiting" and not stage.batches:
@@ -211,12 +211,12 @@ class PlainScreen:
         self._phase = ""
 
     def start(self) -> None:
-        """Nothing to prepare."""
+        """Do nothing, because no preparation is needed."""
 
     stop = start
 
     def show(self, progress: Progress) -> None:
-        """Print a line if the last one is a few seconds old, or a new phase has begun."""
+        """Print a line if the last line is a few seconds old, or a new phase has begun."""
         last, self._phase, changed = self._last, progress.phase, progress.phase != self._phase
         if last is None:
             self.note(progress.where)
@@ -236,7 +236,7 @@ class LiveScreen:
         from rich.console import Console
         from rich.live import Live
 
-        # No automatic refresh: rich's thread would draw a state while it changes.
+        # There is no automatic refresh, since rich's thread would draw a state while it changes.
         self._live = Live(console=console or Console(highlight=False), auto_refresh=False, transient=True)
         self._notes: deque[str] = deque(maxlen=_NOTES)
 
@@ -248,11 +248,11 @@ class LiveScreen:
         self._live.update(self._draw(progress), refresh=True)
 
     def note(self, text: str) -> None:
-        """Show a line below the table until newer ones replace it."""
+        """Show a line below the table until newer lines replace it."""
         self._notes.append(text)
 
     def stop(self) -> None:
-        """Erase it; the cursor is back."""
+        """Erase the table, and show the cursor again."""
         self._live.stop()
 
     def _draw(self, p: Progress) -> RenderableType:
@@ -261,7 +261,7 @@ class LiveScreen:
 
         head = Text.assemble(("jsclient demo", "bold"), f"  {p.where}", no_wrap=True, overflow="ellipsis")
         notes = [Text(note, style="yellow", no_wrap=True, overflow="ellipsis") for note in self._notes]
-        shown = [_numbers(p), _crew(p.workers)] if p.pipeline is None else [_stages(p.pipeline)]
+        shown = [_numbers(p), _workers_table(p.workers)] if p.pipeline is None else [_stages(p.pipeline)]
         return Group(
             head,
             Text(f"{p.elapsed:.0f} s  {p.phase}", style="dim"),
@@ -308,18 +308,18 @@ def _numbers(p: Progress) -> Table:
     return numbers
 
 
-def _table(left: tuple[str, ...], right: tuple[str, ...]) -> Table:
-    """A table with columns aligned to the left and to the right."""
+def _table(left_columns: tuple[str, ...], right_columns: tuple[str, ...]) -> Table:
+    """Return a table with columns aligned to the left and to the right."""
     from rich import box
     from rich.table import Table
 
-    table = Table(*left, box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-    for name in right:
+    table = Table(*left_columns, box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    for name in right_columns:
         table.add_column(name, justify="right")
     return table
 
 
-def _crew(workers: list[WorkerView]) -> Table:
+def _workers_table(workers: list[WorkerView]) -> Table:
     table = _table(("worker", "pid", "state"), ("processed", "per second", "redelivered"))
     for worker in _shown(workers):
         style = {"killed": "red", "starting": "dim", "ended": "dim"}.get(worker.state, "green")
@@ -338,7 +338,7 @@ def _crew(workers: list[WorkerView]) -> Table:
 
 
 def _stages(pipeline: PipelineView) -> Table:
-    """The table of the Spark queries."""
+    """Return the table of the Spark queries."""
     table = _table(("query", "state"), ("batches", "rows in", "", "per second", "rows out"))
     styles = {"waiting": "dim", "running": "green", "killed": "red", "done": "bold"}
     for stage in pipeline.stages.values():
@@ -357,9 +357,9 @@ def _stages(pipeline: PipelineView) -> Table:
 
 
 def _shown(workers: list[WorkerView]) -> list[WorkerView]:
-    """The killed workers and the newest one first, then the others in order of start."""
+    """Select the killed workers, the newest worker and then others, in order of start."""
     if len(workers) <= _ROWS:
         return workers
     first = [w for w in workers if w.state == "killed"] + [workers[-1]]
-    rest = [w for w in workers if w not in first]
-    return sorted([*first, *rest][:_ROWS], key=lambda w: w.number)
+    others = [w for w in workers if w not in first]
+    return sorted([*first, *others][:_ROWS], key=lambda w: w.number)

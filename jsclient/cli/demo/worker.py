@@ -1,4 +1,4 @@
-"""A worker process: it receives flights from the queue group, reports their sums, and acks them.
+"""A worker process, which receives flights from the queue group, reports their sums, and acks them.
 
 `jsclient.cli.demo.crew` starts it, with pipes. It ends when its standard input is closed, so that it never outlives its
 parent process.
@@ -30,7 +30,7 @@ _decode = msgspec.msgpack.Decoder[ToWorker](ToWorker).decode
 
 def main() -> int:
     """Work until the parent process closes the input, and return the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this process
     # Other output must not be mixed with the reports.
     out = os.dup(1)
     os.dup2(2, 1)

@@ -41,42 +41,42 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
-    found = Checkpoint.read(options.checkpoint)
+    checkpoint = Checkpoint.read(options.checkpoint)
     report = {
-        "checkpoint": str(found.path),
-        "id": found.id,
-        "stateful": found.stateful,
-        "sources": _sources(found),
+        "checkpoint": str(checkpoint.path),
+        "id": checkpoint.id,
+        "stateful": checkpoint.stateful,
+        "sources": _sources(checkpoint),
     }
     if options.rewind_to is not None:
-        found.rewindable_offset()
+        checkpoint.rewindable_offset()
     if options.server is not None:
-        _compare(report, found, options)
+        _compare(report, checkpoint, options)
     return report
 
 
-def _sources(found: Checkpoint) -> list[dict[str, Any]]:
-    last = found.planned or found.committed
+def _sources(checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    last = checkpoint.planned or checkpoint.committed
     sources: list[dict[str, Any]] = []
     for number, entry in enumerate(last.sources if last else ()):
-        one: dict[str, Any] = {"source": number, "mode": entry.mode}
+        source: dict[str, Any] = {"source": number, "mode": entry.mode}
         if entry.name is not None:
-            one["name"] = entry.name
+            source["name"] = entry.name
         if entry.streams is not None:
-            one["streams"] = {name: _progress(found, number, name) for name in sorted(entry.streams)}
+            source["streams"] = {name: _progress(checkpoint, number, name) for name in sorted(entry.streams)}
         else:
-            one |= _progress(found, number)
-        sources.append(one)
+            source |= _progress(checkpoint, number)
+        sources.append(source)
     return sources
 
 
-def _progress(found: Checkpoint, source: int, stream: str | None = None) -> dict[str, Any]:
-    """What the batches say about a source, or about one of its streams."""
-    last = _offset(found.planned or found.committed, source, stream)
+def _progress(checkpoint: Checkpoint, source: int, stream: str | None = None) -> dict[str, Any]:
+    """Describe the planned and committed batches of a source, or of one of its streams."""
+    last = _offset(checkpoint.planned or checkpoint.committed, source, stream)
     return {
         **({"created": last.created} if last is not None else {}),
-        "planned": _batch(found.planned, source, stream),
-        "committed": _batch(found.committed, source, stream),
+        "planned": _batch(checkpoint.planned, source, stream),
+        "committed": _batch(checkpoint.committed, source, stream),
     }
 
 
@@ -93,86 +93,86 @@ def _batch(batch: BatchEntry | None, source: int, stream: str | None) -> dict[st
     offset = _offset(batch, source, stream)
     if offset is None:
         return {"batch": batch.number} if stream is None else None
-    # Not every batch reads all streams, so the cuts of one may be those of an earlier batch.
+    # A batch does not read all streams, so the cuts of a stream may be from an earlier batch.
     first = offset.cuts[0] if offset.cuts and stream is None else None
     return {"batch": batch.number, "first": first, "last": offset.seq}
 
 
-def _compare(report: dict[str, Any], found: Checkpoint, options: argparse.Namespace) -> None:
-    _compare_several(report, found, options)
-    offsets = _offsets(found)
-    wanted = {offset.created for offset in offsets if offset is not None}
-    named = _look(options.stream, options) if options.stream is not None and wanted else None
-    for one, offset in zip(report["sources"], offsets, strict=False):
+def _compare(report: dict[str, Any], checkpoint: Checkpoint, options: argparse.Namespace) -> None:
+    _compare_several(report, checkpoint, options)
+    offsets = _offsets(checkpoint)
+    created = {offset.created for offset in offsets if offset is not None}
+    named = _facts(options.stream, options) if options.stream is not None and created else None
+    for source, offset in zip(report["sources"], offsets, strict=False):
         if offset is None:
             continue
-        looked = named
-        # A named stream that one source has read is not that of the others.
-        if named is None or (named[1].created != offset.created and named[1].created in wanted):
+        lookup_and_facts = named
+        # A named stream that one source has read cannot be the stream of another source.
+        if named is None or (named[1].created != offset.created and named[1].created in created):
             name = _stream_created(offset.created, options)
-            looked = None if name is None else _look(name, options)
-        if looked is None:
-            one["stream"] = {"name": None, "recreated": True}
+            lookup_and_facts = None if name is None else _facts(name, options)
+        if lookup_and_facts is None:
+            source["stream"] = {"name": None, "recreated": True}
             continue
-        lookup, facts = looked
-        one["stream"] = _state(offset, facts)
+        lookup, facts = lookup_and_facts
+        source["stream"] = _state(offset, facts)
         if options.rewind_to is not None:
-            report["rewound"] = _rewind(found, lookup, facts, options)
+            report["rewound"] = _rewind(checkpoint, lookup, facts, options)
     if options.rewind_to is not None and "rewound" not in report:
         raise CheckpointError(
-            f"no stream of the server was created at {found.rewindable_offset().created}: it was deleted or recreated; "
-            "use a new checkpoint"
+            f"no stream of the server was created at {checkpoint.rewindable_offset().created}: it was deleted or "
+            "recreated; use a new checkpoint"
         )
 
 
-def _compare_several(report: dict[str, Any], found: Checkpoint, options: argparse.Namespace) -> None:
-    """Compare the streams of sources that read several, which the checkpoint names."""
-    for one in report["sources"]:
-        for name, shown in one.get("streams", {}).items():
-            batch = found.committed or found.planned
-            offset = _offset(batch, one["source"], name)
+def _compare_several(report: dict[str, Any], checkpoint: Checkpoint, options: argparse.Namespace) -> None:
+    """Compare the streams of sources that read several streams. The checkpoint names these."""
+    for source in report["sources"]:
+        for name, shown in source.get("streams", {}).items():
+            batch = checkpoint.committed or checkpoint.planned
+            offset = _offset(batch, source["source"], name)
             if offset is None:
                 continue
             shown["stream"] = {"name": name, "recreated": True}
             with contextlib.suppress(NoSuchStreamError):
-                facts = _look(name, options)[1]
+                facts = _facts(name, options)[1]
                 if facts.created == offset.created:
                     shown["stream"] = _state(offset, facts)
 
 
-def _offsets(found: Checkpoint) -> list[LogOffset | None]:
-    """The committed offset of each source; the planned one before the first commit."""
-    batch = found.committed or found.planned
+def _offsets(checkpoint: Checkpoint) -> list[LogOffset | None]:
+    """Return the committed offset of each source, or the planned offset before the first commit."""
+    batch = checkpoint.committed or checkpoint.planned
     return [entry.offset for entry in batch.sources] if batch else []
 
 
-def _asked(options: argparse.Namespace, stream: str) -> SourceOptions:
-    given = {"servers": options.server, "stream": stream}
+def _source_options(options: argparse.Namespace, stream: str) -> SourceOptions:
+    values = {"servers": options.server, "stream": stream}
     if options.credentials is not None:
-        given["credentialsFile"] = options.credentials
+        values["credentialsFile"] = options.credentials
     for name, value in options.option:
         if name.lower() in {"servers", "stream", "credentialsfile"}:
             raise ConfigError(f"--option {name}: use --server, --stream or --credentials")
-        given[name] = value
-    ConnectOptions.of({name: value for name, value in given.items() if name != "stream"})  # no other options
-    return SourceOptions.parse(given)
+        values[name] = value
+    ConnectOptions.of({name: value for name, value in values.items() if name != "stream"})  # refuses others
+    return SourceOptions.parse(values)
 
 
-def _look(stream: str, options: argparse.Namespace) -> tuple[Lookup, StreamFacts]:
-    lookup = Lookup(_asked(options, stream))
+def _facts(stream: str, options: argparse.Namespace) -> tuple[Lookup, StreamFacts]:
+    lookup = Lookup(_source_options(options, stream))
     return lookup, lookup.facts()
 
 
 def _stream_created(created: str, options: argparse.Namespace) -> str | None:
-    opened = session(_asked(options, "any").connect)
+    opened = session(_source_options(options, "any").connect)
 
-    async def look() -> str | None:
+    async def find() -> str | None:
         async for info in opened.js.streams():
             if info.created is not None and info.created.isoformat() == created:
                 return info.name
         return None
 
-    return opened.run(look())
+    return opened.run(find())
 
 
 def _state(offset: LogOffset, facts: StreamFacts) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _state(offset: LogOffset, facts: StreamFacts) -> dict[str, Any]:
     state: dict[str, Any] = {
         "name": facts.name,
         "created": facts.created,
-        "recreated": False if same else None,  # None: it was recreated, or it is another stream
+        "recreated": False if same else None,  # None if it was recreated or is another stream
         "first": facts.first_seq,
         "last": facts.last_seq,
     }
@@ -192,9 +192,9 @@ def _state(offset: LogOffset, facts: StreamFacts) -> dict[str, Any]:
 
 
 def _rewind(
-    found: Checkpoint, lookup: Lookup, facts: StreamFacts, options: argparse.Namespace
+    checkpoint: Checkpoint, lookup: Lookup, facts: StreamFacts, options: argparse.Namespace
 ) -> dict[str, Any]:
-    offset = found.rewindable_offset()
+    offset = checkpoint.rewindable_offset()
     if offset.created != facts.created:
         raise CheckpointError(
             f"stream {facts.name!r}, created {facts.created}, is not the stream that the query has read, created "
@@ -203,9 +203,9 @@ def _rewind(
         )
     first = _sequence(options.rewind_to, lookup, facts)
     if not options.force:
-        found.refuse_running(time.time(), _QUIET)
-    committed, planned = found.covered(facts.created)
-    files = found.rewind(LogOffset(first - 1, facts.created, owner=offset.owner))
+        checkpoint.refuse_running(time.time(), _QUIET)
+    committed, planned = checkpoint.covered(facts.created)
+    files = checkpoint.rewind(LogOffset(first - 1, facts.created, owner=offset.owner))
     return {
         "first": first,
         "read_twice": _from(first, committed),
@@ -216,19 +216,19 @@ def _rewind(
 
 
 def _from(first: int, ranges: list[SequenceRange]) -> list[list[int]]:
-    clipped = [one.clipped(first, one.last) for one in ranges]
-    return [[one.first, one.last] for one in clipped if one is not None]
+    clipped = [range_.clipped(first, range_.last) for range_ in ranges]
+    return [[range_.first, range_.last] for range_ in clipped if range_ is not None]
 
 
 def _passed(first: int, committed: list[SequenceRange]) -> list[list[int]]:
-    """The sequences before ``first`` that no batch has committed, from the start of the query on."""
-    began = min((one.first for one in committed), default=first)
-    rest = without(SequenceRange(began, first - 1), committed) if began < first else []
-    return [[one.first, one.last] for one in rest]
+    """Return the sequences before ``first`` that no batch has committed, from the start of the query on."""
+    began = min((range_.first for range_ in committed), default=first)
+    skipped = without(SequenceRange(began, first - 1), committed) if began < first else []
+    return [[range_.first, range_.last] for range_ in skipped]
 
 
 def _sequence(text: str, lookup: Lookup, facts: StreamFacts) -> int:
-    """The sequence to read from next. Raises `ConfigError` for one that the stream does not store."""
+    """Return the sequence to read from next. Raises `ConfigError` if the stream does not store it."""
     if re.fullmatch("[0-9]{1,19}", text):
         first = int(text)
         if not facts.first_seq <= first <= facts.last_seq + 1:
@@ -253,14 +253,14 @@ def _sequence(text: str, lookup: Lookup, facts: StreamFacts) -> int:
 
 def _lines(report: dict[str, Any]) -> list[str]:
     lines = [f"query {report['id']}{', with state' if report['stateful'] else ''}"]
-    for one in report["sources"]:
-        name = f" ({one['name']})" if "name" in one else ""
-        title = f"source {one['source']}{name}: mode {one['mode']}"
-        if "streams" not in one:
-            lines += _source(title, one)
+    for source in report["sources"]:
+        name = f" ({source['name']})" if "name" in source else ""
+        title = f"source {source['source']}{name}: mode {source['mode']}"
+        if "streams" not in source:
+            lines += _source(title, source)
             continue
-        lines.append(f"{title}, {len(one['streams'])} streams")
-        for name, shown in one["streams"].items():
+        lines.append(f"{title}, {len(source['streams'])} streams")
+        for name, shown in source["streams"].items():
             lines += _source(f"  {name}", shown, "    ")
     if not report["sources"]:
         lines.append("no batch is planned")
@@ -269,16 +269,16 @@ def _lines(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _source(title: str, one: dict[str, Any], indent: str = "  ") -> list[str]:
-    created = f", stream created {one['created']}" if "created" in one else ""
+def _source(title: str, source: dict[str, Any], indent: str = "  ") -> list[str]:
+    created = f", stream created {source['created']}" if "created" in source else ""
     lines = [f"{title}{created}"]
-    lines += [f"{indent}{word:<10} {_told(one[word])}" for word in ("planned", "committed")]
-    if "stream" in one:
-        lines.append(f"{indent}{'stream':<10} {_compared(one['stream'])}")
+    lines += [f"{indent}{word:<10} {_batch_text(source[word])}" for word in ("planned", "committed")]
+    if "stream" in source:
+        lines.append(f"{indent}{'stream':<10} {_compared(source['stream'])}")
     return lines
 
 
-def _told(batch: dict[str, Any] | None) -> str:
+def _batch_text(batch: dict[str, Any] | None) -> str:
     if batch is None:
         return "none"
     if "last" not in batch:
@@ -297,11 +297,11 @@ def _compared(state: dict[str, Any]) -> str:
             f"{state['name']}, created {state['created']}: not the stream that the query has read, so the offsets are "
             "not valid in it"
         )
-    told = f"{state['name']}, sequences {state['first']} to {state['last']}"
+    text = f"{state['name']}, sequences {state['first']} to {state['last']}"
     if state["ends_before"]:
-        return f"{told}: it ends before the committed offset"
+        return f"{text}: it ends before the committed offset"
     lost = f", {state['removed']} removed before they were read" if state["removed"] else ""
-    return f"{told}, lag {state['lag']}{lost}"
+    return f"{text}, lag {state['lag']}{lost}"
 
 
 def _rewound(done: dict[str, Any]) -> list[str]:

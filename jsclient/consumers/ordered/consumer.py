@@ -13,13 +13,7 @@ from typing import Any
 from ..._runtime.calls import consumer_info
 from ..._runtime.context import Context
 from ..._runtime.handle import Handle, Opening, ReadHandle, State
-from ...errors import (
-    ClosedError,
-    ConcurrentReadError,
-    ConfigError,
-    JetStreamError,
-    RequestTimeoutError,
-)
+from ...errors import ClosedError, ConcurrentReadError, ConfigError, JetStreamError, RequestTimeoutError
 from ...protocol.consumers.consume import reader_window
 from ...protocol.consumers.fetch import MARGIN, Pull, default_heartbeat, not_answered
 from ...protocol.consumers.ordered import ordered_pull_config
@@ -30,10 +24,11 @@ from ...protocol.wire.checks import check_count
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.names import check_consumer_name, check_stream_name
 from ..message import DeliveredMessage, Message
-from ..pull.fetch import Batch, Collection, Fetch
+from ..pull.batch import Batch, Collection
+from ..pull.fetch import Fetch
 from .puller import OrderedPuller
 
-__all__ = ["OrderedConsumer", "OrderedFetch", "OrderedMessages", "Seat", "ordered_consumer"]
+__all__ = ["OrderedConsumer", "OrderedFetch", "OrderedMessages", "ReaderLock", "ordered_consumer"]
 
 _ANSWERED = frozenset({Ending.NO_MESSAGES, Ending.EXPIRED, Ending.MAX_BYTES})
 
@@ -41,12 +36,12 @@ _ANSWERED = frozenset({Ending.NO_MESSAGES, Ending.EXPIRED, Ending.MAX_BYTES})
 class OrderedFetch(Fetch[OrderedPuller]):
     """Collects messages from the puller's buffer, with at most one request in flight.
 
-    Endings that concern only a consumer (silence, deletion, a lost connection) do not end it: the puller replaces the
-    consumer meanwhile, and the rest is requested from the new one.
+    Endings that concern only a consumer (silence, deletion, a lost connection) do not end the fetch: the puller
+    replaces the consumer meanwhile, and the missing messages are requested from the new consumer.
     """
 
-    def __init__(self, puller: OrderedPuller, wanted: Collection) -> None:
-        super().__init__(puller, wanted, [puller.front])
+    def __init__(self, puller: OrderedPuller, collection: Collection) -> None:
+        super().__init__(puller, collection, [puller.front])
         self._tracker = puller.tracker
         self._tracker.rest()
 
@@ -61,23 +56,23 @@ class OrderedFetch(Fetch[OrderedPuller]):
                 return request.ending, None
             if request.ending is Ending.REFUSED:
                 return request.ending, request.error
-            tracker.request = request = None  # request the rest as soon as possible
+            tracker.request = request = None  # request the missing messages as soon as possible
         awaits_status = request is not None and tracker.cursor.wants is None
-        if now < self._wanted.deadline + (MARGIN if awaits_status else 0.0):
+        if now < self._collection.deadline + (MARGIN if awaits_status else 0.0):
             return None
         if request is not None and awaits_status:
-            # The status is overdue too. Its loss costs the consumer, or the messages owed would be awaited forever.
+            # The status is overdue too. It may be lost: then the consumer is replaced, not awaited forever.
             puller.carry_out(tracker.tick_request(max(now, request.over_at)))
         if not puller.context.connection.is_connected:
             return Ending.DISCONNECTED, puller.context.connection.away()
-        if puller.remaker.trouble is not None:  # the consumer is lost, and no new one could be created
-            return Ending.DELETED, puller.remaker.trouble
-        if self._wanted.pull.no_wait:
-            return Ending.SILENT, not_answered(self._wanted.expires)
+        if puller.recreator.error is not None:  # the consumer is lost, and creating a new consumer failed
+            return Ending.DELETED, puller.recreator.error
+        if self._collection.pull.no_wait:
+            return Ending.SILENT, not_answered(self._collection.expires)
         return Ending.EXPIRED, None
 
     def _to_request(self, missing: int, now: float) -> int:
-        tracker, no_wait = self._tracker, self._wanted.pull.no_wait
+        tracker, no_wait = self._tracker, self._collection.pull.no_wait
         tracker.buffer.tick(now)
         if tracker.request is not None or tracker.cursor.wants is not None:
             return 0
@@ -85,18 +80,18 @@ class OrderedFetch(Fetch[OrderedPuller]):
             return 0
         if no_wait:
             return missing
-        # Messages owed to an earlier call that did not wait for them are still to come.
-        return missing - tracker.buffer.owed if now < self._wanted.deadline else 0
+        # Messages requested by an earlier call that did not wait for them still arrive, and count for this call.
+        return missing - tracker.buffer.owed if now < self._collection.deadline else 0
 
     async def _ask(self, pull: Pull, now: float) -> None:
         self._puller.carry_out([self._tracker.fetch(pull, now)])
 
     def _wake_at(self, now: float) -> float:
         tracker = self._tracker
-        moments = [self._wanted.deadline]
+        moments = [self._collection.deadline]
         if tracker.request is not None and tracker.cursor.wants is None:
             deadline = tracker.request.deadline
-            moments = [self._wanted.deadline + MARGIN, *([] if deadline is None else [deadline])]
+            moments = [self._collection.deadline + MARGIN, *([] if deadline is None else [deadline])]
         if tracker.buffer.paused_until is not None:
             moments.append(tracker.buffer.paused_until)
         return min(moments)
@@ -105,7 +100,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
         self._puller.carry_out(self._tracker.tick_request(now))
 
     def _release(self) -> None:
-        self._tracker.request = None  # messages still owed go to the next call
+        self._tracker.request = None  # its messages still arrive, for the next call
 
 
 _ITERATED = (
@@ -114,8 +109,8 @@ _ITERATED = (
 _NEXT = "a next() of this ordered consumer waits for a message: wait for its end, or cancel it"
 
 
-class Seat:
-    """Allows one reader at a time. An abandoned reader, as after ``break``, is released by garbage collection."""
+class ReaderLock:
+    """Allows one reader at a time. Garbage collection releases an abandoned reader, as after ``break``."""
 
     def __init__(self, puller: OrderedPuller) -> None:
         self._puller = puller
@@ -127,20 +122,20 @@ class Seat:
         """The current reader."""
         return None if self._reader is None else self._reader()
 
-    def take(self, reader: OrderedMessages) -> None:
-        """Register a reader. Raises `ConcurrentReadError` if another one is in use."""
+    def acquire(self, reader: OrderedMessages) -> None:
+        """Register a reader. Raises `ConcurrentReadError` if another reader is in use."""
         self._check()
         self._reader = weakref.ref(reader, self._forgotten)
 
-    def leave(self, reader: OrderedMessages) -> None:
-        """Release the place; a no-op for any other reader."""
+    def release(self, reader: OrderedMessages) -> None:
+        """Release the lock if this reader has it."""
         if self.reader is reader:
             self._reader = None
-            self._rest()
+            self._stop_requests()
 
     @contextmanager
     def fetch(self) -> Iterator[None]:
-        """Hold the place during a fetch. Raises `ConcurrentReadError` if a reader is in use."""
+        """Hold the lock during a fetch. Raises `ConcurrentReadError` if a reader is in use."""
         self._check()
         self._reader, self._fetches = None, True
         try:
@@ -157,24 +152,24 @@ class Seat:
     def _forgotten(self, reader: weakref.ref[OrderedMessages]) -> None:
         if self._reader is reader:
             self._reader = None
-            self._rest()
+            self._stop_requests()
 
-    def _rest(self) -> None:
+    def _stop_requests(self) -> None:
         self._puller.tracker.rest()
         self._puller.carry_out([])
 
 
 class OrderedMessages(ReadHandle[Message]):
-    """An iteration over an ordered consumer's messages; ``async for``, `next`, `close`, `drain`.
+    """An iteration over an ordered consumer's messages, with ``async for``, `next`, `close` and `drain`.
 
-    The first pull request is sent on first use. Messages buffered at its end go to the next reader.
+    The first pull request is sent on first use. Messages that are still buffered at its end go to the next reader.
     """
 
     def __init__(
-        self, puller: OrderedPuller, seat: Seat, pull: Pull, threshold: int, *, stays: bool = True
+        self, puller: OrderedPuller, lock: ReaderLock, pull: Pull, threshold: int, *, stays: bool = True
     ) -> None:
         self._puller = puller
-        self._seat = seat
+        self._lock = lock
         self._pull = pull
         self._threshold = threshold
         self._stays = stays  # in use from its first message to its end, not only during a call
@@ -185,17 +180,17 @@ class OrderedMessages(ReadHandle[Message]):
 
     @property
     def pending(self) -> int:
-        """Messages that have arrived and wait to be read."""
+        """The number of messages that have arrived and wait to be read."""
         return len(self._puller.front)
 
     @property
     def in_use(self) -> str:
-        """The text of an error for another reader."""
+        """The text of the error that another reader raises. For the library's own use."""
         return _ITERATED if self._stays else _NEXT
 
     @property
     def is_in_use(self) -> bool:
-        """Whether no other reader is allowed now."""
+        """Whether this reader excludes other readers now. For the library's own use."""
         return not self.is_closed and (self._stays or self._waiting > 0)
 
     async def next(self, timeout: float | None = None) -> Message:
@@ -203,7 +198,7 @@ class OrderedMessages(ReadHandle[Message]):
         puller = self._puller
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
-            self._sit()
+            self._acquire()
             message = puller.take()
             if message is not None:
                 return message
@@ -215,13 +210,13 @@ class OrderedMessages(ReadHandle[Message]):
             finally:
                 self._waiting -= 1
             if not in_time:
-                message = puller.take()
+                message = puller.take()  # it may have arrived at the last moment
                 if message is not None:
                     return message
                 raise RequestTimeoutError("no message", timeout, puller.context.connection.trouble)
 
     async def __anext__(self) -> Message:
-        """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""
+        """Like `next`, for ``async for``. A generator would end if it is cancelled, and lose the remaining messages."""
         front = self._front
         if len(front) > self._tracker.low:
             return DeliveredMessage(front.popleft(), self._channel)
@@ -230,22 +225,22 @@ class OrderedMessages(ReadHandle[Message]):
         except ClosedError:
             raise StopAsyncIteration from None
 
-    def _sit(self) -> None:
+    def _acquire(self) -> None:
         if self.is_closed:
             raise ClosedError("the reader is closed")
-        if self._seat.reader is not self:
+        if self._lock.reader is not self:
             puller = self._puller
-            self._seat.take(self)
+            self._lock.acquire(self)
             self._front = puller.front
             if not puller.nothing_comes:
                 now = puller.context.connection.now()
                 puller.carry_out(self._tracker.read(self._pull, self._threshold, now))
 
     def _see_end(self) -> None:
-        """Raise if nothing more will arrive."""
+        """Raise an error if no more messages will arrive."""
         puller, refused = self._puller, self._tracker.error
         if puller.error is not None:
-            self._seat.leave(self)  # the next reader gets the same error
+            self._lock.release(self)  # the next reader gets the same error
             raise puller.error
         if refused is not None:
             self._leave()
@@ -259,19 +254,19 @@ class OrderedMessages(ReadHandle[Message]):
     def _leave(self) -> None:
         self._state = State.CLOSED
         self._front = deque()
-        self._seat.leave(self)
+        self._lock.release(self)
         self._puller.changed.set()
 
     async def close(self) -> None:
-        """End now. Buffered messages are kept for the next reader. Calling it again does nothing."""
+        """End the iteration. Buffered messages go to the next reader. Calling it again does nothing."""
         if not self.is_closed:
             self._leave()
 
     stop = close
 
     async def drain(self) -> None:
-        """Stop sending requests; messages that have arrived can still be read, then the iteration ends."""
-        if self._seat.reader is not self:
+        """Stop sending requests. Messages that have arrived can still be read, and then the iteration ends."""
+        if self._lock.reader is not self:
             await self.close()  # it has not started
         elif self._state is State.OPEN:
             self._state = State.DRAINING
@@ -283,24 +278,24 @@ _LONGEST_PREFIX = 230  # characters: a serial number follows
 
 
 class OrderedConsumer(Handle):
-    """Reads a stream in order, every message exactly once. Made by `JetStream.ordered_consumer`.
+    """Reads a stream in order, every message exactly once. Created by `JetStream.ordered_consumer`.
 
-    It pulls from a consumer of its own, and recreates it when a delivery is missing, when the server is silent, when
-    the consumer was deleted, and after a reconnect. It then resumes after the last message that had arrived, and
-    reports the event `ConsumerReset`. It has no acks.
+    It pulls from a consumer that it recreates when a delivery is missing, when the server is silent, when the consumer
+    was deleted, and after a reconnect. It then resumes after the last message that had arrived, and reports the event
+    `ConsumerReset`. There are no acks.
 
     Only one reader at a time is allowed: `fetch`, for instance, is refused during an iteration (`ConcurrentReadError`).
-    Concurrent calls of `next` are one reader, and get different messages.
+    Concurrent calls of `next` count as one reader, and return different messages.
     """
 
     def __init__(self, puller: OrderedPuller) -> None:
         self._puller = puller
-        self._seat = Seat(puller)
+        self._lock = ReaderLock(puller)
         self._single = self._reader(stays=False)
 
     @property
     def stream(self) -> str:
-        """The stream it reads from."""
+        """The stream that is read."""
         return self._puller.stream
 
     @property
@@ -310,12 +305,12 @@ class OrderedConsumer(Handle):
 
     @property
     def pending(self) -> int:
-        """Messages that have arrived and wait to be read."""
+        """The number of messages that have arrived and wait to be read."""
         return len(self._puller.front)
 
     @property
     def position(self) -> int:
-        """Every message up to this stream sequence was returned; 0: none was.
+        """The stream sequence up to which every message was returned, or 0.
 
         A reader that starts at this number + 1 (``opt_start_seq``), in another process, resumes at the same position.
         """
@@ -323,14 +318,14 @@ class OrderedConsumer(Handle):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more will arrive. Messages that have arrived can still be read after `drain`."""
+        """Whether no more messages will arrive. Messages that have arrived can still be read after `drain`."""
         return self._puller.state is State.CLOSED
 
     def permissions(self, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """The permissions of a user that reads as this reader does, in the form of the server's configuration.
+        """Return the permissions that a user needs to read like this reader, as in the server's configuration.
 
-        As `OrderedSubscription.permissions`: such a user can read the whole stream, and have it delivered anywhere.
-        ``inbox_prefix`` is that of its connection. Raises `InvalidNameError`.
+        Such a user can read the whole stream, and have it delivered anywhere: see `OrderedSubscription.permissions`.
+        ``inbox_prefix`` is the inbox prefix of the user's connection. Raises `InvalidNameError` if it is not a subject.
         """
         from ...protocol.consumers.rights import ordered_pull_rights
 
@@ -340,42 +335,44 @@ class OrderedConsumer(Handle):
         return f"<OrderedConsumer {self.stream}/{self.consumer} {self._puller.state.value}>"
 
     async def info(self, *, timeout: float | None = None) -> ConsumerInfo:
-        """Ask the server for the current consumer's state.
+        """Request the state of the current consumer from the server.
 
         Args:
-            timeout: Seconds, for a health check for instance; by default the timeout of `connect`.
+            timeout: Seconds, for a health check for instance. The default is the timeout of `connect`.
 
         Raises:
-            ConsumerNotFoundError: It was deleted.
-            RequestTimeoutError: No answer within the timeout. And those of any request.
+            ConsumerNotFoundError: The consumer was deleted.
+            RequestTimeoutError: The server did not answer within the timeout.
+
+        Also raises the errors of any API request.
         """
         return await consumer_info(self._puller.context, self.stream, self.consumer, timeout=timeout)
 
     def events(self) -> AsyncIterator[Event]:
-        """Its events: the recent ones, then each new one, until it ends."""
+        """Iterate over the events of this reader: first the recent events, then each new event until it ends."""
         return self._puller.log.read()
 
     async def next(self, timeout: float | None = None) -> Message:
-        """Wait for the next message. More are requested meanwhile, so that later calls find them buffered.
+        """Wait for the next message. Further messages are requested ahead, so that later calls find them buffered.
 
         Args:
-            timeout: Seconds; None waits without limit.
+            timeout: Seconds. None waits without a limit.
 
         Raises:
-            RequestTimeoutError: No message came in ``timeout`` seconds.
-            StreamNotFoundError: The stream was deleted; or another error that ended the reader. Raised after the
-                messages that had arrived.
+            RequestTimeoutError: No message arrived within ``timeout`` seconds.
+            StreamNotFoundError: The stream was deleted. This and other errors that ended the reader are raised after
+                the messages that had arrived.
             StatusError: The server refused the request.
             ConcurrentReadError: A fetch is in flight.
-            ClosedError: It is closed, or drained and empty.
+            ClosedError: The reader is closed, or drained and empty.
 
-        Cancelled: no message is lost; the next call gets it.
+        Cancelled: no message is lost. The next call returns it.
         """
-        reader = self._seat.reader
+        reader = self._lock.reader
         return await (self._single if reader is None or reader.is_closed else reader).next(timeout)
 
     def __aiter__(self) -> OrderedMessages:
-        """`messages` with default limits. The loop raises as `next`, and ends when this is closed."""
+        """Like `messages` with default limits. The loop raises the errors of `next`, and ends when this is closed."""
         return self._reader(stays=True)
 
     def messages(
@@ -389,11 +386,12 @@ class OrderedConsumer(Handle):
     ) -> OrderedMessages:
         """Read continuously: an iterator for ``async for`` that keeps a bounded buffer filled.
 
-        Args: as those of `Consumer.messages`. After two missed heartbeats the consumer is recreated; by default there
-        are some for short requests too: ``idle_heartbeat`` is half of ``expires`` if that is under 2 s.
+        For the arguments see `Consumer.messages`. After two missed heartbeats the consumer is recreated. The
+        server sends heartbeats for short requests too: the default of ``idle_heartbeat`` is half of ``expires`` if
+        that is under 2 s.
 
         Raises:
-            ConfigError: A value the server would refuse.
+            ConfigError: The server would refuse a value.
         """
         if idle_heartbeat is None and isinstance(expires, int | float):
             # Always set: only silence reveals some lost consumers.
@@ -405,10 +403,10 @@ class OrderedConsumer(Handle):
             expires=expires,
             idle_heartbeat=idle_heartbeat,
         )
-        return OrderedMessages(self._puller, self._seat, pull, threshold)
+        return OrderedMessages(self._puller, self._lock, pull, threshold)
 
     def _reader(self, *, stays: bool) -> OrderedMessages:
-        return OrderedMessages(self._puller, self._seat, _WINDOW, _THRESHOLD, stays=stays)
+        return OrderedMessages(self._puller, self._lock, _WINDOW, _THRESHOLD, stays=stays)
 
     async def fetch(
         self,
@@ -421,25 +419,27 @@ class OrderedConsumer(Handle):
     ) -> Batch:
         """Request up to ``batch`` messages.
 
-        It ends as `Consumer.fetch` does, at the first of: ``batch`` messages, ``max_bytes`` bytes, ``expires`` seconds,
-        no available message with ``no_wait``. Silence, a lost connection or a deleted consumer does not end it: the
-        consumer is recreated, and the rest requested within the remaining time.
+        It ends like `Consumer.fetch` at the first of: ``batch`` messages, ``max_bytes`` bytes, ``expires`` seconds, no
+        available message with ``no_wait``. Silence, a lost connection or a deleted consumer does not end it: the
+        consumer is recreated, and the missing messages are requested within the remaining time.
 
-        Args and result: as those of `Consumer.fetch`.
+        For the arguments and the result see `Consumer.fetch`.
 
         Raises:
-            StreamNotFoundError: The stream was deleted; or another error that ended the reader.
-            StatusError: The server refused the request. DisconnectedError: No connection at the end of ``expires``.
-            RequestTimeoutError: No answer until then, with ``no_wait``: whether messages are available is unknown.
-            ConcurrentReadError: Another fetch is in flight, or it is being iterated.
-            ConfigError: A value that the server would refuse. ClosedError: It is closed.
+            StreamNotFoundError: The stream was deleted. Other errors that ended the reader are raised too.
+            StatusError: The server refused the request.
+            DisconnectedError: There was no connection at the end of ``expires``.
+            RequestTimeoutError: With ``no_wait``, no answer arrived, so it is unknown whether messages are available.
+            ConcurrentReadError: Another fetch is in flight, or an iteration is in use.
+            ConfigError: The server would refuse a value.
+            ClosedError: The reader is closed.
 
-        Cancelled: nothing is lost. Messages that had arrived, or are still sent, go to the next call.
+        Cancelled: no message is lost. Messages that have arrived or still arrive go to the next call.
 
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
         Source: ADR-37 §Fetch
         """
-        wanted = Collection(
+        collection = Collection(
             self._puller.context.connection.now(),
             batch,
             expires=expires,
@@ -447,14 +447,14 @@ class OrderedConsumer(Handle):
             no_wait=no_wait,
             idle_heartbeat=idle_heartbeat,
         )
-        with self._seat.fetch():
+        with self._lock.fetch():
             self._puller.watch.asked()
-            return await OrderedFetch(self._puller, wanted).run()
+            return await OrderedFetch(self._puller, collection).run()
 
     async def close(self) -> None:
-        """End now: drop buffered messages, and delete the consumer. Calling it again does nothing.
+        """End the reader: drop buffered messages, and delete the consumer. Calling it again does nothing.
 
-        A failed deletion is reported as the event `DeleteFailed`; the server then removes the consumer after its
+        A failed deletion is reported as the event `DeleteFailed`. The server then removes the consumer after its
         ``inactive_threshold``.
         """
         await self._puller.stop()
@@ -462,7 +462,7 @@ class OrderedConsumer(Handle):
     stop = close
 
     async def drain(self) -> None:
-        """Stop sending requests, and delete the consumer; messages that have arrived can still be read."""
+        """Stop sending requests, and delete the consumer. Messages that have arrived can still be read."""
         await self._puller.drain()
 
 

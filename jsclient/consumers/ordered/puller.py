@@ -12,6 +12,7 @@ from ..._runtime.event_hub import EventLog
 from ..._runtime.handle import State
 from ..._runtime.matching import check_match
 from ..._runtime.nats.connection import Lifecycle
+from ..._runtime.nats.speedups import chosen
 from ..._runtime.tasks import Signal, Timer
 from ...errors import (
     ConsumerExistsError,
@@ -30,24 +31,24 @@ from ...protocol.wire.frames import Frame
 from ..message import AckChannel, DeliveredMessage, Message
 from ..pull.puller import ReaderInbox
 from ..stall_watch import StallWatch
-from .recreate import Reader, Remaker
+from .recreate import ConsumerRecreator, Reader
 
 __all__ = ["OrderedPuller"]
 
-_MARK = "jsclient.reader"  # of the metadata
+_MARK = "jsclient.reader"  # the key in the consumer's metadata
 _NAMES = 100  # names to try if another reader has the same prefix
 
 
 class OrderedPuller:
-    """Receives one stream in order. Its users decide how and by whom it is read.
+    """Receives one stream in order. The classes that use it decide how, and by whom, it is read.
 
     Attributes:
         front: The buffered messages.
         changed: Set after every arrival and change of state.
         error: Why reading has failed for good.
-        num_pending: Messages that the first consumer had to deliver when it was created.
-        arrived: Messages that have arrived.
-        watch: Looks at the consumer when nothing comes.
+        num_pending: The number of messages that the first consumer had to deliver when it was created.
+        arrived: The number of messages that have arrived.
+        watch: Checks the consumer when no message arrives.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class OrderedPuller:
         )
         self._prefix, self._mark = name_prefix or secrets.token_hex(11), ""
         if name_prefix is not None:
-            # Other clients may use the same prefix: their consumers must not be taken for ours.
+            # Other clients may use the same prefix: the mark tells their consumers from this reader's.
             self._mark = secrets.token_hex(11)
             config = config.replace(metadata={**(config.metadata or {}), _MARK: self._mark})
         self.config = config
@@ -77,6 +78,7 @@ class OrderedPuller:
             0,
             keeps_policy=config.deliver_policy == DeliverPolicy.LAST_PER_SUBJECT,
             inactive_threshold=config.inactive_threshold or float("inf"),
+            runs=chosen().runs,
         )
         self.front: deque[Frame] = self.tracker.front
         self.changed: Signal = Signal()
@@ -99,10 +101,10 @@ class OrderedPuller:
             fail=self._fail,
             emit=self.emit,
         )
-        self.remaker: Remaker = Remaker(
+        self.recreator: ConsumerRecreator = ConsumerRecreator(
             context, self.tracker, config, reader, max_attempts=max_reset_attempts
         )
-        self.watch: StallWatch = StallWatch(context, self, trouble=lambda: self.remaker.trouble)
+        self.watch: StallWatch = StallWatch(context, self, reset_error=lambda: self.recreator.error)
 
     @property
     def stream(self) -> str:
@@ -119,16 +121,16 @@ class OrderedPuller:
 
     @property
     def nothing_comes(self) -> bool:
-        """Whether nothing more will arrive."""
+        """Whether no more messages will arrive."""
         return self.state is not State.OPEN and not self._flushing
 
     def emit(self, event: Event) -> None:
-        """Emit the user."""
+        """Report an event to the user."""
         self.log.add(event)
         self.context.emit(event)
 
     async def begin(self) -> None:
-        """Create the first consumer. Raises the errors of any request; nothing is left then."""
+        """Create the first consumer. Raises the errors of any API request, and then no consumer remains."""
         connection = self.context.connection
         connection.check_open()
         info = await self._create(self.config)
@@ -139,10 +141,10 @@ class OrderedPuller:
         self.context.attach(self, self._lifecycle, self._denied)
         self.num_pending = info.num_pending
         self._use(info)
-        self.remaker.remember_stream()
+        self.recreator.remember_stream()
 
     async def _check_match(self, info: ConsumerInfo) -> None:
-        """Refuse a filter that can match nothing, and delete its consumer."""
+        """Refuse a filter that can match no message, and delete its consumer."""
         try:
             await check_match(self.context, self.stream, self.config.filters)
         except BaseException:
@@ -160,19 +162,19 @@ class OrderedPuller:
         return info
 
     async def _create_under_new_name(self, config: ConsumerConfig, timeout: float | None) -> ConsumerInfo:
-        left = _NAMES
+        remaining = _NAMES
         while True:
             self._serial += 1
-            left -= 1
+            remaining -= 1
             name = f"{self._prefix}_{self._serial}"
             try:
                 return await self._create_named(name, config.replace(name=name), timeout)
             except ConsumerExistsError:
-                if not left:
+                if not remaining:
                     raise
 
     async def _create_named(self, name: str, config: ConsumerConfig, timeout: float | None) -> ConsumerInfo:
-        """Create the consumer; delete it if the caller no longer waits."""
+        """Create the consumer. Delete it again if the caller stops waiting."""
         request = create_consumer(
             self.context, self.stream, config, timeout=timeout, what="create the ordered consumer"
         )
@@ -184,7 +186,7 @@ class OrderedPuller:
             raise
 
     async def _undo(self, name: str, creating: asyncio.Task[ConsumerInfo]) -> None:
-        """Delete a consumer that may have been created, unless another client owns one of that name."""
+        """Delete a consumer that may have been created, unless the consumer of that name belongs to another client."""
         await asyncio.wait({creating})
         if self._mark:
             try:
@@ -194,12 +196,12 @@ class OrderedPuller:
             if (info.config.metadata or {}).get(_MARK) != self._mark:
                 return
         elif self.state is State.OPEN and not self.context.connection.is_connected:
-            self.remaker.left.add(name)
+            self.recreator.leftover.add(name)
             return
         await self._delete(name)
 
     async def _delete(self, name: str) -> None:
-        """Best effort: otherwise the server removes it after its inactive threshold."""
+        """Try to delete a consumer. If that fails, the server removes it after its inactive threshold."""
         if not name:
             return
         try:
@@ -215,7 +217,7 @@ class OrderedPuller:
         self.changed.set()
 
     async def _fail(self, error: JetStreamError) -> None:
-        """It can no longer be read: buffered messages can still be taken, then the error is raised."""
+        """End with an error, which is raised after the buffered messages were read."""
         self.error = error
         self._end()
         await self._inbox.close()
@@ -234,7 +236,7 @@ class OrderedPuller:
         self.carry_out(self.tracker.tick(self.context.connection.now()))
 
     def take(self) -> Message | None:
-        """The next buffered message."""
+        """Return the next buffered message, or None."""
         if not self.front:
             return None
         frame, commands = self.tracker.take()
@@ -243,7 +245,7 @@ class OrderedPuller:
         return DeliveredMessage(frame, self.channel)
 
     def carry_out(self, commands: list[Command]) -> None:
-        """Carry out the tracker's commands, and recreate the consumer if it wants that."""
+        """Carry out the tracker's commands, and recreate the consumer if the cursor requires that."""
         tracker = self.tracker
         for command in commands:
             if isinstance(command, Ask):
@@ -251,7 +253,7 @@ class OrderedPuller:
             elif isinstance(command, Emit):
                 self.emit(command.event)
         if tracker.cursor.wants is not None:
-            self.remaker.look()
+            self.recreator.recreate_if_needed()
         self._timer.set(tracker.deadline if self.state is State.OPEN else None)
 
     def _send(self, ask: Ask) -> None:
@@ -269,7 +271,7 @@ class OrderedPuller:
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
-            # Everything in flight is lost: do not wait for a heartbeat to report it.
+            # All messages in flight are lost: do not wait until a missing heartbeat shows it.
             self.tracker.cursor.lost("the connection was replaced")
         elif what is Lifecycle.DISCONNECTED:
             self.tracker.disconnected()
@@ -290,7 +292,7 @@ class OrderedPuller:
         await self._delete(self.consumer)
 
     async def stop(self) -> None:
-        """End now, drop buffered messages, delete the consumer. A failure of that is reported as `DeleteFailed`."""
+        """End now: drop buffered messages and delete the consumer. A failed deletion is reported as `DeleteFailed`."""
         self.front.clear()
         if self.state in {State.OPEN, State.DRAINING}:
             self._end()
@@ -301,12 +303,12 @@ class OrderedPuller:
     abandon = stop  # when the connection is closed
 
     async def drain(self) -> None:
-        """Stop sending requests and delete the consumer; messages in flight arrive, and can still be taken."""
+        """Stop sending requests and delete the consumer. Messages in flight still arrive, and can be read."""
         if self.state is State.OPEN:
             self.state, self._flushing = State.DRAINING, True
             self.tracker.rest()
             self._timer.cancel()
-            self.remaker.stop()
+            self.recreator.stop()
             self._ending = self.context.tasks.start(self._flush(), "drain of an ordered consumer")
         if self._ending is not None:
             await asyncio.shield(self._ending)
@@ -321,7 +323,7 @@ class OrderedPuller:
 
     async def _finish(self) -> None:
         await self._inbox.close()
-        await self.remaker.stopped()
+        await self.recreator.stopped()
         await self._delete(self.consumer)
         self.log.close()
 
@@ -330,6 +332,6 @@ class OrderedPuller:
         self.watch.close()
         self.tracker.rest()
         self._timer.cancel()
-        self.remaker.stop()
+        self.recreator.stop()
         self.context.detach(self, self._lifecycle, self._denied)
         self.changed.set()

@@ -16,10 +16,13 @@ from ...errors import (
     ConsumerNotFoundError,
     DisconnectedError,
     JetStreamError,
+    MessageNotFoundError,
+    PermissionDeniedError,
     RequestTimeoutError,
     StreamNotFoundError,
 )
 from ...protocol.consumers.ordered import (
+    Mark,
     OrderedCursor,
     Recreate,
     Restart,
@@ -30,19 +33,21 @@ from ...protocol.consumers.ordered import (
 from ...protocol.events import ConsumerRefused, ConsumerReset, ErrorRaised, Event
 from ...protocol.models.back_doubt import ReportedEnd
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ...protocol.models.message import read_stored_message
 from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.codec import from_wire
 
-__all__ = ["Ordered", "Reader", "Remaker"]
+__all__ = ["ConsumerRecreator", "Ordered", "Reader"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to create a consumer
 _GONE_AFTER = 5.0  # seconds of "not found" on a healthy connection before the reader fails
+_MOST_FAILURES = 20  # consecutive failures of the request for one message
 _RECHECK = 0.5  # seconds until the end of a stream that seems to have gone back is requested again
 _NO_CONSUMER = (
     "this ordered reader gets nothing new, since its consumer is gone; it tries again about every second, and then "
     "reads on after the last message that it had"
 )
-_SHORT_LIVED = 1.0  # seconds: after a consumer lost sooner, without a message, the next one waits
+_SHORT_LIVED = 1.0  # seconds: if a consumer is lost sooner, without a message, creating the next is delayed
 
 
 class Ordered(Protocol):
@@ -54,22 +59,22 @@ class Ordered(Protocol):
 
     @property
     def may_recreate(self) -> bool:
-        """Whether there is capacity to resume."""
+        """Whether the buffer has capacity to resume."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The operations of a reader that differ between push and pull, for its `Remaker`.
+    """The operations of a reader that differ between push and pull, for its `ConsumerRecreator`.
 
     Attributes:
-        is_open: Whether it is still reading.
+        is_open: Whether the reader is still open.
         let_go: Unsubscribe from the old consumer.
-        create: Create a consumer within these seconds and subscribe to it; arrivals are held for ``use``. After an
-            error nothing is subscribed.
-        discard: Unsubscribe from the consumer of ``create``, which is deleted elsewhere.
+        create: Create a consumer within these seconds and subscribe to it. Arrivals are kept until ``use``. After an
+            error there is no subscription.
+        discard: Unsubscribe from the consumer of ``create``. The caller deletes the consumer.
         use: Read from the consumer of ``create``.
-        reset: Call `Remaker.look`: the cursor wants a new consumer.
-        fail: End the reader with an error, raised after its buffered messages.
+        reset: Call `ConsumerRecreator.recreate_if_needed`, because the cursor requires a new consumer.
+        fail: End the reader with an error, which is raised after its buffered messages.
         emit: Report an event to the user.
     """
 
@@ -83,16 +88,16 @@ class Reader:
     emit: Callable[[Event], None]
 
 
-class Remaker:
-    """Creates a new consumer whenever the cursor of an ordered reader wants one.
+class ConsumerRecreator:
+    """Creates a new consumer whenever the cursor of an ordered reader requires that.
 
     It checks whether the stream was replaced, deletes the old consumer in the background, pauses between failed
     attempts, and fails when the stream stays missing.
 
     Attributes:
-        room: To be set when there is capacity again.
-        trouble: Why the last attempt failed; None: it succeeded.
-        left: Consumers of ours that may still exist; they are deleted with the next reset.
+        capacity: The reader sets it when its buffer has capacity again.
+        error: Why the last attempt failed. None if it succeeded.
+        leftover: Consumers of this reader that may still exist. They are deleted with the next reset.
     """
 
     def __init__(
@@ -106,24 +111,26 @@ class Remaker:
     ) -> None:
         self._context = context
         self._tracker = tracker
-        self._config = config  # of the first consumer
+        self._config = config  # the configuration of the first consumer
         self._reader = reader
         self._max_attempts = max_attempts
-        self.room: Signal = Signal()
-        self.trouble: JetStreamError | None = None
-        self.left: set[str] = set()
+        self.capacity: Signal = Signal()
+        self.error: JetStreamError | None = None
+        self.leftover: set[str] = set()
         self._task: asyncio.Task[None] | None = None
-        self._making = False
+        self._creating = False
         self._over = False
-        self._reported: set[type[JetStreamError]] = set()  # of the current trouble
+        self._reported: set[type[JetStreamError]] = set()  # reported since the last success
         self._deleted = ""  # the last consumer whose deletion was requested
-        self._incarnation = ""  # the creation time of the stream; "": unknown
+        self._incarnation = ""  # the creation time of the stream; "" if it is unknown
         self._doubting: asyncio.Task[None] | None = None
-        self._made_at, self._made_after = float("-inf"), 0  # monotonic seconds, stream sequence
-        self._rest = 0.0  # seconds
+        self._mark: Mark | None = None  # the last message read before an open doubt about the stream
+        self._compared = False  # whether it was compared since the last doubt began
+        self._created_at, self._created_after = float("-inf"), 0  # monotonic seconds, stream sequence
+        self._next_pause = 0.0  # seconds
 
-    def look(self) -> None:
-        """Recreate the consumer, in the background, if the cursor wants that."""
+    def recreate_if_needed(self) -> None:
+        """Recreate the consumer in the background if the cursor requires that."""
         if (
             self._tracker.cursor.wants is not None
             and self._task is None
@@ -134,20 +141,20 @@ class Remaker:
                 self._run(), f"reset of the ordered reader of {self._tracker.stream}"
             )
 
-    def remember_stream(self, found: Callable[[StreamInfo], None] | None = None) -> None:
-        """Record the creation time of the stream, in the background, to detect a later replacement.
+    def remember_stream(self, on_info: Callable[[StreamInfo], None] | None = None) -> None:
+        """Record the creation time of the stream in the background, to detect a later replacement.
 
-        ``found`` is called with its state, unless that cannot be read.
+        ``on_info`` is called with the stream's state, unless it cannot be read.
         """
-        self._context.tasks.start(self._remember_stream(found), "creation time of the stream")
+        self._context.tasks.start(self._remember_stream(on_info), "creation time of the stream")
 
     def stop(self) -> None:
-        """Stop creating consumers. One that is being created is deleted again."""
+        """Stop creating consumers. A consumer that is being created is deleted again."""
         self._over = True
-        self.room.set()
+        self.capacity.set()
         if self._doubting is not None:
             self._doubting.cancel()
-        if self._task is not None and not self._making and self._task is not asyncio.current_task():
+        if self._task is not None and not self._creating and self._task is not asyncio.current_task():
             self._task.cancel()
 
     async def stopped(self) -> None:
@@ -157,22 +164,23 @@ class Remaker:
 
     async def _run(self) -> None:
         try:
-            await self._try_until_made()
+            await self._try_until_created()
         finally:
             self._task = None
-        self.look()
+        self.recreate_if_needed()
 
-    async def _try_until_made(self) -> None:
+    async def _try_until_created(self) -> None:
         pause, failures = _FIRST_PAUSE, 0
         missing_since: float | None = None
         cursor, now = self._tracker.cursor, self._context.connection.now
-        while cursor.wants is not None and await self._may_make():
-            self._making = True
+        while cursor.wants is not None and await self._may_create():
+            self._creating = True
             try:
-                await self._make_new(cursor.wants, create_timeout(failures, self._context.timeout))
+                await self._replace(cursor.wants, create_timeout(failures, self._context.timeout))
             except ClosedError:
                 self._over = True
             except DisconnectedError:
+                # The next attempt waits for the connection. Only a healthy connection shows that the stream is missing.
                 missing_since = None
             except JetStreamError as error:
                 failures += 1
@@ -183,43 +191,43 @@ class Remaker:
                 if gone or (self._max_attempts is not None and failures >= self._max_attempts):
                     await self._reader.fail(error)
                     return
-                self._making = False
+                self._creating = False
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
                 pause, failures, missing_since = _FIRST_PAUSE, 0, None
-                self.trouble = None
+                self.error = None
                 self._reported.clear()
             finally:
-                self._making = False
+                self._creating = False
 
-    async def _may_make(self) -> bool:
-        """Wait until a consumer can be created. False: the reader no longer wants one."""
-        while not self._tracker.may_recreate and self._wanted:
-            await self.room.wait()
-        if self._wanted:
-            await self._rest_between()
+    async def _may_create(self) -> bool:
+        """Wait until a consumer can be created. Returns False if the reader has ended."""
+        while not self._tracker.may_recreate and self._needed:
+            await self.capacity.wait()
+        if self._needed:
+            await self._pause_between()
             try:
                 await self._context.connection.wait_connected(None)
             except ClosedError:
                 self._over = True
-        return self._wanted
+        return self._needed
 
     @property
-    def _wanted(self) -> bool:
+    def _needed(self) -> bool:
         return self._reader.is_open() and not self._over
 
-    async def _rest_between(self) -> None:
-        """Pause after a consumer that was lost at once, without a message: the next ones may be lost as fast."""
+    async def _pause_between(self) -> None:
+        """Pause if the last consumer was lost at once, without a message: the next may be lost as fast."""
         last = self._tracker.cursor.last_stream_seq
-        if last != self._made_after or self._context.connection.now() - self._made_at > _SHORT_LIVED:
-            self._rest = 0.0
+        if last != self._created_after or self._context.connection.now() - self._created_at > _SHORT_LIVED:
+            self._next_pause = 0.0
             return
-        await asyncio.sleep(self._rest)
-        self._rest = min(max(self._rest * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
+        await asyncio.sleep(self._next_pause)
+        self._next_pause = min(max(self._next_pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
 
     def _failed(self, error: JetStreamError) -> None:
-        self.trouble = error
+        self.error = error
         if type(error) in self._reported:
             return
         self._reported.add(type(error))
@@ -231,27 +239,27 @@ class Remaker:
             )
         self._reader.emit(event)
 
-    async def _make_new(self, why: Recreate, timeout: float) -> None:
+    async def _replace(self, why: Recreate, timeout: float) -> None:
         context, tracker, cursor = self._context, self._tracker, self._tracker.cursor
         await self._reader.let_go()
         if tracker.consumer != self._deleted:
             self._deleted = tracker.consumer
-            self.left.add(tracker.consumer)
+            self.leftover.add(tracker.consumer)
         if not why.planned:
-            self._delete_left()
-        doubtful = cursor.wants is not None and cursor.wants.doubtful
+            self._delete_leftover()
+        in_doubt = cursor.wants is not None and cursor.wants.doubtful
         resume = cursor.resume_stream_seq
         info = await self._create(restart_config(self._config, resume), timeout)
         try:
-            began_again = await self._began_again(info, doubtful=doubtful)
+            began_again = await self._began_again(info, in_doubt=in_doubt)
         except BaseException:
             await self._reader.discard()
             raise
-        if began_again or not self._wanted:
+        if began_again or not self._needed:
             await self._reader.discard()
             await self._delete(info.name)
             return
-        # Reported before the messages of the new consumer.
+        # The event comes before the messages of the new consumer.
         self._reader.emit(
             ConsumerReset(
                 stream=tracker.stream,
@@ -261,49 +269,51 @@ class Remaker:
                 planned=why.planned,
             )
         )
-        self._made_at, self._made_after = context.connection.now(), cursor.last_stream_seq
+        self._created_at, self._created_after = context.connection.now(), cursor.last_stream_seq
         self._reader.use(info)
-        self._delete_left()
+        self._delete_leftover()
 
-    def _delete_left(self) -> asyncio.Task[None] | None:
-        if not self.left:
+    def _delete_leftover(self) -> asyncio.Task[None] | None:
+        if not self.leftover:
             return None
-        left = [*self.left]
-        self.left.clear()
-        return self._context.tasks.start(self._delete(*left), "delete the old ordered consumer")
+        leftover = [*self.leftover]
+        self.leftover.clear()
+        return self._context.tasks.start(self._delete(*leftover), "delete the old ordered consumer")
 
     async def _create(self, config: ConsumerConfig, timeout: float) -> ConsumerInfo:
-        """Create the next consumer: while the old one exists, if that was not lost and no limit forbids it."""
+        """Create the next consumer. If the server refuses, delete leftover consumers first and try again."""
         try:
             return await self._reader.create(config, timeout)
         except ApiError:
-            if (deleting := self._delete_left()) is None:
+            if (deleting := self._delete_leftover()) is None:
                 raise
             await asyncio.wait({deleting})
         return await self._reader.create(config, timeout)
 
-    async def _began_again(self, info: ConsumerInfo, *, doubtful: bool) -> bool:
-        """Whether the stream was replaced by another one of the same name, which must be read from its start.
+    async def _began_again(self, info: ConsumerInfo, *, in_doubt: bool) -> bool:
+        """Whether the stream was replaced by another stream of its name, which must be read from the start.
 
-        Checked after the consumer was created: before that, the answer could describe the old stream. It is in doubt
-        after silence and reconnects, and when the new consumer starts before our position; the latter may also be a
-        lagging replica, whose earlier messages the cursor skips.
+        This is checked after the consumer was created: before that, the answer could describe the old stream. It is in
+        doubt after silence and reconnects, and when the new consumer starts before the reader's position. The latter
+        may also be a lagging replica, whose earlier messages the cursor skips.
         """
         cursor = self._tracker.cursor
-        if not doubtful and cursor.is_in_place(info.delivered.stream_seq):
+        if not in_doubt and cursor.is_in_place(info.delivered.stream_seq):
             return False
         stream = await self._stream_info()
         if stream is None:
             return False
         doubt = RestartDoubt(cursor.last_stream_seq)
         verdict = self._judge(doubt, stream)
-        if verdict == "ask again" and self._doubting is None:
-            asking = self._ask_again(doubt)
-            self._doubting = self._context.tasks.start(asking, f"the end of stream {self._tracker.stream}")
-        if verdict != "read from the start":
-            return False
-        self._begin_again(stream)
-        return True
+        if verdict == "read from the start":
+            self._begin_again(stream)
+            return True
+        # Read on meanwhile: the doubt is settled in the background, and reading restarts if the stream was replaced.
+        self._mark, self._compared = self._mark or cursor.mark, False
+        if self._doubting is None:
+            settling = self._settle(doubt, verdict)
+            self._doubting = self._context.tasks.start(settling, f"the end of stream {self._tracker.stream}")
+        return False
 
     def _judge(self, doubt: RestartDoubt, stream: StreamInfo) -> Restart:
         connection = self._context.connection
@@ -312,30 +322,66 @@ class Remaker:
         position = self._tracker.cursor.last_stream_seq
         return doubt.check(position, end, connection.now(), incarnation=self._incarnation)
 
-    async def _ask_again(self, doubt: RestartDoubt) -> None:
-        """Request the end of the stream until it is certain, while the new consumer is read."""
+    async def _settle(self, doubt: RestartDoubt, verdict: Restart) -> None:
+        """Find out, while the new consumer is read, whether the stream was replaced."""
         try:
-            while self._wanted:
+            while verdict == "ask again" and self._needed:
                 await asyncio.sleep(_RECHECK)
                 stream = await self._stream_info()
                 if stream is None:
                     doubt.interrupted()
-                    continue
-                if self._task is not None:
-                    await asyncio.wait({self._task})  # the cursor must not change while it creates a consumer
-                    continue
-                verdict = self._judge(doubt, stream)
-                if verdict == "read from the start" and self._wanted:
-                    self._begin_again(stream)
-                    self._reader.reset()
-                if verdict != "ask again":
-                    return
+                elif not await self._is_busy():
+                    verdict = self._judge(doubt, stream)
+                    if verdict == "read from the start":
+                        self._read_from_start(stream)
+            if verdict == "read on":
+                await self._compare()
         finally:
             self._doubting = None
 
+    async def _compare(self) -> None:
+        """Read from the start if the last message read before the doubt has been replaced at its sequence.
+
+        Such a stream was restored to an earlier state, and has grown past the reader's position since.
+        """
+        differed, failures = False, 0
+        while self._needed and self._mark is not None and failures < _MOST_FAILURES:
+            self._compared = True
+            try:
+                time_ns = await self._stored_at(self._mark.seq)
+            except (MessageNotFoundError, PermissionDeniedError):
+                time_ns = self._mark.time_ns  # no message to compare with: assume the same stream
+            except (DisconnectedError, ClosedError):
+                return  # the reconnect brings a new consumer, and then another comparison
+            except JetStreamError:
+                failures += 1
+                await asyncio.sleep(_RECHECK)
+                continue
+            if time_ns == self._mark.time_ns:
+                if self._compared:  # otherwise another doubt has begun meanwhile
+                    self._mark = None
+                continue
+            if not differed or await self._is_busy():
+                differed = True
+                await asyncio.sleep(_RECHECK)  # a lagging replica may have answered: compare once more
+            elif (stream := await self._stream_info()) is not None:
+                self._read_from_start(stream)
+
+    async def _is_busy(self) -> bool:
+        """Wait while a consumer is being created, when the cursor must not change. Returns whether there was a wait."""
+        if self._task is None:
+            return False
+        await asyncio.wait({self._task})
+        return True
+
+    def _read_from_start(self, stream: StreamInfo) -> None:
+        if self._needed:
+            self._begin_again(stream)
+            self._reader.reset()
+
     def _begin_again(self, stream: StreamInfo) -> None:
         tracker = self._tracker
-        self._incarnation = str(stream.created)
+        self._incarnation, self._mark = str(stream.created), None
         self._reader.emit(
             tracker.cursor.stream_began_again(tracker.stream, tracker.consumer, stream.state.last_seq)
         )
@@ -347,10 +393,16 @@ class Remaker:
         except JetStreamError:
             return None  # no permission, or a temporary error: the check is optional
 
-    async def _remember_stream(self, found: Callable[[StreamInfo], None] | None) -> None:
+    async def _stored_at(self, seq: int) -> int:
+        """Return the time at which the message of a sequence was stored, in ns."""
+        subject = self._context.api.stream_msg_get(self._tracker.stream)
+        answer = await self._context.call(subject, {"seq": seq}, what="get message", optional=True)
+        return read_stored_message(answer).time_ns
+
+    async def _remember_stream(self, on_info: Callable[[StreamInfo], None] | None) -> None:
         info = await self._stream_info()
-        if info is not None and found is not None:
-            found(info)
+        if info is not None and on_info is not None:
+            on_info(info)
         if info is not None and not self._incarnation:
             self._incarnation = str(info.created)
 
@@ -362,6 +414,6 @@ class Remaker:
             except (ConsumerNotFoundError, StreamNotFoundError):
                 pass
             except (DisconnectedError, RequestTimeoutError, ClosedError):
-                self.left.add(consumer)
+                self.leftover.add(consumer)
             except ApiError as error:
                 self._reader.emit(ErrorRaised(stream=stream, consumer=consumer, error=error))

@@ -16,13 +16,12 @@ from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.models.stream import StreamInfo
 from ...protocol.models.stream_config import RetentionPolicy
 from ..subscription import DRAIN_TIMEOUT, Callback, Subscription
-from .recreate import Reader, Remaker
+from .recreate import ConsumerRecreator, Reader
 
 __all__ = ["OrderedSubscription"]
 
-MAX_BYTES = (
-    12 * 1024 * 1024
-)  # that wait, as the server counts them; about twice as many in memory at 128 B a message
+# Bytes that may be buffered, as the server counts them. At 128 B a message they take about twice as much memory.
+MAX_BYTES = 12 * 1024 * 1024
 
 
 class OrderedSubscription(Subscription):
@@ -48,42 +47,43 @@ class OrderedSubscription(Subscription):
             callback=callback,
             auto_ack=False,
             delete_on_close=True,
-            received=self._reset_if_wanted,
+            received=self._reset_if_needed,
             taken=self._report_capacity,
         )
         self._tracker = tracker
         self._max_bytes = max_bytes or MAX_BYTES
         self._deliver_subject = binding.deliver_subject or ""
         self._intake = HoldingSink()
-        self._next: tuple[Inbox, HoldingSink] | None = None  # of the consumer that is being created
+        self._next: tuple[Inbox, HoldingSink] | None = None  # inbox of the consumer that is being created
         reader = Reader(
             is_open=lambda: self._state is State.OPEN,
             let_go=self._let_go,
             create=self._create,
             discard=self._discard,
             use=self._use_next,
-            reset=self._reset_if_wanted,
+            reset=self._reset_if_needed,
             fail=self._fail,
             emit=self._buffer.emit,
         )
-        self._remaker = Remaker(context, tracker, config, reader)
-        self._buffer.stall_watch.trouble = lambda: self._remaker.trouble
+        self._recreator = ConsumerRecreator(context, tracker, config, reader)
+        self._buffer.stall_watch.reset_error = lambda: self._recreator.error
 
     @property
     def subject(self) -> str:
-        """The NATS subject that the current consumer delivers to; it changes with each reset."""
+        """The NATS subject that the current consumer delivers to. It changes with each reset."""
         return self._deliver_subject
 
     def permissions(self, *, dead_letter: str | None = None, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """The permissions of a user that reads as this subscription does, in the form of the server's configuration.
+        """Return the permissions that a user needs to read like this subscription, as in the server's configuration.
 
         The user passes the same subject, the argument ``stream``, and ``ordered=True``. It may create consumers: it
         can read the whole stream, and have it delivered to any subject of the account. Give these permissions only to
         users whom you trust.
 
         Args:
-            dead_letter: An ordered subscription has none.
-            inbox_prefix: That of the user's connection. With one of its own, no other user can read its messages.
+            dead_letter: Must be None: an ordered subscription has no dead letters.
+            inbox_prefix: The inbox prefix of the user's connection. With a different prefix for each user, no user can
+                read another user's messages.
 
         Raises:
             ConfigError: ``dead_letter`` is given.
@@ -99,47 +99,47 @@ class OrderedSubscription(Subscription):
         """Start reading, once bound. For the library's own use."""
         self._switch_to(inbox, intake, info)
         self.start(inbox, intake)
-        self._remaker.remember_stream(self._bound)
+        self._recreator.remember_stream(self._bound)
 
     def _bound(self, stream: StreamInfo) -> None:
-        """Bound the queue where messages stay in the stream, whatever was delivered."""
+        """Limit the buffer if messages stay in the stream after their delivery, so that they can be read again."""
         if stream.config.retention in {None, RetentionPolicy.LIMITS}:
             self._tracker.bound(self._max_bytes)
 
-    def _reset_if_wanted(self) -> None:
+    def _reset_if_needed(self) -> None:
         if self._tracker.cursor.wants is not None:
             self._buffer.hide()
-            self._remaker.look()
+            self._recreator.recreate_if_needed()
 
     def _report_capacity(self) -> None:
         if self._tracker.cursor.wants is not None:
-            self._reset_if_wanted()
-            self._remaker.room.set()
+            self._reset_if_needed()
+            self._recreator.capacity.set()
 
     def _lifecycle(self, what: Lifecycle) -> None:
         super()._lifecycle(what)
         if what is Lifecycle.CONNECTED:
-            # Everything in flight is lost: do not wait for a heartbeat to report it.
+            # All messages in flight are lost: do not wait until a missing heartbeat shows it.
             self._tracker.cursor.lost("the connection was replaced")
-            self._reset_if_wanted()
+            self._reset_if_needed()
 
-    def _look(self) -> None:
-        """No-op, too: a deleted consumer is replaced, not reported."""
+    def _check(self) -> None:
+        """Do nothing: a deleted consumer is replaced, not reported."""
 
     def _check_consumer(self) -> None:
-        """No-op: a missed heartbeat already triggers a new consumer."""
+        """Do nothing: a missed heartbeat already leads to a new consumer."""
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """As `Subscription.drain`; no new consumer is created meanwhile."""
-        self._remaker.stop()
+        """Like `Subscription.drain`. No new consumer is created meanwhile."""
+        self._recreator.stop()
         await super().drain(timeout)
 
     def _end(self) -> None:
         super()._end()
-        self._remaker.stop()
+        self._recreator.stop()
 
-    # One consumer after the other. Each delivers to a subject of its own from its creation on, so that messages of an
-    # abandoned one cannot mix in.
+    # One consumer follows another. Each delivers to a new subject from its creation on, so that messages of an
+    # abandoned consumer cannot mix in.
 
     def _switch_to(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
         self._intake, self._deliver_subject = intake, inbox.subject
@@ -177,7 +177,7 @@ class OrderedSubscription(Subscription):
         self._buffer.watch()
 
     async def _fail(self, error: JetStreamError) -> None:
-        """It can no longer be read: queued messages can still be taken, then the error is raised."""
+        """End with an error, which is raised after the buffered messages were read."""
         if self._callback is None:
             self._tracker.fail(error)
         else:

@@ -6,33 +6,34 @@ Source: ADR-37 §Fetch, ADR-13, ADR-15 §Pull Mode Statuses, ADR-42.
 from __future__ import annotations
 
 import abc
+import math
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack
 
 from ...errors import (
     ClosedError,
     ConsumerDeletedError,
     DisconnectedError,
     JetStreamError,
+    NoRespondersError,
     RequestTimeoutError,
 )
 from ...protocol.consumers.consume import reader_window
 from ...protocol.consumers.fetch import (
     MARGIN,
     Pull,
-    check_pull,
     default_expires,
-    default_heartbeat,
     not_answered,
 )
-from ...protocol.consumers.priority import GroupOptions, GroupRequest
+from ...protocol.consumers.priority import GroupOptions
 from ...protocol.consumers.status import ORDINARY, Ending
 from ...protocol.wire.checks import check_arguments, check_seconds
-from ...protocol.wire.frames import Frame, frame_size
-from ..message import AckChannel, DeliveredMessage, Message
+from ...protocol.wire.frames import Frame
+from ..message import Message
 from ..worker.run import Running
+from .batch import Batch, Collection
 from .puller import Puller, Slot
 
 if TYPE_CHECKING:
@@ -40,172 +41,67 @@ if TYPE_CHECKING:
     from ..worker.sources import Source
     from .messages import Messages
 
-__all__ = ["Batch", "Collection", "Fetch", "PullReading"]
+__all__ = ["Fetch", "PullReading"]
 
 _GRACE = 0.8  # seconds that a fetch waits for a lost connection to return
 _MOVES = 3  # requests that a fetch repeats because the consumer moves
-_MOVE_PAUSE = 0.1  # seconds before each
-_SAME_TIME = 0.01  # seconds after its start in which a fetch still requests its whole time
+_MOVE_PAUSE = 0.1  # seconds before each of these requests
+# Seconds after which a fetch that does not wait checks its consumer: server 2.10 sends no "no responders".
+_UNANSWERED = 1.0
 _ASK_AGAIN = frozenset({Ending.FULL, Ending.DISCONNECTED})
 
 Outcome: TypeAlias = tuple[Ending, JetStreamError | None]
 PullerT = TypeVar("PullerT", "Puller", "OrderedPuller")
 
 
-class Batch(Sequence[Message]):
-    """The messages of a fetch, in the order of delivery.
-
-    Attributes:
-        ending: Why it ended.
-        error: The error of an ending that is not ordinary, else None. If no message came at all,
-            `PullSubscription.fetch` raises it instead.
-    """
-
-    __slots__ = ("_messages", "ending", "error")
-
-    def __init__(self, messages: list[Message], ending: Ending, error: JetStreamError | None = None) -> None:
-        self._messages = messages
-        self.ending: Ending = ending
-        self.error: JetStreamError | None = error
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    @overload
-    def __getitem__(self, index: int) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Message]: ...
-    def __getitem__(self, index: int | slice) -> Message | list[Message]:
-        return self._messages[index]
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self._messages)  # that of `Sequence` calls `__getitem__` for each
-
-    def __repr__(self) -> str:
-        error = "" if self.error is None else f", {self.error!r}"
-        return f"<Batch of {len(self)}, {self.ending.value}{error}>"
-
-
-class Collection:
-    """What one fetch has collected, and its requests for the rest. Common to plain and ordered consumers.
-
-    Attributes:
-        pull: The request for everything.
-        frames: The messages collected.
-        expires, deadline: Seconds for the whole fetch; monotonic seconds of its end.
-    """
-
-    def __init__(
-        self,
-        now: float,
-        batch: int,
-        *,
-        expires: float,
-        max_bytes: int | None,
-        no_wait: bool,
-        idle_heartbeat: float | None,
-        group: GroupRequest | None = None,
-    ) -> None:
-        """Raises `ConfigError` for a value that the server would refuse."""
-        check_pull(batch, expires, max_bytes, None if no_wait else idle_heartbeat)
-        if no_wait:
-            self.pull: Pull = Pull(batch, None, max_bytes, no_wait=True, group=group)
-        else:
-            if idle_heartbeat is None:
-                idle_heartbeat = default_heartbeat(expires)
-            self.pull = Pull(batch, expires, max_bytes, idle_heartbeat=idle_heartbeat, group=group)
-        self.frames: list[Frame] = []
-        self.expires: float = expires
-        self.deadline: float = now + expires
-        self._size = 0  # bytes of the frames, if they are bounded
-
-    def collect(self, source: deque[Frame]) -> bool:
-        """Move messages from ``source``. False: the next one would exceed ``max_bytes``."""
-        frames, pull = self.frames, self.pull
-        if pull.max_bytes is None and len(frames) + len(source) <= pull.batch:
-            frames.extend(source)
-            source.clear()
-            return True
-        while source and len(frames) < pull.batch:
-            size = frame_size(source[0])
-            if pull.max_bytes is not None and self._size + size > pull.max_bytes:
-                return False
-            self._size += size
-            frames.append(source.popleft())
-        return True
-
-    def request(self, missing: int, now: float) -> Pull:
-        """A request for ``missing`` messages in the time that is left."""
-        pull, left = self.pull, self.deadline - now
-        if missing == pull.batch and (pull.no_wait or left > self.expires - _SAME_TIME):
-            # Equal requests are encoded once. The fetch ends with this one, not a moment before its status is due.
-            self.deadline = now + self.expires
-            return pull
-        room = None if pull.max_bytes is None else pull.max_bytes - self._size
-        if pull.no_wait:
-            return Pull(missing, None, room, no_wait=True, group=pull.group)
-        heartbeat = pull.idle_heartbeat
-        if heartbeat is not None and heartbeat > left / 2:
-            heartbeat = None  # the server would refuse it
-        return Pull(missing, max(left, 0.001), room, idle_heartbeat=heartbeat, group=pull.group)
-
-    def batch(self, channel: AckChannel, ending: Ending, error: JetStreamError | None) -> Batch:
-        """The result. Raises ``error`` if it has no messages to return with it."""
-        if error is not None and not self.frames:
-            raise error
-        return Batch([DeliveredMessage(frame, channel) for frame in self.frames], ending, error)
-
-
 class Fetch(abc.ABC, Generic[PullerT]):
-    """One call of `fetch`: collects messages, and sends requests until it has all it wants, or its time ends.
+    """One call of `fetch`: collects messages, and sends requests until it has all of them or its time ends.
 
-    A subclass says which requests are in flight, and when the end of one, or of its consumer, ends the fetch.
+    A subclass says which requests are in flight, and when the end of a request or of its consumer ends the fetch.
     """
 
-    def __init__(self, puller: PullerT, wanted: Collection, sources: list[deque[Frame]]) -> None:
+    def __init__(self, puller: PullerT, collection: Collection, sources: list[deque[Frame]]) -> None:
         self._puller: PullerT = puller
-        self._wanted = wanted
-        self._sources = (
-            sources  # arrived messages, the oldest first; the first one gets back what is not returned
-        )
+        self._collection = collection
+        self._sources = sources  # arrived messages, oldest first; unreturned messages go back to the first
 
     async def run(self) -> Batch:
-        """Run to the end. Cancelled: the collected messages go to the next call."""
+        """Run to the end and return the batch. Cancelled: the collected messages go to the next call."""
         try:
             ending, error = await self._run()
         except BaseException:
-            self._sources[0].extendleft(reversed(self._wanted.frames))
+            self._sources[0].extendleft(reversed(self._collection.frames))
             self._puller.changed.set()
             raise
         finally:
             self._release()
-        return self._wanted.batch(self._puller.channel, ending, error)
+        return self._collection.batch(self._puller.channel, ending, error)
 
     async def _run(self) -> Outcome:
-        puller, wanted = self._puller, self._wanted
+        puller, collection = self._puller, self._collection
         now = puller.context.connection.running_loop().time
         while True:
             for source in self._sources:
-                if source and not wanted.collect(source):
+                if source and not collection.collect(source):
                     return Ending.MAX_BYTES, None
-            if (missing := wanted.pull.batch - len(wanted.frames)) <= 0:
+            if (missing := collection.pull.batch - len(collection.frames)) <= 0:
                 return Ending.FULL, None
             at = now()
             if (outcome := self._outcome(at)) is not None:
                 return outcome
-            if (asked := self._to_request(missing, at)) > 0:
-                await self._ask(wanted.request(asked, at), at)
+            if (count := self._to_request(missing, at)) > 0:
+                await self._ask(collection.request(count, at), at)
                 continue  # messages may have arrived while the request was being sent
             if not await puller.changed.wait_until(self._wake_at(at)):
                 self._tick(now())
 
     @abc.abstractmethod
     def _outcome(self, now: float) -> Outcome | None:
-        """How it ends, if it does now."""
+        """Return how the fetch ends, or None if it does not end now."""
 
     @abc.abstractmethod
     def _to_request(self, missing: int, now: float) -> int:
-        """The part of ``missing`` to request now: no request in flight will deliver it. 0 or less: none."""
+        """Return how many messages to request now, because no request in flight will deliver them. 0 or less: none."""
 
     @abc.abstractmethod
     async def _ask(self, pull: Pull, now: float) -> None: ...
@@ -215,29 +111,30 @@ class Fetch(abc.ABC, Generic[PullerT]):
 
     @abc.abstractmethod
     def _tick(self, now: float) -> None:
-        """That time has come."""
+        """Called at the time that `_wake_at` returned."""
 
     @abc.abstractmethod
     def _release(self) -> None:
-        """It has ended. Requests that are still served continue without a caller."""
+        """Called at the end. Requests that the server still serves continue without a caller."""
 
 
 class _SlotFetch(Fetch[Puller]):
     """The fetch of a plain consumer.
 
-    It usually sends one request. It sends another when a request ends early for a reason that concerns only that
-    request: the connection or the pin was lost, the consumer moved, or the request was adopted from a cancelled call
-    and was smaller or shorter.
+    It usually sends one request. It sends another request when a request ends early for a reason that concerns only
+    that request: the connection or the pin was lost, the consumer moved, or the request was adopted from a cancelled
+    call and was smaller or shorter.
     """
 
-    def __init__(self, puller: Puller, wanted: Collection) -> None:
-        super().__init__(puller, wanted, [puller.leftover])
+    def __init__(self, puller: Puller, collection: Collection) -> None:
+        super().__init__(puller, collection, [puller.leftover])
         self._slots: list[Slot] = []
         self._own: Slot | None = None  # the request that this fetch sent last
         self._offline_since: float | None = None
+        self._check_after = _UNANSWERED if collection.pull.no_wait else math.inf  # seconds without an answer
         self._ask_after = 0.0  # monotonic seconds
         self._moves = 0
-        pull = wanted.pull
+        pull = collection.pull
         if not pull.no_wait and pull.max_bytes is None:
             for slot in puller.adopt(pull.batch, pull.group):
                 self._add(slot)
@@ -248,8 +145,8 @@ class _SlotFetch(Fetch[Puller]):
         self._sources.append(slot.frames)
 
     def _remove(self, slot: Slot) -> None:
-        place = self._slots.index(slot)
-        del self._slots[place], self._sources[place + 1]
+        index = self._slots.index(slot)
+        del self._slots[index], self._sources[index + 1]
         self._puller.abandon(slot)
 
     async def _run(self) -> Outcome:
@@ -257,13 +154,18 @@ class _SlotFetch(Fetch[Puller]):
             ending, error = await super()._run()
             if ending is not Ending.NO_RESPONDERS:
                 return ending, error
+            refused = [slot for slot in self._slots if slot.request and slot.request.ending is ending]
             error = await self._puller.not_answered(ends=True)
+            if not refused:
+                self._check_after = math.inf
+                if isinstance(error, NoRespondersError):
+                    continue  # the consumer exists, or that is unknown: the answer may still arrive
             if not self._puller.was_there or self._moves >= _MOVES:
                 return ending, error
-            # It exists: its leader is being elected, or it is so new that this server does not know of it yet.
+            # The consumer exists: its leader is being elected, or it is so new that this server does not know it yet.
             self._moves += 1
             self._ask_after = self._puller.now() + _MOVE_PAUSE
-            for slot in [one for one in self._slots if one.request and one.request.ending is ending]:
+            for slot in refused:
                 self._remove(slot)
 
     def _named(self, error: JetStreamError | None) -> JetStreamError | None:
@@ -273,7 +175,7 @@ class _SlotFetch(Fetch[Puller]):
         return ConsumerDeletedError(code, description, retryable, self._puller.stream, self._puller.consumer)
 
     def _outcome(self, now: float) -> Outcome | None:
-        puller, wanted, connection = self._puller, self._wanted, self._puller.context.connection
+        puller, collection, connection = self._puller, self._collection, self._puller.context.connection
         if puller.closed or connection.is_closed:
             return Ending.CLOSED, ClosedError("the subscription was closed while a fetch was in flight")
         for slot in list(self._slots):
@@ -288,7 +190,7 @@ class _SlotFetch(Fetch[Puller]):
                 self._moves += 1
                 self._ask_after = now + _MOVE_PAUSE
             if moved or ending in _ASK_AGAIN or request.is_unpinned or (adopted and ending in ORDINARY):
-                # The connection or the pin was lost, or only the time of another call has ended: request the rest.
+                # The request ended for a reason that concerns only this request: request the missing messages again.
                 self._remove(slot)
                 continue
             return ending, self._named(request.error)
@@ -296,17 +198,24 @@ class _SlotFetch(Fetch[Puller]):
             self._offline_since = None
         else:
             self._offline_since = self._offline_since or now
-            if now >= min(self._offline_since + _GRACE, wanted.deadline):
+            if now >= min(self._offline_since + _GRACE, collection.deadline):
                 return Ending.DISCONNECTED, connection.away()
-        if now >= wanted.deadline + MARGIN:
-            # Late by a margin: neither the messages nor the server's status that ends the request came.
-            if wanted.pull.no_wait:
-                return Ending.SILENT, not_answered(wanted.expires)
+        if now >= self._check_at and not collection.frames:
+            return Ending.NO_RESPONDERS, None
+        if now >= collection.deadline + MARGIN:
+            # Neither the messages nor the status that ends the request arrived, even after a margin.
+            if collection.pull.no_wait:
+                return Ending.SILENT, not_answered(collection.expires)
             return Ending.EXPIRED, None
         return None
 
+    @property
+    def _check_at(self) -> float:
+        request = None if self._own is None else self._own.request
+        return math.inf if request is None or request.ended else request.sent_at + self._check_after
+
     def _to_request(self, missing: int, now: float) -> int:
-        if self._offline_since is not None or not self._ask_after <= now < self._wanted.deadline:
+        if self._offline_since is not None or not self._ask_after <= now < self._collection.deadline:
             return 0
         for slot in self._slots:
             if slot.request is not None and slot.request.ending is None:
@@ -317,18 +226,20 @@ class _SlotFetch(Fetch[Puller]):
         try:
             self._own = await self._puller.request(pull)
         except DisconnectedError:
-            return  # noticed by the loop
+            return  # `_outcome` sees the lost connection
         self._add(self._own)
 
     def _wake_at(self, now: float) -> float:
-        at = self._wanted.deadline + MARGIN
+        at = self._collection.deadline + MARGIN
         for slot in self._slots:
             if slot.request is not None and (deadline := slot.request.deadline) is not None and deadline < at:
                 at = deadline
         if self._ask_after > now:
             at = min(at, self._ask_after)
+        if not self._collection.frames:
+            at = min(at, self._check_at)
         if self._offline_since is not None:
-            at = min(at, self._offline_since + _GRACE, self._wanted.deadline)
+            at = min(at, self._offline_since + _GRACE, self._collection.deadline)
         return at
 
     def _tick(self, now: float) -> None:
@@ -363,38 +274,43 @@ class PullReading(Running):
     ) -> Batch:
         """Request up to ``batch`` messages from the server.
 
-        It ends at the first of: ``batch`` messages, ``max_bytes`` bytes, ``expires`` seconds, a status that ends it. A
-        short or empty result is not an error; its ``ending`` gives the reason.
+        The fetch ends at the first of: ``batch`` messages, ``max_bytes`` bytes, ``expires`` seconds, a status that ends
+        it. A short or empty result is not an error. Its ``ending`` is the reason.
 
         Args:
-            batch: Messages wanted, 1 or more.
-            expires: How long the server may hold the request, seconds, over 0.
-            max_bytes: Bytes wanted at most, 1 or more: subject + reply + headers + payload of each message.
-            no_wait: Take the messages that are available and return at once.
-            idle_heartbeat: Seconds between the heartbeats of the server while it holds the request, at most half of
-                ``expires``; two missed ones end the fetch with `HeartbeatError`. By default a quarter of ``expires``,
-                2 s at most, and none for requests under 2 s.
-            group: The priority group; required if the consumer has priority groups (ADR-42).
-            min_pending, min_ack_pending: Only while at least that many messages are undelivered, or delivered and not
-                acked; if both are given, either is enough. With the policy ``overflow``.
-            priority: 0 to 9; requests of a lower number are served first. With the policy ``prioritized``.
+            batch: The maximum number of messages, 1 or more.
+            expires: How long the server may keep the request open, in seconds, over 0.
+            max_bytes: The maximum number of bytes, 1 or more: subject + reply + headers + payload of each message.
+            no_wait: Return at once with the messages that are available.
+            idle_heartbeat: Seconds between the server's heartbeats while the request is open, at most half of
+                ``expires``. Two missed heartbeats end the fetch with `HeartbeatError`. The default is a quarter of
+                ``expires``, 2 s at most, and no heartbeat for requests under 2 s.
+            group: The priority group. Required if the consumer has priority groups (ADR-42).
+            min_pending, min_ack_pending: Deliver only while at least that many messages are undelivered, or delivered
+                and not acked. If both are given, either is enough. For the policy ``overflow``.
+            priority: 0 to 9. Requests with a lower number are served first. For the policy ``prioritized``.
 
         Returns:
-            The messages in the order of delivery, ``0 <= len(...) <= batch``. If some came before an error, they are
-            returned and ``error`` holds it.
+            The messages in the order of delivery, ``0 <= len(...) <= batch``. If messages arrived before an error, they
+            are returned and ``error`` is that error.
 
         Raises:
-            ConsumerDeletedError, PullLimitError, PushBasedError, BadRequestError, NoRespondersError: A status.
+            ConsumerDeletedError, PullLimitError, PushBasedError, BadRequestError, NoRespondersError: The server ended
+                the request with an error status.
             ConsumerNotFoundError, StreamNotFoundError: No server answered, and the consumer, which could not be looked
                 up before, does not exist.
-            HeartbeatError: Silence. RequestTimeoutError: Silence, with ``no_wait``: whether messages are available is
-                unknown.
+            HeartbeatError: Neither messages nor heartbeats arrived.
+            RequestTimeoutError: With ``no_wait``, no answer arrived. It is unknown whether messages are available.
             DisconnectedError: The connection was lost and did not return within 0.8 s.
-            ConfigError: A value that the server would refuse. ClosedError: The handle or the connection is closed.
+            ConfigError: The server would refuse a value.
+            ClosedError: The handle or the connection is closed.
 
-        Cancelled: nothing is lost. Messages that had arrived, or are still sent for this request, go to the next call.
-        Reconnect: the rest is requested again at once, for the remaining time; the same applies, up to three times,
-        when the consumer moves to another server (409 Leadership Change, Server Shutdown; 503, and it exists).
+        Cancelled: no message is lost. Messages that have arrived, or still arrive for this request, go to the next
+        call.
+
+        Reconnect: the missing messages are requested again at once, for the remaining time. The same happens, up to
+        three times, when the consumer moves to another server (409 Leadership Change, 409 Server Shutdown, or 503 while
+        the consumer exists).
 
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
         Source: ADR-37 §Fetch; ADR-13; ADR-15 §Pull Mode Statuses
@@ -404,7 +320,7 @@ class PullReading(Running):
         puller = self._puller
         if self._all_workers:
             self._check_alone("fetch()")
-        wanted = Collection(
+        collection = Collection(
             puller.now(),
             batch,
             expires=expires,
@@ -415,12 +331,12 @@ class PullReading(Running):
         )
         puller.check_open()
         puller.watch.asked()
-        return await _SlotFetch(puller, wanted).run()
+        return await _SlotFetch(puller, collection).run()
 
     async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:
         """Fetch one message.
 
-        Raises `RequestTimeoutError` if none comes in ``timeout`` seconds; otherwise as `fetch`.
+        Raises `RequestTimeoutError` if no message arrives within ``timeout`` seconds, or an error of `fetch`.
         """
         if group:
             check_arguments(PullReading.next, group, GroupOptions)
@@ -443,14 +359,15 @@ class PullReading(Running):
         """Read continuously: an iterator for ``async for`` that keeps a bounded buffer filled.
 
         Args:
-            max_messages: Messages requested or buffered at most; 500 by default, unbounded with ``max_bytes``.
-            max_bytes: Bytes requested or buffered at most.
-            threshold_messages: Send the next request when this many or fewer are requested or buffered; half by
-                default.
-            expires: How long the server holds a request, seconds; 30 by default, and at most half of
+            max_messages: The maximum number of messages requested or buffered. The default is 500, or no limit with
+                ``max_bytes``.
+            max_bytes: The maximum number of bytes requested or buffered.
+            threshold_messages: Send the next request when at most this many messages are requested or buffered. The
+                default is half of the maximum.
+            expires: How long the server keeps a request open, in seconds. The default is 30, and at most half of
                 ``priority_timeout`` if the consumer pins clients.
-            idle_heartbeat: Seconds; as for `fetch`.
-            group, min_pending, min_ack_pending, priority: As for `fetch`.
+            idle_heartbeat: Seconds. See `fetch`.
+            group, min_pending, min_ack_pending, priority: See `fetch`.
         """
         check_arguments(PullReading.messages, group, GroupOptions)
         if self._all_workers:
@@ -468,15 +385,15 @@ class PullReading(Running):
         from .messages import Messages
 
         puller = self._puller
-        wanted = puller.group(group)
-        pin = puller.pin_of(wanted)
+        request = puller.group(group)
+        pin = puller.pin_of(request)
         if expires is None:
             expires = default_expires(None if pin is None else puller.config)
-        pull, threshold = reader_window(**{**_NO_BOUNDS, **window}, expires=expires, group=wanted)
+        pull, threshold = reader_window(**{**_NO_BOUNDS, **window}, expires=expires, group=request)
         return Messages(puller, pull, threshold, pin)
 
     def __aiter__(self) -> AsyncIterator[Message]:
-        """One `messages` reader for all loops over this: messages buffered by an abandoned loop go to the next one."""
+        """Return the `messages` reader that all loops share: the next loop gets what an abandoned loop has buffered."""
         if self._reader is None or self._reader.is_closed:
             self._reader = self.messages()
         return self._reader

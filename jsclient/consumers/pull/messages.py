@@ -1,4 +1,4 @@
-"""The continuous pull reader of ``messages()``: it keeps a bounded buffer filled. Source: ADR-37 §Consume."""
+"""The continuous pull reader of ``messages()``, which keeps a bounded buffer filled. Source: ADR-37 §Consume."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .puller import Puller, ReaderInbox
 
 __all__ = ["Messages"]
 
-_FLUSH = 1.0  # seconds that a stop waits for messages in flight
+_FLUSH = 1.0  # seconds that `close` waits for messages in flight
 
 
 class Messages(ReadHandle[Message]):
-    """An endless iteration over a consumer's messages; ``async for``, `next`, `close`, `drain`.
+    """An endless iteration over a consumer's messages, with ``async for``, `next`, `close` and `drain`.
 
-    The first pull request is sent on first use. It survives reconnects, leader changes and lost requests; it ends with
-    an error when the consumer is deleted or refuses the requests. Noteworthy conditions that need no action are
-    reported as events.
+    The first pull request is sent on first use. The iteration survives reconnects, leader changes and lost requests. It
+    ends with an error when the consumer is deleted or refuses the requests. Conditions that need no action are reported
+    as events.
     """
 
     def __init__(self, puller: Puller, pull: Pull, threshold: int, pin: Pin | None) -> None:
@@ -40,27 +40,29 @@ class Messages(ReadHandle[Message]):
         self._inbox = ReaderInbox(puller.context.connection, self._receive)
         self._timer: Timer | None = None
         self._state = State.NEW
-        self._flush: asyncio.Task[None] | None = None  # at the end: until it is done, messages arrive
+        self._flush: asyncio.Task[None] | None = (
+            None  # runs at the end, while messages in flight still arrive
+        )
         self._starting = asyncio.Lock()
 
     @property
     def pending(self) -> int:
-        """Messages that have arrived and wait to be read."""
+        """The number of messages that have arrived and wait to be read."""
         return len(self._front)
 
     async def next(self, timeout: float | None = None) -> Message:
         """Wait for the next message.
 
         Args:
-            timeout: Seconds; None waits without limit. The reader continues after a timeout.
+            timeout: Seconds. None waits without a limit. The reader continues after a timeout.
 
         Raises:
-            RequestTimeoutError: No message came in ``timeout`` seconds.
-            ConsumerDeletedError, ConsumerNotFoundError, StatusError: It cannot continue; messages that had arrived were
-                returned before.
-            ClosedError: It was stopped, or drained and is empty.
+            RequestTimeoutError: No message arrived within ``timeout`` seconds.
+            ConsumerDeletedError, ConsumerNotFoundError, StatusError: The reader cannot continue. Messages that had
+                arrived were returned before.
+            ClosedError: The reader was closed, or drained and is empty.
 
-        Cancelled: no message is lost; the next call gets it.
+        Cancelled: no message is lost. The next call returns it.
         """
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         if self._state is State.NEW:
@@ -78,13 +80,13 @@ class Messages(ReadHandle[Message]):
                 raise ClosedError("the reader is closed")
             self._puller.watch.asked()
             if not await self._puller.changed.wait_until(deadline):
-                message = self._take()
+                message = self._take()  # it may have arrived at the last moment
                 if message is not None:
                     return message
                 raise RequestTimeoutError("no message", timeout, self._context.connection.trouble)
 
     async def __anext__(self) -> Message:
-        """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""
+        """Like `next`, for ``async for``. A generator would end if it is cancelled, and lose the remaining messages."""
         front = self._front
         if len(front) > self._tracker.low and front:
             return DeliveredMessage(front.popleft(), self._channel)
@@ -104,15 +106,32 @@ class Messages(ReadHandle[Message]):
             self._arm()
         return DeliveredMessage(frame, self._channel)
 
+    def take_arrived(self, most: int) -> list[Message]:
+        """Take messages that have arrived, up to ``most``, without waiting. For the library's own use."""
+        if self._puller.leftover and self._state is State.OPEN:
+            return []  # `next` returns these first
+        frames, commands = self._tracker.take_many(most)
+        if commands and self._state is State.OPEN:
+            self._carry_out(commands)
+            self._arm()
+        return [DeliveredMessage(frame, self._channel) for frame in frames]
+
+    def resize(self, max_messages: int) -> None:
+        """Change how many messages are requested and buffered. For the library's own use."""
+        self._tracker.resize(max_messages)
+        if self._state is State.OPEN:
+            self._carry_out(self._tracker.ask())
+            self._arm()
+
     async def _open(self) -> None:
         async with self._starting:
             if self._state is not State.NEW:
                 return
             if self._puller.is_closed:
-                raise ClosedError("the subscription is closed")
+                raise ClosedError("the subscription is closed: subscribe again, on an open connection")
             connection = self._context.connection
             await self._inbox.open()
-            if self._state is not State.NEW:  # stopped meanwhile
+            if self._state is not State.NEW:  # closed meanwhile
                 await self._inbox.close()
                 return
             self._state = State.OPEN
@@ -184,21 +203,21 @@ class Messages(ReadHandle[Message]):
                         subject, encode_pull(command.pull), reply=self._inbox.reply(command.number)
                     )
                 except JetStreamError:
-                    self._tracker.disconnected()  # requested again at the reconnect
+                    self._tracker.disconnected()  # the request is repeated after the reconnect
             elif isinstance(command, Emit):
                 puller.emit(command.event)
             elif isinstance(command, NotAnswered):
                 self._context.tasks.start(self._report_no_answer(), "report that no server answers")
             else:
-                self._context.tasks.start(self._look_for_consumer(), "check that the consumer exists")
+                self._context.tasks.start(self._check_consumer(), "check that the consumer exists")
 
     async def _report_no_answer(self) -> None:
         puller = self._puller
         error = await puller.not_answered(ends=False)
         puller.emit(ErrorRaised(stream=puller.stream, consumer=puller.consumer, error=error))
 
-    async def _look_for_consumer(self) -> None:
-        """Pull requests are not answered: only a missing consumer ends the reader."""
+    async def _check_consumer(self) -> None:
+        """Check the consumer when pull requests are not answered. Only a missing consumer ends the reader."""
         puller = self._puller
         try:
             await consumer_info(self._context, puller.stream, puller.consumer)
@@ -206,7 +225,7 @@ class Messages(ReadHandle[Message]):
             if not is_missing(error):
                 return
             if puller.config is None:
-                self._tracker.fail(error)  # it was never seen
+                self._tracker.fail(error)  # the consumer never existed, as far as this reader knows
             else:
                 puller.emit(self._tracker.consumer_is_gone())
             puller.changed.set()
@@ -216,9 +235,9 @@ class Messages(ReadHandle[Message]):
             self._timer.set(self._tracker.deadline if self._state is State.OPEN else None)
 
     async def close(self) -> None:
-        """End now. Messages not read, or still in flight, are returned to the server at once (nak).
+        """End now. Messages that were not read, or are still in flight, are returned to the server at once (nak).
 
-        It takes a second if the server does not answer. Calling it again does nothing.
+        Closing takes a second if the server does not answer. Calling it again does nothing.
         """
         if self._state is State.CLOSED and (self._flush is not None or self._inbox.inbox is None):
             return
@@ -229,7 +248,7 @@ class Messages(ReadHandle[Message]):
         self._puller.readers.discard(self)
         self._puller.changed.set()
         flush = self._unsubscribe(_FLUSH)  # from now on, so that no message is missed in between
-        # A task of its own: if the caller is cancelled, messages in flight are still returned.
+        # A separate task: if the caller is cancelled, messages in flight are still returned.
         await asyncio.shield(self._context.tasks.start(self._give_back(flush), "give messages back"))
 
     async def _give_back(self, flush: asyncio.Task[None]) -> None:
@@ -243,7 +262,7 @@ class Messages(ReadHandle[Message]):
         await nak_all(self._context.connection, frames)
 
     async def drain(self) -> None:
-        """Stop sending requests; messages that have arrived can still be read, then the iteration ends."""
+        """Stop sending requests. Messages that have arrived can still be read, and then the iteration ends."""
         if self._state is State.OPEN:
             self._state = State.DRAINING
             if self._timer is not None:
@@ -253,7 +272,7 @@ class Messages(ReadHandle[Message]):
             self._state = State.CLOSED
 
     def _unsubscribe(self, timeout: float) -> asyncio.Task[None]:
-        """Unsubscribe after messages in flight have arrived; the timeout of the first call applies."""
+        """Unsubscribe after messages in flight have arrived. The timeout of the first call applies."""
         if self._flush is None:
             self._flush = self._context.tasks.start(self._inbox.drain(timeout), "receive messages in flight")
             self._flush.add_done_callback(lambda _: self._puller.changed.set())

@@ -1,7 +1,7 @@
 """Pull requests and their inboxes.
 
-Each request has an inbox of its own, so that no status of one request ends another. Inboxes are reused. A cancelled
-caller leaves its request to the next one: messages that the server still delivers for it are not lost.
+Each request has its own inbox, so that the status of one request cannot end another. Inboxes are reused. A cancelled
+caller leaves its request to the next caller, so that messages that the server still delivers for it are not lost.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ...errors import (
 from ...protocol.consumers.ack import PREFIX
 from ...protocol.consumers.fetch import Pull, PullRequest, encode_pull
 from ...protocol.consumers.priority import GroupOptions, GroupRequest, Pin, group_request, pins_clients
-from ...protocol.consumers.push import foreign_message, total_size
+from ...protocol.consumers.push import foreign_message
 from ...protocol.consumers.status import Ending
 from ...protocol.events import Event
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig
 from ...protocol.wire.checks import check_server
-from ...protocol.wire.frames import Frame, Sink, is_control, is_data
+from ...protocol.wire.frames import Frame, Sink, is_control, is_data, total_size
 from ...protocol.wire.headers import parse_headers
 from ..message import AckChannel
 from ..stall_watch import StallWatch
@@ -39,9 +39,9 @@ from ..stall_watch import StallWatch
 __all__ = ["Puller", "ReaderInbox", "Slot"]
 
 _FLUSH = 1.0  # seconds that a close waits for messages in flight
-_LOOK = 0.5  # seconds in which the server says whether the consumer exists
+_CHECK_TIMEOUT = 0.5  # seconds in which the server says whether the consumer exists
 _LINGER = 5.0  # seconds that the inbox of an abandoned request is kept beyond expiry and last message
-_ON_THE_WAY = 60.0  # seconds that its removal waits for messages on the way
+_IN_FLIGHT = 60.0  # seconds that its removal waits for messages in flight
 
 
 class Slot:
@@ -53,14 +53,14 @@ class Slot:
         self.puller: Puller = puller
         self.inbox: Inbox | None = None
         self.request: PullRequest | None = None
-        self.pin: Pin | None = None  # of the group of the request, if the consumer pins clients
-        self.frames: deque[Frame] | None = None  # None: no caller waits, so messages are left over
+        self.pin: Pin | None = None  # the pin of the request's group, if the consumer pins clients
+        self.frames: deque[Frame] | None = None  # None: no caller waits, so messages go to ``leftover``
         self.until: float = 0.0  # monotonic seconds: keep listening until then
 
     def receive(self, frames: list[Frame]) -> None:
         """The sink of the inbox."""
         now = self.puller.now()
-        # A call per message would cost more.
+        # Usually all frames are messages: handling them together saves a call per message.
         if not [frame for frame in frames if not frame[1].startswith(PREFIX)]:
             self._messages(frames, now)
         else:
@@ -81,7 +81,7 @@ class Slot:
             request.data(now, 0 if request.owed_bytes is None else total_size(frames), len(frames))
             self.until = max(self.until, now + _LINGER)
         if self.pin is not None:
-            # The server gives the pin to a request, with a message.
+            # The server assigns the pin to a request, and names it in a header of each message.
             self.puller.report(self.pin.message(frames[-1][2]))
             if request is not None and self.pin.id is not None:
                 request.pin = self.pin.id
@@ -99,14 +99,14 @@ class Puller:
     """Sends the pull requests of one handle.
 
     Attributes:
-        config: The consumer's configuration as last seen; None: unknown.
-        silent: Its consumer has ack policy none.
+        config: The consumer's configuration as the server last reported it. None if it is unknown.
+        silent: Whether the consumer has ack policy none.
         leftover: Messages that arrived for callers that no longer wait.
         changed: Set after every arrival and change of state.
         readers: The continuous readers of the handle, which end with it.
-        closed: The handle was closed.
-        arrived: Messages that have arrived.
-        watch: Looks at the consumer when nothing comes.
+        closed: Whether the handle was closed.
+        arrived: The number of messages that have arrived.
+        watch: Checks the consumer when no message arrives.
     """
 
     def __init__(
@@ -130,10 +130,12 @@ class Puller:
         self.changed: Signal = Signal()
         self.readers: set[Closable] = set()
         self.now: Callable[[], float] = context.connection.running_loop().time
-        self.was_there: bool = False  # at the last look for the consumer, after requests that nobody answered
+        self.was_there: bool = (
+            False  # whether the consumer existed at the last check, after requests without an answer
+        )
         self._listener = listener
         self._subject = context.api.consumer_next(stream, consumer)
-        # A slot is in one of these: free; with a caller; with a request that lost its caller.
+        # A slot is in one of these: it is free, has a caller, or has a request that lost its caller.
         self._idle: list[Slot] = []
         self._busy: set[Slot] = set()
         self._orphans: list[Slot] = []
@@ -145,7 +147,7 @@ class Puller:
         self.watch: StallWatch = StallWatch(context, self, pins=self._pin_ids)
 
     def group(self, options: GroupOptions) -> GroupRequest | None:
-        """The priority group part of requests. Raises `ConfigError` if it does not fit the consumer."""
+        """Return the priority group part of requests. Raises `ConfigError` if it does not fit the consumer."""
         config = self.config
         if not options and (config is None or not config.priority_groups):
             return None
@@ -157,7 +159,7 @@ class Puller:
         return request
 
     def pin_of(self, group: GroupRequest | None) -> Pin | None:
-        """The pin shown by requests for this group; None if the consumer pins no clients."""
+        """Return the pin that requests for this group name, or None if the consumer pins no clients."""
         if group is None or not pins_clients(self.config):
             return None
         if group.group not in self._pins:
@@ -179,12 +181,12 @@ class Puller:
         self.context.emit(event)
 
     def report(self, event: Event | None) -> None:
-        """As `emit`; None: nothing."""
+        """Like `emit`, but ignores None."""
         if event is not None:
             self.emit(event)
 
     def foreign_message(self, frame: Frame) -> None:
-        """Count a message on an inbox that the server did not send."""
+        """Count and report a message on an inbox that the server did not send."""
         self._foreign += 1
         for command in foreign_message(self.stream, self.consumer, frame, self._foreign):
             self.emit(command.event)
@@ -195,14 +197,13 @@ class Puller:
         return self.closed or self.context.connection.is_closed
 
     def check_open(self) -> None:
-        """Raises `ClosedError` if `is_closed`."""
+        """Raise `ClosedError` if the handle or its connection is closed."""
+        self.context.connection.check_open()
         if self.closed:
-            raise ClosedError("the subscription is closed")
-        if self.context.connection.is_closed:
-            self.context.connection.check_open()
+            raise ClosedError("the subscription is closed: subscribe again")
 
     async def request(self, pull: Pull) -> Slot:
-        """Send a request; its answers arrive in the slot."""
+        """Send a request. Its answers arrive in the slot that is returned."""
         connection = self.context.connection
         if not self._listening:
             self._listening = True
@@ -233,15 +234,15 @@ class Puller:
         return slot
 
     async def not_answered(self, *, ends: bool) -> JetStreamError:
-        """Why no server answered a pull request: the consumer does not exist, or it has no leader for a moment.
+        """Return why no server answered a pull request: the consumer does not exist, or has no leader at the moment.
 
-        ``ends``: the call ends with this error, so the server is asked in any case. A reader that goes on asks later
-        about a consumer that was seen before.
+        ``ends``: the call ends with this error, so the consumer is looked up in any case. A reader that continues looks
+        up a known consumer later.
         """
         if ends or self.config is None:
             self.was_there = False
             try:
-                info = await consumer_info(self.context, self.stream, self.consumer, timeout=_LOOK)
+                info = await consumer_info(self.context, self.stream, self.consumer, timeout=_CHECK_TIMEOUT)
                 self.config, self.was_there = info.config, True
             except JetStreamError as error:
                 if is_missing(error):
@@ -251,10 +252,11 @@ class Puller:
     def _deleted(self) -> ConsumerDeletedError:
         return ConsumerDeletedError(409, "Consumer Deleted", False, self.stream, self.consumer)
 
-    def adopt(self, wanted: int, group: GroupRequest | None) -> list[Slot]:
-        """Hand over requests that lost their caller, for up to ``wanted`` messages.
+    def adopt(self, missing: int, group: GroupRequest | None) -> list[Slot]:
+        """Hand over requests that lost their caller, for up to ``missing`` messages.
 
-        Requests with other group options are left out: the server may serve them when it would not serve this caller's.
+        Requests with other group options are not handed over: the server may serve them at other times than a request
+        of this caller.
         """
         slots: list[Slot] = []
         if not self._orphans:
@@ -263,18 +265,18 @@ class Puller:
         for slot in list(self._orphans):
             request = slot.request
             if request is None or request.ended or request.pull.group != group:
-                continue  # silent or disconnected: its inbox is kept, but nothing can be expected
-            if wanted <= 0:
+                continue  # silent or disconnected: its inbox is kept, but no message is expected
+            if missing <= 0:
                 break
             self._orphans.remove(slot)
             slot.frames = deque()
             self._busy.add(slot)
             slots.append(slot)
-            wanted -= request.owed
+            missing -= request.owed
         return slots
 
     def abandon(self, slot: Slot) -> None:
-        """The caller no longer waits for this request."""
+        """Release a request whose caller no longer waits."""
         self._busy.discard(slot)
         if slot.frames:
             self.leftover.extend(slot.frames)
@@ -286,14 +288,14 @@ class Puller:
             self._orphans.append(slot)  # a late status in a reused inbox would end the next request
 
     def _sweep(self) -> None:
-        """Free the inboxes of requests without a caller that have ended; drop those past their time."""
+        """Free the inboxes of ended requests without a caller, and drop the inboxes that are past their time."""
         now = self.now()
         for slot in [s for s in self._orphans if s.request is not None and s.request.settled]:
             self._orphans.remove(slot)
             self._idle.append(slot)
         for slot in [s for s in self._orphans if now >= s.until]:
             self._orphans.remove(slot)
-            self.context.tasks.start(self._flush(slot, _ON_THE_WAY), "drop an inbox")
+            self.context.tasks.start(self._flush(slot, _IN_FLIGHT), "drop an inbox")
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is not Lifecycle.CONNECTED:
@@ -303,7 +305,7 @@ class Puller:
         self.changed.set()
 
     def is_denied(self, error: PermissionDeniedError, inbox: Inbox | None) -> bool:
-        """Whether the missing permission is the one to pull, or to subscribe to this inbox."""
+        """Whether the user lacks the permission to pull or to subscribe to this inbox."""
         return error.subject == self._subject or (inbox is not None and error.subject == inbox.subject)
 
     def _denied(self, error: PermissionDeniedError) -> None:
@@ -340,7 +342,7 @@ class Puller:
             if slot not in flushed:
                 await self._drop(slot)
         if flushed:
-            # All at once: if the server does not answer, each would use up the whole timeout.
+            # Concurrently: if the server does not answer, each takes the whole timeout.
             within = min(_FLUSH, self.context.timeout)
             await asyncio.gather(*(self._flush(slot, within) for slot in flushed))
         if gives_back:
@@ -348,7 +350,7 @@ class Puller:
         self.leftover.clear()
 
     async def _flush(self, slot: Slot, within: float) -> None:
-        """Unsubscribe, and take the messages in flight for its request; ``within``: seconds to wait for them."""
+        """Unsubscribe, but first wait up to ``within`` seconds for the messages in flight."""
         inbox, slot.inbox = slot.inbox, None
         if inbox is not None:
             await self.context.connection.drain(inbox, within)
@@ -370,17 +372,17 @@ class ReaderInbox:
         self._base = base
 
     def reply(self, number: int) -> str:
-        """The reply subject of a request; ``number`` is its last token."""
+        """Return the reply subject of a request. ``number`` is its last token."""
         return f"{self._base}{number}"
 
     async def close(self) -> None:
-        """Unsubscribe; a no-op if closed."""
+        """Unsubscribe. A no-op if closed."""
         inbox, self.inbox = self.inbox, None
         if inbox is not None:
             await self._connection.unsubscribe(inbox)
 
     async def drain(self, timeout: float) -> None:
-        """Unsubscribe once everything in flight has arrived; ``timeout`` in seconds."""
+        """Unsubscribe once all messages in flight have arrived, or after ``timeout`` seconds."""
         inbox, self.inbox = self.inbox, None
         if inbox is not None:
             await self._connection.drain(inbox, timeout)

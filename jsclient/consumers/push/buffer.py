@@ -24,22 +24,22 @@ __all__ = ["Batches", "Callback", "PushBuffer"]
 
 Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
-_TURN = 0.005  # seconds that callbacks may run before the event loop gets its turn
-_FAST = 8  # messages between looks at the clock, while callbacks are fast
+_TURN = 0.005  # seconds that callbacks may run before the event loop runs
+_FAST = 8  # messages between readings of the clock, while callbacks are fast
 
 
 class PushBuffer:
     """The messages that wait in a push subscription, and the statuses and heartbeats among them.
 
     Attributes:
-        tracker: Decides; the buffer carries out.
-        channel: For the acks of its messages.
+        tracker: Makes the decisions, which the buffer carries out.
+        channel: Sends the acks of the messages.
         log: The events of the subscription.
-        ready: Messages that can be read without `take`. Empty while each read must go through it.
+        ready: Messages that can be read without `take`. Empty while each read must go through `take`.
         watching: Whether silence is an alarm.
-        heard: Something arrived. The subscription clears it.
-        ended: Nothing more will arrive; what waits can still be read.
-        stall_watch: Looks at the consumer when nothing comes.
+        heard: Whether frames have arrived since the subscription cleared this.
+        ended: Whether no more messages will arrive. Buffered messages can still be read.
+        stall_watch: Checks the consumer when no message arrives.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class PushBuffer:
         received: Callable[[], None] | None = None,
         taken: Callable[[], None] | None = None,
     ) -> None:
-        """Calls ``silent`` after missed heartbeats, ``emptied`` on a read past the end, the others at each step."""
+        """Calls ``silent`` after missed heartbeats, ``emptied`` on a read past the end, others at each step."""
         self.tracker = tracker
         self.channel = channel
         self.log: EventLog = EventLog()
@@ -67,9 +67,9 @@ class PushBuffer:
         self._silent, self._emptied, self._received, self._taken = silent, emptied, received, taken
         self._arrived = Signal()
         self._idle = False  # no callback runs
-        self._blocks = False  # a callback has blocked the event loop: look at the clock after each one
-        self._began = 0.0  # when the callback was called, or the first of several fast ones
-        self._latest: Message | None = None  # what it was called with
+        self._blocks = False  # a callback has blocked the event loop: read the clock after each
+        self._began = 0.0  # when the callback was called, or the first of several fast calls
+        self._latest: Message | None = None  # the message that it was called with
         self._each = 1  # calls after which the clock is read
         self._timer = Timer(self._tick)
         self._now = asyncio.get_running_loop().time
@@ -79,33 +79,33 @@ class PushBuffer:
 
     @property
     def stream(self) -> str:
-        """The stream it reads from."""
+        """The stream of the subscription."""
         return self.tracker.stream
 
     @property
     def consumer(self) -> str:
-        """The consumer it reads through now."""
+        """The current consumer of the subscription."""
         return self.tracker.consumer
 
     @property
     def arrived(self) -> int:
-        """Messages that have arrived."""
+        """The number of messages that have arrived."""
         return self.tracker.received
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a reader, or the callback, waits for a message."""
+        """Whether a reader or the callback waits for a message."""
         return self._arrived.is_awaited
 
     def _handling(self) -> Handling:
-        """What the callback does; its messages are told apart by their number."""
+        """Return what the callback does. Its messages are identified by their number."""
         tracker = self.tracker
         taken = tracker.received - tracker.pending
         running: list[tuple[Hashable, float]] = [] if self._idle or not taken else [(taken, self._now())]
         return Handling(running, tracker.pending, None, taken, subject_of=self._describe)
 
-    # The fast path of reading is `ready`, the tracker's own deque. An ordered subscription hides it during a reset:
-    # then each read goes through `take`, which reports the freed capacity.
+    # The fast path of reading is `ready`, the tracker's deque. An ordered subscription hides it during a reset, so that
+    # each read goes through `take`, which reports the freed capacity.
 
     def hide(self) -> None:
         """Let each read go through `take`."""
@@ -156,7 +156,7 @@ class PushBuffer:
         self._context.emit(event)
 
     def end(self) -> None:
-        """Nothing more will arrive. Wakes all readers."""
+        """Note that no more messages will arrive, and wake all readers."""
         self.ended = True
         self._carry_out(self.tracker.end())
         self.stall_watch.close()
@@ -171,10 +171,10 @@ class PushBuffer:
         while (message := self.take()) is None:
             if self.ended:
                 self._emptied()
-                raise ClosedError("the subscription is closed")
+                raise ClosedError("the subscription is closed: subscribe again, on an open connection")
             self.stall_watch.asked()
             if not await self._arrived.wait_until(deadline):
-                # The message and the deadline may have come in the same turn of the loop.
+                # The message and the deadline may have arrived in the same iteration of the loop.
                 message = self.take()
                 if message is not None:
                     return message
@@ -184,16 +184,16 @@ class PushBuffer:
     async def next_batch(self, max_messages: int) -> list[Message]:
         """See `Subscription.next_batch`."""
         batch, front, channel = [await self.next(None)], self.tracker.front, self.channel
-        while (room := max_messages - len(batch)) > 0:
+        while (free := max_messages - len(batch)) > 0:
             if front:
                 batch.extend(
-                    [DeliveredMessage(front.popleft(), channel) for _ in range(min(room, len(front)))]
+                    [DeliveredMessage(front.popleft(), channel) for _ in range(min(free, len(front)))]
                 )
                 continue
             try:
                 message = self.take()
             except JetStreamError as error:
-                self.tracker.put_back(error)  # for the next call: this batch is not lost
+                self.tracker.put_back(error)  # the next call raises it, so that this batch is not lost
                 break
             if message is None:
                 break
@@ -201,7 +201,7 @@ class PushBuffer:
         return batch
 
     def take(self) -> Message | None:
-        """The next message that waits. Flow control requests before it are answered."""
+        """Return the next buffered message, or None. Answers the flow control requests before it."""
         while True:
             frame, commands = self.tracker.take()
             if commands:
@@ -213,7 +213,7 @@ class PushBuffer:
             return None if frame is None else DeliveredMessage(frame, self.channel)
 
     async def call(self, callback: Callback, *, auto_ack: bool) -> None:
-        """Call ``callback`` with one message after the other, until the end."""
+        """Call ``callback`` with one message after another until the end."""
         threads = None if is_coroutine_function(callback) else Threads(1)
         watch = LoopWatch(self._handled, self._handler_slow)
         try:
@@ -228,7 +228,7 @@ class PushBuffer:
     ) -> None:
         front, channel, now = self.tracker.front, self.channel, self._now
         self.stall_watch.asked()
-        since, each = self._look(watch), 1
+        since, each = self._note_call(watch), 1
         self._each = 1
         while True:
             message = DeliveredMessage(front.popleft(), channel) if front else self.take()
@@ -239,7 +239,7 @@ class PushBuffer:
                 self.stall_watch.asked()
                 await self._arrived.wait()
                 self._idle = False
-                since, self._each = self._look(watch), 1
+                since, self._each = self._note_call(watch), 1
                 each = 1
                 continue
             self._latest = message
@@ -256,8 +256,8 @@ class PushBuffer:
                 self._handler_failed(message, asyncio.CancelledError("the handler was cancelled"))
             except Exception as error:  # noqa: BLE001  a user's callback may raise anything
                 self._handler_failed(message, error)
-            if not len(front) % each:  # of fast callbacks not each time: reading the clock has a cost
-                began, moment = self._began, self._look(watch)
+            if not len(front) % each:  # reading the clock after each fast callback would cost too much
+                began, moment = self._began, self._note_call(watch)
                 self._each = each = 1 if self._blocks or moment - began > _TURN else _FAST
                 if moment - since > _TURN:
                     if self._taken is not None:
@@ -265,8 +265,8 @@ class PushBuffer:
                     await asyncio.sleep(0)
                     self._began = since = now()
 
-    def _look(self, watch: LoopWatch[Message | None]) -> float:
-        """The callback is about to be called; returns the time."""
+    def _note_call(self, watch: LoopWatch[Message | None]) -> float:
+        """Note the time before a call of the callback, and return it."""
         moment = self._now()
         if moment >= watch.due:
             watch.look(moment)
@@ -274,7 +274,7 @@ class PushBuffer:
         return moment
 
     def _handled(self) -> list[tuple[float, Message | None]]:
-        # Of several fast ones it is not known which one is late.
+        # Among several fast calls it is unknown which call blocks.
         return [] if self._idle else [(self._began, self._latest if self._each == 1 else None)]
 
     def _describe(self, _: Hashable) -> str:
@@ -314,7 +314,7 @@ class PushBuffer:
 
 
 def _numbers(message: Message) -> tuple[int, int]:
-    """Its stream sequence and its attempt; 0 for what is not from JetStream."""
+    """Return the stream sequence and the attempt of a message, or 0 if it is not from JetStream."""
     try:
         return message.metadata.stream_seq, message.attempt
     except JetStreamError:

@@ -1,12 +1,13 @@
 """Finds the messages whose last delivery was not acked, through the server's advisories, and dead-letters them.
 
-Any user who may publish to the advisory's subject can forge one, so each is compared with the consumer's state. The
-contradiction of one answer is not final: during an election an old leader may answer. It must last for `_CERTAIN`
-seconds; meanwhile other advisories are handled. If the state cannot be had, the dead letter is written and marked:
-one too many is a copy, one too few a loss. Nothing is terminated because of an advisory.
+Any user who may publish to the advisory's subject can forge an advisory, so each is compared with the consumer's state.
+A single contradicting answer is not final, because an old leader may answer during an election. The contradiction must
+last for `_CERTAIN` seconds, and meanwhile other advisories are handled. If the state cannot be read, the dead letter is
+written and marked: an unneeded dead letter is only a copy, a missing one is a loss. No message is terminated because of
+an advisory.
 
-A flood is bounded by what it can be about: each message is decided once, however often it is named, and not at all if
-this worker acked it or stored its dead letter. What is passed over is counted in `AdvisoryRefused`.
+The number of messages limits a flood of advisories: each message is decided once, however often it is named, and not at
+all if this worker acked it or stored its dead letter. `AdvisoryRefused` counts the advisories that are ignored.
 """
 
 from __future__ import annotations
@@ -43,31 +44,34 @@ from .sources import Source
 __all__ = ["Advisories"]
 
 _MOST: Final = 250_000  # messages that may wait for a decision
-_TRIES: Final = 5  # attempts to ask about the consumer
-_TURN: Final = 100  # decisions after which other tasks have their turn
-_NAMED: Final = 100  # messages that `close` reports one by one
+_TRIES: Final = 5  # attempts to request the consumer's state
+_TURN: Final = 100  # decisions after which the event loop runs other tasks
+_NAMED: Final = 100  # messages that `close` reports separately
 _CERTAIN: Final = 10.0  # seconds for which the consumer's state must contradict an advisory
 _AGAIN: Final = 2.0  # seconds between its comparisons
-_APART: Final = 0.25  # seconds between questions about the consumer: those that arrive meanwhile share one
-_DENIED: Final = 60.0  # seconds for which the question is not repeated after it was denied
+_APART: Final = (
+    0.25  # seconds between requests for the state: advisories that arrive meanwhile share an answer
+)
+_DENIED: Final = 60.0  # seconds for which the request is not repeated after it was denied
 
 
 @dataclass(slots=True, eq=False)
 class _Case:
-    """An advisory to be decided. ``since``: its decision needs an answer to a question sent after this moment."""
+    """An advisory to be decided. ``since``: the decision needs the answer to a request sent after this moment."""
 
     advisory: Exhausted
     since: float
-    contradicted: float | None = None  # since when
+    contradicted: float | None = None  # the time of the first contradiction
     reason: str = ""
     failures: int = 0
-    not_stored: int = 0  # failed attempts to store it
+    not_stored: int = 0  # failed attempts to store the dead letter
 
 
 class Advisories:
     """The advisories about one consumer.
 
-    ``in_hand``: whether the worker holds the message of a sequence. ``done``: those that it acked or dead-lettered.
+    ``is_held`` tells whether the worker has the message of a sequence. ``done``: the sequences that it acked or
+    dead-lettered.
     """
 
     def __init__(
@@ -76,24 +80,24 @@ class Advisories:
         letters: DeadLetters,
         config: ConsumerConfig,
         *,
-        in_hand: Callable[[int], bool],
+        is_held: Callable[[int], bool],
         done: SeqSet,
     ) -> None:
         self._source = source
         self._context = source.context
         self._now = source.context.connection.now
         self._letters = letters
-        self._in_hand = in_hand
+        self._is_held = is_held
         self._done = done
         self._waiting: set[int] = set()  # the sequences of all cases
-        self._configs = [config]  # the different ones that the consumer is known to have had
+        self._configs = [config]  # the different configurations that the consumer is known to have had
         self._inbox: Inbox | None = None
         self._new: deque[_Case] = deque()
         self._later: deque[_Case] = deque()  # to be decided again, in the order of ``since``
         self._current: _Case | None = None
         self._arrived = Signal()
         self._reading: asyncio.Task[None] | None = None
-        self._asked = float("-inf")
+        self._requested_at = float("-inf")
         self._answer: ConsumerInfo | JetStreamError | None = None
         self._refused = self._lost = 0
         self._created: datetime | None = None
@@ -101,12 +105,15 @@ class Advisories:
     async def listen(self) -> None:
         """Subscribe to the advisories, which the server sends when a client next reads."""
         subject = exhausted_subject(self._source.stream, self._source.consumer)
-        queue = f"dead-letters.{self._source.consumer}"  # one of the workers is enough
+        queue = (
+            f"dead-letters.{self._source.consumer}"  # only one of the workers needs to receive each advisory
+        )
         self._inbox = await self._context.connection.subscribe(subject, self._receive, queue)
         self._reading = self._context.tasks.start(self._read(), "find unacknowledged messages")
 
     def _receive(self, frames: list[Frame]) -> None:
         now = self._now()
+        # Refuse here what needs no request, so that a flood of advisories stays cheap.
         for frame in frames:
             advisory = read_exhausted(frame[3])
             if advisory is None:
@@ -119,7 +126,7 @@ class Advisories:
                 self._refuse(advisory.seq, "this worker has acked the message or stored its dead letter")
             elif advisory.seq in self._waiting:
                 self._refuse(advisory.seq, "the message is being decided already")
-            elif not self._in_hand(advisory.seq):
+            elif not self._is_held(advisory.seq):
                 self._keep(_Case(advisory, now))
         self._arrived.set()
 
@@ -128,16 +135,14 @@ class Advisories:
             if not self._later:
                 self._lose(case)
                 return
-            doubtful = self._later.popleft()
-            self._waiting.discard(doubtful.advisory.seq)
-            self._refuse(
-                doubtful.advisory.seq, f"too many advisories: {doubtful.reason or 'no decision yet'}"
-            )
+            oldest = self._later.popleft()
+            self._waiting.discard(oldest.advisory.seq)
+            self._refuse(oldest.advisory.seq, f"too many advisories: {oldest.reason or 'no decision yet'}")
         self._waiting.add(case.advisory.seq)
         self._new.append(case)
 
     def _lose(self, case: _Case) -> None:
-        """More messages wait than can be remembered: report the first and each doubling."""
+        """Drop an advisory because too many wait. Report the first, and then each time the number has doubled."""
         self._lost += 1
         if self._lost & (self._lost - 1) == 0:
             text = f"{_MOST} messages that ran out of deliveries wait already ({self._lost} passed over)"
@@ -162,9 +167,9 @@ class Advisories:
                 await asyncio.sleep(0)  # most decisions do not wait
 
     async def _decide(self, case: _Case) -> bool:
-        """Whether it is decided; else it waits for its next turn."""
+        """Decide a case. Returns False if it must be decided again later."""
         if case.advisory.seq in self._done:
-            return True  # acked meanwhile
+            return True  # the message was acked meanwhile
         answer = await self._state(case)
         if isinstance(answer, ConsumerInfo):
             unverified = ""
@@ -180,16 +185,16 @@ class Advisories:
         return await self._rescue(case, unverified)
 
     async def _state(self, case: _Case) -> ConsumerInfo | JetStreamError:
-        """The consumer's state, or why it cannot be had. An older answer is enough if it confirms the advisory."""
+        """Return the consumer's state, or why it cannot be read. An older answer is enough to confirm the advisory."""
         answer = self._answer
-        if answer is not None and self._asked >= case.since:
+        if answer is not None and self._requested_at >= case.since:
             return answer
         if isinstance(answer, ConsumerInfo) and not refutation(case.advisory, answer, self._limits):
             return answer
-        if isinstance(answer, PermissionDeniedError) and self._now() < self._asked + _DENIED:
+        if isinstance(answer, PermissionDeniedError) and self._now() < self._requested_at + _DENIED:
             return answer
-        await asyncio.sleep(max(0.0, self._asked + _APART - self._now()))
-        self._asked = self._now()
+        await asyncio.sleep(max(0.0, self._requested_at + _APART - self._now()))
+        self._requested_at = self._now()
         try:
             info = await consumer_info(self._context, self._source.stream, self._source.consumer)
         except JetStreamError as error:
@@ -197,7 +202,7 @@ class Advisories:
             return error
         self._answer = info
         if self._created is not None and info.created != self._created:
-            self._done.clear()  # another consumer of this name, which delivers everything again
+            self._done.clear()  # a new consumer of this name, which delivers all messages again
         self._created = info.created
         if info.config not in self._configs:
             self._configs.append(info.config)
@@ -208,7 +213,7 @@ class Advisories:
         return {config.max_deliver for config in self._configs if config.max_deliver is not None}
 
     def _contradicted(self, case: _Case, reason: str) -> bool:
-        """There is a ``reason`` to refuse the advisory: it is refused (True), or decided again later."""
+        """Refuse a contradicted advisory if the contradiction has lasted (True), or put it off (False)."""
         now = self._now()
         if case.contradicted is None:
             case.contradicted = now
@@ -228,7 +233,7 @@ class Advisories:
 
     def _refuse(self, seq: int, reason: str) -> None:
         self._refused += 1
-        if self._refused & (self._refused - 1) == 0:  # the first one and each doubling
+        if self._refused & (self._refused - 1) == 0:  # the first, and each time the number has doubled
             source = self._source
             self._source.emit(
                 AdvisoryRefused(
@@ -241,12 +246,12 @@ class Advisories:
             )
 
     async def _rescue(self, case: _Case, unverified: str) -> bool:
-        """Store the dead letter. Returns whether nothing remains to be done; else it is tried again later."""
+        """Store the dead letter. Returns False if that must be tried again later."""
         seq, deliveries = case.advisory.seq, case.advisory.deliveries
         try:
             stored = await self._stored(seq)
             if not unverified and not passes(stored.subject, self._configs):
-                # They may have been changed after its delivery: the server applies max_deliver to it all the same.
+                # The filters may have changed after its delivery, and the server still applies max_deliver to it.
                 unverified = f"the consumer's filters exclude {stored.subject!r}"
             error = _exhausted(deliveries, unverified)
             origin = Origin(
@@ -261,7 +266,7 @@ class Advisories:
                 unverified=unverified,
             )
         except MessageNotFoundError:
-            return True  # acked late, or removed by the stream's limits
+            return True  # acked late, or removed by the stream's limits: no dead letter is needed
         except JetStreamError as failure:
             case.not_stored += 1
             case.reason = f"{type(failure).__name__}: {failure}"
@@ -278,10 +283,11 @@ class Advisories:
         return read_stored_message(await self._context.call(subject, {"seq": seq}, what="get message"))
 
     async def close(self) -> None:
-        """Unsubscribe. Messages of advisories that are not decided yet are reported as `DeadLetterFailed`."""
+        """Unsubscribe. Messages whose advisories are not decided yet are reported as `DeadLetterFailed`."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
+        # Beyond the first `_NAMED` messages, one report covers all others.
         cases = [*([self._current] if self._current else ()), *self._new, *self._later]
         for case in cases[:_NAMED]:
             why = f": {case.reason}" if case.reason else ""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
+from functools import partial
 from typing import Any, TypeAlias
 
 from ..._runtime.context import Context
@@ -18,9 +18,11 @@ from ...protocol.consumers.worker.worker import CANCEL_TIMEOUT, Phase, Work, Wor
 from ..message import Message, begin_attempt
 from .settling import Settling
 
-__all__ = ["Caller", "Crew", "Handler", "Slot", "Why"]
+__all__ = ["Caller", "Handler", "HandlerPool", "Slot", "Why"]
 
-_RECONNECT = 1.0  # seconds that a worker which ends waits for the connection, to send its acks
+_RECONNECT = 1.0  # seconds that an ending worker waits for the connection to send its acks
+_TURN = 0.005  # seconds that handlers may run before the event loop runs
+_IDLE = 10.0  # seconds without a message after which a task ends
 
 Handler: TypeAlias = Callable[[Message], Awaitable[object] | object]
 
@@ -33,16 +35,30 @@ class Why(Enum):
 
 
 class Slot:
-    """One of the tasks that handle messages."""
+    """A task that handles messages. It starts with a message, and ends when it was idle for a while."""
 
-    __slots__ = ("_cancels", "handling", "latest", "task", "wake", "why", "work")
+    __slots__ = (
+        "_cancels",
+        "handling",
+        "idle_since",
+        "is_woken",
+        "latest",
+        "leaves",
+        "task",
+        "wake",
+        "why",
+        "work",
+    )
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.wake: Signal = Signal()
         self.work: Work[Message] | None = None
-        self.latest: Work[Message] | None = None  # the one that is handled, or was until now
+        self.latest: Work[Message] | None = None  # the message that is handled, or was handled last
         self.handling: bool = False  # the handler is running, so a cancellation reaches only it
+        self.idle_since: float = 0.0  # monotonic seconds
+        self.is_woken: bool = False  # it will check for a message
+        self.leaves: bool = False  # it ends instead of waiting for more messages
         self.why: Why | None = None
         self._cancels = 0
 
@@ -59,11 +75,11 @@ class Slot:
         return self.task is not None and self.task.cancelling() > self._cancels
 
     def begin(self) -> None:
-        """The handler is about to be called."""
+        """Called before the handler."""
         self.handling, self.why = True, None
 
     def end(self) -> None:
-        """The handler has ended: withdraw our cancellations from the task."""
+        """Called after the handler. Withdraws the cancellations of `cancel` from the task."""
         self.handling = False
         for _ in range(self._cancels):
             assert self.task is not None
@@ -79,15 +95,15 @@ class Caller:
         self._threads = None if is_coroutine_function(handler) else Threads(concurrency)
 
     async def call(self, slot: Slot, message: Message) -> BaseException | None:
-        """Call the handler. Returns what it raised, even a ``BaseException``; None if it returned."""
+        """Call the handler. Returns what it raised, even a ``BaseException``, or None if it returned."""
         slot.begin()
         try:
             if self._threads is None:
-                result = self._handler(message)
+                await self._handler(message)  # type: ignore[misc]  # its function is a coroutine function
             else:
                 result = await self._in_thread(self._threads, slot, message)
-            if inspect.isawaitable(result):
-                await result
+                if inspect.isawaitable(result):
+                    await result
         except GeneratorExit:
             raise  # this coroutine is being closed and must not await
         except BaseException as error:  # noqa: BLE001  the worker decides
@@ -105,7 +121,7 @@ class Caller:
                 if slot.why is not Why.OVERDUE or slot.is_cancelled:
                     future.cancel()
                     raise
-                continue  # a thread cannot be interrupted; its slot stays taken until it ends
+                continue  # a thread cannot be interrupted, so its slot stays occupied until it ends
             if error is not None:
                 raise error
             return result
@@ -116,11 +132,15 @@ class Caller:
             self._threads.close()
 
 
-_left: set[asyncio.Task[None]] = set()  # handlers that resist cancellation: referenced until they end
+_unending: set[asyncio.Task[None]] = set()  # handlers that resist cancellation: referenced until they end
 
 
-class Crew:
-    """``concurrency`` tasks. Each takes the next message that may be handled, and settles it."""
+class HandlerPool:
+    """At most ``concurrency`` tasks. Each takes the next message that may be handled, and settles it.
+
+    Handlers that do not wait run one after another in one *turn* of the event loop, until the turn has taken 5 ms.
+    Other tasks are woken once a turn. If all messages are handled by then, no task needs to be woken.
+    """
 
     def __init__(
         self,
@@ -129,70 +149,165 @@ class Crew:
         settling: Settling,
         handler: Handler,
         *,
+        refill: Callable[[], None],
         on_stop: Callable[[BaseException | None], None],
         name: str,
     ) -> None:
+        """``refill`` takes messages that have arrived, up to the capacity."""
         self.changed: Signal = settling.changed  # a message was settled, or its ack waits for the connection
+        self.hungry: Signal = Signal()  # a task has become idle
         self._context = context
+        self._now = context.connection.now
         self.load: Workload[Message] = load
         self.settling: Settling = settling
+        self._refill = refill
         self._on_stop = on_stop
-        self._caller = Caller(handler, load.rules.options.concurrency)
+        self._name = name
+        self._concurrency = load.rules.options.concurrency
+        self._caller = Caller(handler, self._concurrency)
         self._timer = Timer(self.tick)
+        self._idle_timer = Timer(self._end_idle)
         self._watch = LoopWatch(self._handled, settling.slow)
-        self._idle: deque[Slot] = deque()
+        self._slots: list[Slot] = []
+        self._idle: list[Slot] = []  # the last to become idle is woken first, so that the others can end
+        self._woken = 0  # tasks that will check for a message
+        self._turn_ends: float | None = None  # monotonic seconds; None: no message was started in this turn
+        self._turn_over = False  # a task has used up the turn
         self._closing = False  # no new message is started
-        self._slots = [Slot() for _ in range(load.rules.options.concurrency)]
-        for slot in self._slots:
-            slot.task = asyncio.get_running_loop().create_task(self._work(slot), name=name)
 
     def has(self, task: asyncio.Task[object] | None) -> bool:
-        """Whether a task is one of these."""
+        """Whether a task belongs to this pool."""
         return task is not None and any(slot.task is task for slot in self._slots)
 
-    def wake(self) -> None:
-        """Wake a task if a message is ready, and set the timer."""
-        if self.load.ready and self._idle:
-            self._idle.popleft().wake.set()
+    def wake(self, most: int | None = None) -> None:
+        """Wake or start as many tasks as there are messages ready, at most ``most``, and set the timer."""
+        if self._closing:
+            return
+        ready = self.load.startable
+        missing = (ready if most is None or ready < most else most) - self._woken
+        while missing > 0 and (self._idle or len(self._slots) < self._concurrency):
+            if self._idle:
+                slot = self._idle.pop()
+                self._set_woken(slot)
+                slot.wake.set()
+            else:
+                self._start_task()
+            missing -= 1
         deadline = self.load.deadline
         if deadline is not None:  # an idle timer may fire once, which costs less than cancelling it each time
             self._timer.set(deadline)
 
+    def _start_task(self) -> None:
+        slot = Slot()
+        self._slots.append(slot)
+        self._set_woken(slot)
+        slot.task = asyncio.get_running_loop().create_task(self._work(slot), name=self._name)
+        slot.task.add_done_callback(partial(self._task_ended, slot))
+
+    def _task_ended(self, slot: Slot, task: asyncio.Task[None]) -> None:
+        """Called when a task ended: it was idle for long, or was cancelled from outside while it was idle."""
+        self._slots.remove(slot)
+        if slot in self._idle:
+            self._idle.remove(slot)
+        self._clear_woken(slot)
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error is not None:
+            if not self._closing:
+                self._closing = True
+                self._on_stop(error)
+        else:
+            self.wake()  # a message may have arrived after the task had decided to end
+
+    def _set_woken(self, slot: Slot) -> None:
+        if not slot.is_woken:
+            slot.is_woken = True
+            self._woken += 1
+
+    def _clear_woken(self, slot: Slot) -> None:
+        if slot.is_woken:
+            slot.is_woken = False
+            self._woken -= 1
+
     async def _work(self, slot: Slot) -> None:
-        load, connection = self.load, self._context.connection
-        while not self._closing:
-            now = connection.now()
-            work = load.start(now)
-            if now >= self._watch.due:
-                self._watch.look(now)
-            if work is None:
-                slot.latest = None
-                self._idle.append(slot)
-                await slot.wake.wait()
+        load, now, watch = self.load, self._now, self._watch
+        slot.task = asyncio.current_task()  # with an eager task factory it runs before it is returned
+        while not self._closing and not slot.leaves:
+            if slot.is_woken:
+                self._clear_woken(slot)
+            moment = now()
+            if moment >= watch.due:
+                watch.look(moment)
+            if self._turn_ends is None:
+                self._turn_ends = moment + _TURN
+                asyncio.get_running_loop().call_soon(self._next_turn)
+            elif moment > self._turn_ends:
+                self._turn_over = True
+                self._set_woken(slot)
+                await asyncio.sleep(0)
                 continue
+            work = load.start(moment)
+            if work is None:
+                self._refill()
+                work = load.start(moment)
+                if work is None:
+                    await self._wait_idle(slot, moment)
+                    continue
             slot.work = slot.latest = work
-            self.wake()  # others, if there is more
             try:
                 await self._handle(slot, work)
             finally:
                 slot.work = None
                 load.released(work)
-                self.wake()
                 self.changed.set()
+
+    def _next_turn(self) -> None:
+        # A task that used up its turn continues with the next messages. If handlers wait, other tasks must help.
+        most, self._turn_ends, self._turn_over = 1 if self._turn_over else None, None, False
+        self.wake(most)
+
+    async def _wait_idle(self, slot: Slot, now: float) -> None:
+        """Wait until there are more messages."""
+        slot.latest = None
+        slot.idle_since = now
+        self._idle.append(slot)
+        self._idle_timer.set(now + _IDLE)
+        self.hungry.set()
+        await slot.wake.wait()
+
+    def _end_idle(self) -> None:
+        """End the tasks that have been idle for a while."""
+        before = self._now() - _IDLE
+        leaving = [slot for slot in self._idle if slot.idle_since <= before]
+        self._idle = self._idle[len(leaving) :]
+        for slot in leaving:
+            slot.leaves = True
+            slot.wake.set()
+        if self._idle:
+            self._idle_timer.set(self._idle[0].idle_since + _IDLE)
+        elif self.load.idle:
+            self.load.prefetch.rested()
+            self._refill()
 
     def _handled(self) -> list[tuple[float, Work[Message]]]:
         return [(slot.latest.began, slot.latest) for slot in self._slots if slot.latest is not None]
 
     async def _handle(self, slot: Slot, work: Work[Message]) -> None:
-        settling = self.settling
-        if work.doomed is not None:
-            await settling.bury(work, work.doomed)
-            return
         error: BaseException | None = work.broken
-        if error is None:
+        if error is None and work.doomed is None:
             if work.repeats:
                 begin_attempt(work.message, work.attempt)
             error = await self._caller.call(slot, work.message)
+            if error is None and self.settling.ack_now(work):
+                return
+        await self._settle(slot, work, error)
+        self.wake()  # it may be retried later, and the next message of its key may be ready
+
+    async def _settle(self, slot: Slot, work: Work[Message], error: BaseException | None) -> None:
+        """Settle a message that could not be acked at once."""
+        settling = self.settling
+        if work.doomed is not None:
+            await settling.dead_letter(work, work.doomed)
+            return
         self.load.ended(work)
         if work.abandoned:
             return  # abandoned meanwhile
@@ -215,7 +330,7 @@ class Crew:
         return TimeoutError(f"the handler ran longer than {self.load.rules.options.handler_timeout} s")
 
     def tick(self) -> None:
-        """Carry out what is due."""
+        """Send the keep-alives, and cancel the handlers, that are due."""
         due = self.load.tick(self._context.connection.now())
         tasks = self._context.tasks
         if due.keep_alive:
@@ -228,9 +343,10 @@ class Crew:
         self.wake()
 
     async def _abandon(self, work: Work[Message]) -> None:
-        """Its handler ignores its cancellation: settle the message without it."""
+        """Settle a message whose handler ignores its cancellation."""
         await self.settling.ended(work, self._overdue(), stuck=True)
         self.changed.set()
+        self.wake()
 
     @staticmethod
     async def _report_progress(works: list[Work[Message]]) -> None:
@@ -239,17 +355,18 @@ class Crew:
                 try:
                     await work.latest.in_progress()
                 except JetStreamError:
-                    return  # disconnected: repeated for all at the reconnect
+                    return  # disconnected: the reconnect repeats this for all messages
 
     def hurry(self) -> None:
-        """The worker ends, and no handler runs: acks have a moment more to wait for the connection."""
+        """Limit how long acks wait for the connection once the worker ends and no handler runs."""
         if self.settling.waits and not any(slot.handling for slot in self._slots):
             self.settling.reconnect_by(self._context.connection.now() + _RECONNECT)
 
     async def interrupt(self) -> None:
-        """Cancel running handlers, and settle all held messages; takes `CANCEL_TIMEOUT` plus the acks."""
+        """Cancel running handlers and settle all messages. Takes `CANCEL_TIMEOUT` at most, plus the acks."""
         self._closing = True
-        self.settling.reconnect_by(self._context.connection.now())  # what was handled is not returned below
+        # From now on no ack waits for the connection: handled messages must be settled before the loop below.
+        self.settling.reconnect_by(self._context.connection.now())
         for slot in self._slots:
             slot.cancel(Why.STOPPED)
         until = self._context.connection.now() + CANCEL_TIMEOUT
@@ -265,14 +382,16 @@ class Crew:
             await self.settling.interrupted(work)
 
     async def close(self) -> None:
-        """End the tasks; those whose handler does not end keep running unattended."""
+        """End the tasks. A task whose handler does not end keeps running unattended."""
         self._closing = True
         self._timer.cancel()
+        self._idle_timer.cancel()
         self._watch.close()
         for slot in self._idle:
             slot.wake.set()
         self._caller.close()
-        _, late = await asyncio.wait({slot.task for slot in self._slots if slot.task}, timeout=CANCEL_TIMEOUT)
+        tasks = {slot.task for slot in self._slots if slot.task}
+        late = (await asyncio.wait(tasks, timeout=CANCEL_TIMEOUT))[1] if tasks else ()
         for task in late:
-            _left.add(task)
-            task.add_done_callback(_left.discard)
+            _unending.add(task)
+            task.add_done_callback(_unending.discard)

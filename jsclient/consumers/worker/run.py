@@ -1,4 +1,4 @@
-"""``run``: calling a handler with the messages of a subscription or consumer."""
+"""``run``, which calls a handler with the messages of a subscription or consumer."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ _log = logging.getLogger("jsclient.worker")
 
 
 class Running:
-    """The common part of `Subscription`, `PullSubscription` and `Consumer`: a worker can be run on them."""
+    """The part common to `Subscription`, `PullSubscription` and `Consumer`, on which a worker can run."""
 
     _context: Context
     _all_workers: tuple[Worker, ...] = ()
-    _told_of_others: bool = False
+    _has_warned: bool = False
 
     def _source(self, group: GroupOptions) -> Source:
-        """The source of a worker's messages; ``group`` is for pull requests."""
+        """Create the source of a worker's messages. ``group`` is for pull requests."""
         raise NotImplementedError
 
     def _started(self, worker: Worker) -> None:
-        """A worker was started."""
+        """Called when a worker was started."""
 
     def _workers(self) -> list[Worker]:
-        """Those that have not ended."""
+        """Return the workers that have not ended."""
         return [worker for worker in self._all_workers if worker.is_running]
 
     def _check_alone(self, reader: str) -> None:
-        """Warn of a second reader beside a worker: each message goes to one of them only."""
-        if self._all_workers and not self._told_of_others and self._workers():
-            self._told_of_others = True
+        """Warn of a second reader beside a worker, because each message goes to only one of them."""
+        if self._all_workers and not self._has_warned and self._workers():
+            self._has_warned = True
             _log.warning(
                 "%r is read by run() already: each message goes either to its handler or to this %s; use concurrency= "
                 "for more handlers at a time, or a consumer for each reader to have every message in both",
@@ -54,7 +54,7 @@ class Running:
             )
 
     async def _end_workers(self) -> None:
-        """Stop them and wait, unless called from one of their handlers."""
+        """Stop all workers and wait for them, unless called from one of their handlers."""
         for worker in self._workers():
             await worker.abandon()
 
@@ -76,59 +76,62 @@ class Running:
         grace: float = 20.0,
         **group: Unpack[GroupOptions],
     ) -> Worker:
-        """Call ``handler`` with each message: acked when it returns, retried when it raises.
+        """Call ``handler`` with each message. The message is acked when it returns, and retried when it raises.
 
         ``await sub.run(handler)`` runs until the subscription ends or the worker is stopped, and returns its
-        `WorkCounts`. ``worker = sub.run(handler)`` gives the `Worker`, to be stopped and awaited later.
+        `WorkCounts`. ``worker = sub.run(handler)`` returns the `Worker`, which can be stopped and awaited later.
 
         Args:
             handler: Called with each message. A coroutine function runs on the event loop. A plain function runs in a
-                thread, so that it may block; it cannot be interrupted. Its result is ignored. A message that it acked,
-                nak'ed or terminated itself is left as it is. It may raise `Reject`: the message can never be handled.
-            concurrency: Handlers at a time.
+                thread, so that it may block. It cannot be interrupted. The result of the handler is ignored. If it
+                acked, nak'ed or terminated the message, the worker sends nothing. It may raise `Reject` for a message
+                that can never be handled.
+            concurrency: The maximum number of handlers that run at the same time.
             key: A plain function of the message, called on the event loop. Messages with equal keys are handled one
-                after the other, in the order of the stream, concurrently with others; None as a key means no order. A
-                failed message is held, and retried here before the next one with its key, until it is handled or
-                dead-lettered. The order is that of this worker; several workers on one consumer share keys without
-                order among them.
-            prefetch: Messages that may wait, here or in flight, besides those being handled; by default twice
-                ``concurrency``, with ``key`` at least 64. Other workers could handle them meanwhile, so keep it small
-                if handling takes long. A push subscription receives as many as ``max_ack_pending`` of its consumer
-                allows.
+                after the other, in the order of the stream, concurrently with other messages. None as a key means no
+                order. A failed message is retried by this worker before the next message with its key, until it is
+                handled or dead-lettered. Several workers on one consumer do not keep this order among them.
+            prefetch: Messages that may wait, here or in flight, besides the messages being handled. The default is the
+                number handled in the last half second: at least twice ``concurrency`` (with ``key`` 64), at most 500
+                and ``max_ack_pending`` of the consumer. Other workers could handle them meanwhile, so set it if
+                handling suddenly takes long. A push subscription receives as many as ``max_ack_pending`` allows.
             keep_alive: Report progress to the server before ``ack_wait`` (or the entry of ``backoff`` for this
                 delivery) is over, for messages being handled or waiting here, so that they are not redelivered.
-            handler_timeout: Seconds after which a handler is cancelled and its message counts as failed; None:
-                never. If the handler does not end then, the message is abandoned anyway, and the handler still counts
-                as running until it ends.
+            handler_timeout: Seconds after which a handler is cancelled and its message counts as failed. None: never.
+                If the handler does not end then, the message is abandoned anyway, and the handler still counts as
+                running until it ends.
             retry_delay: Seconds before a failed message is retried, or a function of the number of the attempt (from
-                1). By default ``backoff`` of the consumer, or, without it, 0.5 s, doubled each time up to 60 s.
-            max_deliver: Deliveries after which a failing message is given up on; by default that of the consumer, else
-                unlimited. A message that arrives after more deliveries is not handled again: its handlers never
-                finished. To have that noticed, set it here, and leave that of the consumer unlimited (-1) or larger,
-                since messages that the consumer stops delivering do not arrive here.
+                1). The default is ``backoff`` of the consumer, or, without it, 0.5 s, doubled each time up to 60 s.
+            max_deliver: The number of deliveries after which a failing message is not retried. The default is the
+                consumer's ``max_deliver``, or no limit. A message that arrives after more deliveries is not handled
+                again, because its handlers never finished. This needs a consumer without a limit (-1) or with a larger
+                limit, since messages that the consumer stops delivering do not arrive here.
             dead_letter: The subject under which a copy of a failed message is stored, with headers ``Dead-Letter-…``
-                for its origin and the reason; in ``"dead.>"`` the message's own subject replaces ``>``. The message is
-                terminated after the copy is stored. Messages whose worker died in their last delivery are found too,
-                if the consumer has ``max_deliver``: the server informs the worker that reads next (an advisory).
-                Without a subject a message is only terminated. Both are reported as the event `DeadLettered`.
+                for its origin and the reason. In ``"dead.>"`` the subject of the message replaces ``>``. The message
+                is terminated after the copy is stored. Messages whose worker died in their last delivery are stored
+                too, if the consumer has ``max_deliver``: the server sends an advisory to the worker that reads next.
+                Without a subject a message is only terminated. The event `DeadLettered` reports both.
             ack_sync: Wait until the server has confirmed each ack.
-            stop: Set it to stop the worker.
-            stop_signals: Signals that stop it, such as ``signal.SIGTERM``; a second one cancels running handlers.
-                Not on Windows.
-            grace: Seconds that running handlers have when it stops; see `Worker.stop`.
-            group, min_pending, min_ack_pending, priority: For a consumer with priority groups, as for
+            stop: An event that stops the worker when it is set.
+            stop_signals: Signals that stop the worker, such as ``signal.SIGTERM``. A second signal cancels running
+                handlers. Not available on Windows.
+            grace: Seconds that running handlers have when the worker stops. See `Worker.stop`.
+            group, min_pending, min_ack_pending, priority: For a consumer with priority groups. See
                 `PullSubscription.fetch`.
 
         Raises:
-            ConfigError: A value out of range; nothing was sent. Other errors are raised from the `Worker`.
+            ConfigError: A value is out of range. No request was sent. The `Worker` raises all other errors.
 
-        A handler that is cancelled from within, or raises any ``Exception``, fails its message only; the event
+        A handler that is cancelled from within, or raises any ``Exception``, fails only its message, and the event
         `HandlerFailed` reports it. Any other exception (``SystemExit``) ends the worker.
-        The server counts every delivery that it made, including one to a worker that died before handling it.
-        Stopped, or cancelled: no new message is started, waiting ones are returned to the server at once (nak), running
-        handlers have ``grace`` seconds. A push subscription ends with its worker, as after ``drain``, since the server
-        keeps delivering to it; a pull subscription can be run again.
-        Reconnect: acks wait for the connection; messages held by the worker are kept.
+
+        The server counts every delivery, including a delivery to a worker that died before handling it.
+
+        Stopped, or cancelled: no new message is started, buffered messages are returned to the server at once (nak),
+        and running handlers have ``grace`` seconds. A push subscription ends with its worker, like after ``drain``,
+        because the server keeps delivering to it. A pull subscription can be run again.
+
+        Reconnect: acks wait for the connection, and the worker keeps its messages.
         """
         options = WorkOptions(
             concurrency=concurrency,
@@ -170,8 +173,8 @@ class Running:
 
 
 def _check_signals(signals: Collection[int]) -> None:
-    given = isinstance(signals, Collection) and not isinstance(signals, str | bytes)
-    if not given or not all(isinstance(number, int) and not isinstance(number, bool) for number in signals):
+    is_list = isinstance(signals, Collection) and not isinstance(signals, str | bytes)
+    if not is_list or not all(isinstance(number, int) and not isinstance(number, bool) for number in signals):
         raise ConfigError(
             f"stop_signals is {signals!r:.60}: a list of signals is needed, such as [signal.SIGTERM]"
         )

@@ -1,4 +1,4 @@
-"""Settles the messages of a worker: acks, naks, dead letters, events."""
+"""Settles the messages of a worker with acks, naks, dead letters and events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ...protocol.events import AcksUnsent, DeadLettered, DeadLetterFailed, Handl
 from ...protocol.models.consumer import ConsumerConfig
 from ...protocol.wire.headers import Headers
 from ...protocol.wire.names import subjects_overlap
-from ..message import Message
+from ..message import Message, ack_now
 from .sources import Source
 
 __all__ = ["DeadLetters", "Settling", "dead_lettered"]
@@ -49,10 +49,10 @@ class DeadLetters:
         self.pattern = pattern
 
     async def check(self, config: ConsumerConfig) -> None:
-        """Refuse a subject that no stream holds, or that this consumer would receive itself.
+        """Refuse a subject that no stream has, or that this consumer would receive itself.
 
         Raises:
-            NoMatchingStreamError, ConfigError: The subject is refused. It is accepted if the server cannot be asked.
+            NoMatchingStreamError, ConfigError: The subject is refused. It is accepted if the request fails.
         """
         try:
             answer = await self._context.call(
@@ -62,12 +62,12 @@ class DeadLetters:
                 optional=True,
             )
         except JetStreamError:
-            return  # no permission to ask
+            return  # no permission, or no answer
         names = answer.get("streams") or []
         if not names:
             raise NoMatchingStreamError(self.pattern, (), "dead_letter")
         filters = config.filters or [">"]
-        if self._stream in names and any(subjects_overlap(one, self.pattern) for one in filters):
+        if self._stream in names and any(subjects_overlap(subject, self.pattern) for subject in filters):
             raise ConfigError(
                 f"dead_letter is {self.pattern!r}: the consumer would receive its own dead letters"
             )
@@ -82,7 +82,7 @@ class DeadLetters:
         timeout: float,
         unverified: str = "",
     ) -> str:
-        """Publish a dead letter, once; returns its subject. Raises as a publish does."""
+        """Publish a dead letter once, and return its subject. Raises the errors of `JetStream.publish`."""
         subject = dead_letter_subject(self.pattern, origin.subject)
         await publish(
             self._context,
@@ -108,14 +108,14 @@ class DeadLetters:
         )
 
 
-_BURIALS = 5  # attempts to store a dead letter before the message is returned, if possible
+_STORE_TRIES = 5  # attempts to store a dead letter before the message is returned, if possible
 _SYNC_TRIES = 3
-_LAST_DENIALS = 1.0  # seconds to hear of the last refused acks
-_MOST_COUNTED = 10_000  # latest attempts that were counted otherwise than as handled
+_LAST_DENIALS = 1.0  # seconds to wait for the last refused acks
+_MOST_COUNTED = 10_000  # latest attempts to remember that were not counted as handled
 
 
 def dead_lettered(origin: Origin, error: BaseException, attempt: int, where: str) -> DeadLettered:
-    """The event about a dead letter at ``where``, or about a terminated message if that is empty."""
+    """Create the event for a dead letter at ``where``, or for a terminated message if that is empty."""
     return DeadLettered(
         stream=origin.stream,
         consumer=origin.consumer,
@@ -128,10 +128,10 @@ def dead_lettered(origin: Origin, error: BaseException, attempt: int, where: str
 
 
 class Settling:
-    """Settles works: acks, naks, dead letters.
+    """Settles messages that were handled or failed, with acks, naks and dead letters.
 
-    While the connection is down, acks wait for it, until ``deadline`` (monotonic seconds; None: without limit, while
-    the worker runs) or as `reconnect_by` says. ``changed`` is set whenever one begins to wait.
+    While the connection is down, acks wait for it until ``deadline`` (monotonic seconds; None while the worker runs: no
+    limit) or until the moment of `reconnect_by`. ``changed`` is set whenever an ack starts to wait.
     """
 
     def __init__(
@@ -145,17 +145,28 @@ class Settling:
         self.deadline: float | None = None
         self.changed: Signal = Signal()
         self._reconnect_by: float | None = None
-        self._waits: set[asyncio.Timeout] = set()  # of acks that wait for the connection
+        self._waits: set[asyncio.Timeout] = set()  # timeouts of acks that wait for the connection
         self._acks_unsent = self._not_returned = 0
-        # By stream sequence and delivery: as what an ack was counted, if not as handled. It may be refused later.
+        # By stream sequence and delivery: how an ack was counted, if not as handled. It may be refused later.
         self._counted: dict[tuple[int, int], str] = {}
         self.is_denied: bool = False  # the server refused an ack
-        self.done: SeqSet | None = None  # what was acked or dead-lettered, if someone wants to know
+        self.done: SeqSet | None = None  # sequences that were acked or dead-lettered, if anything reads them
+
+    def ack_now(self, work: Work[Message]) -> bool:
+        """Ack a handled message if that needs no waiting. Returns False if the caller must call `ended` instead."""
+        if self._ack_sync or work.denied or work.abandoned or work.latest is not work.message:
+            return False
+        if not ack_now(work.message):
+            return False  # the handler has acked it, or the connection is down
+        self._load.handled(work)
+        if self.done is not None:
+            self.done.add(work.ident[0])
+        return True
 
     async def ended(self, work: Work[Message], error: BaseException | None, *, stuck: bool = False) -> None:
-        """The handler returned (``error`` None), or failed. ``stuck``: it was abandoned while still running."""
+        """Settle a message whose handler returned (``error`` None) or failed. ``stuck``: the handler still runs."""
         load = self._load
-        if work.message.acked:
+        if work.message.acked:  # by the handler itself, which decided: the rules of the worker do not apply
             self._settled_by_handler(work, error)
             return
         verdict = load.judge(work, error, stuck=stuck)
@@ -180,7 +191,7 @@ class Settling:
                 load.repeat(work, verdict.delay, self._context.connection.now())
             case Fate.DEAD:
                 assert error is not None
-                await self.bury(work, error)
+                await self.dead_letter(work, error)
 
     def _settled_by_handler(self, work: Work[Message], error: BaseException | None) -> None:
         counts = self._load.counts
@@ -196,7 +207,7 @@ class Settling:
         self._load.settled(work)
 
     async def give_back(self, works: Iterable[Work[Message]]) -> None:
-        """Have the server redeliver them elsewhere at once; without a connection, after ``ack_wait``."""
+        """Nak messages, so that the server redelivers them at once. Without a connection it does after ``ack_wait``."""
         for work in works:
             try:
                 await work.latest.nak()
@@ -206,17 +217,17 @@ class Settling:
                 self._not_returned += 1
 
     async def interrupted(self, work: Work[Message]) -> None:
-        """The worker stopped before the handler ended."""
+        """Settle a message whose handler was still running when the worker stopped."""
         if self._load.rules.is_last(work.deliveries):
-            await self.bury(
+            await self.dead_letter(
                 work, asyncio.CancelledError("the worker stopped; it was the last delivery of the message")
             )
             return
         self._load.settled(work)
         await self.give_back([work])
 
-    async def bury(self, work: Work[Message], error: BaseException) -> None:
-        """Store the dead letter, then terminate the message. If it cannot be stored, it is not terminated."""
+    async def dead_letter(self, work: Work[Message], error: BaseException) -> None:
+        """Store the dead letter, then terminate the message. If storing fails, the message is not terminated."""
         message, letters, where = work.message, self._letters, ""
         meta, source = message.metadata, self._source
         origin = Origin(
@@ -230,13 +241,13 @@ class Settling:
         if letters is not None:
             try:
                 where = await letters.store(
-                    origin, message.data, message.headers, error, timeout=self._patience()
+                    origin, message.data, message.headers.copy(), error, timeout=self._timeout()
                 )
             except JetStreamError as failure:
-                await self._not_buried(work, error, failure)
+                await self._not_stored(work, error, failure)
                 return
         if not await self._send(lambda: work.latest.term(term_reason(error))) or work.denied:
-            self._count(work, "unsettled")  # it is redelivered; its dead letter is still stored once
+            self._count(work, "unsettled")  # it is redelivered, but its dead letter is stored only once
         else:
             self._count(work, "dead_lettered" if letters is not None else "terminated")
         self._note(work)
@@ -244,7 +255,7 @@ class Settling:
         source.emit(dead_lettered(origin, error, work.attempt, where))
 
     def _count(self, work: Work[Message], counted: str) -> None:
-        """Count a message that is settled, as one of the `WorkCounts` other than ``handled``."""
+        """Count a settled message in one of the `WorkCounts` other than ``handled``."""
         self._change(counted, 1)
         self._remember(work, counted)
 
@@ -258,7 +269,7 @@ class Settling:
         setattr(counts, counted, getattr(counts, counted) + by)
 
     def denied(self, error: PermissionDeniedError) -> None:
-        """The server refused a publish: if it was an ack of this worker, its message is unsettled."""
+        """Note that the server refused a publish. If it was an ack of this worker, its message is unsettled."""
         if error.operation != "publish" or not error.subject.startswith("$JS.ACK."):
             return
         try:
@@ -269,7 +280,7 @@ class Settling:
             return
         self.is_denied = True
         if self._load.deny((meta.stream_seq, meta.timestamp_ns)):
-            return  # a sign of life: counted when it is settled
+            return  # an ack of progress: the message is counted when it is settled
         key = meta.stream_seq, meta.num_delivered
         counted = self._counted.get(key, "handled")
         if counted != "unsettled":
@@ -284,15 +295,16 @@ class Settling:
         if self.done is not None and not work.denied:
             self.done.add(work.ident[0])
 
-    async def _not_buried(self, work: Work[Message], error: BaseException, failure: JetStreamError) -> None:
+    async def _not_stored(self, work: Work[Message], error: BaseException, failure: JetStreamError) -> None:
         load, letters = self._load, self._letters
         assert letters is not None
         letters.failed(work.ident[0], failure, work.message.subject)
         work.burials += 1
         work.doomed = error
         delay = default_delay(work.burials)
+        # Retry here if the order of its key depends on it, or if the server would not deliver it again.
         must_stay = work.lane is not None or load.rules.is_last(work.deliveries)
-        if not load.stopping and (must_stay or work.burials <= _BURIALS):
+        if not load.stopping and (must_stay or work.burials <= _STORE_TRIES):
             load.repeat(work, delay, self._context.connection.now())
             return
         load.settled(work)
@@ -306,8 +318,8 @@ class Settling:
             return await self._send(message.ack)
 
         async def ask() -> None:
-            self._context.connection.check_sendable()  # a request would wait for the connection by itself
-            await message.ack_sync(self._patience())
+            self._context.connection.check_sendable()  # otherwise the request itself would wait for the connection
+            await message.ack_sync(self._timeout())
 
         for _ in range(_SYNC_TRIES):
             try:
@@ -329,7 +341,7 @@ class Settling:
             self._not_returned += 1
 
     async def _send(self, send: Callable[[], Awaitable[None]]) -> bool:
-        """Whether it was sent; if not, the server delivers the message again after ``ack_wait``."""
+        """Send an ack and return whether it was sent. If not, the server redelivers the message after ``ack_wait``."""
         while True:
             try:
                 await send()
@@ -344,7 +356,7 @@ class Settling:
         return False
 
     async def _reconnected(self) -> bool:
-        """Wait for the connection; False: it is closed, or did not come in time."""
+        """Wait for the connection. Returns False if it is closed or was not restored in time."""
         try:
             async with asyncio.timeout_at(self._reconnect_by) as wait:
                 self._waits.add(wait)
@@ -363,14 +375,14 @@ class Settling:
         return bool(self._waits)
 
     def reconnect_by(self, moment: float) -> None:
-        """The worker is about to end: acks wait for the connection until then, also those that wait already."""
+        """Limit how long acks wait for the connection, including the acks that wait now. The worker is about to end."""
         if self._reconnect_by is None or moment < self._reconnect_by:
             self._reconnect_by = moment
             for wait in self._waits:
                 wait.reschedule(moment)
 
     async def close(self) -> None:
-        """The worker has ended: hear of the last refused acks, report what it could not settle without a connection."""
+        """Wait for the last refused acks, and report the messages that could not be settled without a connection."""
         if self.is_denied:
             with contextlib.suppress(JetStreamError):
                 await self._context.connection.ping(_LAST_DENIALS)
@@ -384,8 +396,8 @@ class Settling:
                 )
             )
 
-    def _patience(self) -> float:
-        """Seconds that a request may take."""
+    def _timeout(self) -> float:
+        """Return how many seconds a request may take."""
         if self.deadline is None:
             return self._context.timeout
         return max(0.1, min(self._context.timeout, self.deadline - self._context.connection.now()))

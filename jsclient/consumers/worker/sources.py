@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._runtime.calls import consumer_info, is_gone
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PullSource", "PushSource", "Source"]
 
-_EXPIRES = 30.0  # seconds that the server may hold a pull request by default
+_EXPIRES = 30.0  # seconds that the server may keep a pull request open by default
 
 
 class Source(abc.ABC):
@@ -53,16 +53,16 @@ class Source(abc.ABC):
 
     @property
     def pending(self) -> int:
-        """Messages that have arrived and are not taken yet."""
+        """The number of messages that have arrived and were not taken yet."""
         return 0
 
     @property
     def drained(self) -> bool:
-        """Whether it has ended by a drain, so that taken messages are still to be handled; else it was closed."""
+        """Whether the source was drained, so that taken messages must still be handled, and not closed."""
         return False
 
     async def config(self) -> ConsumerConfig:
-        """Ask the server for the consumer's configuration."""
+        """Request the consumer's configuration from the server."""
         try:
             return (await consumer_info(self.context, self.stream, self.consumer)).config
         except (PermissionDeniedError, RequestTimeoutError, NoRespondersError):
@@ -71,28 +71,36 @@ class Source(abc.ABC):
             return self._known  # the user may have only the permission to read
 
     def open(self, rules: WorkRules) -> None:  # noqa: B027  optional
-        """The worker starts."""
+        """Called when the worker starts."""
 
     @abc.abstractmethod
     async def next(self) -> Message:
-        """The next message. Raises `ClosedError` at the end, another error if it cannot continue. Cancelled: nothing
-        is lost."""
+        """Wait for the next message.
+
+        Raises `ClosedError` at the end, and another error if the source cannot continue. Cancelled: no message is lost.
+        """
+
+    @abc.abstractmethod
+    def take_arrived(self, most: int) -> list[Message]:
+        """Take messages that have arrived, up to ``most``, without waiting. Only `next` raises errors."""
+
+    def resize(self, pull: int) -> None:  # noqa: B027  optional
+        """Request and buffer up to ``pull`` messages from now on."""
 
     @abc.abstractmethod
     async def hold(self, most: int) -> list[Message]:
-        """The worker is full: hand over waiting messages, which are not kept alive here; pause if possible."""
+        """Hand over buffered messages when the worker is full, because it keeps them alive. Pauses if possible."""
 
     @abc.abstractmethod
     async def end(self, timeout: float) -> list[Message]:
-        """End; returns messages that had arrived."""
+        """End the source. Returns the messages that had arrived."""
 
-    async def deleted(self) -> JetStreamError:
-        """Return when the consumer is found deleted, unless `next` raises that itself."""
-        await asyncio.Event().wait()
-        raise AssertionError
+    def deleted(self) -> Coroutine[Any, Any, JetStreamError] | None:
+        """Return a coroutine that ends when the consumer was deleted, or None if `next` raises that error."""
+        return None
 
     def over(self) -> asyncio.Task[None] | None:
-        """The worker has handled and returned its messages. Returns what its user must wait for."""
+        """Called when the worker has handled or returned its messages. Returns a task that its user must await."""
         return None
 
     def report(self, error: JetStreamError) -> None:
@@ -101,7 +109,7 @@ class Source(abc.ABC):
 
 
 class PullSource(Source):
-    """Pulls a few messages at a time."""
+    """Pulls from a consumer, a few messages at a time."""
 
     def __init__(
         self,
@@ -142,8 +150,16 @@ class PullSource(Source):
             self._reader = self._messages(**self._limits)
         return await self._reader.next()
 
+    def take_arrived(self, most: int) -> list[Message]:
+        return [] if self._reader is None else self._reader.take_arrived(most)
+
+    def resize(self, pull: int) -> None:
+        self._limits["max_messages"] = pull
+        if self._reader is not None:
+            self._reader.resize(pull)
+
     async def hold(self, most: int) -> list[Message]:
-        """End the reader, so that no message waits without keep-alive; the next `next` opens another."""
+        """End the reader, so that no message waits without keep-alive. The next call of `next` opens another."""
         reader, self._reader = self._reader, None
         held: list[Message] = []
         if reader is None:
@@ -179,11 +195,13 @@ class Pushed(Protocol):
 
     async def next(self, timeout: float | None = None) -> Message: ...
 
+    def take_arrived(self, most: int) -> list[Message]: ...
+
     def events(self) -> AsyncIterator[Event]: ...
 
 
 class PushSource(Source):
-    """Takes from a push subscription, which ends with the worker: the server keeps delivering to it."""
+    """Takes from a push subscription, which ends with the worker because the server keeps delivering to it."""
 
     def __init__(
         self,
@@ -193,15 +211,15 @@ class PushSource(Source):
         emit: Callable[[Event], None],
         known: ConsumerConfig | None,
         watch: StallWatch,
-        receive_rest: Callable[[float], Awaitable[None]],
+        receive_remaining: Callable[[float], Awaitable[None]],
         over: Callable[[], asyncio.Task[None] | None],
     ) -> None:
-        """``receive_rest`` ends the subscription within seconds; ``over`` is called after the last message."""
+        """``receive_remaining`` ends the subscription within seconds. ``over`` is called after the last message."""
         super().__init__(
             context, subscription.stream, subscription.consumer, emit=emit, known=known, watch=watch
         )
         self._subscription = subscription
-        self._receive_rest, self._over = receive_rest, over
+        self._receive_remaining, self._over = receive_remaining, over
 
     @property
     def pending(self) -> int:
@@ -220,8 +238,11 @@ class PushSource(Source):
             except JetStreamError as error:  # a status; the subscription continues
                 self.report(error)
 
+    def take_arrived(self, most: int) -> list[Message]:
+        return self._subscription.take_arrived(most)
+
     async def hold(self, most: int) -> list[Message]:
-        """Take the messages that wait in the subscription. More may come, up to ``max_ack_pending``."""
+        """Take the messages that the subscription has buffered. More may arrive, up to ``max_ack_pending``."""
         held: list[Message] = []
         try:
             while len(held) < min(most, self._subscription.pending + len(held)):
@@ -235,18 +256,22 @@ class PushSource(Source):
         held: list[Message] = []
         if self._subscription.is_closed:
             return held
-        await self._receive_rest(timeout)
+        await self._receive_remaining(timeout)
         try:
             while True:
                 held.append(await self.next())
         except JetStreamError:
             return held
 
-    async def deleted(self) -> JetStreamError:
+    def deleted(self) -> Coroutine[Any, Any, JetStreamError]:
+        return self._until_deleted()
+
+    async def _until_deleted(self) -> JetStreamError:
         async for event in self._subscription.events():
             if isinstance(event, ConsumerDeleted) and await is_gone(self.context, self.stream, self.consumer):
                 return ConsumerDeletedError(409, "Consumer Deleted", False, self.stream, self.consumer)
-        return await super().deleted()  # the subscription has ended: `next` raises
+        await asyncio.Event().wait()  # the subscription has ended: `next` raises
+        raise AssertionError
 
     def over(self) -> asyncio.Task[None] | None:
         return self._over()

@@ -1,8 +1,8 @@
 """The worker: takes messages, calls handlers with bounded concurrency, and settles every message. Source: ADR-15.
 
-`Workload` (protocol) decides which message is handled next, which are kept alive and how each is settled; this module
-takes messages, calls handlers, and ends in order. One task takes messages, ``concurrency`` tasks handle them, one timer
-serves all.
+`Workload` (protocol) decides which message is handled next, which messages are kept alive and how each is settled. This
+module takes messages, calls handlers, and ends in order. One task takes messages, ``concurrency`` tasks handle them,
+and one timer serves them all.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ..._runtime.context import Context, as_reported
-from ..._runtime.handle import no_pickle
+from ..._runtime.handle import body_error_first, no_pickle
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError
+from ...protocol.consumers.worker.prefetch import Waiting
 from ...protocol.consumers.worker.seq_set import SeqSet
 from ...protocol.consumers.worker.work_rules import WorkOptions, WorkRules
 from ...protocol.consumers.worker.worker import WorkCounts, Workload
@@ -25,7 +26,7 @@ from ...protocol.events import WorkerFailed
 from ..message import Message
 from ..stall_watch import Handling
 from .advisories import Advisories
-from .handler_pool import Crew, Handler
+from .handler_pool import Handler, HandlerPool
 from .settling import DeadLetters, Settling
 from .sources import Source
 
@@ -34,18 +35,17 @@ __all__ = ["Key", "Stops", "Worker"]
 Key: TypeAlias = Callable[[Message], Hashable | None]
 
 _MOST_KEPT = 10_000  # messages of a push subscription kept alive beyond the capacity
-_LAST_WORDS = 2.0  # seconds beyond the grace, for messages interrupted in their last delivery
-
+_INTERRUPTED_TIMEOUT = 2.0  # seconds beyond the grace, to settle messages interrupted in their last delivery
 
 _log = logging.getLogger("jsclient.worker")
 
 
 class Worker(Coroutine[Any, Any, WorkCounts]):
-    """A running worker. Made by ``run`` of a subscription or consumer.
+    """A running worker. Created by ``run`` of a subscription or consumer.
 
-    ``await worker`` waits for its end and returns its `WorkCounts`; a task or an ``asyncio.TaskGroup`` can do so, too.
-    ``async with`` runs it for the duration of the block: entering raises why it cannot start, as `wait`, and if it
-    fails later the block is cancelled and leaving raises the error.
+    ``await worker`` waits for its end and returns its `WorkCounts`. A task or an ``asyncio.TaskGroup`` can await it
+    too. ``async with`` runs it for the duration of the block. Entering raises the errors of `wait` if it cannot start.
+    If it fails later, the block is cancelled and leaving raises the error.
     """
 
     if not TYPE_CHECKING:
@@ -72,18 +72,22 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._stops = Stops(stop, stop_signals, self.stop)
         self._counts = WorkCounts()
         self._advisories: Advisories | None = None
-        self._crew: Crew | None = None
+        self._pool: HandlerPool | None = None
         self._feeder: asyncio.Task[None] | None = None
         self._helpers: list[asyncio.Task[None]] = []
-        self._afterwards: asyncio.Task[None] | None = None  # the source's
+        self._afterwards: asyncio.Task[None] | None = None  # a task of the source that `wait` awaits
         self._over = Signal()
-        self._holding = False  # the feeder must not be cancelled: messages it holds would be lost
+        self._waiting = Waiting(context.connection.now())
+        self._pull = 0  # the number of messages that the source requests
+        self._holding = (
+            False  # the feeder must not be cancelled: the messages that it takes over would be lost
+        )
         self._stop_at: float | None = None  # monotonic seconds: handlers may run until then
         self._is_over = False
-        self._waiter: Generator[Any, None, WorkCounts] | None = None  # of a task that was given the worker
+        self._waiter: Generator[Any, None, WorkCounts] | None = None  # runs `wait` for a task
         self._drained = False
         self._awaited = False
-        self._begun = Signal()  # it has started, or has failed to
+        self._started = Signal()  # the worker has started, or failed to start
         self._block: asyncio.Task[Any] | None = None  # the task in the block of ``async with``
         self._cancels_block = False
         self._error: BaseException | None = None
@@ -95,54 +99,58 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
     @property
     def counts(self) -> WorkCounts:
-        """The counts so far; they are updated while it runs."""
+        """The counts so far, which are updated while the worker runs."""
         return self._counts
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the worker has not ended yet."""
         return not self.task.done()
 
     def __repr__(self) -> str:
         return f"<Worker of {self._source.stream}/{self._source.consumer} {self._counts}>"
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a task is one of those that handle messages. For the library's own use."""
-        return self._crew is not None and self._crew.has(task)
+        """Whether a task handles messages of this worker. For the library's own use."""
+        return self._pool is not None and self._pool.has(task)
 
     def stop(self, grace: float | None = None) -> None:
-        """Stop taking messages, return waiting ones, let running handlers finish. Does not wait: use ``await worker``.
+        """Stop taking messages, return buffered messages, and let running handlers finish.
+
+        Does not wait for the end: use ``await worker``.
 
         Args:
-            grace: Seconds until running handlers are cancelled and their messages returned; by default that of
-                ``run``. Calling it again can shorten it.
+            grace: Seconds until running handlers are cancelled and their messages returned. The default is the value
+                passed to ``run``. Calling it again can shorten the time.
         """
         at = self._context.connection.now() + (self._options.grace if grace is None else grace)
         self._stop_at = at if self._stop_at is None else min(at, self._stop_at)
-        if self._crew is not None:
-            self._crew.settling.deadline = self._stop_at + _LAST_WORDS
+        if self._pool is not None:
+            self._pool.settling.deadline = self._stop_at + _INTERRUPTED_TIMEOUT
         elif not self._is_over:
-            self.task.cancel()  # it has not started
+            self.task.cancel()  # the worker has not started
         self._end_soon()
 
     def _end_soon(self) -> None:
         self._is_over = True
         self._over.set()
-        if self._crew is not None:
-            self._crew.changed.set()
+        if self._pool is not None:
+            self._pool.changed.set()
 
     async def wait(self) -> WorkCounts:
-        """Wait for the end; as ``await worker``.
+        """Wait for the end, like ``await worker``.
 
         Raises:
             ConsumerDeletedError: The consumer was deleted.
-            StatusError, PermissionDeniedError, ApiError, RequestTimeoutError: It could not start or continue.
-            NoMatchingStreamError: No stream holds the dead-letter subject.
+            StatusError, PermissionDeniedError, ApiError, RequestTimeoutError: The worker could not start or continue.
+            NoMatchingStreamError: No stream has the dead-letter subject.
             ConfigError: The consumer does not ack messages one by one, or would receive its own dead letters.
-            BaseException: A handler raised one that is not an ``Exception`` (``SystemExit``).
+            BaseException: A handler raised an exception that is not an ``Exception`` (``SystemExit``).
 
-        All held messages were settled or returned before it raises.
-        Cancelled: as `stop`, and it returns only at the end; a second cancellation also cancels running handlers.
+        All messages that the worker had were settled or returned before it raises.
+
+        Cancelled: stops the worker like `stop`, and returns only at the end. A second cancellation also cancels running
+        handlers.
         """
         self._awaited = True
         cancelled = False
@@ -150,7 +158,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             try:
                 await asyncio.wait({self.task})
             except asyncio.CancelledError:
-                self.stop(0.0 if cancelled else None)
+                self.stop(0.0 if cancelled else None)  # the second cancellation does not wait for handlers
                 cancelled = True
         if cancelled:
             raise asyncio.CancelledError
@@ -174,19 +182,19 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         return self._waiter.throw(*error)
 
     def close(self) -> None:
-        """Used by tasks that cannot start: stop."""
+        """Used by tasks that cannot start. Stops the worker."""
         if self._waiter is not None:
             self._waiter.close()
         self.stop()
 
     def exception(self) -> BaseException | None:
-        """The error that ended it, as `wait` raises it; None while it runs and after an ordinary end."""
+        """Return the error that ended the worker, which `wait` raises. None while it runs and after a normal end."""
         return self._error if self.task.done() else None
 
     async def __aenter__(self) -> Self:
         try:
-            while self._crew is None and not self.task.done():
-                await self._begun.wait()
+            while self._pool is None and not self.task.done():
+                await self._started.wait()
         except asyncio.CancelledError:
             self.stop(0.0)
             raise
@@ -204,16 +212,18 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             if block.cancelling():  # by others as well
                 return
         self.stop()
-        await self.wait()
+        cancelled = error if isinstance(error, asyncio.CancelledError) and not self._cancels_block else None
+        with body_error_first(cancelled, self):
+            await self.wait()
 
     def _cancel_block(self) -> None:
-        """It has failed: what the block waits for may never come."""
+        """Cancel the block of ``async with`` after a failure, because it may wait for the worker forever."""
         if self._block is not None:
             self._awaited = self._cancels_block = True
             self._block.cancel()
 
     async def abandon(self) -> None:
-        """The connection is closing: stop."""
+        """Stop because the connection closes."""
         self.stop()
         if not self.has(self._context.closer) and not self.has(asyncio.current_task()):
             await asyncio.wait({self.task})
@@ -222,7 +232,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         """Report an error that no caller awaits."""
         if not task.cancelled() and (bug := task.exception()) is not None:
             self._error = bug
-        self._begun.set()
+        self._started.set()
         if self._error is not None:
             self._cancel_block()
         if self._error is not None and not self._awaited:
@@ -230,7 +240,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             source.emit(WorkerFailed(stream=source.stream, consumer=source.consumer, error=error))
 
     async def _run(self) -> None:
-        """Run to the end. A cancellation makes it end faster, and is not propagated; `wait` raises instead."""
+        """Run to the end. A cancellation makes the end faster, and is not propagated: `wait` raises it."""
         try:
             await self._begin()
             while not self._is_over:
@@ -240,6 +250,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         except Exception as error:  # noqa: BLE001  raised by `wait`
             self._error = error
         ending = asyncio.get_running_loop().create_task(self._end(), name="jsclient:end of a worker")
+        # The end has its own task, so that no cancellation can leave messages unsettled.
         while not ending.done():
             try:
                 await asyncio.wait({ending})
@@ -252,9 +263,9 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         context, source = self._context, self._source
         config = await source.config()
         rules = WorkRules(self._options, config)
-        for doubt in rules.doubts():
-            _log.warning("worker of consumer %r of stream %r: %s", source.consumer, source.stream, doubt)
-        load = Workload[Message](rules, self._counts)
+        for warning in rules.doubts():
+            _log.warning("worker of consumer %r of stream %r: %s", source.consumer, source.stream, warning)
+        load = Workload[Message](rules, self._counts, config)
         letters: DeadLetters | None = None
         done: SeqSet | None = None
         if self._options.dead_letter is not None:
@@ -262,26 +273,34 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             await letters.check(config)
             if rules.server_limit is not None:
                 done = SeqSet()
-                self._advisories = Advisories(source, letters, config, in_hand=load.holds, done=done)
+                self._advisories = Advisories(source, letters, config, is_held=load.holds, done=done)
                 await self._advisories.listen()
         settling = Settling(source, load, letters=letters, ack_sync=self._ack_sync)
         settling.done = done
         source.open(rules)
-        self._crew = Crew(
-            context, load, settling, self._handler, on_stop=self._stop_now, name=self.task.get_name()
+        self._pull = load.prefetch.pull
+        self._pool = HandlerPool(
+            context,
+            load,
+            settling,
+            self._handler,
+            refill=self._refill,
+            on_stop=self._stop_now,
+            name=self.task.get_name(),
         )
-        self._feeder = self._help(self._feed(self._crew), "take messages for a worker")
-        self._help(self._watch(), "check that the consumer exists")
+        self._feeder = self._help(self._feed(self._pool), "take messages for a worker")
+        if (deleted := source.deleted()) is not None:
+            self._help(self._end_when(deleted), "check that the consumer exists")
         self._stops.open()
         source.watch.add(self._handling)
         context.connection.add_listener(self._lifecycle, settling.denied)
-        self._begun.set()
+        self._started.set()
 
     def _handling(self) -> Handling:
-        """What it does, for the watch that looks why nothing comes."""
-        counts, load = self._counts, None if self._crew is None else self._crew.load
+        """Return what the worker does, for the watch that checks why no message arrives."""
+        counts, load = self._counts, None if self._pool is None else self._pool.load
         running = [] if load is None else load.running
-        held = 0 if load is None else load.rules.capacity - load.room
+        held = 0 if load is None else len(load.held)
         ended = counts.handled + counts.failed + counts.dead_lettered + counts.terminated
         waiting = self._source.pending + counts.waiting
         held += self._source.pending
@@ -291,8 +310,8 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         return Handling([*running], waiting, held, ended, load.rules.ack_wait(1), keeps_alive, self._describe)
 
     def _describe(self, ident: Hashable) -> str:
-        """The message that a handler has, for events."""
-        for work in () if self._crew is None else self._crew.load.held:
+        """Describe the message of a handler, for events."""
+        for work in () if self._pool is None else self._pool.load.held:
             if (*work.ident, work.began) == ident:
                 return f"message {work.message.subject!r} (stream sequence {work.ident[0]}, attempt {work.attempt})"
         return "a message"
@@ -303,84 +322,102 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         return task
 
     def _lifecycle(self, what: Lifecycle) -> None:
-        if what is Lifecycle.CONNECTED and self._crew is not None:
-            self._crew.load.reconnected(self._context.connection.now())
-            self._crew.tick()
+        if what is Lifecycle.CONNECTED and self._pool is not None:
+            self._pool.load.reconnected(self._context.connection.now())
+            self._pool.tick()
 
     def _stop_now(self, error: BaseException | None) -> None:
-        """A handler raised a ``BaseException``, or its task was cancelled."""
+        """Stop at once: a handler raised a ``BaseException``, or its task was cancelled."""
         self._error = self._error or error
         self.stop(0.0)
 
-    async def _watch(self) -> None:
-        self._error = await self._source.deleted()
+    async def _end_when(self, deleted: Coroutine[Any, Any, JetStreamError]) -> None:
+        self._error = await deleted
         self._end_soon()
 
-    async def _feed(self, crew: Crew) -> None:
+    async def _feed(self, pool: HandlerPool) -> None:
         try:
             while not self._is_over:
-                if crew.load.room > 0:
-                    self._accept(await self._source.next(), crew)
+                if pool.load.room > 0:
+                    self._accept([await self._source.next()])
+                    self._refill()
                 else:
-                    await self._make_room(crew)
+                    await self._wait_for_capacity(pool)
         except ClosedError:
             self._drained = self._source.drained
         except Exception as error:  # noqa: BLE001  raised by `wait`
             self._error = error
         self._end_soon()
 
-    async def _make_room(self, crew: Crew) -> None:
-        """Wait for capacity. After a while, take over waiting messages, to keep them alive before ``ack_wait`` ends."""
-        load, now = crew.load, self._context.connection.now
-        patience = now() + load.rules.hold
+    async def _wait_for_capacity(self, pool: HandlerPool) -> None:
+        """Wait for capacity. After a while, take over buffered messages to keep them alive before ``ack_wait`` ends."""
+        load, waiting, hold, now = (
+            pool.load,
+            self._waiting,
+            pool.load.rules.hold,
+            self._context.connection.now,
+        )
+        not_before = 0.0  # a push subscription may have more messages than are taken over at once
         while load.room <= 0 and not self._is_over:
-            if not await crew.changed.wait_until(patience):
+            if await pool.hungry.wait_until(max(waiting.since + hold, not_before)):
+                continue
+            if load.room <= 0 and waiting.since + hold <= now():  # tasks may have taken messages meanwhile
                 self._holding = True
-                for message in await self._source.hold(_MOST_KEPT + load.room):
-                    self._accept(message, crew)
+                self._accept(await self._source.hold(_MOST_KEPT + load.room))
                 self._holding = False
-                patience = now() + load.rules.hold
+                not_before = now() + hold
+            self._note_taken(0)
 
-    def _accept(self, message: Message, crew: Crew) -> None:
-        try:
-            meta = message.metadata
-        except JetStreamError as error:
-            self._source.report(error)
-            return
-        key: Hashable | None = None
-        broken: Exception | None = None
-        if self._key is not None:
+    def _refill(self) -> None:
+        """Take messages that have arrived, up to the capacity."""
+        assert self._pool is not None
+        free, prefetch = self._pool.load.room, self._pool.load.prefetch
+        if free > 0 and not self._is_over and (messages := self._source.take_arrived(free)):
+            self._accept(messages)
+        if self._pull != prefetch.pull:
+            self._pull = prefetch.pull
+            self._source.resize(prefetch.pull)
+
+    def _note_taken(self, count: int) -> None:
+        self._waiting.taken(count, self._source.pending, self._context.connection.now())
+
+    def _accept(self, messages: list[Message]) -> None:
+        pool = self._pool
+        assert pool is not None
+        now, add = self._context.connection.now(), pool.load.add
+        for message in messages:
             try:
-                key = self._key(message)
-                hash(key)
-            except Exception as error:  # noqa: BLE001  a user's function may raise anything
-                key, broken = None, error
-        now = self._context.connection.now()
-        work = crew.load.add(message, (meta.stream_seq, meta.timestamp_ns), meta.num_delivered, key, now)
-        if work is not None:
-            work.broken = broken
-        crew.wake()
+                meta = message.metadata
+            except JetStreamError as error:
+                self._source.report(error)
+                continue
+            key, broken = (None, None) if self._key is None else _key_of(self._key, message)
+            work = add(message, (meta.stream_seq, meta.timestamp_ns), meta.num_delivered, key, now)
+            if broken is not None and work is not None:
+                work.broken = broken
+        self._note_taken(len(messages))
+        pool.wake(1)  # it may handle them all at once; if its handler waits, other tasks are woken then
 
     async def _end(self) -> None:
         await self._end_feeder()
-        crew = self._crew
-        if crew is not None:
-            load = crew.load
+        pool = self._pool
+        if pool is not None:
+            load = pool.load
             if self._drained:
                 while not load.idle and self._stop_at is None:
-                    await crew.changed.wait()
+                    await pool.changed.wait()
             if not (self._drained and load.idle):
                 if self._stop_at is None:
                     self.stop()
-                await self._give_back(crew)
-                crew.hurry()
-                while not load.idle and await crew.changed.wait_until(self._stop_at):
-                    crew.hurry()
+                await self._give_back(pool)
+                pool.hurry()
+                while not load.idle and await pool.changed.wait_until(self._stop_at):
+                    pool.hurry()
                 if not load.idle:
-                    await crew.interrupt()
-            await crew.close()
-            await crew.settling.close()
-            self._context.connection.remove_listener(self._lifecycle, crew.settling.denied)
+                    await pool.interrupt()
+            await pool.close()
+            await pool.settling.close()
+            self._context.connection.remove_listener(self._lifecycle, pool.settling.denied)
         if self._advisories is not None:
             await self._advisories.close()
         await self._stops.close()
@@ -389,7 +426,9 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             task.cancel()
         if self._helpers:
             await asyncio.wait(self._helpers)
-        if not self.task.cancelling():  # else the event loop ends: as at `close`, a durable consumer stays
+        if (
+            not self.task.cancelling()
+        ):  # otherwise the event loop ends, and a durable consumer stays as at `close`
             self._afterwards = self._source.over()
 
     async def _end_feeder(self) -> None:
@@ -398,30 +437,39 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
                 self._feeder.cancel()
             await asyncio.wait({self._feeder})
 
-    async def _give_back(self, crew: Crew) -> None:
-        """Return waiting messages to the server, after ending the source: it would request them again."""
-        back = crew.load.stop()
+    async def _give_back(self, pool: HandlerPool) -> None:
+        """Return buffered messages to the server. The source is ended first, because it would request them again."""
+        back = pool.load.stop()
         assert self._stop_at is not None
-        left = max(1.0, self._stop_at - self._context.connection.now())
+        remaining = max(1.0, self._stop_at - self._context.connection.now())
         try:
-            async with asyncio.timeout(left):
-                for message in await self._source.end(left):
-                    self._accept(message, crew)
+            async with asyncio.timeout(remaining):
+                self._accept(await self._source.end(remaining))
         except (TimeoutError, JetStreamError):
-            pass  # the server delivers them again after ack_wait
-        await crew.settling.give_back([*back, *crew.load.stop()])
+            pool.wake()  # the server redelivers them after ack_wait; retained messages are still handled
+        await pool.settling.give_back([*back, *pool.load.stop()])
+
+
+def _key_of(key: Key, message: Message) -> tuple[Hashable | None, Exception | None]:
+    """Return the key of a message, or the exception that the key function raised."""
+    try:
+        value = key(message)
+        hash(value)
+    except Exception as error:  # noqa: BLE001  a user's function may raise anything
+        return None, error
+    return value, None
 
 
 class Stops:
-    """Watches an event and signals. The first one stops with the configured grace, a second signal at once."""
+    """Watches an event and signals. The first stops with the configured grace, and a second signal at once."""
 
     def __init__(
         self, event: asyncio.Event | None, signals: Collection[int], stop: Callable[[float | None], None]
     ) -> None:
         self._event = event
-        self._wanted = tuple(signals)
+        self._numbers = tuple(signals)
         self._stop = stop
-        self._signals: list[int] = []  # those that have our handler
+        self._signals: list[int] = []  # the signals that have a handler of this worker
         self._signalled = False
         self._waiting: asyncio.Task[None] | None = None
 
@@ -430,7 +478,7 @@ class Stops:
         loop = asyncio.get_running_loop()
         if self._event is not None:
             self._waiting = loop.create_task(self._wait(self._event), name="jsclient:stop a worker")
-        for number in self._wanted:
+        for number in self._numbers:
             loop.add_signal_handler(number, self._on_signal)
             self._signals.append(number)
 

@@ -15,12 +15,12 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ...errors import ConfigError, NotJetStreamMessageError
-from ..wire.frames import Frame
+from ..wire.frames import Frame, total_size
 from ..wire.nats_py import no_attribute
 from ..wire.units import seconds_to_ns
 
@@ -29,10 +29,12 @@ __all__ = [
     "AckKind",
     "AckState",
     "Metadata",
+    "Runs",
     "ack_payload",
     "has_whole_numbers",
     "is_jsack",
     "last_of_run",
+    "last_of_whole_run",
     "match_jsack",
     "read_jsack",
     "run_of",
@@ -260,6 +262,19 @@ def has_whole_numbers(frames: Sequence[Frame], run: bytes) -> bool:
     ends = [frame[1][start:] for frame in frames]
     ends.append(b"")
     return _match_ends(b" ".join(ends)) is not None
+
+
+def last_of_whole_run(frames: list[Frame], run: bytes, consumer_seq: int | None) -> int:
+    """As `last_of_run`, but 0 also if one of the numbers behind ``run`` is odd."""
+    last = last_of_run(frames, run, consumer_seq)
+    return last if last and has_whole_numbers(frames, run) else 0
+
+
+class Runs(NamedTuple):
+    """Reads messages that have arrived together: in Python, or compiled."""
+
+    last_of_whole_run: Callable[[list[Frame], bytes, int | None], int] = last_of_whole_run
+    total_size: Callable[[list[Frame]], int] = total_size
 
 
 _MANY = 8  # frames from which comparing them all at once costs less than one by one

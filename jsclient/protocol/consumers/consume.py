@@ -1,7 +1,7 @@
 """The continuous pull reader as a state machine: requests, arriving frames, queued messages, the end.
 
-`ConsumeTracker` combines the accounting of `PullBuffer`, the heartbeat monitor and the queue. Frames enter with
-`ConsumeTracker.receive`; messages are taken from its ``front``; the methods return commands for the runtime.
+`ConsumeTracker` combines the accounting of `PullBuffer`, the heartbeat monitor and the queue. Frames enter it with
+`ConsumeTracker.receive`, and messages are taken from its ``front``. The methods return commands for the runtime.
 Source: ADR-37 §Consume, §Status handling.
 """
 
@@ -17,14 +17,14 @@ from ...errors import ConsumerDeletedError, JetStreamError, NoRespondersError, P
 from ..events import ConsumerDeleted, ErrorRaised, Event, HeartbeatMissed
 from ..wire import header_names as names
 from ..wire.checks import check_count
-from ..wire.frames import Frame, frame_size, is_control, is_data
+from ..wire.frames import Frame, frame_size, is_control, is_data, total_size
 from ..wire.header_names import PENDING_BYTES, PENDING_MESSAGES
 from ..wire.headers import Headers, Status, parse_headers
 from .ack import PREFIX
 from .fetch import HEARTBEATS_ALLOWED, Pull, check_pull, default_heartbeat
 from .monitors import HeartbeatMonitor
 from .priority import GroupRequest, Pin, ShownPins
-from .push import Emit, foreign_message, total_size, whole_number
+from .push import Emit, foreign_message, whole_number
 from .status import Ending, Meaning, classify
 
 __all__ = [
@@ -40,27 +40,27 @@ __all__ = [
 
 @dataclass(slots=True)
 class PullBuffer:
-    """Keeps a continuous reader supplied: ``owed + buffered`` never exceeds the limits.
+    """Decide what a continuous reader requests, so that ``owed + buffered`` never exceeds the limits.
 
-    Messages requested but not delivered (*owed*) and delivered but not taken (*buffered*) are counted separately: the
-    owed ones are lost with the connection, the buffered ones are not.
+    Messages requested but not delivered (*owed*) and messages delivered but not taken (*buffered*) are counted
+    separately: a lost connection loses the owed messages, but not the buffered ones.
     """
 
     max_messages: int
     threshold: int  # send a request when this many or fewer are owed or buffered
-    max_bytes: int | None = None  # the limit in bytes; if set, requests carry max_bytes
+    max_bytes: int | None = None  # the limit in bytes; if set, requests contain max_bytes
     owed: int = 0
     buffered: int = 0
     buffered_bytes: int = 0
     owed_bytes: int = 0
     online: bool = False
-    paused_until: float | None = None  # monotonic seconds: after a refusal, when to ask again
+    paused_until: float | None = None  # monotonic seconds: when to send a request again after a refusal
     refusals: int = 0  # in a row
-    _asked_bytes: int = 0  # of the last request, in a reader bounded in bytes
-    _came: bool = False  # a message arrived since
+    _requested_bytes: int = 0  # of the last request, if there is a limit in bytes
+    _received_any: bool = False  # whether a message arrived since the last request
 
     def ask(self) -> tuple[int, int | None] | None:
-        """The messages, and bytes, to request now; None: no request."""
+        """Return the messages and bytes to request now, and count them as owed. None means no request."""
         if not self.online or self.paused_until is not None:
             return None
         if self.max_bytes is None:
@@ -69,44 +69,47 @@ class PullBuffer:
                 return None
             self.owed += missing
             return missing, None
-        room = self.max_bytes - self.owed_bytes - self.buffered_bytes
+        free = self.max_bytes - self.owed_bytes - self.buffered_bytes
         missing = self.max_messages - self.owed - self.buffered
-        if self.owed > 0 or missing <= 0 or room < max(1, self.max_bytes // 2):
+        # With a limit in bytes, one request is in flight at a time, so that its bytes can be accounted for.
+        if self.owed > 0 or missing <= 0 or free < max(1, self.max_bytes // 2):
             return None
-        self.owed, self.owed_bytes = missing, room
-        self._asked_bytes, self._came = room, False
-        return missing, room
+        self.owed, self.owed_bytes = missing, free
+        self._requested_bytes, self._received_any = free, False
+        return missing, free
 
     def connected(self) -> None:
-        """A new connection: no request is in flight."""
+        """Call this on a new connection: no request is in flight."""
         self.online, self.owed, self.owed_bytes = True, 0, 0
         self.paused_until, self.refusals = None, 0
 
     def disconnected(self) -> None:
-        """The connection was lost, and with it everything owed."""
+        """Call this when the connection was lost, and with it all owed messages."""
         self.online, self.owed, self.owed_bytes = False, 0, 0
 
     def delivered(self, size: int, count: int = 1) -> None:
-        """``count`` messages arrived, ``size`` bytes in total."""
+        """Record that ``count`` messages arrived, ``size`` bytes in total."""
         self.owed = max(0, self.owed - count)
         self.owed_bytes = max(0, self.owed_bytes - size) if self.owed else 0
         if self.max_bytes is not None and not self.owed_bytes:
-            self.owed = 0  # filled to the byte: the server ends the request without a status
+            self.owed = 0  # the request is filled to the byte, and the server ends it without a status
         self.buffered += count
         self.buffered_bytes += size
-        self.refusals, self._came = 0, True
+        self.refusals, self._received_any = 0, True
 
     def taken(self, size: int, count: int = 1) -> None:
-        """The user took ``count`` messages, ``size`` bytes in total."""
+        """Record that the user took ``count`` messages, ``size`` bytes in total."""
         self.buffered -= count
         self.buffered_bytes -= size
 
     def ended(self, meaning: Meaning, ending: Ending, fields: Headers, now: float) -> bool:
-        """A request ended unfilled, by the amount in the status; without it, everything owed is reset.
+        """Record that a request ended before it was filled, by the amount in the status.
 
-        A refusal arrives at once, and so would the next one: the pause before a new request doubles, up to 5 s.
+        If the status has no amount, no message counts as owed. A refusal arrives at once, as the next would, so the
+        pause before a new request doubles, up to 5 s.
 
-        Returns: whether the next message is larger than the limit in bytes, so that no request can be served.
+        Returns:
+            Whether the next message is larger than the limit in bytes, so that no request can be served.
         """
         unserved = whole_number(fields.get(names.PENDING_MESSAGES))
         unserved_bytes = whole_number(fields.get(names.PENDING_BYTES))
@@ -114,39 +117,39 @@ class PullBuffer:
         self.owed_bytes = (
             0 if unserved_bytes is None or not self.owed else max(0, self.owed_bytes - unserved_bytes)
         )
-        too_large = ending is Ending.MAX_BYTES and not self._came
+        too_large = ending is Ending.MAX_BYTES and not self._received_any
         if meaning is not Meaning.ENDED or too_large:
             self.refusals += 1
             self.paused_until = now + min(5.0, 0.05 * 2 ** min(self.refusals - 1, 10))
-        return too_large and self._asked_bytes == self.max_bytes
+        return too_large and self._requested_bytes == self.max_bytes
 
     def silent(self) -> None:
-        """The heartbeats stopped: owed messages are requested again."""
+        """Call this when the heartbeats stopped: owed messages are requested again."""
         self.owed = self.owed_bytes = 0
 
     def tick(self, now: float) -> None:
-        """End the pause if its time has come."""
+        """End the pause if its time is over."""
         if self.paused_until is not None and now >= self.paused_until:
             self.paused_until = None
 
 
 _BELIEVED_AFTER = 5.0  # seconds of "no responders" before the consumer is looked up
-_REMEMBERED = 64  # requests whose size is remembered, if there is a pin
+_REMEMBERED = 64  # number of requests whose size is remembered, if there is a pin
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Send this request; the last token of its reply subject is ``number``."""
+    """Send this request. The last token of its reply subject is ``number``."""
 
     pull: Pull
     number: int
 
 
 class LookForConsumer(msgspec.Struct, frozen=True):
-    """Look up the consumer; if it does not exist, call `ConsumeTracker.consumer_is_gone`."""
+    """Look up the consumer, and call `ConsumeTracker.consumer_is_gone` if it does not exist."""
 
 
 class NotAnswered(msgspec.Struct, frozen=True):
-    """Report that no server answers the requests; they are repeated."""
+    """Report that no server answers the requests, which are repeated."""
 
 
 Command: TypeAlias = Ask | Emit | LookForConsumer | NotAnswered
@@ -161,10 +164,12 @@ def reader_window(
     idle_heartbeat: float | None,
     group: GroupRequest | None = None,
 ) -> tuple[Pull, int]:
-    """The request of a continuous reader whose buffer is empty, and its threshold; None: the default.
+    """Return the request of a continuous reader with an empty buffer, and its threshold.
+
+    Arguments that are None have their defaults.
 
     Raises:
-        ConfigError: As `check_pull`, or a threshold that is not 0 to ``max_messages``.
+        ConfigError: A value is out of range (see `check_pull`), or the threshold is not 0 to ``max_messages``.
     """
     if max_messages is None:
         max_messages = 500 if max_bytes is None else 1_000_000
@@ -178,15 +183,15 @@ def reader_window(
 
 @dataclass(slots=True)
 class ConsumeTracker:
-    """Never holds and never requests more than ``pull``.
+    """The state of a continuous pull reader. It never queues and never requests more than ``pull``.
 
     Attributes:
         pull: The request when the buffer is empty.
         threshold: The next request is sent when this many or fewer messages are requested or queued.
         error: Why it cannot continue. Queued messages can still be taken.
-        pin: The pin of the priority group, if the consumer pins clients; other readers may share it.
+        pin: The pin of the priority group, if the consumer pins clients. Other readers may share it.
         front: The queued messages.
-        low: While more messages than this are queued, one may be taken from the left of ``front`` without `take`.
+        low: While more messages than this are queued, one message may be popped from ``front`` without `take`.
     """
 
     stream: str
@@ -200,7 +205,7 @@ class ConsumeTracker:
     error: JetStreamError | None = None
     low: int = 0
     foreign: int = 0
-    asked: int = 0  # requests
+    asked: int = 0  # number of requests so far
     _shown: ShownPins | None = None
     _last: deque[tuple[int, Pull]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _refused_since: float | None = None
@@ -215,7 +220,7 @@ class ConsumeTracker:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `tick`, monotonic seconds; None: never."""
+        """When to call `tick`, monotonic seconds, or None if no call is needed."""
         return self._deadline()
 
     def _deadline(self) -> float | None:
@@ -227,25 +232,25 @@ class ConsumeTracker:
         return min(moments, default=None)
 
     def connected(self, now: float) -> list[Command]:
-        """The connection is up, and the inbox is subscribed."""
+        """Call this when the connection is up and the inbox is subscribed."""
         self.buffer.connected()
         if self.monitor is not None:
             self.monitor.heard(now)
         return self.ask()
 
     def disconnected(self) -> None:
-        """The connection was lost."""
+        """Call this when the connection was lost."""
         self.buffer.disconnected()
 
     def ask(self) -> list[Command]:
-        """The requests to send now."""
+        """Return the requests to send now."""
         self._settle()
-        wanted = self.buffer.ask() if self.error is None else None
+        amount = self.buffer.ask() if self.error is None else None
         # With a limit in bytes, any message taken may free enough capacity for a request.
         self.low = self.buffer.threshold - self.buffer.owed + 1 if self.pull.max_bytes is None else 2**63
-        if wanted is None:
+        if amount is None:
             return []
-        pull = msgspec.structs.replace(self.pull, batch=wanted[0], max_bytes=wanted[1])
+        pull = msgspec.structs.replace(self.pull, batch=amount[0], max_bytes=amount[1])
         self.asked += 1
         if self._shown is not None:
             pull = msgspec.structs.replace(pull, pin=self._shown.shows(self.asked))
@@ -253,22 +258,35 @@ class ConsumeTracker:
         return [Ask(pull, self.asked)]
 
     def take(self) -> tuple[Frame, list[Command]]:
-        """Take the next message; the queue must not be empty."""
+        """Take the next message. The queue must not be empty."""
         frame = self.front.popleft()
         if self.pull.max_bytes is not None:
             self.buffer.taken(frame_size(frame))
         return frame, self.ask()
 
+    def take_many(self, most: int) -> tuple[list[Frame], list[Command]]:
+        """Take up to ``most`` messages, fewer if fewer are queued."""
+        front = self.front
+        frames = [front.popleft() for _ in range(min(most, len(front)))]
+        if self.pull.max_bytes is not None:
+            self.buffer.taken(total_size(frames), len(frames))
+        return frames, self.ask() if len(front) < self.low else []
+
+    def resize(self, max_messages: int) -> None:
+        """Change the limit to ``max_messages``. The next request is sent when half of them remain."""
+        self.buffer.max_messages = max_messages
+        self.buffer.threshold = min(max_messages // 2, max_messages - 1)
+
     def _settle(self) -> None:
-        """Count messages taken from ``front``; with a limit in bytes, `take` has counted each one."""
+        """Count messages popped from ``front``. With a limit in bytes, `take` has counted each of them."""
         self.buffer.taken(0, self.buffer.buffered - len(self.front))
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
-        """Frames arrived together, in order."""
+        """Process frames that arrived together, in order."""
         if self.monitor is not None:
             self.monitor.heard(now)
         commands: list[Command] = []
-        # A call per message would cost more.
+        # Usually all frames are messages, and one call for all costs less than a call for each.
         if not [frame for frame in frames if not frame[1].startswith(PREFIX)]:
             self._messages(frames, commands)
             return commands
@@ -294,7 +312,7 @@ class ConsumeTracker:
     def _unpinned(
         self, subject: bytes, status: Status, fields: Headers, now: float, commands: list[Command]
     ) -> bool:
-        """Whether a request was refused because of its pin; it is then requested again at once."""
+        """Whether a request was refused because of its pin. If so, its messages are requested again at once."""
         if self._shown is None or classify(status.code, status.description).ending is not Ending.UNPINNED:
             return False
         token = subject.rpartition(b".")[2]
@@ -306,7 +324,9 @@ class ConsumeTracker:
             return False
         if event is not None:
             commands.append(Emit(event))
-        if PENDING_MESSAGES not in fields:  # refused on arrival: no part of it was served
+        if (
+            PENDING_MESSAGES not in fields
+        ):  # the server refused the request on arrival, before it served any part
             for pull in (pull for recent, pull in self._last if recent == number):
                 fields = Headers({PENDING_MESSAGES: str(pull.batch), PENDING_BYTES: str(pull.max_bytes or 0)})
         self.buffer.ended(Meaning.ENDED, Ending.UNPINNED, fields, now)
@@ -319,7 +339,7 @@ class ConsumeTracker:
     def _status(self, status: Status, fields: Headers, now: float, commands: list[Command]) -> None:
         verdict = classify(status.code, status.description)
         if verdict.ending is None:
-            return
+            return  # a heartbeat: the request continues
         stuck = self.buffer.ended(verdict.meaning, verdict.ending, fields, now)
         if verdict.error is None:
             self._refused_since = None
@@ -334,6 +354,7 @@ class ConsumeTracker:
             self.fail(error)
         elif isinstance(error, NoRespondersError):
             if self._refused_since is None:
+                # The consumer may have been deleted, or its leader is being elected: repeat the request for a while.
                 self._refused_since = now
                 commands.append(NotAnswered())
             elif now - self._refused_since >= _BELIEVED_AFTER:
@@ -346,7 +367,7 @@ class ConsumeTracker:
         return Emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
 
     def tick(self, now: float) -> list[Command]:
-        """The deadline was reached."""
+        """End a pause, and check the heartbeats. Call this when the deadline was reached."""
         self.buffer.tick(now)
         commands: list[Command] = []
         monitor = self.monitor
@@ -366,7 +387,7 @@ class ConsumeTracker:
         return [LookForConsumer()]
 
     def consumer_is_gone(self) -> Event:
-        """The consumer does not exist: the reader ends. Returns the event to emit."""
+        """End the reader because the consumer does not exist. Return the event to emit."""
         self.fail(self._deleted())
         return ConsumerDeleted(stream=self.stream, consumer=self.consumer)
 
@@ -374,6 +395,6 @@ class ConsumeTracker:
         return ConsumerDeletedError(409, "Consumer Deleted", False, self.stream, self.consumer)
 
     def fail(self, error: JetStreamError) -> None:
-        """End with an error; the first one is kept."""
+        """End with an error. Only the first error counts."""
         if self.error is None:
             self.error = error

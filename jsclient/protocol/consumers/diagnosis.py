@@ -1,7 +1,8 @@
-"""Why a consumer delivers nothing: from the infos of the server and from what this client knows.
+"""Why a consumer delivers no messages, according to the server's infos and the state of this client.
 
-One set of rules for the readers, which look when nothing comes (`stall`), and for ``jsclient doctor``. Nothing is a
-cause where nothing is to be delivered. Source: ADR-13, ADR-42; nats-server server/consumer.go (ConsumerInfo).
+The readers, which check the consumer when no message arrives (`stall`), and ``jsclient doctor`` use the same rules. If
+there is no message to deliver, no rule reports a cause. Source: ADR-13, ADR-42; nats-server server/consumer.go
+(ConsumerInfo).
 """
 
 from __future__ import annotations
@@ -40,30 +41,30 @@ __all__ = [
     "no_leader",
 ]
 
-SILENT_MIRROR = 15.0  # seconds; the server checks its own sources every 10 s
+SILENT_MIRROR = 15.0  # seconds: the server checks its own sources every 10 s
 _CONSUMER_LIMIT = 10026
 _SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
 _OLD = (DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
-_NEAR = 0.9  # of a limit by which a stream may refuse the next message
-_BETWEEN_LOOKS = 10.0  # seconds: a request that waits is served at its next heartbeat after a pause
-_EXCEEDS = 2.0  # times the longest of the handlers before it: slow handlers are not hanging ones
+_NEAR = 0.9  # share of a limit from which a stream may refuse the next message
+_BETWEEN_CHECKS = 10.0  # seconds: after a pause a waiting request is served at its next heartbeat
+_EXCEEDS = 2.0  # times the longest earlier run of a handler: slow handlers do not hang
 
 
 class Local(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client that reads knows itself.
+    """The state of a client that reads from the consumer.
 
     Attributes:
-        after: Seconds without a delivery after which it looks.
-        asks: The program waits for a message.
-        received: Messages that this client received.
-        held: Messages that its worker holds; None: it has none.
-        running: Seconds that its longest handler has run.
-        message: The message that this handler has; "" if that is not known.
-        longest: Seconds that the longest handler before it had run.
-        waiting: Messages that wait here for a handler.
-        subject: The subject on which a push subscription listens.
+        after: Seconds without a delivery after which it checks the consumer.
+        asks: Whether the program waits for a message.
+        received: Number of messages that this client received.
+        held: Number of messages that its worker has not settled, or None without a worker.
+        running: Seconds for which its longest handler has been running.
+        message: The message of this handler, "" if unknown.
+        longest: Seconds for which the longest handler before it ran.
+        waiting: Number of messages that wait in this client for a handler.
+        subject: The subject to which a push subscription has subscribed.
         pins: The ids under which it is pinned.
-        before: The info at its last look, if nothing was delivered since.
+        before: The info at its last check, if no message was delivered since.
     """
 
     after: float
@@ -80,23 +81,23 @@ class Local(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_cause(finding: Finding) -> bool:
-    """Whether it is a reason for a stand-still."""
+    """Whether the finding explains why no message is delivered."""
     return finding.level in ("warning", "error")
 
 
 def diagnose(
     info: ConsumerInfo, stream: StreamInfo | None = None, local: Local | None = None
 ) -> list[Finding]:
-    """What keeps a consumer from delivering, the likeliest cause first.
+    """Return the reasons why a consumer does not deliver, the likeliest cause first.
 
     Args:
         info: The consumer's state.
-        stream: The state of its stream, which shows filters that match nothing and mirrors that lag.
-        local: What the client that reads knows; None: the one who asks does not read.
+        stream: The state of its stream, which shows filters that match no message, and mirrors that lag.
+        local: The state of the client that reads, or None if the caller does not read from the consumer.
     """
     hanging = _hanging(info, local)
     if local is not None and not local.asks:
-        return hanging  # the program is busy: nothing is owed to it
+        return hanging  # the program is busy, and does not wait for a message
     if info.paused:
         return [_paused(info, local)]
     if info.num_pending == 0:
@@ -113,12 +114,12 @@ def diagnose(
     return [
         *hanging,
         *no_leader("consumer", info.cluster),
-        *(found for rule in rules for found in rule(info, local)),
+        *(finding for rule in rules for finding in rule(info, local)),
     ]
 
 
 def cannot_look(error: JetStreamError, stream: str, consumer: str) -> Finding:
-    """What an info that could not be read says."""
+    """Return the finding for an error of the request for the consumer's info."""
     if isinstance(error, ConsumerNotFoundError):
         return Finding(
             code="deleted",
@@ -154,7 +155,7 @@ def cannot_look(error: JetStreamError, stream: str, consumer: str) -> Finding:
 
 
 def cannot_replace(error: JetStreamError, stream: str) -> Finding:
-    """Why a reader that replaces its consumer by itself has none: the error of its last attempt."""
+    """Return the finding for a reader that failed to replace its consumer. ``error`` belongs to its last attempt."""
     if isinstance(error, ApiError) and error.err_code == _CONSUMER_LIMIT:
         return Finding(
             code="consumer_limit",
@@ -173,10 +174,11 @@ def cannot_replace(error: JetStreamError, stream: str) -> Finding:
 
 
 def _hanging(info: ConsumerInfo, local: Local | None) -> list[Finding]:
-    """A handler here that has run too long while messages wait."""
+    """Report a handler of this client that has run too long while messages wait."""
     wait = _ack_wait(info)
     if local is None or not wait or not (local.waiting or info.num_pending):
         return []
+    # A handler that is slow by nature does not hang: compare it with earlier handlers as well.
     if local.running <= _SLOW * wait or local.running <= _EXCEEDS * local.longest:
         return []
     return [
@@ -193,12 +195,12 @@ def _hanging(info: ConsumerInfo, local: Local | None) -> list[Finding]:
 
 
 def handler_due(info: ConsumerInfo, local: Local) -> float | None:
-    """Seconds until a handler that runs now counts as hanging; None: none runs, or it does already."""
+    """Return the seconds until the running handler counts as hanging, None if none runs or it already does."""
     wait = _ack_wait(info)
     if not local.running or not wait:
         return None
-    left = max(_SLOW * wait, _EXCEEDS * local.longest) - local.running
-    return left if left > 0 else None
+    remaining = max(_SLOW * wait, _EXCEEDS * local.longest) - local.running
+    return remaining if remaining > 0 else None
 
 
 def _ack_wait(info: ConsumerInfo) -> float:
@@ -224,10 +226,10 @@ def _nothing_matches(info: ConsumerInfo, stream: StreamInfo | None) -> list[Find
         return []
     config, filters = stream.config, info.config.filters
     subjects = config.subjects or []
-    # Copied and transformed messages have other subjects than those of the stream.
+    # Copied and transformed messages have other subjects than the stream's.
     if not filters or not subjects or config.mirror or config.sources or config.subject_transform:
         return []
-    if any(subjects_overlap(one, other) for one in filters for other in subjects):
+    if any(subjects_overlap(name, subject) for name in filters for subject in subjects):
         return _nothing_stored_matches(info, stream)
     return [
         Finding(
@@ -241,7 +243,7 @@ def _nothing_matches(info: ConsumerInfo, stream: StreamInfo | None) -> list[Find
 
 
 def _nothing_stored_matches(info: ConsumerInfo, stream: StreamInfo) -> list[Finding]:
-    """A filter that could match, and matches none of many messages: perhaps a word of it is misspelt."""
+    """Report a filter that could match, but matches no stored message: perhaps it is misspelt."""
     begins_with_old = info.config.deliver_policy in _OLD
     if (
         not begins_with_old
@@ -264,34 +266,35 @@ def _nothing_stored_matches(info: ConsumerInfo, stream: StreamInfo) -> list[Find
 
 
 def copies(stream: StreamInfo | None, after: float) -> list[Finding]:
-    """A mirror, or a source, that does not copy what there is. ``after``: seconds for which nothing was stored."""
+    """Report mirrors and sources that lag and have stored no message for ``after`` seconds, are silent, or failed."""
     if stream is None:
         return []
     after = min(SILENT_MIRROR, after)
     findings = []
-    for kind, one in [("mirror", stream.mirror), *[("source", one) for one in stream.sources or ()]]:
-        if one is None:
+    for kind, copy in [("mirror", stream.mirror), *[("source", source) for source in stream.sources or ()]]:
+        if copy is None:
             continue
-        silent = one.active is None or one.active < 0 or one.active > SILENT_MIRROR
-        stands = one.lag > 0 and not _recent(stream.state.last_ts, stream.ts, after)
-        if not (silent or stands or one.error):
+        silent = copy.active is None or copy.active < 0 or copy.active > SILENT_MIRROR
+        # A copy that lags is normal while it still stores messages.
+        stands = copy.lag > 0 and not _recent(stream.state.last_ts, stream.ts, after)
+        if not (silent or stands or copy.error):
             continue
-        heard = (
+        last_active = (
             "it was never heard of"
-            if one.active is None or one.active < 0
-            else f"it was last heard of {one.active:.0f} s ago"
+            if copy.active is None or copy.active < 0
+            else f"it was last heard of {copy.active:.0f} s ago"
         )
-        error = f"; the server says {one.error.get('description', one.error)!r}" if one.error else ""
+        error = f"; the server says {copy.error.get('description', copy.error)!r}" if copy.error else ""
         limit, full = _stream_full(stream)
         findings.append(
             Finding(
                 code="mirror",
                 level="warning",
-                what=f"stream {stream.name!r} does not follow its {kind} {one.name!r}",
-                evidence=f"{counted(one.lag, 'message')} not copied yet; {heard}{error}{full}",
+                what=f"stream {stream.name!r} does not follow its {kind} {copy.name!r}",
+                evidence=f"{counted(copy.lag, 'message')} not copied yet; {last_active}{error}{full}",
                 fix=f"raise {limit} of stream {stream.name!r}, and create it again if its server does not go on"
                 if limit
-                else f"look whether stream {one.name!r} exists and can be reached from the server of {stream.name!r}, "
+                else f"look whether stream {copy.name!r} exists and can be reached from the server of {stream.name!r}, "
                 "and whether start and filter are right",
             )
         )
@@ -299,7 +302,7 @@ def copies(stream: StreamInfo | None, after: float) -> list[Finding]:
 
 
 def _stream_full(stream: StreamInfo) -> tuple[str, str]:
-    """The limit for which a stream takes no more messages, and how it stands; empty: it takes more."""
+    """Return the limit because of which a stream refuses messages, and its values, empty if it accepts more."""
     config, state = stream.config, stream.state
     if config.discard == DiscardPolicy.NEW:
         for name, limit, has in (
@@ -312,7 +315,7 @@ def _stream_full(stream: StreamInfo) -> tuple[str, str]:
 
 
 def no_leader(kind: Literal["consumer", "stream"], cluster: ClusterInfo | None) -> list[Finding]:
-    """A replicated consumer or stream that nobody leads."""
+    """Report a replicated consumer or stream without a leader."""
     if cluster is None or not cluster.replicas or cluster.leader:
         return []
     away = [peer.name for peer in cluster.replicas if peer.offline]
@@ -328,7 +331,7 @@ def no_leader(kind: Literal["consumer", "stream"], cluster: ClusterInfo | None) 
 
 
 def _delivers(info: ConsumerInfo, local: Local | None) -> bool:
-    """Whether it delivers all the same: to others, slowly, or as soon as a condition of the request is met."""
+    """Whether the consumer works: it delivers to others, slowly, or as soon as a condition of the request is met."""
     config = info.config
     if local is None:
         return False
@@ -340,7 +343,7 @@ def _delivers(info: ConsumerInfo, local: Local | None) -> bool:
 
 
 def _recent(moment: datetime | None, now: datetime | None, within: float) -> bool:
-    """Whether it was less than ``within`` seconds ago, with a tenth for what is in flight."""
+    """Whether ``moment`` was less than ``within`` seconds ago, less a tenth for messages in flight."""
     return moment is not None and now is not None and now - moment < timedelta(seconds=0.9 * within)
 
 
@@ -348,6 +351,7 @@ def _no_interest(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     target = info.config.deliver_subject
     if not target:
         return
+    # The consumer may have been recreated with another deliver subject while this client kept its subscription.
     elsewhere = local is not None and bool(local.subject) and local.subject != target
     if info.push_bound and not elsewhere:
         return
@@ -374,6 +378,7 @@ def _pinned(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
         return
     for group in info.priority_groups or ():
         pin = group.pinned_client_id
+        # No client is pinned for the group, or this client is.
         if not pin or (local is not None and pin in local.pins):
             continue
         since = f", since {group.pinned_ts:%Y-%m-%d %H:%M:%S} UTC" if group.pinned_ts else ""
@@ -426,9 +431,8 @@ def _nobody_pulls(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
     if local is not None or info.is_push or info.num_waiting or _full(info):
         return
     waits = f"no pull request waits at the server; {_wait(info.num_pending)}"
-    if (
-        unacked := info.num_ack_pending
-    ):  # signs of life count as deliveries: when the last one was says nothing
+    # The time of the last delivery is not reported if messages are unacked: progress reports count as deliveries.
+    if unacked := info.num_ack_pending:
         yield Finding(
             code="no_request",
             level="warning",
@@ -447,16 +451,17 @@ def _nobody_pulls(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
 
 
 def _unexplained(info: ConsumerInfo, local: Local | None) -> Iterable[Finding]:
-    """Two looks, nothing delivered in between, and none of the other rules applies."""
+    """Report that no message was delivered between two checks although no other rule applies."""
     if local is None or local.before is None:
         return
     before = local.before
+    # Compare with the same consumer: a recreated consumer starts with sequence 0 again.
     stands = (
         before.name == info.name
         and before.num_pending
         and before.delivered.consumer_seq == info.delivered.consumer_seq
     )
-    if stands and not _full(info) and not _recent(before.ts, info.ts, _BETWEEN_LOOKS):
+    if stands and not _full(info) and not _recent(before.ts, info.ts, _BETWEEN_CHECKS):
         yield Finding(
             code="unexplained",
             level="warning",

@@ -35,16 +35,16 @@ MARGIN = 0.5  # seconds that the client waits beyond ``expires`` for the server'
 
 
 def default_heartbeat(expires: float) -> float | None:
-    """The default idle heartbeat of a request of this length, seconds; None for short ones.
+    """Return the default idle heartbeat of a request of this length in seconds, or None for a short request.
 
-    The server accepts at most half of ``expires``. A consumer whose leader dies forgets its requests, and says
-    nothing: with 2 s, the requests are sent again after 4 s.
+    The server accepts at most half of ``expires``. A consumer whose leader dies loses its requests without a status.
+    With a heartbeat of 2 s the requests are sent again after 4 s.
     """
     return None if expires < 2.0 else min(2.0, expires / 4)
 
 
 def default_expires(pinning: ConsumerConfig | None = None) -> float:
-    """How long the server holds the requests of a continuous reader, seconds.
+    """Return the time in seconds after which the server ends a request of a continuous reader.
 
     ``pinning`` is the configuration of a consumer that pins clients: a waiting client must send a request again before
     its pin expires.
@@ -54,7 +54,7 @@ def default_expires(pinning: ConsumerConfig | None = None) -> float:
 
 
 def not_answered(seconds: float) -> RequestTimeoutError:
-    """The error of an unanswered request with no_wait: whether messages are available is unknown."""
+    """Return the error of an unanswered request with no_wait: whether messages are available is unknown."""
     return RequestTimeoutError("no answer to a pull that does not wait", seconds)
 
 
@@ -64,7 +64,8 @@ def check_pull(
     """Refuse a request that the server would refuse.
 
     Raises:
-        ConfigError: ``batch`` or ``max_bytes`` under 1, ``expires`` not over 0, a heartbeat over half of ``expires``.
+        ConfigError: ``batch`` or ``max_bytes`` is less than 1, ``expires`` is not over 0, or the heartbeat is over half
+            of ``expires``.
     """
     check_count("batch", batch)
     if max_bytes is not None:
@@ -80,7 +81,7 @@ def check_pull(
 
 
 class Pull(msgspec.Struct, frozen=True):
-    """One request for messages, with the fields of the wire but in seconds.
+    """A request for messages, with the fields of the wire, but in seconds.
 
     ``expires`` is None with ``no_wait``: the server answers at once. ``pin`` is the id of a pinned client.
     """
@@ -96,7 +97,7 @@ class Pull(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def encode_pull(pull: Pull) -> bytes:
-    """The body of the request. Cached, since the requests of a fetch in a loop are equal."""
+    """Return the body of the request. It is cached, since the requests of a fetch in a loop are equal."""
     body: dict[str, int | bool | str | None] = {
         "batch": pull.batch,
         "expires": None if pull.expires is None else seconds_to_ns(pull.expires),
@@ -114,14 +115,17 @@ class PullRequest:
     """One request in flight: the server owes it messages until it ends.
 
     Attributes:
-        owed, owed_bytes: Messages and bytes still to come; None: bytes are not bounded.
-        pin: The pin it showed, or received while it waited.
-        settled: The server sends nothing more for it; otherwise its inbox must not be reused.
+        owed: Number of messages that the server may still send.
+        owed_bytes: Number of bytes that the server may still send, or None if there is no limit in bytes.
+        pin: The pin that it showed, or received while it waited.
+        settled: Whether the server sends no more messages for it. Otherwise its inbox must not be reused.
+        answered: Seconds within which each answer to a request with no_wait arrives.
         over_at: Monotonic seconds: when the server should have reported its end.
     """
 
     pull: Pull
     sent_at: float  # monotonic seconds
+    answered: float = ANSWERED
     owed: int = 0
     owed_bytes: int | None = None
     ending: Ending | None = None
@@ -134,7 +138,7 @@ class PullRequest:
     def __post_init__(self) -> None:
         pull = self.pull
         self.owed, self.owed_bytes, self.pin = pull.batch, pull.max_bytes, pull.pin
-        self.over_at = self.sent_at + (ANSWERED if pull.expires is None else pull.expires + MARGIN)
+        self.over_at = self.sent_at + (self.answered if pull.expires is None else pull.expires + MARGIN)
         if self.pull.idle_heartbeat is not None:
             self._monitor = HeartbeatMonitor(
                 self.pull.idle_heartbeat, HEARTBEATS_ALLOWED, last_heard=self.sent_at
@@ -142,12 +146,12 @@ class PullRequest:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the request has ended."""
         return self.ending is not None
 
     @property
     def is_unpinned(self) -> bool:
-        """Whether it was refused because of its pin: the same request without one may be served."""
+        """Whether it was refused because of its pin. The same request without a pin may be served."""
         return self.ending is Ending.UNPINNED and self.pin is not None
 
     @property
@@ -158,10 +162,12 @@ class PullRequest:
         return self.over_at if self._monitor is None else min(self.over_at, self._monitor.deadline)
 
     def data(self, now: float, size: int = 0, count: int = 1) -> None:
-        """``count`` messages arrived, ``size`` bytes in total; the size is needed if bytes are bounded."""
+        """Count ``count`` messages that arrived, ``size`` bytes in total. The size is needed if bytes are limited."""
         self.owed -= count
         if self.owed_bytes is not None:
             self.owed_bytes -= size
+        if self.pull.expires is None:
+            self.over_at = now + self.answered
         if self._monitor is not None:
             self._monitor.heard(now)
         if self.owed <= 0:
@@ -169,10 +175,10 @@ class PullRequest:
             self.end(Ending.FULL)
         elif self.owed_bytes is not None and self.owed_bytes <= 0:
             self.settled = True
-            self.end(Ending.MAX_BYTES)  # filled to the byte: the server sends no status
+            self.end(Ending.MAX_BYTES)  # the request is filled to the byte, and the server sends no status
 
     def status(self, code: int, description: str, now: float) -> None:
-        """A status arrived on the inbox of this request."""
+        """Process a status that arrived on the inbox of this request."""
         if self._monitor is not None:
             self._monitor.heard(now)
         verdict = classify(code, description)
@@ -180,12 +186,13 @@ class PullRequest:
             error = None if verdict.error is None else verdict.error(code, description, verdict.retryable)
             ending = verdict.ending
             if ending is Ending.EXPIRED and self.pull.expires is None:
-                ending = Ending.NO_MESSAGES  # how server 2.10 ends no_wait if it had some, but not all
+                # Server 2.10 ends a request with no_wait like this if it had some messages, but not all.
+                ending = Ending.NO_MESSAGES
             self.settled = True
             self.end(ending, error)
 
     def tick(self, now: float) -> None:
-        """The deadline was reached: the server is silent, or its final status was lost."""
+        """End the request if its deadline was reached: the server is silent, or its final status was lost."""
         if self.ending is not None:
             return
         if self._monitor is not None and (silent := self._monitor.tick(now)) is not None:
@@ -196,13 +203,13 @@ class PullRequest:
         if self.pull.expires is not None:
             self.end(Ending.EXPIRED)
         else:
-            self.end(Ending.SILENT, not_answered(ANSWERED))
+            self.end(Ending.SILENT, not_answered(self.answered))
 
     def disconnected(self) -> None:
-        """The connection was lost, and the request with it."""
+        """End the request because the connection was lost."""
         self.end(Ending.DISCONNECTED, DisconnectedError("the connection was lost while a pull was in flight"))
 
     def end(self, ending: Ending, error: JetStreamError | None = None) -> None:
-        """It has ended; the first ending is kept."""
+        """End the request. Only the first ending counts."""
         if self.ending is None:
             self.ending, self.error = ending, error

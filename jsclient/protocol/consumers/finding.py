@@ -1,4 +1,4 @@
-"""One thing that a look at a server, a stream or a consumer has shown."""
+"""A result of a check of a server, a stream or a consumer."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Level: TypeAlias = Literal["ok", "note", "warning", "error", "unknown"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at.
+    """A result of a check.
 
     Attributes:
         code: A word for programs, such as ``"paused"``.
-        level: ``"ok"``, ``"note"`` (nothing to do), ``"warning"``, ``"error"``, or ``"unknown"``: it could not be
-            looked at.
-        what: What is so, as a sentence.
+        level: ``"ok"``, ``"note"`` (no action is needed), ``"warning"``, ``"error"``, or ``"unknown"`` if the check
+            failed.
+        what: The result, as a sentence.
         evidence: The figures that show it.
-        fix: What to do; empty if there is nothing to do.
+        fix: What to do, empty if no action is needed.
     """
 
     code: str

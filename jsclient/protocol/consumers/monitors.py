@@ -8,8 +8,9 @@ from ..events import ConsumerReset, Event, GapDetected
 
 __all__ = ["FLOW_CONTROL_WINDOW", "FlowControl", "GapTracker", "HeartbeatMonitor"]
 
-# Bytes that nats-server may have in flight to a push consumer before it waits for a flow control answer. It begins with
-# a sixteenth of them, requests an answer after half of what it may send, and doubles that with each answer.
+# Bytes that nats-server may have in flight to a push consumer before it waits for a flow control answer. The server
+# starts with a sixteenth of this window. It requests an answer after half of the current window, and doubles the window
+# with each answer.
 FLOW_CONTROL_WINDOW = 32 * 1024 * 1024
 
 
@@ -18,13 +19,14 @@ _LATE = 1.25  # intervals after which a heartbeat is missing
 
 @dataclass(slots=True)
 class HeartbeatMonitor:
-    """Detects a silent server: anything that arrives is a sign of life, silence over ``factor`` intervals an alarm.
+    """Detects a silent server: if no message and no status arrives for ``factor`` intervals, it raises an alarm.
 
     The alarm repeats while the silence lasts. ``factor`` is 3 for push (ADR-15 §Heartbeats), 2 for pull (ADR-37 §Idle
     Heartbeats).
 
     When the deadline passes, a second check follows ``grace`` seconds later: a client that was suspended, or whose
-    event loop was blocked, first reads everything that has arrived meanwhile, so that only silence is an alarm.
+    event loop was blocked, first reads everything that has arrived meanwhile, so that only silence is an alarm. If the
+    second check is late, the event loop was blocked again, and the check is repeated.
     """
 
     interval: float  # seconds
@@ -32,7 +34,7 @@ class HeartbeatMonitor:
     grace: float = 0.1  # seconds
     last_heard: float = 0.0  # monotonic seconds
     _due: float | None = None  # overrides last_heard + allowed: the second check, or the next alarm
-    _doubting: bool = False
+    _is_second: bool = False  # the next check is the second
 
     @property
     def allowed(self) -> float:
@@ -41,32 +43,40 @@ class HeartbeatMonitor:
 
     @property
     def deadline(self) -> float:
-        """When to call `tick`, monotonic seconds. It moves with every sign of life."""
+        """When to call `tick`, monotonic seconds. It moves with every message and status."""
         return self._due if self._due is not None else self.last_heard + self.interval * self.factor
 
     def look(self, now: float) -> tuple[bool, float]:
-        """Whether one heartbeat is missing, so that the consumer may not exist any more, and when to call this again.
+        """Whether a heartbeat is missing, so that the consumer may not exist any more, and when to call this again.
 
-        That is asked long before the alarm: it costs a question, and a deletion is not silence of the server.
+        A missing heartbeat is noticed long before the alarm: it costs only a request for the consumer's info, and a
+        deleted consumer does not mean that the server is silent.
         """
         due = self.last_heard + self.interval * _LATE
         return now >= due, due if now < due else now + self.interval
 
+    def was_late(self, now: float) -> bool:
+        """Whether `tick` is called half an interval or more after its deadline, because the event loop was blocked."""
+        return now - self.deadline >= max(self.interval / 2, self.grace)
+
     def heard(self, now: float) -> None:
-        """Something arrived."""
+        """Record that a message or a status arrived."""
         self.last_heard = now
         self._due = None
-        self._doubting = False
+        self._is_second = False
 
     def tick(self, now: float) -> float | None:
-        """The deadline was reached: the seconds of silence if it is an alarm, else None."""
+        """Check for silence at the deadline. Return its length in seconds if there is an alarm, else None."""
         if now < self.deadline:
             return None
-        if not self._doubting:
-            self._doubting = True
+        if not self._is_second:
+            self._is_second = True
             self._due = now + self.grace
             return None
-        self._doubting = False
+        if self.was_late(now):
+            self._due = now + self.grace
+            return None
+        self._is_second = False
         self._due = now + self.allowed - self.grace
         return now - self.last_heard
 
@@ -75,28 +85,28 @@ class HeartbeatMonitor:
 class FlowControl:
     """Flow control: the server pauses until the reader has processed everything sent so far.
 
-    A request enters the reader's queue and is answered, with an empty message to its reply subject, when it is reached:
-    so the answer is accurate, and the server never has more in flight than its window. Each distinct request is
-    answered once. If the request or the answer was lost, heartbeats repeat the subject in ``Nats-Consumer-Stalled``.
-    Which subjects are answered is decided by ``protocol.wire.replies.may_answer_flow_control``.
+    A request enters the reader's queue and is answered, with an empty message to its reply subject, when the reader
+    reaches it. So the answer is accurate, and the server never has more in flight than its window. Each distinct
+    request is answered once. If the request or the answer was lost, heartbeats repeat the subject in
+    ``Nats-Consumer-Stalled``. ``protocol.wire.replies.may_answer_flow_control`` decides which subjects are answered.
     """
 
-    answered: bytes = b""  # the last one answered
-    waiting: bytes = b""  # the last one in the queue that is not reached yet
+    answered: bytes = b""  # the subject of the last answered request
+    waiting: bytes = b""  # the subject of the last request in the queue that is not reached yet
     repeated_at: float | None = None  # monotonic seconds: a heartbeat repeated an answered request
 
     def requested(self, subject: bytes) -> bool:
-        """A request, or a stalled heartbeat that repeats one: whether it enters the queue."""
+        """Whether a request, or a stalled heartbeat that repeats it, enters the queue."""
         if subject in {self.answered, self.waiting}:
             return False
         self.waiting = subject
         return True
 
     def stalled(self, subject: bytes, now: float, interval: float) -> bool:
-        """A heartbeat, one every ``interval`` seconds, reports a missing answer: whether it enters the queue.
+        """Whether the request that a heartbeat repeats, because its answer is missing, enters the queue.
 
-        The first one that repeats an answered subject may have been in flight when the answer was sent; the next one
-        proves that the answer was lost.
+        Heartbeats arrive every ``interval`` seconds. The first heartbeat that repeats an answered subject may have been
+        in flight when the answer was sent. The next heartbeat proves that the answer was lost.
         """
         if subject == self.answered and subject != self.waiting:
             if self.repeated_at is None or now - self.repeated_at < interval / 2:
@@ -106,12 +116,12 @@ class FlowControl:
         return self.requested(subject)
 
     def not_sent(self, subject: bytes) -> None:
-        """The answer was not sent, or was lost: the next request for it is answered again."""
+        """Record that an answer was not sent or was lost, so that the next request for it is answered again."""
         if subject == self.answered:
             self.answered, self.repeated_at = b"", None
 
     def reached(self, subject: bytes) -> bool:
-        """The reader reached the request: whether to answer now."""
+        """Whether to answer a request that the reader has reached now."""
         if subject == self.waiting:
             self.waiting = b""
         if subject == self.answered:
@@ -124,18 +134,18 @@ class FlowControl:
 class GapTracker:
     """Follows the consumer sequence of one consumer, to find missing deliveries.
 
-    A consumer numbers its deliveries 1, 2, 3 …, redeliveries too. Messages carry that number in the JSAck, heartbeats
-    carry the last one in ``Nats-Last-Consumer``. A jump means that deliveries were lost. Not for queue groups, whose
-    members each receive a part.
+    A consumer numbers its deliveries 1, 2, 3 …, including redeliveries. A message contains the number in the JSAck, and
+    a heartbeat contains the last number in ``Nats-Last-Consumer``. A jump means that deliveries were lost. Do not use
+    it for queue groups, because each member receives only a part of the deliveries.
     """
 
     stream: str = ""
     consumer: str = ""
-    consumer_seq: int | None = None  # the last one seen; None: the first one seen is accepted
+    consumer_seq: int | None = None  # the last consumer sequence; None accepts any first sequence
     stream_seq: int = 0  # the stream sequence of the same message
 
     def message(self, stream_seq: int, consumer_seq: int, arrived: int = 1) -> Event | None:
-        """A message arrived; returns the event to emit, if any."""
+        """Process the sequences of a message that arrived. Return the event to emit, if any."""
         last, last_stream = self.consumer_seq, self.stream_seq
         self.consumer_seq, self.stream_seq = consumer_seq, stream_seq
         missed = 0 if last is None else consumer_seq - last - arrived
@@ -159,5 +169,5 @@ class GapTracker:
         )
 
     def heartbeat(self, last_stream: int, last_consumer: int) -> Event | None:
-        """A heartbeat reported the last delivery; returns the event to emit, if any."""
+        """Process the last delivery according to a heartbeat. Return the event to emit, if any."""
         return self.message(last_stream, last_consumer, arrived=0)

@@ -11,7 +11,7 @@ Source: ADR-17, ADR-15 §Ordered Consumers.
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,11 +22,12 @@ from ..models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ..models.consumer_checks import check_filters
 from ..wire.checks import check_count
 from ..wire.frames import Frame
-from .ack import last_of_run, run_of, sequences
+from .ack import Runs, run_of, sequences
 from .monitors import FLOW_CONTROL_WINDOW, FlowControl
 from .push import Command, PushTracker
 
 __all__ = [
+    "Mark",
     "OrderedCursor",
     "OrderedTracker",
     "Recreate",
@@ -56,6 +57,13 @@ class Recreate(msgspec.Struct, frozen=True):
     planned: bool = False  # nothing was lost
 
 
+class Mark(NamedTuple):
+    """A message by its sequence and the time at which it was stored (ns): a restored stream has another one there."""
+
+    seq: int
+    time_ns: int
+
+
 @dataclass(slots=True)
 class OrderedCursor:
     """Follows the sequences of consecutive consumers: which messages may enter the queue, and where to resume.
@@ -75,8 +83,18 @@ class OrderedCursor:
     expected: int = 1
     asked_from: int = 0
     wants: Recreate | None = None
+    runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
     _run: bytes = b""  # the expected start of the next message's JSAck
     _before: int = 0  # `last_stream_seq` before the newest message or run
+    _last: bytes = b""  # JSAck of the last message that entered the queue
+
+    @property
+    def mark(self) -> Mark | None:
+        """The last message that entered the queue; None: unknown."""
+        if not self._last:
+            return None
+        seq, _, time_ns, _ = sequences(self._last)
+        return Mark(seq, time_ns) if seq == self.last_stream_seq else None
 
     @property
     def resume_stream_seq(self) -> int:
@@ -88,8 +106,11 @@ class OrderedCursor:
 
         Returns: the stream sequence of the last one, for `took`; 0 if each one must be checked with `place`.
         """
-        last = last_of_run(frames, self._run, self.expected)
-        first = sequences(frames[0][1])[0] if last else 0
+        # A message with an odd time or count of pending ones could not be read by its receiver.
+        last = self.runs.last_of_whole_run(frames, self._run, self.expected)
+        if not last:
+            return 0
+        first = sequences(frames[0][1])[0]
         return last if first > self.last_stream_seq and first >= self.asked_from else 0
 
     def place(self, reply: bytes) -> int:
@@ -121,9 +142,10 @@ class OrderedCursor:
         if stream_seq > self._before:
             self.last_stream_seq = stream_seq - 1
 
-    def took(self, stream_seq: int, count: int = 1) -> None:
-        """``count`` messages entered the queue, the last one with this stream sequence."""
+    def took(self, stream_seq: int, reply: bytes, count: int = 1) -> None:
+        """``count`` messages entered the queue, the last one with this stream sequence and JSAck."""
         self.expected += count
+        self._last = reply
         self._before = self.last_stream_seq
         self.last_stream_seq = stream_seq
 
@@ -220,7 +242,7 @@ class OrderedTracker(PushTracker):
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int, keeps_policy: bool) -> None:
         PushTracker.__post_init__(self, max_pending, max_pending_bytes)
-        self.cursor = OrderedCursor(keeps_policy)
+        self.cursor = OrderedCursor(keeps_policy, runs=self.runs)
 
     def bound(self, max_bytes: int) -> None:
         """Set the capacity in bytes, for a stream that can be read again from any position.
@@ -287,7 +309,7 @@ class OrderedTracker(PushTracker):
             return
         self._has_room(commands)
         self.received += 1
-        cursor.took(stream_seq)
+        cursor.took(stream_seq, frame[1])
 
     def _whole_run(self, frames: list[Frame]) -> bool:
         last = self.cursor.follow(frames)
@@ -295,7 +317,7 @@ class OrderedTracker(PushTracker):
             return False
         self._overflow = None
         self.received: int = self.received + len(frames)
-        self.cursor.took(last, len(frames))
+        self.cursor.took(last, frames[-1][1], len(frames))
         return True
 
     def _compare(self, last_stream: int, last_consumer: int, commands: list[Command]) -> None:

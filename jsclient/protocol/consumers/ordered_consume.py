@@ -12,18 +12,19 @@ from collections.abc import Iterable
 from dataclasses import InitVar, dataclass, field
 
 from ...errors import JetStreamError, NotJetStreamMessageError
-from ..wire.frames import Frame, frame_size, is_control, is_data
+from ..wire.frames import Frame, frame_size, is_control, is_data, total_size
 from ..wire.header_names import LAST_CONSUMER
 from ..wire.headers import parse_headers
-from .ack import sequences
+from .ack import Runs, sequences
 from .consume import Ask, Command, ConsumeTracker
 from .fetch import Pull, PullRequest
 from .ordered import OrderedCursor
-from .push import total_size, whole_number
+from .push import whole_number
 from .status import Ending, Meaning, classify
 
 __all__ = ["OrderedConsume"]
 
+_ANSWERED = 2.0  # seconds without an answer to a request that does not wait: another consumer may answer
 _SOONER = 0.9  # of the inactive threshold: the server's clock may be ahead of ours
 
 
@@ -40,6 +41,7 @@ class OrderedConsume(ConsumeTracker):
 
     keeps_policy: InitVar[bool] = False
     inactive_threshold: float = float("inf")
+    runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
     cursor: OrderedCursor = field(init=False)
     reading: bool = False
     request: PullRequest | None = None
@@ -49,7 +51,7 @@ class OrderedConsume(ConsumeTracker):
 
     def __post_init__(self, threshold: int, keeps_policy: bool) -> None:
         ConsumeTracker.__post_init__(self, threshold)
-        self.cursor = OrderedCursor(keeps_policy)
+        self.cursor = OrderedCursor(keeps_policy, runs=self.runs)
 
     @property
     def position(self) -> int:
@@ -84,7 +86,7 @@ class OrderedConsume(ConsumeTracker):
     def fetch(self, pull: Pull, now: float) -> Ask:
         """Send a single request, which `request` then follows."""
         self.asked: int = self.asked + 1
-        self.request, self._number = PullRequest(pull, now), b"%d" % self.asked
+        self.request, self._number = PullRequest(pull, now, _ANSWERED), b"%d" % self.asked
         self.buffer.owed += pull.batch
         return Ask(pull, self.asked)
 
@@ -136,7 +138,7 @@ class OrderedConsume(ConsumeTracker):
         last = self.cursor.follow(frames)
         if last:
             self._arrived(frames, now, commands)
-            self.cursor.took(last, len(frames))
+            self.cursor.took(last, frames[-1][1], len(frames))
         return last > 0
 
     def _one_by_one(self, frames: Iterable[Frame], now: float, commands: list[Command]) -> None:
@@ -164,7 +166,7 @@ class OrderedConsume(ConsumeTracker):
             return
         if stream_seq:
             self._arrived([frame], now, commands)
-            self.cursor.took(stream_seq)
+            self.cursor.took(stream_seq, frame[1])
         elif self.cursor.wants is None:  # received before: it counts as delivered, but is not kept
             size = frame_size(frame)
             self.buffer.delivered(size)

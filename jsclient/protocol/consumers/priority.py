@@ -1,8 +1,8 @@
 """Priority groups: the group options of a pull request, and the pin of a pinned client.
 
 With the policy ``pinned_client`` the server delivers to one client at a time. It informs that client by a header of
-each message, ``Nats-Pin-Id``, and the client shows the id with each request. A request with an outdated id is refused
-(423); one without waits for its turn. Source: ADR-42; nats-server server/consumer.go
+each message, ``Nats-Pin-Id``, and the client shows the id with each request. The server refuses a request with an
+outdated id (423). A request without an id waits for its turn. Source: ADR-42; nats-server server/consumer.go
 (processNextMsgRequest, nextWaiting).
 """
 
@@ -37,7 +37,7 @@ _ID = re.compile(rb"[\x21-\x7e]{1,128}(?=\r\n)")
 
 
 class GroupOptions(TypedDict, total=False):
-    """The options of a pull request for a consumer with priority groups: see `PullSubscription.fetch`."""
+    """The options of a pull request for a consumer with priority groups, see `PullSubscription.fetch`."""
 
     group: str | None
     min_pending: int | None
@@ -46,7 +46,7 @@ class GroupOptions(TypedDict, total=False):
 
 
 class GroupRequest(msgspec.Struct, frozen=True):
-    """The part of a pull request that ranks it among those of other clients."""
+    """The part of a pull request that ranks it among the requests of other clients."""
 
     group: str
     min_pending: int | None = None
@@ -72,33 +72,33 @@ def group_request(
     min_ack_pending: int | None = None,
     priority: int | None = None,
 ) -> GroupRequest | None:
-    """Check the group options of a request; None: none are needed, the consumer has no groups.
+    """Check the group options of a request. Return None if there are none and the consumer needs none.
 
     Args:
-        config: The consumer's configuration as last seen; None: unknown, the server decides.
+        config: The consumer's configuration as last seen. If it is None, the server checks the options.
 
     Raises:
         ConfigError: The options contradict each other or the consumer.
     """
-    wanted = {"min_pending": min_pending, "min_ack_pending": min_ack_pending, "priority": priority}
-    given = [name for name, value in wanted.items() if value is not None]
+    values = {"min_pending": min_pending, "min_ack_pending": min_ack_pending, "priority": priority}
+    options = [name for name, value in values.items() if value is not None]
     groups = None if config is None else config.priority_groups or []
     if group is None:
-        if given:
-            raise ConfigError(f"{given[0]} is given without a group: give group=")
+        if options:
+            raise ConfigError(f"{options[0]} is given without a group: give group=")
         if groups:
             raise ConfigError(
                 f"the consumer has priority groups ({', '.join(groups)}): give one of them as group="
             )
         return None
     check_group_name(group)
-    for name in given:
-        check_count(name, wanted[name], *((0, 9) if name == "priority" else (1, 2**63 - 1)))
+    for name in options:
+        check_count(name, values[name], *((0, 9) if name == "priority" else (1, 2**63 - 1)))
     if groups is not None and group not in groups:
         has = f"the priority groups {', '.join(groups)}" if groups else "no priority groups"
         raise ConfigError(f"group is {group!r}: the consumer has {has}")
-    if config is not None:
-        for name in given:
+    if config is not None:  # the policy decides which options the server accepts
+        for name in options:
             _check_policy(name, config)
     return GroupRequest(group, min_pending, min_ack_pending, priority)
 
@@ -112,16 +112,16 @@ def _check_policy(name: str, config: ConsumerConfig) -> None:
 
 
 def pins_clients(config: ConsumerConfig | None) -> bool:
-    """Whether the consumer pins a client; True if its configuration is unknown."""
+    """Whether the consumer pins a client. True if its configuration is unknown."""
     return config is None or config.priority_policy == PriorityPolicy.PINNED_CLIENT
 
 
 @dataclass(slots=True)
 class Pin:
-    """The pin of a group, as known to one handle: all its requests show the same id.
+    """The pin of a group, as known to one handle. All requests of the handle show the same id.
 
     Attributes:
-        id: The id of the pin while this client holds it, as far as is known.
+        id: The id of the pin while this client is pinned, as far as is known.
         seen: The number of ids seen.
     """
 
@@ -134,24 +134,24 @@ class Pin:
     _disabled: bool = False  # the consumer pins no clients: the header was set by a publisher
 
     def message(self, block: bytes) -> Event | None:
-        """Read the header block of the newest message; returns the event to emit, if any.
+        """Read the header block of the newest message. Return the event to emit, if any.
 
         The server appends its line, so a line that was stored with the message has no effect.
         """
-        at = block.rfind(_LINE)
-        if at < 0 or self._disabled:
+        offset = block.rfind(_LINE)
+        if offset < 0 or self._disabled:
             return None
-        found = _ID.match(block, at + len(_LINE))
-        if found is None or (pin_id := found[0].decode()) == self.id:
+        match = _ID.match(block, offset + len(_LINE))
+        if match is None or (pin_id := match[0].decode()) == self.id:
             return None
         self.id = self._last = pin_id
         self.seen += 1
         return Pinned(stream=self.stream, consumer=self.consumer, group=self.group, pin_id=pin_id)
 
     def refused(self, code: int, shown: str | None) -> Event | None:
-        """A request was refused for the pin ``shown``; returns the event to emit, if any.
+        """Process the refusal of a request that showed the pin ``shown``. Return the event to emit, if any.
 
-        A refusal may be late: one for an id already lost changes nothing.
+        A refusal may be late: if the id has changed since, it has no effect.
         """
         if code != 423:
             self._disabled = True
@@ -161,10 +161,10 @@ class Pin:
         return Unpinned(stream=self.stream, consumer=self.consumer, group=self.group, pin_id=shown)
 
     def given_since(self, seen: int) -> tuple[bool, str | None]:
-        """Whether a request that showed no pin, sent after ``seen`` ids, may have received one, and which.
+        """Whether a request that showed no pin, sent after ``seen`` ids, may have received a pin, and its id.
 
-        The server gives a pin to a waiting request, with a message. If more than one id was seen since, the one it
-        received is unknown (None), and the answer to the next request shows it.
+        The server assigns a pin to a waiting request, with a message. If more than one id was seen since, the id is
+        unknown (None), and the answer to the next request shows it.
         """
         return self.seen > seen, self._last if self.seen == seen + 1 else None
 
@@ -173,26 +173,28 @@ class Pin:
 class ShownPins:
     """The pins shown by the requests of a continuous reader, by the number of the request.
 
-    Consecutive requests mostly show the same one, so only the latest changes are kept.
+    Consecutive requests mostly show the same pin, so only the latest changes are stored.
     """
 
     pin: Pin
     _changes: deque[tuple[int, str | None, int]] = field(default_factory=lambda: deque(maxlen=16))
 
     def shows(self, number: int) -> str | None:
-        """The pin to show with the next request; ``number`` is its number, which grows."""
+        """Return the pin to show with the next request, and record it. ``number`` must grow with each request."""
         now = self.pin.id, self.pin.seen
         if not self._changes or self._changes[-1][1:] != now:
             self._changes.append((number, *now))
         return self.pin.id
 
     def refused(self, code: int, number: int) -> tuple[bool, Event | None]:
-        """A request was refused for its pin: whether it may have had one, shown or received; and the event, if any.
+        """Process the refusal of a request for its pin.
 
-        If not, a repeated request would be refused again.
+        Returns:
+            Whether the request may have had a pin, shown or received, and the event to emit, if any. If it had no pin,
+            a repeated request would be refused again.
         """
         for first, shown, seen in reversed(self._changes):
             if number >= first:
                 had, pin_id = self.pin.given_since(seen) if shown is None else (True, shown)
                 return had, self.pin.refused(code, pin_id) if had else None
-        return number > 0, None  # too old to be known: the next request will show it
+        return number > 0, None  # the request is too old: the refusal of the next request will tell

@@ -8,6 +8,7 @@ Statuses never leave it. Source: ADR-15 §Automatic Status Management, §Message
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from itertools import islice
 from typing import Generic, TypeAlias, TypeVar
@@ -25,10 +26,10 @@ from ..events import (
     SlowConsumer,
 )
 from ..wire import header_names as names
-from ..wire.frames import Frame, is_control, is_data
+from ..wire.frames import Frame, is_control, is_data, total_size
 from ..wire.headers import Headers, parse_headers
 from ..wire.replies import may_answer_flow_control
-from .ack import has_whole_numbers, last_of_run, run_of, sequences
+from .ack import Runs, run_of, sequences
 from .monitors import FlowControl, GapTracker, HeartbeatMonitor
 from .status import Meaning, classify, is_idle_heartbeat
 
@@ -39,19 +40,11 @@ __all__ = [
     "Emit",
     "PushTracker",
     "foreign_message",
-    "total_size",
     "whole_number",
 ]
 
 
 Mark = TypeVar("Mark")
-
-
-def total_size(frames: list[Frame]) -> int:
-    """Bytes of all frames, as the server counts them."""
-    return sum(
-        [len(subject) + len(reply) + len(header) + len(data) for subject, reply, header, data in frames]
-    )
 
 
 @dataclass(slots=True)
@@ -69,6 +62,7 @@ class DeliveryQueue(Generic[Mark]):
 
     max_messages: int
     max_bytes: int
+    total_size: Callable[[list[Frame]], int] = total_size
     front: deque[Frame] = field(default_factory=deque)
     _after: deque[list[Frame] | Mark] = field(default_factory=deque)  # follows `front`; starts with a mark
     _messages: int = 0  # in `_after`
@@ -93,7 +87,7 @@ class DeliveryQueue(Generic[Mark]):
         taken = self._settle()
         if taken:  # a part of the first run: the rest of it is at the start of `front`
             count, size = self._runs[0]
-            rest = total_size(list(islice(self.front, count - taken)))
+            rest = self.total_size(list(islice(self.front, count - taken)))
             self._runs[0] = (count - taken, rest)
             self._counted -= taken
             self._bytes += rest - size
@@ -124,7 +118,7 @@ class DeliveryQueue(Generic[Mark]):
 
     def add(self, frames: list[Frame]) -> bool:
         """Add messages that arrived together: all of them, or none if they do not all fit."""
-        count, size = len(frames), total_size(frames)
+        count, size = len(frames), self.total_size(frames)
         waiting = len(self.front) + self._messages
         if self._counted != waiting:
             self._settle()
@@ -233,6 +227,7 @@ class PushTracker:
     api_prefix: bytes = b"$JS.API"  # flow control is never answered under it
     flow_prefixes: tuple[bytes, ...] = ()  # of subjects to answer besides those of nats-server
     flow: FlowControl = field(default_factory=FlowControl)
+    runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
     received: int = 0
     dropped: int = 0
     foreign: int = 0
@@ -244,7 +239,7 @@ class PushTracker:
     _odd: bool = False  # an unknown status 100 was reported
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:
-        self._queue = DeliveryQueue(max_pending, max_pending_bytes)
+        self._queue = DeliveryQueue(max_pending, max_pending_bytes, self.runs.total_size)
         self.front = self._queue.front
 
     @property
@@ -314,8 +309,8 @@ class PushTracker:
             if gaps.consumer_seq is None:
                 return False
             expected = gaps.consumer_seq + 1
-        last = last_of_run(frames, self._run, expected)
-        if not last or not has_whole_numbers(frames, self._run) or not self._queue.add(frames):
+        last = self.runs.last_of_whole_run(frames, self._run, expected)
+        if not last or not self._queue.add(frames):
             return False
         if gaps is not None and expected is not None:
             gaps.consumer_seq, gaps.stream_seq = expected + len(frames) - 1, last
@@ -380,11 +375,13 @@ class PushTracker:
         stalled = fields.get(names.CONSUMER_STALLED)
         if stalled:
             subject = stalled.encode("utf-8", "surrogateescape")
+            again = subject == self.flow.answered
             if self._flow_control(subject, commands, stalled_at=now):
                 text = subject.decode("utf-8", "backslashreplace")
-                commands.append(
-                    Emit(FlowControlStalled(stream=self.stream, consumer=self.consumer, subject=text))
+                event = FlowControlStalled(
+                    stream=self.stream, consumer=self.consumer, subject=text, again=again
                 )
+                commands.append(Emit(event))
 
     def _compare(self, last_stream: int, last_consumer: int, commands: list[Command]) -> None:
         """Compare the server's last delivery with the last one that arrived."""

@@ -1,4 +1,4 @@
-"""The permissions of a server's user that reads through one consumer, or publishes to given subjects.
+"""The permissions of a server's user that reads from a consumer, or publishes to some subjects.
 
 Source: nats-server, ``permissions`` of a user; ADR-15 §JSAck for the subjects of acks.
 """
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def publisher_rights(subjects: Sequence[str], *, inbox_prefix: str) -> dict[str, Any]:
-    """To publish to these subjects, and to receive the acks of the stream."""
+    """Return the permissions to publish to these subjects, and to receive the acks of the stream."""
     if not subjects:
         raise ConfigError("no subject is given: a publisher needs the subjects that it publishes to")
     return _rights([check_filter_subject(subject) for subject in subjects], [_inbox(inbox_prefix)])
@@ -39,7 +39,7 @@ def pull_rights(
     dead_letter: str | None,
     inbox_prefix: str,
 ) -> dict[str, Any]:
-    """To bind to this pull consumer, pull from it, and ack."""
+    """Return the permissions to bind to this pull consumer, pull from it, and ack."""
     allowed = [*_questions(api, stream, consumer), api.consumer_next(stream, consumer)]
     publish, subscribe = _for_worker(api, stream, consumer, config, dead_letter)
     return _rights([*allowed, *publish], [_inbox(inbox_prefix), *subscribe])
@@ -55,7 +55,7 @@ def push_rights(
     dead_letter: str | None,
     inbox_prefix: str,
 ) -> dict[str, Any]:
-    """To bind to this push consumer, subscribe to what it delivers, and ack."""
+    """Return the permissions to bind to this push consumer, subscribe to its deliver subject, and ack."""
     allowed = _questions(api, stream, consumer)
     if config is not None and config.flow_control:
         allowed.append(f"$JS.FC.{stream}.{consumer}.>")
@@ -64,7 +64,7 @@ def push_rights(
 
 
 def ordered_rights(api: Api, stream: str, *, inbox_prefix: str) -> dict[str, Any]:
-    """To read in order: to create and delete ephemeral consumers, and answer their flow control.
+    """Return the permissions to read in order: to create and delete ephemeral consumers, and answer flow control.
 
     The server names these consumers, so their filter is not part of the subject, and cannot be enforced.
     """
@@ -73,44 +73,49 @@ def ordered_rights(api: Api, stream: str, *, inbox_prefix: str) -> dict[str, Any
         f"{api.prefix}.CONSUMER.DELETE.{stream}.*",
         f"{api.prefix}.CONSUMER.INFO.{stream}.*",
         api.stream_info(stream),
+        api.stream_msg_get(stream),
         f"$JS.FC.{stream}.>",
     ]
     return _rights(allowed, [_inbox(inbox_prefix)])
 
 
 def ordered_pull_rights(api: Api, stream: str, *, inbox_prefix: str) -> dict[str, Any]:
-    """To read in order by pulling: to create, pull from and delete consumers of any name, with any filter."""
+    """Return the permissions to read in order by pulling.
+
+    They allow to create, pull from and delete consumers of any name, with any filter.
+    """
     allowed = [
         f"{api.prefix}.CONSUMER.CREATE.{stream}.>",
         f"{api.prefix}.CONSUMER.DELETE.{stream}.*",
         f"{api.prefix}.CONSUMER.INFO.{stream}.*",
         f"{api.prefix}.CONSUMER.MSG.NEXT.{stream}.*",
         api.stream_info(stream),
+        api.stream_msg_get(stream),
     ]
     return _rights(allowed, [_inbox(inbox_prefix)])
 
 
 def _questions(api: Api, stream: str, consumer: str) -> list[str]:
-    """What is asked to bind, and to find out why a consumer stands still."""
+    """Return the subjects of the requests to bind, and to find out why a consumer does not deliver."""
     return [api.consumer_info(stream, consumer), api.stream_info(stream)]
 
 
 def _for_worker(
     api: Api, stream: str, consumer: str, config: ConsumerConfig | None, dead_letter: str | None
 ) -> tuple[list[str], list[str]]:
-    """What acks and dead letters need: subjects to publish to, and to subscribe to."""
+    """Return the subjects to publish to and to subscribe to for acks and dead letters."""
     publish: list[str] = []
     if config is None or config.ack_policy is not AckPolicy.NONE:
         publish += [f"$JS.ACK.{stream}.{consumer}.>", f"$JS.ACK.*.*.{stream}.{consumer}.>"]
     if dead_letter is None:
         return publish, []
-    # The names are asked for at the start of a worker; the message, when its last delivery failed elsewhere.
+    # A worker requests the names when it starts, and a message when its last delivery failed in another worker.
     publish += [check_filter_subject(dead_letter), api.stream_names(), api.stream_msg_get(stream)]
     return publish, [f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{consumer}"]
 
 
 def ack_right(subject: str) -> str:
-    """The subject to be allowed for the acks of a consumer, one of which goes to ``subject``; "" if that is no ack."""
+    """Return the subject that allows all acks of the consumer whose ack has ``subject``, "" if that is no ack."""
     tokens = subject.split(".")
     if tokens[:2] != ["$JS", "ACK"] or len(tokens) < 9:
         return ""

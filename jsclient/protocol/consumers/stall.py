@@ -1,9 +1,9 @@
-"""When to look at a consumer from which nothing comes, and what to tell.
+"""When to check a consumer from which no message arrives, and what to report.
 
-A reader is polled twenty times within `StallTracker.after`; a message costs nothing here. It stands still if its
-program asks and no message arrives. Each ``after`` seconds the consumer is looked at (`diagnosis`); once a reason is
-told, the pauses double up to five minutes. All readers of a connection share a `LookBudget`, so that thousands of idle
-readers do not ask all the time. Source: ADR-15 (asynchronous error callback).
+A reader is polled twenty times within `StallTracker.after`, so that a message costs no time here. It is stalled if its
+program waits and no message arrives. Every ``after`` seconds the consumer is checked (`diagnosis`). After a reason was
+reported, the pauses double up to five minutes. All readers of a connection share a `LookBudget`, so that thousands of
+idle readers do not send requests all the time. Source: ADR-15 (asynchronous error callback).
 """
 
 from __future__ import annotations
@@ -18,58 +18,78 @@ if TYPE_CHECKING:
     from ..models.consumer import ConsumerInfo
     from .diagnosis import Finding
 
-__all__ = ["STALL_AFTER", "HandlerTimes", "Look", "LookBudget", "StallTracker", "handler_hangs"]
+__all__ = [
+    "STALL_AFTER",
+    "HandlerTimes",
+    "Look",
+    "LookBudget",
+    "StallTracker",
+    "handler_hangs",
+    "nothing_to_deliver",
+]
 
 STALL_AFTER = 25.0  # seconds: under the server's default ack_wait of 30 s, which would hide unacked messages
-_TOLD = ("warning", "error", "unknown")
-_LONGEST = 300.0  # seconds between looks
+_REPORTED = ("warning", "error", "unknown")
+_LONGEST = 300.0  # seconds between checks
 _SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
-_EXCEEDS = 2.0  # times the longest of the handlers before it: slow handlers are not hanging ones
-_AGAIN = 0.42  # of ``after``: the second look, which finds what nothing explains
-_BUSY = 2  # polls in a row without a call that waits: one may fall between two calls
-_FIRST_LOOKS = 100.0  # a second at most, after a message: all readers of a program may begin at once
-_NEXT_LOOKS = 10.0  # a second at most: 250 idle readers are each looked at in 25 s
-_RECURS = "max_ack_pending"  # each redelivery to a program that never acks ends it for a moment
-_LONGEST_MUTE = 3600.0  # seconds until that reason is told again
-_POLLS = 20  # until the first look: each may be late by one, and it must not reach the default ack_wait
+_EXCEEDS = 2.0  # times the longest earlier run of a handler: slow handlers do not hang
+_AGAIN = 0.42  # share of ``after`` until the second check, which reports messages that no rule explains
+_BUSY = 2  # polls in a row without a waiting call: a single poll may fall between two calls
+_FIRST_CHECKS = 100.0  # per second at most, after a message: all readers of a program may start at once
+_NEXT_CHECKS = 10.0  # per second at most: 250 idle readers are each checked within 25 s
+_RECURS = "max_ack_pending"  # if a program never acks, each redelivery ends this reason for a moment
+_LONGEST_MUTE = 3600.0  # seconds until that reason is reported again
+_POLLS = 20  # until the first check, which may be a poll late and must still precede the default ack_wait
+
+
+def nothing_to_deliver(info: ConsumerInfo, waited: float) -> str:
+    """Return what to log about a reader that waits while there is no message for it, "" if there are messages."""
+    if info.num_pending or info.num_ack_pending:
+        return ""
+    filters = ", ".join(map(repr, info.config.filters))
+    which = f" match {filters}" if filters else " are in its stream"
+    return (
+        f"a reader of consumer {info.name!r} of stream {info.stream_name!r} has waited {waited:.0f} s: no messages"
+        f"{which} that it has not delivered. That is no fault; next(timeout=...) ends a wait"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Look at the consumer, then call `StallTracker.looked`. ``stood_for``: seconds without a message."""
+    """Check the consumer, then call `StallTracker.looked`. ``stood_for`` is the time without a message, seconds."""
 
     stood_for: float
 
 
 @dataclass(slots=True)
 class LookBudget:
-    """How many looks the readers of one connection take: each gets its moment, in the order in which they come due.
+    """Limits the rate of checks of a connection: each reader gets a time, in the order in which its check is due.
 
-    A look is one request, or two if no message waits for the reader.
+    A check is one request, or two if no message waits for the reader.
     """
 
     _first_at: float = 0.0
     _next_at: float = 0.0
 
     def moment(self, now: float, *, is_first: bool) -> float:
-        """When to look, ``now`` or later; ``is_first``: the first time since a message came."""
+        """Return when to check, ``now`` or later. ``is_first`` is true for the first check since a message arrived."""
         if is_first:
             moment = max(now, self._first_at)
-            self._first_at = moment + 1 / _FIRST_LOOKS
+            self._first_at = moment + 1 / _FIRST_CHECKS
         else:
             moment = max(now, self._next_at)
-            self._next_at = moment + 1 / _NEXT_LOOKS
+            self._next_at = moment + 1 / _NEXT_CHECKS
         return moment
 
 
 @dataclass(slots=True)
 class StallTracker:
-    """Decides when to look and what to tell.
+    """Decides when to check the consumer and what to report.
 
     Attributes:
-        after: Seconds without a message until the first look.
-        budget: That of its connection.
-        before: The info at the last look, if it showed no reason and no message came since.
+        after: Seconds without a message until the first check.
+        budget: The budget of the reader's connection.
+        before: The info at the last check, if it showed no reason and no message arrived since.
     """
 
     after: float
@@ -78,17 +98,17 @@ class StallTracker:
     _arrived: int | None = None
     _asks: int = 0
     _misses: int = 0  # polls in a row at which no call waited
-    _since: float = 0.0  # the program has asked, and nothing has arrived, since then
-    _asked_at: float = 0.0
-    _look_at: float = 0.0
-    _pause: float = 0.0  # until the next look
-    _is_first: bool = True  # the next look is the first since a message came
-    _has_moment: bool = False  # the budget has given the moment of the next look
+    _since: float = 0.0  # since then the program has been waiting and no message has arrived
+    _requested_at: float = 0.0
+    _check_at: float = 0.0
+    _pause: float = 0.0  # seconds until the next check
+    _is_first: bool = True  # the next check is the first since a message arrived
+    _has_moment: bool = False  # the budget has set the time of the next check
     _reason: str = ""
-    _told_at: float = 0.0
-    _is_muted: bool = False  # the reason was told not long ago
-    _recurs_at: float = 0.0  # when `_RECURS` may be told again
-    _mute: float = 0.0  # seconds; 0.0: it was not told
+    _stalled_at: float = 0.0
+    _is_muted: bool = False  # the reason was reported not long ago
+    _recurs_at: float = 0.0  # when `_RECURS` may be reported again
+    _mute: float = 0.0  # seconds, 0.0 if it was not reported
 
     @property
     def interval(self) -> float:
@@ -98,46 +118,46 @@ class StallTracker:
     def poll(
         self, now: float, arrived: int, asks: int, *, asking: bool, stream: str, consumer: str
     ) -> list[Event | Look]:
-        """The state of the reader now.
+        """Process the current state of the reader. Return an event to emit, or a `Look` if a check is due.
 
         Args:
             now: Monotonic seconds.
-            arrived: Messages that have arrived so far; with handlers, those that have ended.
-            asks: Times that the program has asked for a message so far.
-            asking: It waits for one now, or a handler runs.
-            stream, consumer: For events.
+            arrived: Number of messages that have arrived so far; with handlers, of messages whose handler has ended.
+            asks: Number of times that the program has requested a message so far.
+            asking: Whether it waits for a message now, or a handler runs.
+            stream, consumer: The names for events.
         """
         asks_now = asking or asks != self._asks
         self._asks = asks
         self._misses = 0 if asks_now else self._misses + 1
         if asks_now:
-            self._asked_at = now
+            self._requested_at = now
         if arrived != self._arrived:
             is_first = self._arrived is None
             self._arrived = arrived
             self._begin(now)
             return [] if is_first else [*self._resumed(now, stream, consumer)]
         if self._misses >= _BUSY:
-            self._begin(now)  # the program does something else: nothing is owed
-        elif asks_now and now >= self._look_at:
+            self._begin(now)  # the program does something else, and waits for no message
+        elif asks_now and now >= self._check_at:
             return self._due(now)
         return []
 
     def _due(self, now: float) -> list[Event | Look]:
-        """A look is due: now, or at the moment that the budget gives."""
+        """Return a due check now, or postpone it to the time that the budget allows."""
         if not self._has_moment:
-            self._look_at = self.budget.moment(now, is_first=self._is_first)
+            self._check_at = self.budget.moment(now, is_first=self._is_first)
             self._has_moment = True
-            if self._look_at > now:
+            if self._check_at > now:
                 return []
-        self._look_at, self._has_moment, self._is_first = now + self._pause, False, False
+        self._check_at, self._has_moment, self._is_first = now + self._pause, False, False
         if self._reason:
             self._pause = min(2 * self._pause, _LONGEST)
         return [Look(now - self._since)]
 
     def is_idle(self, now: float) -> bool:
-        """Whether the program has not asked for so long that polling may stop until it does."""
-        return now - self._asked_at >= self.after
+        """Whether the program has not requested a message for so long that polling may stop until it does."""
+        return now - self._requested_at >= self.after
 
     def looked(
         self,
@@ -150,32 +170,31 @@ class StallTracker:
         info: ConsumerInfo | None = None,
         due: float | None = None,
     ) -> list[Event]:
-        """The findings of a look.
+        """Process the findings of a check. Return the events to emit.
 
         Args:
             now: Monotonic seconds.
-            findings: Of `diagnose` or `cannot_look`, the likeliest cause first.
-            stood_for: As in the `Look`.
-            stream, consumer: For events.
-            info: What was seen.
-            due: Seconds after which a handler counts as hanging: then the next look follows.
+            findings: The result of `diagnose` or `cannot_look`, the likeliest cause first.
+            stood_for: The value in the `Look`.
+            stream, consumer: The names for events.
+            info: The consumer's state, if it was received.
+            due: Seconds until a handler counts as hanging, when the next check follows.
         """
         if due is not None:
-            self._look_at = min(self._look_at, now + due)
-        causes = [found for found in findings if found.level in _TOLD]
+            self._check_at = min(self._check_at, now + due)
+        causes = [finding for finding in findings if finding.level in _REPORTED]
         self.before = None if causes else info
         if not causes:
-            self._look_at, self._pause = min(self._look_at, now + self.after), self.after
+            self._check_at, self._pause = min(self._check_at, now + self.after), self.after
             if info is not None and info.num_pending:
-                self._look_at = min(
-                    self._look_at, now + _AGAIN * self.after
-                )  # nothing explains it: soon again
+                # Messages are pending and no rule explains why: check again soon.
+                self._check_at = min(self._check_at, now + _AGAIN * self.after)
             return self._resumed(now, stream, consumer)
         cause = causes[0]
         if cause.code == self._reason and not self._is_muted:
             return []
         if cause.code != self._reason:
-            self._reason, self._told_at, self._pause = cause.code, now - stood_for, self.after
+            self._reason, self._stalled_at, self._pause = cause.code, now - stood_for, self.after
         self._is_muted = cause.code == _RECURS and not self._may_recur(now)
         if self._is_muted:
             return []
@@ -192,17 +211,17 @@ class StallTracker:
         ]
 
     def _may_recur(self, now: float) -> bool:
-        """Whether a reason that comes again with each redelivery may be told: after pauses that double."""
+        """Whether a reason that recurs with each redelivery may be reported now: after pauses that double."""
         if now < self._recurs_at:
             return False
         if now > self._recurs_at + _LONGEST_MUTE:
-            self._mute = 0.0  # it did not come again for long
+            self._mute = 0.0  # it did not recur for a long time
         self._mute = min(2 * self._mute or 4 * self.after, _LONGEST_MUTE)
         self._recurs_at = now + self._mute
         return True
 
     def _begin(self, now: float) -> None:
-        self._since, self._look_at, self._pause, self.before = now, now + self.after, self.after, None
+        self._since, self._check_at, self._pause, self.before = now, now + self.after, self.after, None
         self._is_first, self._has_moment = True, False
 
     def _resumed(self, now: float, stream: str, consumer: str) -> list[Event]:
@@ -210,52 +229,52 @@ class StallTracker:
         if not reason or reason == "could_not_look" or self._is_muted:
             self._is_muted = False
             return []
-        stood_for = now - self._told_at
+        stood_for = now - self._stalled_at
         return [ConsumerResumed(stream=stream, consumer=consumer, reason=reason, stood_for=stood_for)]
 
 
 @dataclass(slots=True)
 class HandlerTimes:
-    """How long handlers run, seen from time to time."""
+    """How long handlers run, observed from time to time."""
 
-    longest: float = 0.0  # seconds that the longest one had run when it was last seen; it has ended
-    _seen: dict[Hashable, float] = field(default_factory=dict)  # when each began
+    longest: float = 0.0  # seconds for which the longest ended handler had run when it was last observed
+    _seen: dict[Hashable, float] = field(default_factory=dict)  # when each running handler started
     _seen_at: float = 0.0
-    _told: dict[Hashable, float] = field(default_factory=dict)  # hanging ones, and when each began
+    _reported: dict[Hashable, float] = field(default_factory=dict)  # the start of each reported handler
     _hung_since: float | None = None
 
     def seen(self, now: float, running: Iterable[tuple[Hashable, float]]) -> float:
-        """These run now, each with the time of its start; returns the seconds that the longest has run, 0.0: none."""
+        """Record the handlers that run now with their start times. Return for how long the longest has run, or 0.0."""
         current = dict(running)
         for ident, began in self._seen.items():
             if ident not in current:
                 self.longest = max(self.longest, self._seen_at - began)
-        # The start of one that was seen before is kept: its caller may know only that it runs.
+        # The first start time of a handler remains: its caller may know only that it runs.
         self._seen = {ident: self._seen.get(ident, began) for ident, began in current.items()}
         self._seen_at = now
-        self._told = {ident: began for ident, began in self._told.items() if ident in current}
+        self._reported = {ident: began for ident, began in self._reported.items() if ident in current}
         return max((now - began for began in self._seen.values()), default=0.0)
 
     def hanging(self, now: float, ack_wait: float) -> list[tuple[Hashable, float]]:
-        """Those that hang and were not told before, with the seconds that each has run, the longest first.
+        """Return the handlers that hang and were not reported before, with their run times, the longest first.
 
-        One hangs when it has run for twice the ``ack_wait``, and for twice as long as the longest that has ended:
-        handlers that take long by nature are told once, not each time.
+        A handler hangs when it has run for twice the ``ack_wait``, and for twice as long as the longest handler that
+        has ended: handlers that take long by nature are reported once, not each time.
         """
         limit = max(_SLOW * ack_wait, _EXCEEDS * self.longest)
         late = {
             ident: began
             for ident, began in self._seen.items()
-            if now - began > limit and ident not in self._told
+            if now - began > limit and ident not in self._reported
         }
-        if late and not self._told:
+        if late and not self._reported:
             self._hung_since = min(late.values())
-        self._told.update(late)
-        return sorted(((ident, now - began) for ident, began in late.items()), key=lambda one: -one[1])
+        self._reported.update(late)
+        return sorted(((ident, now - began) for ident, began in late.items()), key=lambda item: -item[1])
 
     def all_ended(self, now: float) -> float | None:
-        """Seconds since the first hanging one began, if all of them have ended since the last call; else None."""
-        if self._told or self._hung_since is None:
+        """Return for how long handlers hung if all of them have ended since the last call, else None, seconds."""
+        if self._reported or self._hung_since is None:
             return None
         since, self._hung_since = self._hung_since, None
         return now - since
@@ -264,7 +283,7 @@ class HandlerTimes:
 def handler_hangs(
     stream: str, consumer: str, message: str, ran: float, ack_wait: float, *, others: int, keeps_alive: bool
 ) -> ConsumerStalled:
-    """The event for handlers that hang: ``message`` is that of the longest, ``others`` hang as well."""
+    """Return the event for handlers that hang: the longest has ``message``, and ``others`` hang as well."""
     also = (
         f", and so do {others} more handlers"
         if others > 1
@@ -272,7 +291,7 @@ def handler_hangs(
         if others
         else ""
     )
-    kept = (
+    redelivery = (
         "it is kept alive, so that the server delivers it to no one else"
         if keeps_alive
         else "the server delivers it again"
@@ -282,7 +301,7 @@ def handler_hangs(
         consumer=consumer,
         reason="handler",
         evidence=f"the handler of {message} has run for {ran:.0f} s, longer than twice the ack_wait{also}: ack_wait is "
-        f"{ack_wait:g} s; {kept}",
+        f"{ack_wait:g} s; {redelivery}",
         fix="look at what the handler waits for; handler_timeout= ends one that hangs, concurrency= lets others "
         "run, and a larger ack_wait says that it takes this long",
         stood_for=ran,

@@ -1,7 +1,7 @@
 """Inline statuses: one table of their meanings.
 
-Push, pull and ordered readers all use `classify`; none of them reads a description itself. The rows follow
-nats-server's consumer.go, stream.go and client.go (2.15). Descriptions are compared without case, by their start;
+Push, pull and ordered readers all use `classify`, and none of them reads a description itself. The rows follow
+nats-server's consumer.go, stream.go and client.go (2.15). Descriptions are compared by their start, ignoring case, and
 the first matching row applies. Source: ADR-15 §Automatic Status Management, ADR-37 §Status handling, ADR-42.
 """
 
@@ -26,20 +26,20 @@ __all__ = ["ORDINARY", "Ending", "Meaning", "Verdict", "classify", "is_idle_hear
 class Meaning(Enum):
     """The reaction that a status requires."""
 
-    HEARTBEAT = auto()  # a sign of life
-    FLOW_CONTROL = auto()  # to be answered when it is reached in the queue
-    ENDED = auto()  # the pull request ended ordinarily: send the next one
-    RETRY = auto()  # refused for now: report it, retry after a pause
-    REFUSED = auto()  # refused: report it; the same request would be refused again
+    HEARTBEAT = auto()  # the server is alive
+    FLOW_CONTROL = auto()  # to be answered when the reader reaches it in the queue
+    ENDED = auto()  # the pull request ended ordinarily: send the next request
+    RETRY = auto()  # refused for now: report it, and retry after a pause
+    REFUSED = auto()  # permanent: report it, since repeating the request cannot succeed
     GONE = auto()  # a retry cannot succeed
 
 
 class Ending(Enum):
-    """Why a fetch ended. Those in `ORDINARY` carry no error."""
+    """Why a fetch ended. The endings in `ORDINARY` have no error."""
 
     FULL = "full"  # all requested messages
     MAX_BYTES = "max_bytes"  # the next message would have exceeded max_bytes
-    NO_MESSAGES = "no_messages"  # no_wait, and nothing else is available
+    NO_MESSAGES = "no_messages"  # no_wait, and no other message is available
     EXPIRED = "expired"  # the time has ended
     REFUSED = "refused"  # the server refused the request
     MOVED = "moved"  # the consumer's leader changed or its server shuts down
@@ -52,7 +52,7 @@ class Ending(Enum):
 
 
 ORDINARY: Final = frozenset({Ending.FULL, Ending.MAX_BYTES, Ending.NO_MESSAGES, Ending.EXPIRED})
-"""Endings without an error, after which the server sends nothing more for the request."""
+"""Endings without an error, after which the server sends no more messages for the request."""
 
 
 class Verdict(NamedTuple):
@@ -91,9 +91,9 @@ _TABLE: Final = (
 
 
 def classify(code: int, description: str) -> Verdict:
-    """The meaning of a status. An unknown one counts as a refusal: reported, and never retried."""
+    """Return the meaning of a status. An unknown status counts as a refusal, which is reported and never retried."""
     lowered = description.strip().lower()
-    # "FlowControl Request" is the server's spelling; others have been seen with a blank.
+    # The server's spelling is "FlowControl Request". A spelling with a space has been seen as well.
     if code == 100 and lowered.startswith("flow control"):
         lowered = "flowcontrol"
     for row_code, start, verdict in _TABLE:
@@ -103,5 +103,5 @@ def classify(code: int, description: str) -> Verdict:
 
 
 def is_idle_heartbeat(description: str) -> bool:
-    """Whether this is the description of a known heartbeat; any other status 100 counts as one, too."""
+    """Whether this is the description of a known heartbeat. Any other status 100 counts as a heartbeat, too."""
     return description.strip().lower().startswith("idle heartbeat")

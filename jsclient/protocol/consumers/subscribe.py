@@ -1,10 +1,10 @@
 """The subscribe workflow of ADR-15, from the user's request to a bound consumer.
 
-`check_request` normalizes and checks the arguments before anything is sent; `check_binding` checks that an existing
-consumer matches them, and changes nothing on the server.
-`subscribe_workflow` is a generator: it yields the steps that need the server, is sent their answers (or has their
-errors thrown in) and returns a `Binding`. It reads top to bottom like the ADR, does no I/O, and makes all decisions.
-If it fails, the runtime removes a NATS subscription it has made. Source: ADR-15 §Creation.
+`check_request` normalizes and checks the arguments before any request is sent. `check_binding` checks that an existing
+consumer matches them, without a change on the server.
+`subscribe_workflow` is a generator: it yields the steps that need the server, receives their answers (or their errors,
+by ``throw``) and returns a `Binding`. It has the order of the ADR, does no I/O, and makes all decisions. If it fails,
+the runtime removes the NATS subscription that it has created. Source: ADR-15 §Creation.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = [
 
 
 def creation_config(request: SubscribeRequest) -> ConsumerConfig:
-    """The configuration to create: the user's, completed by the workflow."""
+    """Return the configuration to create: the user's configuration, completed by the workflow."""
     config = request.config
     changes: dict[str, Any] = {}
     if request.subject is not None and not config.filter_subjects:
@@ -67,7 +67,7 @@ def creation_config(request: SubscribeRequest) -> ConsumerConfig:
     if not request.pull and request.queue is not None:
         changes["deliver_group"] = request.queue
     elif not request.pull and config.idle_heartbeat is None and not config.flow_control:
-        changes["idle_heartbeat"] = HEARTBEAT  # nothing else reveals that the consumer was deleted
+        changes["idle_heartbeat"] = HEARTBEAT  # only missing heartbeats show that the consumer was deleted
     acks = config.ack_policy is not AckPolicy.NONE
     limit = request.max_pending
     if (
@@ -81,14 +81,15 @@ def creation_config(request: SubscribeRequest) -> ConsumerConfig:
     return _marked(request, config.replace(**changes))
 
 
-_MARK = "jsclient.subscriber"  # of the metadata
+_MARK = "jsclient.subscriber"  # a key of the metadata
 
 
 def _marked(request: SubscribeRequest, config: ConsumerConfig) -> ConsumerConfig:
     """Make the configuration unique to this call.
 
-    Two clients that create a consumer at the same moment with the same configuration are both answered with success, so
-    both would delete it at their end. A new inbox as the deliver subject tells them apart; otherwise the metadata must.
+    If two clients create a consumer at the same moment with the same configuration, the server answers both with
+    success, so both would delete it at their end. A new inbox as the deliver subject distinguishes them. Without it,
+    the metadata must.
     """
     named = config.durable_name is not None or config.name is not None
     if not request.mark or not named or not (request.pull or config.deliver_subject):
@@ -103,28 +104,28 @@ def check_binding(request: SubscribeRequest, info: ConsumerInfo) -> None:
     """Check that an existing consumer matches. Source: ADR-15 §Push Consumer active information …, §Other checks.
 
     Raises:
-        BindError: It does not match; the text says how, and what to do.
-        ConfigError: Its flow control sends more than the limits given.
+        BindError: It does not match. The text says how, and what to do.
+        ConfigError: With its flow control the server sends more than the request's limits.
     """
-    found = info.config
+    config = info.config
     wrong: _Wrong | None
-    if bool(found.deliver_subject) == request.pull:
-        wrong = _wrong_kind(found)
+    if bool(config.deliver_subject) == request.pull:
+        wrong = _wrong_kind(config)
     else:
-        wrong = (None if request.pull else _wrong_group(request, info)) or _wrong_subject(request, found)
+        wrong = (None if request.pull else _wrong_group(request, info)) or _wrong_subject(request, config)
     if wrong is not None:
         kind, text = wrong
         raise kind(info.stream_name, info.name, text)
-    if mismatches := config_mismatches(request.config, found):
+    if mismatches := config_mismatches(request.config, config):
         raise ConfigMismatchError(info.stream_name, info.name, mismatches)
-    check_room(request, found)
+    check_room(request, config)
 
 
-def _wrong_kind(found: ConsumerConfig) -> _Wrong:
-    if found.deliver_subject:
+def _wrong_kind(config: ConsumerConfig) -> _Wrong:
+    if config.deliver_subject:
         return PushConsumerError, (
             "cannot create a pull subscription for a push consumer "
-            f"(it delivers to {found.deliver_subject!r}); use subscribe()"
+            f"(it delivers to {config.deliver_subject!r}); use subscribe()"
         )
     text = "it is a pull consumer: a pull subscription is required; use pull_subscribe()"
     return PullConsumerError, text
@@ -133,28 +134,32 @@ def _wrong_kind(found: ConsumerConfig) -> _Wrong:
 _OTHER = "leave out the subject to read with that filter, or use another durable name"
 
 
-def _wrong_subject(request: SubscribeRequest, found: ConsumerConfig) -> _Wrong | None:
-    wanted, one, several = request.subject, found.filter_subject, found.filter_subjects
-    if wanted is None:
+def _wrong_subject(request: SubscribeRequest, config: ConsumerConfig) -> _Wrong | None:
+    subject, single, several = request.subject, config.filter_subject, config.filter_subjects
+    if subject is None:
         return None
-    if one and one != wanted:
-        return SubjectMismatchError, f"subject mismatch: wanted {wanted!r}, it filters on {one!r}; {_OTHER}"
-    if several and several != [wanted] and not request.config.filter_subjects:
+    if single and single != subject:
         return (
             SubjectMismatchError,
-            f"subject mismatch: wanted {wanted!r}, it filters on {several!r}; {_OTHER}",
+            f"subject mismatch: wanted {subject!r}, it filters on {single!r}; {_OTHER}",
+        )
+    if several and several != [subject] and not request.config.filter_subjects:
+        return (
+            SubjectMismatchError,
+            f"subject mismatch: wanted {subject!r}, it filters on {several!r}; {_OTHER}",
         )
     return None
 
 
 def _wrong_group(request: SubscribeRequest, info: ConsumerInfo) -> _Wrong | None:
-    found, queue, group = info.config, request.queue, info.config.deliver_group or None
+    config, queue, group = info.config, request.queue, info.config.deliver_group or None
     if queue is None and group is not None:
         return QueueRequiredError, (
             "cannot create a non queue subscription for a consumer created for a queue group: "
             f"its group is {group!r}; give queue={group!r}"
         )
     if queue is None and info.push_bound:
+        # Without a group both subscribers would receive every message.
         return DuplicateSubscriptionError, (
             "duplicate subscription: another subscriber receives from it already; "
             "use another durable, or a queue group"
@@ -171,40 +176,40 @@ def _wrong_group(request: SubscribeRequest, info: ConsumerInfo) -> _Wrong | None
             "cannot create a queue subscription for a consumer created for a different queue group: "
             f"wanted {queue!r}, found {group!r}"
         )
-    if found.flow_control:
+    if config.flow_control:
         return QueueFlowControlError, "flow control is not supported over queues: make it without"
-    if found.idle_heartbeat:
+    if config.idle_heartbeat:
         text = "heartbeats are not supported over queues: make it without idle_heartbeat"
         return QueueHeartbeatError, text
     return None
 
 
 class FindStream(msgspec.Struct, frozen=True):
-    """Ask for the names of the streams that hold a subject. Answer: list of names."""
+    """Request the names of the streams with a subject. The answer is a list of names."""
 
     subject: str
 
 
 class LookUp(msgspec.Struct, frozen=True):
-    """Ask for a consumer. Answer: its `ConsumerInfo`, or the error."""
+    """Request the info of a consumer. The answer is its `ConsumerInfo`, or the error."""
 
     stream: str
     consumer: str
 
 
 class Listen(msgspec.Struct, frozen=True):
-    """Make the NATS subscription. ``subject`` None: on a new inbox. Answer: the subject."""
+    """Create the NATS subscription, to a new inbox if ``subject`` is None. The answer is the subject."""
 
     subject: str | None
     queue: str | None
 
 
 class StopListening(msgspec.Struct, frozen=True):
-    """Remove the NATS subscription. No answer."""
+    """Remove the NATS subscription. There is no answer."""
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Create the consumer. Answer: its `ConsumerInfo`, or the error."""
+    """Create the consumer. The answer is its `ConsumerInfo`, or the error."""
 
     stream: str
     config: ConsumerConfig
@@ -216,7 +221,7 @@ Step: TypeAlias = FindStream | LookUp | Listen | StopListening | Create
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """A subscription's consumer. ``info`` is None if it could not be looked up (pull by name).
 
-    ``is_named``: the user named it, by ``consumer``, ``durable``, ``queue`` or the config.
+    ``is_named`` says whether the user named it, by ``consumer``, ``durable``, ``queue`` or the config.
     """
 
     stream: str
@@ -242,8 +247,8 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
     """Find the stream, bind to the consumer or create it.
 
     Raises:
-        ConfigError: Before the first step: the request is invalid.
-        NoMatchingStreamError: Not exactly one stream holds the subject.
+        ConfigError: The request is invalid. It is raised before the first step.
+        NoMatchingStreamError: No stream, or more than one, has the subject.
         BindError: The consumer exists but does not match.
         ApiError: The server refused a step.
     """
@@ -264,6 +269,7 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
             if request.consumer is not None:
                 if not request.pull:
                     raise
+                # A pull works without the info, and this user may have no permission to request it.
                 return Binding(stream=stream, consumer=name, info=None, created=False)
             if not isinstance(error, ConsumerNotFoundError):
                 raise
@@ -275,7 +281,7 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
 
     config = creation_config(request)
     if not request.pull:
-        # Before the create: the server recognizes a durable in use by its interest.
+        # Subscribe before the create: the server recognizes a durable in use by the interest in its deliver subject.
         deliver_subject: str = yield Listen(config.deliver_subject, request.queue)
         config = config.replace(deliver_subject=deliver_subject)
     try:
@@ -288,7 +294,7 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
 
 
 def _lost_race(request: SubscribeRequest, stream: str, name: str) -> Generator[Step, Any, Binding]:
-    """Another client created the consumer between our look-up and our create."""
+    """Bind to a consumer that another client created between our look-up and our create."""
     if not request.pull:
         yield StopListening()
     info: ConsumerInfo = yield LookUp(stream, name)
@@ -317,7 +323,7 @@ def _bound(request: SubscribeRequest, info: ConsumerInfo, *, created: bool = Fal
 
 
 def is_certainly_ours(request: SubscribeRequest, step: Create, found: ConsumerInfo) -> bool:
-    """Whether ``found`` was created by ``step``: proven by a deliver subject chosen by us, or by our mark."""
+    """Whether ``step`` created ``found``, which its deliver subject proves, if we chose it, or our mark."""
     chosen = not request.pull and request.config.deliver_subject is None
     if chosen:
         return found.config.deliver_subject == step.config.deliver_subject

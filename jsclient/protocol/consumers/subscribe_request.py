@@ -1,4 +1,4 @@
-"""The user's subscribe request: its fields, and the checks before anything is sent. Source: ADR-15 §Creation."""
+"""The user's subscribe request: its fields, and the checks before it is sent. Source: ADR-15 §Creation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVER_MAX_ACK_PENDING = 1000  # the server's default
 
 
 class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's arguments, as given."""
+    """The user's arguments."""
 
     subject: str | None = None
     stream: str | None = None
@@ -36,16 +36,16 @@ class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
     config: ConsumerConfig = ConsumerConfig()
     pull: bool = False
     ordered: bool = False
-    max_pending: int | None = None  # capacity in messages; None: the default
+    max_pending: int | None = None  # capacity in messages, None for the default
     max_pending_bytes: int | None = None
-    heartbeat_alarm: float = 3.0  # intervals without a sign of life
+    heartbeat_alarm: float = 3.0  # intervals without a message or heartbeat
     gap_alarm: bool = True
     flow_control_prefixes: tuple[str, ...] = ()
-    mark: str = ""  # unique to this call; see `_marked`
+    mark: str = ""  # unique to this call, see `subscribe._marked`
 
 
 def _agree(what: str, argument: str | None, field: str | None) -> str | None:
-    """The value of an argument and a config field with the same meaning."""
+    """Return the value of an argument and a config field with the same meaning, which must not differ."""
     argument, field = argument or None, field or None
     if argument is not None and field is not None and argument != field:
         raise ConfigError(
@@ -54,25 +54,26 @@ def _agree(what: str, argument: str | None, field: str | None) -> str | None:
     return argument or field
 
 
-def _check_given(request: SubscribeRequest) -> None:
-    """Refuse an empty text: taken for "not given", it would make an ephemeral consumer where a name was computed."""
+def _check_not_empty(request: SubscribeRequest) -> None:
+    """Refuse an empty name. If it counted as None, a name computed wrongly would create an ephemeral consumer."""
     names = ("subject", "stream", "consumer", "durable", "queue")
-    given = {name: getattr(request, name) for name in names}
-    given["config.durable_name"] = request.config.durable_name
-    if empty := sorted(name for name, value in given.items() if value == ""):
+    values = {name: getattr(request, name) for name in names}
+    values["config.durable_name"] = request.config.durable_name
+    if empty := sorted(name for name, value in values.items() if value == ""):
         raise ConfigError(f"{', '.join(empty)} is an empty text: leave it out, or pass None")
 
 
 def check_request(request: SubscribeRequest) -> SubscribeRequest:
-    """Refuse an invalid request, and merge values given in two places.
+    """Refuse an invalid request, and merge the arguments and the config.
 
     Raises:
-        ConfigError: An invalid or contradictory value. `InvalidNameError` for names and subjects.
+        ConfigError: A value is invalid, or contradicts another value.
+        InvalidNameError: A name or a subject is not valid.
     """
     config = request.config
     if not isinstance(config, ConsumerConfig):
         raise ConfigError(f"config is {type(config).__name__}: it must be a ConsumerConfig")
-    _check_given(request)
+    _check_not_empty(request)
     subject = request.subject
     if not config.filter_subjects:
         subject = _agree("the subject", subject, config.filter_subject)
@@ -91,7 +92,7 @@ def check_request(request: SubscribeRequest) -> SubscribeRequest:
     if queue is not None:
         _check_queue(queue, config, named=consumer is not None or durable is not None)
         if consumer is None and durable is None:
-            durable = queue
+            durable = queue  # ADR-15: the members of a group share a durable consumer of that name
     if request.pull:
         _check_pull(config)
     else:
@@ -134,13 +135,11 @@ def _check_names(subject: str | None, stream: str | None, consumer: str | None, 
         check_consumer_name(durable, "durable")
 
 
-def _check_config_names(config: ConsumerConfig, wanted: str | None) -> None:
+def _check_config_names(config: ConsumerConfig, name: str | None) -> None:
     if config.name is not None:
         check_consumer_name(config.name)
-        if wanted is not None and config.name != wanted:
-            raise ConfigError(
-                f"the consumer is {wanted!r} and in the config {config.name!r}: give one of them"
-            )
+        if name is not None and config.name != name:
+            raise ConfigError(f"the consumer is {name!r} and in the config {config.name!r}: give one of them")
     check_filters(config)
 
 
@@ -183,7 +182,7 @@ def check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
         check_count("max_pending", request.max_pending)
     if limit is not None:
         check_count("max_pending_bytes", limit)
-    # After an overflow, an ordered reader resumes at its position; others would lose messages or have them redelivered.
+    # After an overflow an ordered reader resumes at its position. Others would lose messages or get redeliveries.
     if limit is not None and config.flow_control and not request.ordered and limit < FLOW_CONTROL_WINDOW:
         raise ConfigError(
             f"max_pending_bytes is {limit}: with flow control the server sends up to {FLOW_CONTROL_WINDOW} bytes "
@@ -204,6 +203,6 @@ def _may_overflow(request: SubscribeRequest, config: ConsumerConfig) -> bool:
         return False
     if config.ack_policy == AckPolicy.NONE:
         return True
-    # Dropped messages are delivered again, unless the ack of a later one includes them.
+    # Dropped messages are delivered again, unless the ack of a later message includes them.
     unacked = config.max_ack_pending or min(SERVER_MAX_ACK_PENDING, limit)
     return config.ack_policy == AckPolicy.ALL and not 0 < unacked <= limit

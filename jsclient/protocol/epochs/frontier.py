@@ -1,12 +1,12 @@
 """Partially ordered times, and frontiers of them.
 
-A time says which epoch something belongs to. Times need not be numbers, nor have an order among all of them: of (hour,
-revision) neither of (3, 1) and (2, 5) is before the other. So "up to here" is not one time but an *antichain*: times
-none of which is before another.
+A time identifies the epoch of a message. Times need not be numbers, and need not be totally ordered: of the (hour,
+revision) pairs (3, 1) and (2, 5), neither is before the other. So "up to here" is not one time but an *antichain*, a
+set of times none of which is before another.
 
-A *lower* frontier has the minimal times: further data is greater than or equal to one of them. It is kept as a
-multiset, so that changes of it are +1 and -1, and frontiers of several partitions are merged by adding them up. An
-*upper* frontier has the maximal times of what was seen.
+A *lower* frontier has the minimal times: further data is greater than or equal to one of them. It is stored as a
+multiset, so that its changes are +1 and -1, and frontiers of several partitions are merged by adding them up. An
+*upper* frontier has the maximal times seen.
 
 Source: Strymon's publish-subscribe protocol; Timely Dataflow (Antichain, MutableAntichain).
 """
@@ -25,29 +25,29 @@ __all__ = ["Antichain", "Capabilities", "Changes", "Int", "MutableAntichain", "O
 T = TypeVar("T", bound=Hashable)
 
 Changes: TypeAlias = Sequence[tuple[T, int]]
-"""What is added to a frontier (+1) and taken from it (-1)."""
+"""Times that are added to a frontier (+1) and removed from it (-1)."""
 
 
 class Order(Protocol[T]):
-    """A partial order of times with a least one. Times are hashable and equal only to themselves."""
+    """A partial order of times with a least time. Times are hashable and equal only to themselves."""
 
     @property
     def bottom(self) -> T:
-        """The least time: nothing is before it."""
+        """The least time, which is before all others."""
 
     def less_equal(self, one: T, other: T) -> bool:
-        """Whether ``one`` is ``other``, or before it: reflexive, transitive, antisymmetric."""
+        """Whether ``one`` is equal to ``other`` or before it. The relation is reflexive, transitive, antisymmetric."""
 
     def encode(self, time: T) -> Any:
-        """The time as a JSON value. Raises `ConfigError` if it is not valid."""
+        """Return the time as a JSON value. Raises `ConfigError` if it is not valid."""
 
     def decode(self, value: Any) -> T:
-        """The time of a JSON value. Raises `ConfigError` if it is not valid."""
+        """Return the time of a JSON value. Raises `ConfigError` if it is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    """Integers: the usual case."""
+    """Integers, the usual order."""
 
     bottom: int = 0
 
@@ -55,7 +55,7 @@ class Int:
         return one <= other
 
     def successor(self, time: int) -> int:
-        """The next time. Optional: with it a publisher can advance from an epoch."""
+        """Return the next time. The method is optional. With it a publisher can advance from an epoch."""
         return time + 1
 
     def encode(self, time: int) -> int:
@@ -68,7 +68,7 @@ class Int:
 
 
 class Product:
-    """Tuples, of which one is before another if each part is: ``Product(Int(), Int())`` for (hour, revision)."""
+    """Tuples, ordered if all parts are ordered: ``Product(Int(), Int())`` for (hour, revision)."""
 
     __slots__ = ("bottom", "orders")
 
@@ -101,52 +101,52 @@ def _less_equal(order: Order[Any], one: Any, other: Any) -> bool:
 
 
 def in_order(order: Order[T], times: Iterable[T]) -> list[T]:
-    """The times so that each comes after those that are before it."""
-    some = [*times]
-    # What is before one time is before all that come after it, and that time itself is, too.
-    return sorted(some, key=lambda time: sum(order.less_equal(other, time) for other in some))
+    """Return the times sorted so that each follows all times before it."""
+    unsorted = [*times]
+    # The key is the number of times at or before a time: it is larger for each later time.
+    return sorted(unsorted, key=lambda time: sum(order.less_equal(other, time) for other in unsorted))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Antichain(Generic[T]):
-    """Times none of which is before another. Equal to another one with the same times."""
+    """A set of times none of which is before another. Antichains with the same times are equal."""
 
     order: Order[T]
     elements: tuple[T, ...] = ()
 
     @classmethod
     def minimal(cls, order: Order[T], times: Iterable[T]) -> Antichain[T]:
-        """The least ones."""
-        kept: list[T] = []
+        """Return the antichain of the minimal times."""
+        least: list[T] = []
         for time in times:
-            if not any(order.less_equal(other, time) for other in kept):
-                kept = [other for other in kept if not order.less_equal(time, other)]
-                kept.append(time)
-        return cls(order, tuple(kept))
+            if not any(order.less_equal(other, time) for other in least):
+                least = [other for other in least if not order.less_equal(time, other)]
+                least.append(time)
+        return cls(order, tuple(least))
 
     @classmethod
     def maximal(cls, order: Order[T], times: Iterable[T]) -> Antichain[T]:
-        """The greatest ones."""
+        """Return the antichain of the maximal times."""
         return cls(order).with_maximal(*times)
 
     def with_maximal(self, *times: T) -> Antichain[T]:
-        """The greatest ones of these and those. Itself, if that is the same."""
-        kept, order = self.elements, self.order
+        """Return the antichain of the maximal elements of this one and ``times``; ``self`` if it is the same."""
+        greatest, order = self.elements, self.order
         for time in times:
-            if not any(order.less_equal(time, other) for other in kept):
-                kept = (*(other for other in kept if not order.less_equal(other, time)), time)
-        return self if kept is self.elements else Antichain(order, kept)
+            if not any(order.less_equal(time, other) for other in greatest):
+                greatest = (*(other for other in greatest if not order.less_equal(other, time)), time)
+        return self if greatest is self.elements else Antichain(order, greatest)
 
     def some_below(self, time: T) -> bool:
-        """Whether some element is the time, or before it. Of a lower frontier: the time may still come."""
+        """Whether some element is at or before the time. In a lower frontier: data of the time may still be sent."""
         less_equal = self.order.less_equal
-        for element in self.elements:  # noqa: SIM110  no generator for each message
+        for element in self.elements:  # noqa: SIM110  a generator for each message costs time
             if less_equal(element, time):
                 return True
         return False
 
     def some_above(self, time: T) -> bool:
-        """Whether some element is the time, or after it. Of an upper frontier: the time may have been seen."""
+        """Whether some element is at or after the time. In an upper frontier: data of the time may have been seen."""
         less_equal = self.order.less_equal
         for element in self.elements:  # noqa: SIM110
             if less_equal(time, element):
@@ -171,7 +171,7 @@ class Antichain(Generic[T]):
 
 @dataclass(slots=True)
 class MutableAntichain(Generic[T]):
-    """A multiset of times, and its lower ``frontier``: the minimal times that are in it."""
+    """A multiset of times, and its lower ``frontier``, which has its minimal times."""
 
     order: Order[T]
     frontier: Antichain[T] = field(init=False)
@@ -182,49 +182,53 @@ class MutableAntichain(Generic[T]):
 
     @classmethod
     def of(cls, order: Order[T], times: Iterable[T]) -> MutableAntichain[T]:
-        """With these in it."""
+        """Create a multiset of these times."""
         return cls(order, Counter(times))
 
     def __iter__(self) -> Iterator[T]:
-        """The times in it, each once."""
+        """Iterate over the distinct times."""
         return iter(self._counts)
 
     def count(self, time: T) -> int:
-        """How many times a time is in it."""
+        """Return how often the multiset contains a time."""
         return self._counts.get(time, 0)
 
     def update(self, changes: Iterable[tuple[T, int]]) -> list[tuple[T, int]]:
-        """Add and take times. Returns how the frontier changed. Raises `ProtocolError` for a time that is missing."""
+        """Add and remove times. Return the changes of the frontier.
+
+        Raises:
+            ProtocolError: A time to be removed is missing. The multiset has not changed.
+        """
         sums: Counter[T] = Counter()
         for time, change in changes:
             sums[time] += change
         for time, change in sums.items():
             if self.count(time) + change < 0:
                 raise ProtocolError(f"{time!r} was taken from a frontier that does not have it")
-        added, gone = [], False
+        added, has_shrunk = [], False
         for time, change in sums.items():
-            had = self.count(time)
-            if had + change:
-                self._counts[time] = had + change
-                if not had:
+            count = self.count(time)
+            if count + change:
+                self._counts[time] = count + change
+                if not count:
                     added.append(time)
-            elif had:
+            elif count:
                 del self._counts[time]
-                gone = gone or time in self.frontier
-        if not gone and not added:
+                has_shrunk = has_shrunk or time in self.frontier
+        if not has_shrunk and not added:
             return []
         # While the frontier keeps its elements, only an added time can be less than one of them.
         before = self.frontier
-        self.frontier = Antichain.minimal(self.order, self._counts if gone else (*before, *added))
+        self.frontier = Antichain.minimal(self.order, self._counts if has_shrunk else (*before, *added))
         removed = [(time, -1) for time in before if time not in self.frontier]
         return removed + [(time, 1) for time in self.frontier if time not in before]
 
 
 class Capabilities(Generic[T]):
-    """The capabilities that one producer holds; at first one for the least time.
+    """The capabilities of a producer. Initially it has one capability for the least time.
 
-    Each method that changes them returns how the frontier changed, nothing if it is the same. One that raises has
-    changed nothing.
+    Each method that changes them returns the changes of the frontier, an empty list if it is the same. A method that
+    raises an error has not changed them.
     """
 
     __slots__ = ("_held", "order")
@@ -235,15 +239,15 @@ class Capabilities(Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The minimal ones. Empty: nothing may be sent."""
+        """The minimal capabilities. If there are none, the producer may not send any data."""
         return self._held.frontier
 
     def count(self, time: T) -> int:
-        """How many are held for this very time."""
+        """Return the number of capabilities for exactly this time."""
         return self._held.count(time)
 
     def allows(self, time: T) -> bool:
-        """Whether something of this time may be sent."""
+        """Whether data of this time may be sent."""
         return self.frontier.some_below(time)
 
     def check(self, time: T) -> None:
@@ -253,11 +257,11 @@ class Capabilities(Generic[T]):
             raise EpochCompletedError(time, self.frontier.elements)
 
     def update(self, changes: Changes[T]) -> list[tuple[T, int]]:
-        """Drop and add capabilities, at once.
+        """Drop and add capabilities in one step.
 
         Raises:
-            EpochCompletedError: An added one is not allowed by those held before.
-            ConfigError: A dropped one is not held, or a time is not valid in this order.
+            EpochCompletedError: The earlier capabilities do not allow an added capability.
+            ConfigError: The producer does not have a dropped capability, or a time is not valid in this order.
         """
         sums: dict[T, int] = {}
         for time, change in changes:
@@ -271,11 +275,11 @@ class Capabilities(Generic[T]):
         return self._held.update(sums.items())
 
     def advance(self, to: T) -> list[tuple[T, int]]:
-        """Replace all capabilities before this time by one for it; incomparable ones stay."""
+        """Replace all capabilities before this time by a capability for it. Incomparable capabilities remain."""
         self.check(to)
         before = [time for time in self._held if self.order.less_equal(time, to)]
         return self.update([*((time, -self.count(time)) for time in before), (to, 1)])
 
     def close(self) -> list[tuple[T, int]]:
-        """Drop all capabilities: everything is completed."""
+        """Drop all capabilities, which completes all epochs."""
         return self.update([(time, -self.count(time)) for time in self._held])

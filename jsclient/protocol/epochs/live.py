@@ -1,8 +1,8 @@
 """Topics of epochs without a stream: the messages between publishers and subscribers over plain NATS.
 
-A subscriber sends what it wants to ``<topic>.<partition>.live``, with an inbox of its own for the answers: to connect,
-to say that it is still there, to leave. Each message to it has a number, the next one each time, so that it notices a
-lost one. The answer to a sign of life has the last number, so that it notices the loss of the last message.
+A subscriber sends requests to ``<topic>.<partition>.live``, with its inbox as the reply subject: to connect, to say
+that it is still alive, to leave. The messages to a subscriber are numbered consecutively, so that it notices a lost
+message. The answer to "alive" has the last number, so that it also notices the loss of the last message.
 
 Source: Strymon's publish-subscribe protocol, "Publisher Logic".
 """
@@ -42,7 +42,7 @@ Verb = Literal["connect", "alive", "leave"]
 
 
 def live_subject(topic: str, partition: int) -> str:
-    """The subject of requests to the publisher of a partition."""
+    """Return the subject of requests to the publisher of a partition."""
     return f"{topic}.{partition}.live"
 
 
@@ -55,7 +55,7 @@ class Asked(msgspec.Struct, frozen=True):
     codec: str
 
     def to_json(self) -> bytes:
-        """As it is sent."""
+        """Return the request as it is sent."""
         return msgspec.json.encode(self)
 
 
@@ -71,10 +71,11 @@ class LiveMessage(msgspec.Struct, Generic[T], frozen=True):
     """A message of a publisher.
 
     Attributes:
-        what: "message"; "there": the answer to "alive"; "unknown": connect again; "mismatch": it has other types.
-        number: Of the message; of "there", of the last one.
-        message: The message, its data not decoded.
-        text: Of "mismatch": the types it has.
+        what: "message", "there" (the answer to "alive"), "unknown" (the subscriber must connect again) or "mismatch"
+            (the publisher has other types).
+        number: The number of the message. With "there", the number of the last message.
+        message: The message. Its data is not decoded.
+        text: With "mismatch", the types of the publisher.
     """
 
     what: Literal["message", "there", "unknown", "mismatch"]
@@ -87,7 +88,7 @@ _KINDS: Final = {InitialFrontierSnapshot: "snapshot", LowerFrontierUpdate: "upda
 
 
 def write_live(live: LiveMessage[T], order: Order[T]) -> tuple[bytes, bytes]:
-    """Header block and payload."""
+    """Return the header block and payload of a message."""
     headers, payload = {_WHAT: live.what, _NUMBER: str(live.number)}, live.text.encode()
     message = live.message
     if message is not None:
@@ -139,7 +140,7 @@ class _Queue(Generic[T]):
 class EpochBroadcast(Generic[T]):
     """One partition and its subscribers, each with a queue of up to ``max_pending`` messages.
 
-    ``put_out`` counts the subscribers that were disconnected because their queue was full.
+    ``put_out`` is the number of subscribers that were disconnected because their queue was full.
     """
 
     publisher: EpochPublisher[T]
@@ -149,7 +150,7 @@ class EpochBroadcast(Generic[T]):
 
     @property
     def subscribers(self) -> list[Hashable]:
-        """Those that are connected."""
+        """The connected subscribers."""
         return [*self._queues]
 
     @property
@@ -159,11 +160,11 @@ class EpochBroadcast(Generic[T]):
 
     @property
     def is_over(self) -> bool:
-        """Whether everything is completed and all queues are empty."""
+        """Whether all epochs are completed and all queues are empty."""
         return not self.publisher.lower and not any(queue.messages for queue in self._queues.values())
 
     def connect(self, subscriber: Hashable) -> None:
-        """Connect a subscriber, or connect it again: its first message is the current snapshot."""
+        """Connect a subscriber, or connect it again. Its first message is the current snapshot."""
         self._queues.pop(subscriber, None)
         queue: _Queue[T] = _Queue()
         self._append(queue, self.publisher.snapshot)
@@ -174,24 +175,24 @@ class EpochBroadcast(Generic[T]):
         self._queues.pop(subscriber, None)
 
     def send(self, time: T, data: Any) -> None:
-        """Send a batch of one time to all. Raises as `EpochPublisher.send`; nothing was sent."""
+        """Send a batch of one time to all subscribers. If `EpochPublisher.send` raises an error, no data was sent."""
         self.publisher.send(time)
         self._broadcast(DataMessage(time, data))
 
     def update(self, changes: Changes[T]) -> None:
-        """Drop and add capabilities, and send the change to all. See `EpochPublisher.update`."""
+        """Drop and add capabilities, and send the change to all subscribers. See `EpochPublisher.update`."""
         self._publish(self.publisher.update(changes))
 
     def advance(self, to: T) -> None:
-        """Complete the times before this one. See `EpochPublisher.advance`."""
+        """Complete the times before ``to``. See `EpochPublisher.advance`."""
         self._publish(self.publisher.advance(to))
 
     def close(self) -> None:
-        """Complete everything."""
+        """Complete all epochs."""
         self._publish(self.publisher.close())
 
     def take(self, subscriber: Hashable, limit: int = 1) -> list[tuple[int, Message[T]]]:
-        """Take up to ``limit`` messages of one subscriber, with their numbers 1, 2, 3 …; none if not connected."""
+        """Take up to ``limit`` messages of a subscriber, with their numbers 1, 2, 3 …; none if it is not connected."""
         queue = self._queues.get(subscriber)
         if queue is None:
             return []

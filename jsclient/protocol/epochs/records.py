@@ -4,13 +4,13 @@ Partition 2 of the topic ``trades`` has two subjects, ``trades.2.data`` and ``tr
 header, so that data that is dropped is never decoded.
 
 A partition has one producer at a time. Each producer has a token, which is part of every message it writes. It starts
-with a frontier record, and a frontier record is stored only if it directly follows the last one its producer knows, so
-a replaced producer cannot write another one. It can still send data: data without the token of the last frontier record
-before it comes from a replaced producer, and every reader skips it. That needs nothing of the server, and lets data be
-sent without waiting.
+with a frontier record, and the server stores a frontier record only if it directly follows the last frontier record
+that its producer knows. So a replaced producer cannot write frontier records any more. It can still send data, but data
+without the token of the last frontier record before it comes from a replaced producer, and every reader skips it. That
+needs no check by the server, so that data can be sent without waiting.
 
 A producer that takes over cannot know what its predecessor stores meanwhile. Its first record names the sequence up to
-which it has read; as a snapshot it is as of that sequence, and the predecessor's data counts up to the record itself.
+which it has read. As a snapshot it describes that sequence, and the predecessor's data counts up to the record itself.
 
 Any other message on these subjects is invalid. It is skipped, counted and reported by every reader and producer alike,
 and changes nothing. The server stores ``Nats-Expected-Last-Subject-Sequence`` with a record after checking it, so a
@@ -66,20 +66,20 @@ S = TypeVar("S", bound=Hashable)
 
 
 class InitialFrontierSnapshot(msgspec.Struct, Generic[T], frozen=True):
-    """Both frontiers, once and first."""
+    """Both frontiers. It is the first message, and there is no other."""
 
     lower: tuple[T, ...]
     upper: tuple[T, ...]
 
 
 class LowerFrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
-    """How the lower frontier changed: each +1 or -1."""
+    """The change of the lower frontier: times with +1 or -1."""
 
     updates: tuple[tuple[T, int], ...]
 
 
 class DataMessage(msgspec.Struct, Generic[T], frozen=True):
-    """A batch of one time. ``data`` is not looked at: it may be encoded still."""
+    """A batch of one time. ``data`` is not decoded."""
 
     time: T
     data: Any
@@ -89,7 +89,7 @@ Message: TypeAlias = InitialFrontierSnapshot[T] | LowerFrontierUpdate[T] | DataM
 
 
 class Data(msgspec.Struct, Generic[T], frozen=True):
-    """Items of one time. ``whole``: nothing of that epoch was missed; false only without a filter."""
+    """Items of one time. ``whole`` is true if no item of that epoch was missed, and false only without a filter."""
 
     time: T
     items: Any
@@ -99,7 +99,7 @@ class Data(msgspec.Struct, Generic[T], frozen=True):
 
 
 class FrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
-    """The merged lower frontier changed; at first, all of it is new."""
+    """The merged lower frontier changed. In the first update, all its elements are changes."""
 
     changes: tuple[tuple[T, int], ...]
     frontier: tuple[T, ...]
@@ -116,7 +116,7 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
-    """How the lower frontier changed, and both frontiers after it."""
+    """The change of the lower frontier, and both frontiers after the change."""
 
     updates: tuple[tuple[T, int], ...]
     lower: tuple[T, ...]
@@ -124,16 +124,16 @@ class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def snapshot(self) -> InitialFrontierSnapshot[T]:
-        """The snapshot for a subscriber that starts after it."""
+        """The snapshot for a subscriber that starts after this record."""
         return InitialFrontierSnapshot(self.lower, self.upper)
 
     @property
     def update(self) -> LowerFrontierUpdate[T]:
-        """The update for a subscriber that was connected before it."""
+        """The update for a subscriber that was connected before this record."""
         return LowerFrontierUpdate(self.updates)
 
     def to_json(self, order: Order[T]) -> bytes:
-        """As it is stored."""
+        """Return the record as it is stored."""
         encode = order.encode
         updates = [(encode(time), 1 if change > 0 else -1) for time, change in self.updates]
         stored = _Stored(1, updates, [*map(encode, self.lower)], [*map(encode, self.upper)])  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
 
     @classmethod
     def from_json(cls, data: bytes, order: Order[T]) -> FrontierRecord[T]:
-        """Read a stored record. Raises `ProtocolError` if it is not valid, of another order or of a newer version."""
+        """Read a stored record. Raises `ProtocolError` if it is not valid, or has another order or a newer version."""
         decode = order.decode
         try:
             stored = msgspec.json.decode(data, type=_Stored)
@@ -169,16 +169,16 @@ class _Token(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class EpochPosition(Generic[T]):
-    """The position of a subscriber of epochs: everything that another one, in any process, needs to continue.
+    """The position of a subscriber of epochs, with which a subscriber in any process can continue.
 
     Attributes:
-        order: The order of its times. Ignored by comparisons.
-        since: Stream sequence; all data of open epochs that is still needed is after it. To continue, start with the
-            last frontier record of each partition up to there (or its first one, if that is later).
-        missed: Of epochs at or before these something was missed.
+        order: The order of its times. Comparisons ignore it.
+        since: Stream sequence before all data of open epochs that is still needed. To continue, start with the last
+            frontier record of each partition up to this sequence, or with its first frontier record if that is later.
+        missed: Times. A part of the epochs at or before these times was missed.
         frontiers: Epochs completed by one of these frontiers were consumed.
-        records: The sequence of that frontier record of each partition.
-        stream, incarnation: The stream; as in `jsclient.Position`.
+        records: The sequence of the frontier record of each partition to start with.
+        stream, incarnation: The stream, see `jsclient.Position`.
     """
 
     order: Order[T] = field(compare=False, repr=False)
@@ -190,7 +190,7 @@ class EpochPosition(Generic[T]):
     incarnation: str = ""
 
     def to_json(self) -> str:
-        """The position as a token."""
+        """Return the position as a token."""
         encode = self.order.encode
         missed = [*map(encode, self.missed)]
         frontiers = [[*map(encode, frontier)] for frontier in self.frontiers]
@@ -199,21 +199,21 @@ class EpochPosition(Generic[T]):
 
     @staticmethod  # generic by itself: in a class method, pyright does not infer the times from the order
     def from_json(token: str | bytes, order: Order[S]) -> EpochPosition[S]:
-        """Read a token of `to_json`. ``order`` is that of the topic, `EpochTopic.order`.
+        """Read a token of `to_json`. ``order`` is the order of the topic, `EpochTopic.order`.
 
         Raises:
-            PositionInvalidError: It is not a token of `to_json`, or one of another order or a newer version.
+            PositionInvalidError: It is not a token of `to_json`, or has another order or a newer version.
         """
         try:
-            read = msgspec.json.decode(token, type=_Token)
-            missed = tuple(map(order.decode, read.missed))
-            frontiers = tuple(tuple(map(order.decode, one)) for one in read.frontiers)
+            fields = msgspec.json.decode(token, type=_Token)
+            missed = tuple(map(order.decode, fields.missed))
+            frontiers = tuple(tuple(map(order.decode, frontier)) for frontier in fields.frontiers)
         except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as error:
             raise PositionInvalidError(
                 f"{token!r:.200} is not a valid position in a topic of epochs: {error}"
             ) from None
         return EpochPosition(
-            order, read.since, missed, frontiers, tuple(read.records), read.stream, read.incarnation
+            order, fields.since, missed, frontiers, tuple(fields.records), fields.stream, fields.incarnation
         )
 
 
@@ -229,17 +229,17 @@ _KNOWN_TIMES: Final = 1024
 
 
 def data_subject(topic: str, partition: int) -> str:
-    """The subject of a partition's data."""
+    """Return the subject of a partition's data."""
     return f"{topic}.{partition}.data"
 
 
 def frontier_subject(topic: str, partition: int) -> str:
-    """The subject of a partition's frontier records."""
+    """Return the subject of a partition's frontier records."""
     return f"{topic}.{partition}.frontier"
 
 
 def data_headers(order: Order[T], time: T, producer: str) -> dict[str, str]:
-    """The headers of data. Raises `ConfigError` if the time is not valid."""
+    """Return the headers of data. Raises `ConfigError` if the time is not valid."""
     return {EPOCH: msgspec.json.encode(order.encode(time)).decode(), PRODUCER: producer}
 
 
@@ -247,10 +247,11 @@ class FrontierEntry(msgspec.Struct, Generic[T], frozen=True):
     """A frontier record in the stream.
 
     Attributes:
-        seq: Its sequence; 0: it is not stored yet.
-        producer: The token of the producer that wrote it; ``before``: of the one before, "" for the first.
-        up_to: Its upper frontier includes all data of the partition up to this sequence: its own sequence, except for
-            the first record of a producer that took over.
+        seq: Its sequence, 0 if it is not stored yet.
+        producer: The token of the producer that wrote it.
+        before: The token of the producer that was replaced, "" for the first producer.
+        up_to: The sequence up to which its upper frontier includes all data of the partition. It is the record's own
+            sequence, except for the first record of a producer that took over.
     """
 
     record: FrontierRecord[T]
@@ -262,12 +263,12 @@ class FrontierEntry(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Its headers, without the kind."""
+        """The record's headers, without the kind."""
         headers = {PRODUCER: self.producer}
         return {**headers, _AFTER: self.before, _UP_TO: str(self.up_to)} if self.before else headers
 
     def owner_at(self, seq: int) -> str:
-        """The producer whose data counts after this sequence, according to this record."""
+        """Return the producer whose data counts after this sequence, according to this record."""
         return self.before if self.before and seq < self.seq else self.producer
 
     @classmethod
@@ -283,17 +284,19 @@ class FrontierEntry(msgspec.Struct, Generic[T], frozen=True):
                 f"message {record.seq} on {record.subject!r} is not a frontier record: the server did not check which "
                 "one it follows"
             )
-        said = FrontierRecord.from_json(record.data, order)
-        return cls(said, record.seq, producer, int(up_to) if before else record.seq, before, record.time_ns)
+        frontiers = FrontierRecord.from_json(record.data, order)
+        return cls(
+            frontiers, record.seq, producer, int(up_to) if before else record.seq, before, record.time_ns
+        )
 
 
 class EpochReading(Generic[T]):
-    """Turns the records of a stream into messages. Those that do not count are skipped, invalid ones reported.
+    """Converts the records of a stream to messages. It skips records that do not count, and reports invalid records.
 
     Attributes:
-        owners: The producer whose data counts now, by partition. Replaced on a change, never modified.
-        joined: The sequence of each partition's snapshot; what comes before it is not judged.
-        refused: Data messages skipped because their producer had been replaced, or because they name none.
+        owners: The producer whose data counts now, by partition. The dict is replaced on a change, never modified.
+        joined: The sequence of each partition's snapshot. Earlier records are not judged.
+        refused: Number of data messages skipped because their producer had been replaced, or because they name none.
     """
 
     def __init__(
@@ -313,11 +316,11 @@ class EpochReading(Generic[T]):
         self._times: dict[str, T] = {}
 
     def partition_of(self, record: Record) -> int | None:
-        """The partition of a record, None for a foreign one."""
+        """Return the partition of a record, or None if its subject belongs to no partition."""
         return self._partitions.get(record.subject)
 
     def time_of(self, record: Record) -> T | None:
-        """The time of data that counts, None for any other record."""
+        """Return the time of data that counts, or None for any other record."""
         partition = self._partitions.get(record.subject)
         if partition is None or record.subject in self._frontiers:
             return None
@@ -327,7 +330,7 @@ class EpochReading(Generic[T]):
         return self._time(record)
 
     def entry_of(self, record: Record) -> FrontierEntry[T] | None:
-        """The frontier record in a record, None for any other one; its producer owns the partition from now on."""
+        """Return the frontier record in a record, or None. Its producer owns the partition from now on."""
         entry = self._entry(record)
         if entry is not None:
             self._own(record, entry)
@@ -376,7 +379,7 @@ class EpochReading(Generic[T]):
         return time
 
     def message(self, record: Record, lower: Callable[[int], Antichain[T]]) -> tuple[int, Message[T]] | None:
-        """The partition and message of the next record, None if it is skipped. Data is not decoded.
+        """Return the partition and message of the next record, or None if it is skipped. Data is not decoded.
 
         ``lower`` returns the lower frontier of a partition as the reader knows it.
         """
@@ -391,25 +394,23 @@ class EpochReading(Generic[T]):
             return None
         if entry.producer == self.owners.get(partition):
             return partition, entry.record.update
-        # The first record of a producer changes what differs from the frontier that the reader knows.
-        known, now = lower(partition), entry.record.lower
-        back = [time for time in now if not known.some_below(time)]
-        if back and record.seq > self.joined.get(partition, 0):
-            error = (
-                f"message {record.seq} on {record.subject!r} goes back to {back[0]!r}, which was completed"
-            )
+        # With the first record of a producer, the change is the difference to the frontier that the reader knows.
+        old, new = lower(partition), entry.record.lower
+        reopened = [time for time in new if not old.some_below(time)]
+        if reopened and record.seq > self.joined.get(partition, 0):
+            error = f"message {record.seq} on {record.subject!r} goes back to {reopened[0]!r}, which was completed"
             self._skip(record, ProtocolError(error))
             return None
         self._own(record, entry)
-        gone = [(time, -1) for time in known if time not in now]
-        return partition, LowerFrontierUpdate((*gone, *((time, 1) for time in now if time not in known)))
+        removed = [(time, -1) for time in old if time not in new]
+        return partition, LowerFrontierUpdate((*removed, *((time, 1) for time in new if time not in old)))
 
 
 MAX_PARTITIONS: Final = 4096
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The schema of a topic: the names of its order and codec, and its number of partitions: 0, 1, 2 …"""
+    """The schema of a topic: the names of its order and codec, and its number of partitions, which are 0, 1, 2 …"""
 
     v: Literal[1]
     order: str
@@ -417,15 +418,15 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitions: int
 
     def to_json(self) -> str:
-        """As it is stored."""
+        """Return the schema as it is stored."""
         return msgspec.json.encode(self).decode()
 
     def check(self, topic: str, order: Order[Any], codec: Codec, partitions: int | None) -> None:
-        """Raise `TopicMismatchError` if it differs from the caller's. ``partitions`` None: any number."""
-        wanted = {"order": order_name(order), "codec": codec_name(codec), "partitions": partitions}
+        """Raise `TopicMismatchError` if the arguments differ. If ``partitions`` is None, any number is accepted."""
+        expected = {"order": order_name(order), "codec": codec_name(codec), "partitions": partitions}
         mismatches: list[tuple[str, Any, Any]] = [
             (field, value, getattr(self, field))
-            for field, value in wanted.items()
+            for field, value in expected.items()
             if value is not None and value != getattr(self, field)
         ]
         if mismatches:
@@ -433,12 +434,12 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def schema_key(topic: str) -> str:
-    """The key of a topic's schema in the metadata of its stream."""
+    """Return the key of a topic's schema in the metadata of its stream."""
     return f"jsc-epochs.{topic}"
 
 
 def read_schema(text: str, topic: str) -> Schema:
-    """Read a schema. Raises `ProtocolError` if it is not valid, or of a newer version."""
+    """Read a schema. Raises `ProtocolError` if it is not valid or has a newer version."""
     try:
         return msgspec.json.decode(text, type=Schema)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -446,12 +447,12 @@ def read_schema(text: str, topic: str) -> Schema:
 
 
 def make_schema(order: Order[Any], codec: Codec, partitions: int) -> Schema:
-    """The schema of a topic that has these."""
+    """Return the schema of a topic with this order, codec and number of partitions."""
     return Schema(1, order_name(order), codec_name(codec), partitions)
 
 
 def order_name(order: Order[Any]) -> str:
-    """The name of an order in a schema: its ``name``, otherwise its class."""
+    """Return the name of an order in a schema: its ``name``, otherwise its class."""
     if isinstance(order, Int):
         return "int" if order.bottom == 0 else f"int({order.bottom})"
     if isinstance(order, Product):
@@ -460,7 +461,7 @@ def order_name(order: Order[Any]) -> str:
 
 
 def check_topic(name: str) -> str:
-    """The name of a topic: one subject token, or several. Raises `InvalidNameError`."""
+    """Return ``name`` if a topic can have it: one or several subject tokens. Raises `InvalidNameError`."""
     check_publish_subject(name)
     if len(name) > 200:
         raise InvalidNameError("topic", name, "it may have 200 characters")
@@ -468,5 +469,5 @@ def check_topic(name: str) -> str:
 
 
 def check_partition(partition: int, partitions: int) -> int:
-    """Return ``partition`` if it is one of 0 to ``partitions - 1``. Raises `ConfigError`."""
+    """Return ``partition`` if it is in the range 0 to ``partitions - 1``. Raises `ConfigError`."""
     return check_count("partition", partition, 0, partitions - 1)

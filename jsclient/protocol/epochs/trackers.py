@@ -1,17 +1,18 @@
 """Epochs, all or nothing: the state of a publisher, and the filter of a subscriber of several partitions.
 
-An epoch is all that has one time. It is *latent* until something of it was sent, *active* then, and *completed* when
-its publisher has no capability left that allows it. A subscriber that begins in the middle can have all of an epoch
-only if it was latent in every partition then. It starts with a snapshot of each partition's frontiers, and drops data
-at or before an element of one of the upper frontiers.
+An epoch is all data of one time. It is *latent* until some of its data was sent, then *active*, and *completed* when
+its publisher has no capability any more that allows it. A subscriber that starts in the middle can receive all of an
+epoch only if the epoch was latent in every partition at that time. It starts with a snapshot of each partition's
+frontiers, and drops data at or before an element of one of the upper frontiers.
 
-Four rules make that hold, and each was found to matter by a model check
+Four rules are needed for that, and a model check shows that each of them is
 (``tests/protocol/epochs/test_trackers_model.py``):
 
-- dropped is what is at or before *some* element of the filter;
-- an upper frontier has the greatest times *ever* sent, also of what is completed: another partition may not be so far;
-- an element leaves the filter when it is completed in *all* partitions, as the merged lower frontier says;
-- completed is what no element of the lower frontier is at or before, which is also right for an empty one.
+- data at or before *some* element of the filter is dropped;
+- an upper frontier has the greatest times *ever* sent, including completed times, since another partition may be
+  behind;
+- an element is removed from the filter when it is completed in *all* partitions, as the merged lower frontier shows;
+- a time is completed if no element of the lower frontier is at or before it, which is also right for an empty frontier.
 
 Source: Strymon's publish-subscribe protocol.
 """
@@ -65,9 +66,9 @@ class EpochState(enum.Enum):
 class EpochPublisher(Generic[T]):
     """The state of one partition, and the frontier records to write.
 
-    Data sent before a frontier record must be stored before it, and data sent after it, after it: wait for messages in
-    flight on both sides, or send so that the server keeps the order. Otherwise a subscriber that starts at that record
-    misses data that its filter does not know of.
+    Data sent before a frontier record must be stored before it, and data sent after it must be stored after it: wait
+    for messages in flight on both sides, or send so that the server preserves the order. Otherwise a subscriber that
+    starts at that record misses data that its filter does not include.
     """
 
     __slots__ = ("_active", "_restored", "capabilities", "order", "upper")
@@ -76,8 +77,8 @@ class EpochPublisher(Generic[T]):
         self.order: Order[T] = order
         self.capabilities: Capabilities[T] = Capabilities(order)
         self.upper: Antichain[T] = Antichain(order)
-        self._active: set[T] = set()  # sent here, and not completed
-        self._restored = Antichain(order)  # the upper frontier that was found at the restart
+        self._active: set[T] = set()  # sent by this publisher and not completed
+        self._restored = Antichain(order)  # the upper frontier at the restart
 
     @classmethod
     def restored(cls, order: Order[T], last: FrontierRecord[T], sent_after: Iterable[T]) -> EpochPublisher[T]:
@@ -98,15 +99,15 @@ class EpochPublisher(Generic[T]):
         return InitialFrontierSnapshot(self.lower.elements, self.upper.elements)
 
     def record(self) -> FrontierRecord[T]:
-        """A record without changes, to start from."""
+        """Return a record without changes, with which a producer starts."""
         return self._record(())
 
     def first_record(self) -> FrontierRecord[T]:
-        """The first record of a new partition, which creates it."""
+        """Return the first record of a new partition, which creates the partition."""
         return self._record([(time, 1) for time in self.lower])
 
     def state(self, time: T) -> EpochState:
-        """In which state an epoch is; after a restart, what may have been sent before counts as sent."""
+        """Return the state of an epoch. After a restart, data that may have been sent before counts as sent."""
         if not self.capabilities.allows(time):
             return EpochState.COMPLETED
         if time in self._active or self._restored.some_above(time):
@@ -114,27 +115,30 @@ class EpochPublisher(Generic[T]):
         return EpochState.LATENT
 
     def send(self, time: T) -> None:
-        """Check and record that data of this time is about to be sent. Raises as `Capabilities.check`: do not send."""
+        """Check and record that data of this time is about to be sent.
+
+        If `Capabilities.check` raises an error, the data must not be sent.
+        """
         self.capabilities.check(time)
         self.upper = self.upper.with_maximal(time)
         self._active.add(time)
 
     def update(self, changes: Changes[T]) -> FrontierRecord[T] | None:
-        """Drop and add capabilities. Returns the record to write, None if the frontier is the same.
+        """Drop and add capabilities. Return the record to write, or None if the frontier is the same.
 
-        Raises as `Capabilities.update`; nothing has changed.
+        If `Capabilities.update` raises an error, the state has not changed.
         """
-        return self._told(self.capabilities.update(changes))
+        return self._changed(self.capabilities.update(changes))
 
     def advance(self, to: T) -> FrontierRecord[T] | None:
-        """Complete the times before this one. See `Capabilities.advance`."""
-        return self._told(self.capabilities.advance(to))
+        """Complete the times before ``to``. See `Capabilities.advance`."""
+        return self._changed(self.capabilities.advance(to))
 
     def close(self) -> FrontierRecord[T] | None:
-        """Complete everything."""
-        return self._told(self.capabilities.close())
+        """Complete all epochs."""
+        return self._changed(self.capabilities.close())
 
-    def _told(self, visible: Changes[T]) -> FrontierRecord[T] | None:
+    def _changed(self, visible: Changes[T]) -> FrontierRecord[T] | None:
         if not visible:
             return None
         self._active = {time for time in self._active if self.capabilities.allows(time)}
@@ -149,14 +153,15 @@ class EpochSubscriber(Generic[T]):
     """Reads some partitions of a topic, and passes the data of epochs that it can receive in full.
 
     Attributes:
-        partitions: Those it reads. It waits for the snapshots of all of them.
+        partitions: The partitions to read. It waits for the snapshots of all of them.
         atomic: Whether to filter at all.
         coarser: Times to drop as well, with all times before them.
-        max_held: Messages that may wait for the last snapshot.
+        max_held: Maximum number of messages that wait for the last snapshot.
         resumed: The position of an earlier subscriber of the same partitions, to continue from.
         hold: Whether completed epochs count as not consumed, for `position`, until `release` is called for each.
-        filter: Times at or before one of these are dropped.
-        invalid: The invalid ones of the messages that waited for the last snapshot, with their sequences. To be taken.
+        filter: Times at or before any element are dropped.
+        invalid: The sequences and errors of invalid messages that had waited for the last snapshot. The caller removes
+            them.
     """
 
     order: Order[T]
@@ -168,19 +173,17 @@ class EpochSubscriber(Generic[T]):
     hold: bool = False
     filter: Antichain[T] = field(init=False)
     invalid: list[tuple[int, ProtocolError]] = field(default_factory=list)
-    _missed: Antichain[T] = field(init=False)  # epochs at or before these had begun in some partition
-    _waiting: set[Hashable] = field(init=False)  # partitions whose snapshot has not come
+    _missed: Antichain[T] = field(init=False)  # epochs at or before these were active in some partition
+    _waiting: set[Hashable] = field(init=False)  # partitions whose snapshot has not arrived
     _joined: dict[Hashable, int] = field(default_factory=dict)  # the sequences of their snapshots
     _lower: dict[Hashable, MutableAntichain[T]] = field(default_factory=dict)
     _merged: MutableAntichain[T] = field(init=False)
     _held: list[tuple[Hashable, Message[T], int]] = field(default_factory=list)
-    _told: dict[Hashable, int] = field(
-        default_factory=dict
-    )  # the last frontier records; replaced, never modified
-    _begun: dict[T, tuple[int, dict[Hashable, int]]] = field(
-        default_factory=dict
-    )  # not consumed: the sequence, and _told at that time
-    _read: int = 0  # up to here all was received
+    # The sequence of the last frontier record of each partition. The dict is replaced, never modified.
+    _frontier_seqs: dict[Hashable, int] = field(default_factory=dict)
+    # For each epoch that is not consumed, the sequence of its first data, and `_frontier_seqs` at that time.
+    _unconsumed: dict[T, tuple[int, dict[Hashable, int]]] = field(default_factory=dict)
+    _read: int = 0  # the sequence up to which all messages were received
     _done: list[Antichain[T]] = field(default_factory=list)  # epochs completed by these were consumed before
 
     def __post_init__(self) -> None:
@@ -190,13 +193,13 @@ class EpochSubscriber(Generic[T]):
         self._waiting = set(self.partitions)
         self.filter = self._missed = Antichain(self.order)
         self._merged = MutableAntichain(self.order)
-        self._joined, self._lower, self._held, self._begun, self._told = {}, {}, [], {}, {}
+        self._joined, self._lower, self._held, self._unconsumed, self._frontier_seqs = {}, {}, [], {}, {}
 
-    # --- what it knows ------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------
 
     @property
     def is_ready(self) -> bool:
-        """Whether all snapshots have come."""
+        """Whether all snapshots have arrived."""
         return not self._waiting
 
     @property
@@ -206,50 +209,52 @@ class EpochSubscriber(Generic[T]):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can come any more, from any partition."""
+        """Whether no partition can send data any more."""
         return self.is_ready and not self.frontier
 
     def is_completed(self, time: T) -> bool:
-        """Whether nothing more of this time can come, from any partition."""
+        """Whether no partition can send data of this time any more."""
         return self.is_ready and not self.frontier.some_below(time)
 
     def passes(self, time: T) -> bool:
-        """Whether data of this time is given, not dropped."""
+        """Whether data of this time is returned, not dropped."""
         return not self.filter.some_above(time) and all(done.some_below(time) for done in self._done)
 
     @property
     def position(self) -> EpochPosition[T]:
         """The position of a subscriber of partitions of one stream that has all snapshots."""
-        first, told = min(self._begun.values(), key=itemgetter(0), default=(self._read + 1, self._told))
-        # Completed epochs not yet consumed are at or after these, consumed ones are not: see `in_order`.
-        held = [time for time in self._begun if self.is_completed(time)] if self.hold else []
-        had = (Antichain.minimal(self.order, (*self.frontier, *held)), *self._done)
-        records: Any = tuple(sorted(told.items()))
-        frontiers = tuple(frontier.elements for frontier in had)
+        newest = self._read + 1, self._frontier_seqs
+        first, seqs = min(self._unconsumed.values(), key=itemgetter(0), default=newest)
+        # Completed epochs that are not consumed are at or after these times, consumed epochs are not: see `in_order`.
+        held = [time for time in self._unconsumed if self.is_completed(time)] if self.hold else []
+        consumed = (Antichain.minimal(self.order, (*self.frontier, *held)), *self._done)
+        records: Any = tuple(sorted(seqs.items()))
+        frontiers = tuple(frontier.elements for frontier in consumed)
         return EpochPosition(self.order, first - 1, self._missed.elements, frontiers, records)
 
     def release(self, time: T) -> None:
         """Mark a completed epoch as consumed. Call it in an order that respects time."""
-        self._begun.pop(time, None)
+        self._unconsumed.pop(time, None)
 
     def lower_of(self, partition: Hashable) -> Antichain[T]:
-        """The lower frontier of one partition whose snapshot has come."""
+        """Return the lower frontier of a partition whose snapshot has arrived."""
         return self._lower[partition].frontier
 
-    # --- what comes ---------------------------------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------------------------------
 
     def receive(
         self, partition: Hashable, message: Message[T], seq: int = 0, *, as_of: int | None = None
     ) -> list[SubscriberEvent[T]]:
-        """Receive the next message of one partition. ``seq`` is its sequence; 0: it is not stored.
+        """Process the next message of a partition. ``seq`` is its sequence, 0 if it is not stored.
 
-        Messages before the partition's snapshot are skipped; ``as_of``: only those up to this sequence, because the
-        snapshot does not include later ones. Data that is dropped is never decoded.
+        Messages before the partition's snapshot are skipped. If the snapshot describes an earlier sequence ``as_of``,
+        only messages up to that sequence are. Data that is dropped is never decoded.
 
         Raises:
-            ProtocolError: The first message is not a snapshot, or a later one is; data or a capability for a completed
-                time. The message had no effect.
-            EpochsLostError: Too many messages came before the last snapshot; it waits for all snapshots again.
+            ProtocolError: The first message is not a snapshot, a later message is a snapshot, or the message has data
+                or a capability for a completed time. The message had no effect.
+            EpochsLostError: Too many messages arrived before the last snapshot. The subscriber waits for all snapshots
+                again.
         """
         if isinstance(message, InitialFrontierSnapshot):
             return self._snapshot(partition, message, seq, seq if as_of is None else as_of)
@@ -269,16 +274,17 @@ class EpochSubscriber(Generic[T]):
         self, partition: Hashable, snapshot: InitialFrontierSnapshot[T], seq: int, as_of: int
     ) -> list[SubscriberEvent[T]]:
         if partition not in self._waiting:
-            known = "came before" if partition in self.partitions else "is of none of ours"
-            raise ProtocolError(f"the snapshot of partition {partition!r} {known}")
+            reason = "came before" if partition in self.partitions else "is of none of ours"
+            raise ProtocolError(f"the snapshot of partition {partition!r} {reason}")
         self._waiting.discard(partition)
         self._joined[partition] = as_of
-        self._told = {**self._told, partition: seq}
+        self._frontier_seqs = {**self._frontier_seqs, partition: seq}
         self._lower[partition] = MutableAntichain.of(self.order, snapshot.lower)
         self._merged.update((time, 1) for time in self._lower[partition].frontier)
         self._missed = self._missed.with_maximal(*snapshot.upper)
         if self._waiting:
             return []
+        # All snapshots have arrived. A subscriber that continues has the filter of its predecessor.
         self._read = min(self._joined.values())
         if self.resumed is not None:
             self._read = self.resumed.since
@@ -304,7 +310,7 @@ class EpochSubscriber(Generic[T]):
             return self._data(partition, message, seq)
         assert isinstance(message, LowerFrontierUpdate)
         events = self._update(partition, message.updates)
-        self._told = {**self._told, partition: seq}
+        self._frontier_seqs = {**self._frontier_seqs, partition: seq}
         return events
 
     def _data(self, partition: Hashable, message: DataMessage[T], seq: int) -> list[SubscriberEvent[T]]:
@@ -314,8 +320,8 @@ class EpochSubscriber(Generic[T]):
         if not self.passes(time):
             return []
         whole = not self._missed.some_above(time)
-        if time not in self._begun and (whole or not self.hold):
-            self._begun[time] = (seq, self._told)
+        if time not in self._unconsumed and (whole or not self.hold):
+            self._unconsumed[time] = (seq, self._frontier_seqs)
         return [Data(time, message.data, partition, seq, whole)]
 
     def _update(self, partition: Hashable, updates: Changes[T]) -> list[SubscriberEvent[T]]:
@@ -328,7 +334,9 @@ class EpochSubscriber(Generic[T]):
         if not visible:
             return []
         if not self.hold:
-            self._begun = {time: at for time, at in self._begun.items() if not self.is_completed(time)}
+            self._unconsumed = {
+                time: start for time, start in self._unconsumed.items() if not self.is_completed(time)
+            }
         return [FrontierUpdate(tuple(visible), self.frontier.elements)]
 
     def _shrink_filter(self) -> None:
@@ -341,8 +349,8 @@ class EpochSubscriber(Generic[T]):
             )
 
     def lost(self, reason: str) -> EpochsLostError:
-        """Report missing messages: returns the error to raise, and waits for new snapshots of all partitions."""
-        error = EpochsLostError(in_order(self.order, self._begun), reason)
+        """Return the error to raise for missing messages, and wait for new snapshots of all partitions."""
+        error = EpochsLostError(in_order(self.order, self._unconsumed), reason)
         self._begin()
         self.resumed, self._done = None, []
         return error
@@ -352,8 +360,9 @@ class Epoch(msgspec.Struct, Generic[T], frozen=True):
     """All data of one time, from all partitions.
 
     Attributes:
-        batches: The items of each of its messages, in order; None: too large to be kept, it has to be read again.
-        first_seq, last_seq: The range of its messages in the stream, both included; 0: they are not stored.
+        batches: The items of each of its messages, in order. None if the epoch was too large for the buffer, so that it
+            has to be read again.
+        first_seq, last_seq: The range of its messages in the stream, both included, 0 if they are not stored.
         count: The number of its messages.
     """
 
@@ -377,7 +386,7 @@ class _Open:
 
 @dataclass(slots=True)
 class EpochBuffer(Generic[T]):
-    """Keeps the data of open epochs, up to ``max_bytes``. Beyond that only the range of the largest ones is kept."""
+    """Buffers the data of open epochs, up to ``max_bytes``. Beyond that, it stores only the range of the largest."""
 
     order: Order[T]
     max_bytes: int = 256 * 1024 * 1024
@@ -385,7 +394,7 @@ class EpochBuffer(Generic[T]):
     _open: dict[T, _Open] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Epochs that are open."""
+        """Number of open epochs."""
         return len(self._open)
 
     def add(self, data: Data[T], size: int) -> None:
@@ -410,13 +419,13 @@ class EpochBuffer(Generic[T]):
     def completed(self, frontier: Antichain[T]) -> list[Epoch[T]]:
         """Take the epochs that a subscriber's frontier has passed, each after the epochs before it."""
         times = in_order(self.order, (time for time in self._open if not frontier.some_below(time)))
-        given = []
+        epochs = []
         for time in times:
             epoch = self._open.pop(time)
             self.kept_bytes -= epoch.bytes
             batches = None if epoch.batches is None else tuple(epoch.batches)
-            given.append(Epoch(time, batches, epoch.first_seq, epoch.last_seq, epoch.count))
-        return given
+            epochs.append(Epoch(time, batches, epoch.first_seq, epoch.last_seq, epoch.count))
+        return epochs
 
     def clear(self) -> None:
         """Drop all data: see `EpochSubscriber.lost`."""

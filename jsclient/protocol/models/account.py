@@ -13,17 +13,17 @@ __all__ = ["AccountInfo", "AccountLimits", "AccountTier", "ApiStats", "storage_a
 
 
 class AccountLimits(Model, frozen=True, kw_only=True):
-    """Limits of an account or one of its tiers; -1 (0 for the bytes of one stream): unlimited.
+    """Limits of an account or of a tier. -1 (0 for the bytes of one stream) means no limit.
 
     Attributes:
-        max_memory: Bytes in memory.
-        max_storage: Bytes in files.
-        max_streams: Streams.
-        max_consumers: Consumers.
-        max_ack_pending: Messages of one consumer that are not acknowledged.
-        memory_max_stream_bytes: Bytes of one stream in memory.
-        storage_max_stream_bytes: Bytes of one stream in files.
-        max_bytes_required: Streams must have ``max_bytes``.
+        max_memory: Maximum number of bytes in memory.
+        max_storage: Maximum number of bytes in files.
+        max_streams: Maximum number of streams.
+        max_consumers: Maximum number of consumers.
+        max_ack_pending: Maximum number of messages of a consumer that are not acknowledged.
+        memory_max_stream_bytes: Maximum number of bytes of a stream in memory.
+        storage_max_stream_bytes: Maximum number of bytes of a stream in files.
+        max_bytes_required: Whether streams must have ``max_bytes``.
     """
 
     max_memory: int | None = None
@@ -68,27 +68,28 @@ class AccountInfo(AccountTier, frozen=True, kw_only=True):
 
 
 def storage_advice(account: AccountInfo, *, reserved: int, in_memory: bool) -> str:
-    """What to do where no storage is left for a stream: whose limit it is, and its name in the configuration.
+    """Return what to do if there is no storage for a stream, with the limit and its name in the configuration.
 
     Args:
-        account: As the server answered after the refusal.
-        reserved: Bytes that the stream would reserve, by its ``max_bytes``; 0: none.
+        account: The server's answer after the refusal.
+        reserved: Bytes that the stream would reserve by its ``max_bytes``, 0 for none.
         in_memory: Whether the stream is stored in memory.
     """
-    option, place = ("max_mem", "memory") if in_memory else ("max_file", "files")
+    option, storage = ("max_mem", "memory") if in_memory else ("max_file", "files")
     wants = f", and the stream would reserve {reserved:,}" if reserved else ""
     lower = "lower max_bytes of the stream, " if reserved else ""
     for tier in (account, *(account.tiers or {}).values()):
         limit = tier.limits.max_memory if in_memory else tier.limits.max_storage
         used = tier.memory if in_memory else tier.storage
+        # Reserved bytes count even if they are not used.
         used = max(used, tier.reserved_memory if in_memory else tier.reserved_storage)
         if limit is not None and 0 < limit < used + max(reserved, 1):
             return (
-                f"the limit of the account is {limit:,} bytes in {place}, of which {used:,} are taken{wants}: "
+                f"the limit of the account is {limit:,} bytes in {storage}, of which {used:,} are taken{wants}: "
                 f"{lower}purge messages, or raise {option} of the account"
             )
     server = "max_memory_store" if in_memory else "max_file_store"
     return (
-        f"the server has not enough bytes left in {place}{wants}: {lower}purge messages, or raise {server} of its "
+        f"the server has not enough bytes left in {storage}{wants}: {lower}purge messages, or raise {server} of its "
         "configuration"
     )

@@ -1,4 +1,4 @@
-"""Answers of a replicated stream's former leader: whether what goes back is true."""
+"""Answers that go back to an earlier record: whether they are true, or come from a former leader of the stream."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 __all__ = ["CERTAIN", "STEPPED_DOWN", "BackDoubt", "Direction", "ReportedEnd", "StreamEnd"]
 
 CERTAIN: Final = 10.0
-"""Seconds for which an answer must have been repeated."""
+"""Seconds for which an answer must be the same to count as true."""
 
 STEPPED_DOWN: Final = 3.0
-"""Seconds in which a former leader that is back hears of its successor."""
+"""Seconds within which a former leader that is reachable again learns of its successor."""
 
 
 class StreamEnd(Protocol):
-    """The end of a stream, as its leader reports it. The fields are explained at `Extent`."""
+    """The end of a stream, as its leader reports it. For the fields see `Extent`."""
 
     @property
     def incarnation(self) -> str: ...
@@ -28,7 +28,7 @@ class StreamEnd(Protocol):
 
 
 class ReportedEnd(NamedTuple):
-    """A `StreamEnd` without the rest of an `Extent`."""
+    """A `StreamEnd` without the other fields of an `Extent`."""
 
     incarnation: str
     last_seq: int
@@ -37,38 +37,41 @@ class ReportedEnd(NamedTuple):
 
 
 Direction: TypeAlias = Literal["ask again", "removed", "restored"]
-"""What an answer means that goes back: nothing yet; newer records were removed; the stream has lost them."""
+"""The meaning of an answer that goes back: unknown yet, newer records were removed, or the stream has lost them."""
 
 
 @dataclass(slots=True)
 class BackDoubt:
-    """Decides whether the newest record is older than one that was read before. Times are monotonic seconds.
+    """Decides whether the newest record is really older than a record read before. Times are monotonic seconds.
 
-    The former leader of a replicated stream that was cut off and reaches one of the others again still answers, with
-    what it had, until it hears of its successor. So a reader that has had a record is given an earlier one only if
-    the records in between were removed, or the stream is another one. A stream with one replica is believed at once.
-    Otherwise the answer must have been repeated for 3 s while the stream's end was not before that record; or for
-    10 s, if the end was before it or could not be requested.
+    A former leader of a replicated stream that was cut off and reaches another server again still answers from its old
+    state until it learns of its successor. So a reader that has read a record may return an earlier record only if the
+    records in between were removed, or the stream was replaced. An answer of a stream with one replica is final.
+    Otherwise the answer must be the same for 3 s while the stream's end is not before that record, or for 10 s if the
+    end is before it or cannot be requested.
 
     Attributes:
-        since: When an answer went back first; None: none has, or a later one did not.
+        since: When an answer first went back, or None if the last answer did not.
     """
 
     since: float | None = None
-    _covered_since: float | None = None  # the stream's end was not before the record read since then
+    _covered_since: float | None = None  # since then the stream's end has not been before the record
     _connects: int = 0
 
     def check(self, seen: int, end: StreamEnd | None, now: float, *, incarnation: str = "") -> Direction:
         """Judge an answer that is before ``seen``, the sequence of a record that was read.
 
         Args:
-            end: The end of the stream, requested after the answer; None: the user may not request it.
-            incarnation: That of the stream from which the record was read; "": unknown.
+            seen: The sequence of the record.
+            end: The end of the stream, requested after the answer, or None if the user may not request it.
+            now: Monotonic seconds.
+            incarnation: The incarnation of the stream from which the record was read, "" if unknown.
         """
         if end is not None:
             if end.replicas <= 1 or (incarnation and end.incarnation != incarnation):
                 self.clear()
                 return "removed"
+            # On a new connection another server may answer: start again.
             if end.connects != self._connects:
                 self.clear()
                 self._connects = end.connects
@@ -87,5 +90,5 @@ class BackDoubt:
         return "ask again"
 
     def clear(self) -> None:
-        """An answer did not go back, a request failed, or the connection was lost."""
+        """Start again: an answer did not go back, a request failed, or the connection was lost."""
         self.since = self._covered_since = None

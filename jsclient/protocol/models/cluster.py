@@ -13,16 +13,16 @@ __all__ = ["ClusterInfo", "PeerInfo"]
 
 
 class PeerInfo(Model, frozen=True, kw_only=True):
-    """One server that holds a replica.
+    """A server with a replica.
 
     Attributes:
         name: The server's name.
         peer: Its id in the group.
-        current: It was seen recently and is up to date.
-        offline: It was not seen recently.
-        pending: It is assigned but no member of the group yet.
+        current: Whether it was seen recently and is up to date.
+        offline: Whether it was not seen recently.
+        pending: Whether it is assigned to the group but not a member yet.
         active: Seconds since it was last active.
-        lag: Operations that it has not applied yet.
+        lag: Number of operations that it has not applied yet.
     """
 
     name: str = ""
@@ -35,15 +35,15 @@ class PeerInfo(Model, frozen=True, kw_only=True):
 
 
 class ClusterInfo(Model, frozen=True, kw_only=True):
-    """The group of servers that holds a stream or consumer.
+    """The group of servers with the replicas of a stream or consumer.
 
     Attributes:
         name: The cluster.
-        raft_group: The group's own name.
-        leader: The server that leads it; None during an election.
+        raft_group: The name of the group.
+        leader: The leader, None during an election.
         leader_since: Time of its election.
-        system_account: The group's traffic goes through the system account.
-        traffic_account: The account that it goes through.
+        system_account: Whether the group's traffic uses the system account.
+        traffic_account: The account that the traffic uses.
         replicas: The other servers.
         desired: A move in progress, as described by the server.
     """

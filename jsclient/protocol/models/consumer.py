@@ -36,7 +36,7 @@ __all__ = [
 
 
 class AckPolicy(StrEnum):
-    """Which messages have to be acknowledged."""
+    """The messages that have to be acknowledged."""
 
     NONE = "none"
     ALL = "all"
@@ -56,7 +56,7 @@ class DeliverPolicy(StrEnum):
 
 
 class ReplayPolicy(StrEnum):
-    """How fast stored messages are delivered: at once, or at the speed at which they came."""
+    """How fast stored messages are delivered: at once, or at the speed at which they were published."""
 
     INSTANT = "instant"
     ORIGINAL = "original"
@@ -71,7 +71,7 @@ class PriorityPolicy(StrEnum):
     PRIORITIZED = "prioritized"
 
 
-# The same as texts, so that type checkers see a misspelt one.
+# The same words as literals, so that type checkers report a misspelt word.
 AckPolicyText: TypeAlias = Literal["none", "all", "explicit", "flow_control"]
 DeliverPolicyText: TypeAlias = Literal[
     "all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"
@@ -120,43 +120,43 @@ class ConsumerFields(TypedDict, total=False):
 
 
 class ConsumerConfig(Model, frozen=True, kw_only=True):
-    """Configuration of a consumer. A field that is None is not set: the server decides.
+    """Configuration of a consumer. A field that is None is not set, and the server decides.
 
-    ``ack_policy``, ``deliver_policy`` and ``replay_policy`` are sent always (explicit, all, instant).
+    ``ack_policy``, ``deliver_policy`` and ``replay_policy`` are always sent (explicit, all, instant).
 
     Attributes:
-        name: The consumer's name; with ``durable_name`` the same.
+        name: The consumer's name. It must be equal to ``durable_name`` if both are set.
         durable_name: The name of a consumer that outlives its subscribers.
         description: Up to 4 KiB of text.
         deliver_policy: The start position.
         opt_start_seq: First stream sequence, with ``by_start_sequence``.
-        opt_start_time: Start time, with ``by_start_time``; an aware ``datetime`` or RFC 3339 text.
-        ack_policy: Which messages have to be acknowledged.
+        opt_start_time: Start time, with ``by_start_time``: an aware ``datetime`` or RFC 3339 text.
+        ack_policy: The messages that have to be acknowledged.
         ack_wait: Seconds after which a message that was not acknowledged is delivered again.
-        max_deliver: Deliveries of a message at most; -1: unlimited.
-        backoff: Seconds before each redelivery; the first replaces ``ack_wait``.
-        filter_subject: Only messages of this subject.
-        filter_subjects: Only messages of these subjects.
-        replay_policy: How fast stored messages come.
-        rate_limit_bps: Bits per second at most, push only.
+        max_deliver: Maximum number of deliveries of a message, -1 for no limit.
+        backoff: Seconds before each redelivery. The first replaces ``ack_wait``.
+        filter_subject: Deliver only messages of this subject.
+        filter_subjects: Deliver only messages of these subjects.
+        replay_policy: How fast stored messages are delivered.
+        rate_limit_bps: Maximum bits per second, push only.
         sample_freq: Percentage of acknowledgements to be sampled, as text.
-        max_waiting: Pull requests that may wait, pull only.
-        max_ack_pending: Messages that may be delivered and not acknowledged; -1: unlimited.
-        flow_control: The server waits for answers of the subscriber, push only; needs ``idle_heartbeat``.
+        max_waiting: Maximum number of waiting pull requests, pull only.
+        max_ack_pending: Maximum number of messages delivered and not acknowledged, -1 for no limit.
+        flow_control: Whether the server waits for answers of the subscriber, push only. Needs ``idle_heartbeat``.
         headers_only: Deliver headers without payloads, plus ``Nats-Msg-Size``.
-        max_batch: Messages that one pull request may ask for.
-        max_expires: Seconds that one pull request may wait.
-        max_bytes: Bytes that one pull request may ask for.
-        deliver_subject: The subject to deliver to; it makes this a push consumer.
-        deliver_group: The queue group that shares them.
+        max_batch: Maximum number of messages of one pull request.
+        max_expires: Maximum wait of one pull request in seconds.
+        max_bytes: Maximum number of bytes of one pull request.
+        deliver_subject: The subject to deliver to, which makes this a push consumer.
+        deliver_group: The queue group that shares the messages.
         idle_heartbeat: Seconds of silence after which the server sends a heartbeat, push only.
         inactive_threshold: Seconds without subscriber or request after which the server removes the consumer.
-        num_replicas: Copies of its state; 0 as many as the stream has.
-        mem_storage: Keep its state in memory.
-        metadata: The user's own key-value pairs; keys that start with ``_nats.`` belong to the server.
-        pause_until: No delivery before this time.
+        num_replicas: Number of replicas of its state, 0 for as many as the stream has.
+        mem_storage: Whether its state is stored in memory.
+        metadata: Key-value pairs of the user. Keys that start with ``_nats.`` belong to the server.
+        pause_until: The time before which no message is delivered.
         priority_groups: The groups of pull requests.
-        priority_policy: How they share.
+        priority_policy: How the pull requests of a group share the messages.
         priority_timeout: Seconds without a request after which a client is unpinned.
     """
 
@@ -200,18 +200,18 @@ class ConsumerConfig(Model, frozen=True, kw_only=True):
     priority_policy: PriorityPolicy | str | None = None
     priority_timeout: Seconds | None = None
 
-    if TYPE_CHECKING:  # durations may be given as timedelta, and are read as seconds
+    if TYPE_CHECKING:  # a duration may be set as a timedelta, and is always read as seconds
 
         def __init__(self, **fields: Unpack[ConsumerFields]) -> None: ...
 
     @property
     def filters(self) -> list[str]:
-        """The filter subjects, of both fields; empty: every subject."""
+        """The filter subjects of both fields, empty if every subject is delivered."""
         return self.filter_subjects or ([self.filter_subject] if self.filter_subject else [])
 
 
 class SequenceInfo(Model, frozen=True, kw_only=True):
-    """A position in a consumer and in its stream; ``last_active`` is the time of its last change."""
+    """A position in a consumer and in its stream. ``last_active`` is the time of its last change."""
 
     consumer_seq: int = 0
     stream_seq: int = 0
@@ -232,17 +232,17 @@ class ConsumerInfo(Model, frozen=True, kw_only=True):
     Attributes:
         stream_name: Its stream.
         name: Its name.
-        created: When it was created: a different time under the same name means a different consumer.
+        created: Creation time. It changes when a consumer of the same name is created again.
         config: Its configuration with the server's defaults.
-        delivered: The last delivery.
-        ack_floor: Everything up to here is acknowledged.
-        num_ack_pending: Delivered, not acknowledged yet.
-        num_redelivered: Of these, delivered more than once.
-        num_waiting: Pull requests that wait.
-        num_pending: Messages not delivered yet.
-        push_bound: A subscriber listens on the deliver subject.
-        paused: Delivery is paused, for ``pause_remaining`` seconds.
-        ts: When this was gathered.
+        delivered: The position of the last delivery.
+        ack_floor: The position up to which all messages are acknowledged.
+        num_ack_pending: Number of messages delivered and not acknowledged yet.
+        num_redelivered: Number of these that were delivered more than once.
+        num_waiting: Number of waiting pull requests.
+        num_pending: Number of messages not delivered yet.
+        push_bound: Whether a subscriber listens on the deliver subject.
+        paused: Whether delivery is paused, for ``pause_remaining`` seconds.
+        ts: The time at which the server collected this state.
     """
 
     required: ClassVar[frozenset[str]] = frozenset({"stream_name", "name", "config"})
@@ -267,16 +267,16 @@ class ConsumerInfo(Model, frozen=True, kw_only=True):
 
     @property
     def is_push(self) -> bool:
-        """Whether messages are pushed to a deliver subject, instead of pulled."""
+        """Whether messages are pushed to a deliver subject instead of pulled."""
         return bool(self.config.deliver_subject)
 
     @property
     def is_durable(self) -> bool:
-        """Whether it outlives its subscribers."""
+        """Whether the consumer outlives its subscribers."""
         return bool(self.config.durable_name)
 
 
 def user_set(config: ConsumerConfig) -> dict[str, Any]:
-    """The fields that are not None, by name, with those of ``extra``."""
+    """Return the fields that are not None, by name, including the fields of ``extra``."""
     fields = {name: getattr(config, name) for name in config.__struct_fields__ if name != "extra"}
     return {name: value for name, value in (config.extra | fields).items() if value is not None}

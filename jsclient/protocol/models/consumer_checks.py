@@ -1,4 +1,4 @@
-"""What cannot work in the configuration of a consumer, whichever call it comes from: checked before the wire.
+"""Checks of a consumer's configuration before it is sent, for every call that creates or updates a consumer.
 
 Source: nats-server server/consumer.go (checkConsumerCfg), server/sublist.go (isValidSubject).
 """
@@ -28,10 +28,11 @@ _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
 
 def check_filters(config: ConsumerConfig) -> None:
-    """Refuse filters that are given twice, or are not valid subjects.
+    """Refuse filters that are set twice or are not valid subjects.
 
     Raises:
-        ConfigError: ``filter_subject`` and ``filter_subjects`` are both given. `InvalidNameError` for a subject.
+        ConfigError: ``filter_subject`` and ``filter_subjects`` are both set.
+        InvalidNameError: A filter is not a valid subject.
     """
     if config.filter_subject and config.filter_subjects:
         raise ConfigError("filter_subject and filter_subjects are both given: give one of them")
@@ -42,38 +43,38 @@ def check_filters(config: ConsumerConfig) -> None:
 
 
 def like_milliseconds(config: ConsumerConfig) -> list[str]:
-    """What to say of durations that were probably meant as milliseconds; empty if none was.
+    """Return a warning for each duration that was probably meant as milliseconds.
 
-    30,000 s are 8 h 20 min: few wait so long for a redelivery. Whole hours are believed.
+    30,000 s are 8 h 20 min, and few programs wait so long for a redelivery. Whole hours are accepted.
     """
-    given = [("ack_wait", config.ack_wait), *(("backoff", pause) for pause in config.backoff or ())]
+    durations = [("ack_wait", config.ack_wait), *(("backoff", pause) for pause in config.backoff or ())]
     return [
         f"{name} is {seconds:g} s (h:mm:ss {timedelta(seconds=seconds)}): durations are in seconds, and this looks "
         f"like milliseconds; give {seconds / 1000:g} for {seconds / 1000:g} s"
-        for name, seconds in given
+        for name, seconds in durations
         if seconds is not None and seconds >= 5000 and not seconds % 1000 and seconds % 3600
     ]
 
 
 def stores_other_subjects(stream: StreamConfig) -> bool:
-    """Whether it may store messages of other subjects than its own: a mirror, sources, a subject transform."""
+    """Whether the stream may store messages of other subjects: it has a mirror, sources or a subject transform."""
     return bool(stream.mirror or stream.sources or stream.subject_transform)
 
 
 def impossible_filters(filters: Iterable[str], stream: StreamConfig) -> list[str]:
-    """The filters that match no subject of the stream.
+    """Return the filters that match no subject of the stream.
 
-    None of them if the stream may store other subjects than its own. It may also hold messages of subjects that it had
-    before.
+    The list is empty if the stream may store other subjects than its own. The stream may also contain messages of its
+    former subjects.
     """
     if stores_other_subjects(stream):
         return []
     subjects = stream.subjects or [stream.name]
-    return [one for one in filters if not any(subjects_overlap(one, subject) for subject in subjects)]
+    return [name for name in filters if not any(subjects_overlap(name, subject) for subject in subjects)]
 
 
 def queue_advice(wanted: ConsumerConfig, consumers: Iterable[ConsumerInfo]) -> str:
-    """What to do where a work queue refuses a consumer: the one that has its messages; "" if there is none."""
+    """Return what to do if a work queue refuses a consumer, "" if no other consumer receives its messages."""
     for other in consumers:
         if other.name in {wanted.name, wanted.durable_name}:
             continue
@@ -91,11 +92,12 @@ def check_consumer(config: ConsumerConfig, now: datetime) -> None:
     """Refuse a configuration that cannot work.
 
     Args:
-        config: Of a consumer that is created or updated.
-        now: The time here. The server's clock may differ by minutes.
+        config: The configuration of a consumer that is created or updated.
+        now: The time of this machine. The server's clock may differ by minutes.
 
     Raises:
-        ConfigError: As `check_filters`; or the start time is in the future. `InvalidNameError` for the group.
+        ConfigError: The filters are refused (see `check_filters`), or the start time is in the future.
+        InvalidNameError: A filter or the deliver group is not valid.
     """
     check_filters(config)
     if config.deliver_group:

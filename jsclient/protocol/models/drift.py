@@ -1,12 +1,13 @@
 """Drift: differences between a stream or consumer and the requested configuration, and the update that removes them.
 
-Fields that are not set are neither compared nor changed; unknown fields of the server are kept. Values are compared as
-on the wire, after the server's defaulting, so a configuration never differs from what was created from it:
+Fields that are not set are neither compared nor changed, and unknown fields of the server stay unchanged. Values are
+compared as on the wire, after the server has applied its defaults, so that a configuration never differs from what was
+created from it:
 
 - false, 0, empty and absent are the same;
-- if the server replaces 0 (or less) by a default, 0 (or less) equals any value; a limit of -1 that it keeps is
-  compared like any other value;
-- times are compared as instants, lists whose order means nothing as sets, ``filter_subject`` and ``filter_subjects``
+- if the server replaces 0 (or less) by a default, 0 (or less) equals any value. A limit of -1 that the server does not
+  replace is compared like any other value;
+- times are compared as instants, lists whose order has no meaning as sets, ``filter_subject`` and ``filter_subjects``
   as one set;
 - ``backoff`` replaces ``ack_wait``, and the ack policy ``flow_control`` sets flow control and its own
   heartbeat;
@@ -41,7 +42,7 @@ OnDrift: TypeAlias = Literal["error", "update", "ignore"]
 
 
 def check_on_drift(on_drift: str) -> None:
-    """Raises `ConfigError` for a word that `OnDrift` does not list."""
+    """Raise `ConfigError` for a word that `OnDrift` does not list."""
     if on_drift not in ("error", "update", "ignore"):
         raise ConfigError(f"on_drift is {on_drift!r:.60}: it must be error, update or ignore")
 
@@ -54,7 +55,7 @@ def _own_metadata(value: dict[str, str]) -> dict[str, str] | None:
 
 
 def _comparable(forms: Mapping[str, Callable[[Any], Any]], name: str, value: Any) -> Any:
-    """A normalized value; None if it is equivalent to absent."""
+    """Return a normalized value, or None if it is equivalent to an absent value."""
     if not value:
         return None
     convert = forms.get(name)
@@ -64,11 +65,11 @@ def _comparable(forms: Mapping[str, Callable[[Any], Any]], name: str, value: Any
 # --- consumers -------------------------------------------------------------------------------------------
 
 _NOT_COMPARED: Final = frozenset({"name", "deliver_subject"})
-_REPLACED: Final = frozenset(  # 0 or less: the server takes its default
+_REPLACED: Final = frozenset(  # the server replaces 0 or less by its default
     {"ack_wait", "max_waiting", "max_batch", "max_expires", "max_bytes", "inactive_threshold", "num_replicas",
      "priority_timeout"}
 )  # fmt: skip
-_UNLIMITED: Final = frozenset({"max_deliver", "max_ack_pending"})  # 0: the default; -1 or less: no limit
+_UNLIMITED: Final = frozenset({"max_deliver", "max_ack_pending"})  # 0 means the default, -1 or less no limit
 _SET_BY_FLOW_CONTROL_POLICY: Final = frozenset({"flow_control", "idle_heartbeat"})
 _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "idle_heartbeat": lambda value: max(value, 0) or None,
@@ -84,7 +85,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def config_mismatches(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[str, Any, Any]]:
-    """Every field that was set in ``wanted`` and differs in ``found``, the server's: (field, wanted, found).
+    """Return (field, wanted, found) for every field that is set in ``wanted`` and differs in the server's ``found``.
 
     Unset fields, ``name`` (which the lookup used) and ``deliver_subject`` (which may change) are not compared.
     Source: ADR-15 §Push Consumer active information.
@@ -102,19 +103,19 @@ def config_mismatches(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tup
     return differing
 
 
-def _is_overruled(name: str, value: Any, wanted: ConsumerConfig, found: ConsumerConfig) -> bool:
-    """Whether the server replaces this value."""
+def _is_overruled(name: str, value: Any, config: ConsumerConfig, actual: ConsumerConfig) -> bool:
+    """Whether the server replaces this value of ``config``, so that it does not count as a difference."""
     if name in _REPLACED and value <= 0:
         return True
     if name in _UNLIMITED and value == 0:
         return True
-    if name == "ack_wait" and wanted.backoff and found.ack_wait == wanted.backoff[0]:
+    if name == "ack_wait" and config.backoff and actual.ack_wait == config.backoff[0]:
         return True
-    return name in _SET_BY_FLOW_CONTROL_POLICY and wanted.ack_policy == "flow_control"
+    return name in _SET_BY_FLOW_CONTROL_POLICY and config.ack_policy == "flow_control"
 
 
 def consumer_drift(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[str, Any, Any]]:
-    """As `config_mismatches`, with ``deliver_subject``."""
+    """Like `config_mismatches`, but also compare ``deliver_subject``."""
     different = config_mismatches(wanted, found)
     if wanted.deliver_subject is not None and wanted.deliver_subject != found.deliver_subject:
         different.append(("deliver_subject", wanted.deliver_subject, found.deliver_subject))
@@ -122,10 +123,10 @@ def consumer_drift(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[
 
 
 def changed_consumer(wanted: ConsumerConfig, found: ConsumerConfig) -> ConsumerConfig:
-    """``found`` with the fields that are set in ``wanted``."""
+    """Return ``found`` with the fields that are set in ``wanted``."""
     changes = {field: value for field, value in user_set(wanted).items() if field not in wanted.extra}
     if "filter_subject" in changes or "filter_subjects" in changes:
-        # Two ways to say one thing: the server takes one of them at a time.
+        # Both fields set the filters, and the server accepts only one of them.
         changes = {"filter_subject": None, "filter_subjects": None} | changes
     return found.replace(**changes, extra=found.extra | wanted.extra)
 
@@ -149,18 +150,18 @@ _STREAM_FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def stream_mismatches(wanted: StreamConfig, found: StreamConfig) -> list[tuple[str, Any, Any]]:
-    """``(field, wanted, found)`` of every field set in ``wanted`` that differs in the stream."""
+    """Return ``(field, wanted, found)`` for every field that is set in ``wanted`` and differs in the stream."""
     want, have = to_wire(wanted), to_wire(found)
     return [
         (name, getattr(wanted, name, value), getattr(found, name, have.get(name)))
         for name, value in want.items()
-        if not (name in ("duplicate_window", "num_replicas") and value == 0)  # the server takes its default
+        if not (name in ("duplicate_window", "num_replicas") and value == 0)  # the server uses its default
         and _comparable(_STREAM_FORMS, name, value) != _comparable(_STREAM_FORMS, name, have.get(name))
     ]
 
 
 def changed_stream(wanted: StreamConfig, found: StreamConfig) -> StreamConfig:
-    """``found`` with the fields that are set in ``wanted`` and differ."""
+    """Return ``found`` with the fields that are set in ``wanted`` and differ."""
     changes = {
         field: value for field, value, _ in stream_mismatches(wanted, found) if field not in wanted.extra
     }

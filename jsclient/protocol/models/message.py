@@ -1,4 +1,4 @@
-"""A stored message, as a stream gives it back on request.
+"""A stored message, as a stream returns it on request.
 
 Source: ADR-1, ADR-31 (direct get); nats-server server/stream.go (StoredMsg, getDirectRequest).
 """
@@ -31,20 +31,20 @@ _ADDED = (
 )
 
 _FIRST_ADDED = b"Nats-Stream: "
-_MAX_DIGITS = 20  # of 64 bits
+_MAX_DIGITS = 20  # of a 64 bit number
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it lies in its stream.
+    """A message as it is stored in its stream.
 
     Attributes:
         subject: Its subject.
         seq: Its stream sequence.
         data: The payload.
-        headers: Its own headers, without those that a direct get adds.
-        time: When it was stored; UTC, microseconds.
-        time_ns: The same in nanoseconds since 1970, exactly.
-        num_pending: In a batch, how many more match; None elsewhere.
+        headers: Its own headers, without the headers that a direct get adds.
+        time: When it was stored, UTC, microseconds.
+        time_ns: When it was stored, nanoseconds since 1970, exactly.
+        num_pending: In a batch, the number of further messages that match; None elsewhere.
     """
 
     subject: str
@@ -57,10 +57,10 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_stored_message(answer: Mapping[str, Any]) -> StoredMessage:
-    """The message in the answer to ``STREAM.MSG.GET``, which has headers and payload in base64.
+    """Return the message in the answer to ``STREAM.MSG.GET``, which has headers and payload in base64.
 
     Raises:
-        ProtocolError: The answer holds no such message.
+        ProtocolError: The answer does not contain a valid message.
     """
     message = answer.get("message")
     if not isinstance(message, Mapping):
@@ -79,11 +79,11 @@ def read_stored_message(answer: Mapping[str, Any]) -> StoredMessage:
 
 
 def mended_block(block: bytes) -> bytes:
-    """The header block of a message to which the server has added headers, in the form that `parse_headers` reads.
+    """Return the header block of a message to which the server has added headers in a form for `parse_headers`.
 
-    A client may store any bytes as a header block. The server takes the last two for the line end before the empty
-    line, replaces them with its own headers, and so may overwrite the version or half a line: ``NATS/1Nats-Stream: S``.
-    The message's own headers are those of the complete lines that are left; a block of another kind has none.
+    A client may store any bytes as a header block. The server assumes that the last two bytes are the empty line,
+    replaces them by its own headers, and so may overwrite the version or half a line: ``NATS/1Nats-Stream: S``. The
+    message's own headers are in the complete lines that remain. A block of another form has no headers.
     """
     start = block.rfind(_FIRST_ADDED)
     if start < 0:
@@ -96,9 +96,9 @@ def mended_block(block: bytes) -> bytes:
 
 
 def read_direct_message(headers: Headers, data: bytes) -> StoredMessage:
-    """The message in the answer to a direct get, which describes it in headers.
+    """Return the message in the answer to a direct get, which describes it in headers.
 
-    The server adds these headers after the message's own, so of a repeated one the last is the server's.
+    The server adds these headers after the message's own, so the last value of a repeated header is the server's.
 
     Raises:
         ProtocolError: A header is missing or malformed.

@@ -22,12 +22,12 @@ class PubAck(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
     Attributes:
         stream: The stream that stored the message.
-        seq: Its stream sequence; of a batch, that of its last message.
-        duplicate: A message with this id is already stored, as ``seq``; this one was not stored again.
+        seq: Its stream sequence. For a batch, the stream sequence of the last message.
+        duplicate: Whether a message with this id was stored before, as ``seq``, so that this message was not stored.
         domain: The JetStream domain.
         val: The counter's new value, as text.
         batch: The id of the batch that was committed.
-        count: Messages in that batch.
+        count: Number of messages in the batch.
     """
 
     required: ClassVar[frozenset[str]] = frozenset({"stream", "seq"})
@@ -48,21 +48,21 @@ call `read_pub_ack`."""
 
 
 def read_pub_ack(data: bytes) -> PubAck:
-    """The acknowledgement in ``data``.
+    """Return the acknowledgement in ``data``.
 
     Raises:
-        ApiError: The server refused the message, or is still storing another one of the same id.
-        ProtocolError: It is not an acknowledgement.
+        ApiError: The server refused the message, or is still storing another message of the same id.
+        ProtocolError: The answer is not an acknowledgement.
     """
     try:
         ack = quick_pub_ack(data)
         if 0 < ack.seq <= MAX_SEQUENCE and ack.stream and not ack.extra:
             return ack
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass  # an error, an unknown field or a malformed answer: the slow path says which
+        pass  # an error, an unknown field or a malformed answer, which the slow path distinguishes
     ack = from_wire(PubAck, read_response(data))
     if ack.duplicate and not ack.seq:
-        # Clusters before 2.11 answer so while the first message is still being stored.
+        # Clusters before 2.11 answer like this while the first message is still being stored.
         raise ApiError.from_fields(409, _IN_PROCESS, "duplicate message id is in process")
     if not (0 < ack.seq <= MAX_SEQUENCE and ack.stream):
         raise ProtocolError(f"a publish was acknowledged by stream {ack.stream!r} with sequence {ack.seq}")

@@ -15,7 +15,7 @@ __all__ = ["LostStreamData", "StreamAlternate", "StreamInfo", "StreamSourceInfo"
 
 
 class LostStreamData(Model, frozen=True, kw_only=True):
-    """Messages that a damaged file has cost: their sequences and their bytes."""
+    """Messages that were lost with a damaged file: their sequences and their size in bytes."""
 
     msgs: list[int] | None = None
     bytes: int = 0
@@ -25,18 +25,18 @@ class StreamState(Model, frozen=True, kw_only=True):
     """Contents of a stream.
 
     Attributes:
-        messages: How many messages.
-        bytes: How many bytes.
-        first_seq: Sequence of the oldest message; ``last_seq`` + 1 if the stream is empty.
-        first_ts: Its time; None if the stream is empty.
-        last_seq: The last sequence given; it stays when messages are removed.
-        last_ts: Its time.
-        consumer_count: How many consumers.
-        num_subjects: How many subjects.
-        num_deleted: Gaps between first and last.
-        deleted: Their sequences, if requested.
+        messages: Number of messages.
+        bytes: Size of the messages in bytes.
+        first_seq: Sequence of the oldest message, or ``last_seq`` + 1 if the stream is empty.
+        first_ts: Time of the oldest message, None if the stream is empty.
+        last_seq: The last sequence assigned. It remains when messages are removed.
+        last_ts: Time of the last message.
+        consumer_count: Number of consumers.
+        num_subjects: Number of subjects.
+        num_deleted: Number of messages removed between the first and the last sequence.
+        deleted: Sequences of the removed messages, if requested.
         lost: Messages lost with a damaged file.
-        subjects: Messages by subject, if requested.
+        subjects: Number of messages by subject, if requested.
     """
 
     messages: int = 0
@@ -54,13 +54,13 @@ class StreamState(Model, frozen=True, kw_only=True):
 
 
 class StreamSourceInfo(Model, frozen=True, kw_only=True):
-    """How far a mirror or source got.
+    """The replication state of a mirror or source.
 
     Attributes:
-        name: The stream copied from.
-        lag: Messages not copied yet.
-        active: Seconds since it was last heard of; negative: never yet.
-        error: Why it fails, the error object as the server sends it.
+        name: The stream that is copied.
+        lag: Number of messages not copied yet.
+        active: Seconds since the last contact, negative if there was none.
+        error: The reason of a failure, as the server's error object.
     """
 
     name: str = ""
@@ -73,7 +73,7 @@ class StreamSourceInfo(Model, frozen=True, kw_only=True):
 
 
 class StreamAlternate(Model, frozen=True, kw_only=True):
-    """A mirror that can be read instead, nearest first."""
+    """A mirror that can be read instead of the stream."""
 
     name: str = ""
     domain: str | None = None
@@ -85,15 +85,15 @@ class StreamInfo(Model, frozen=True, kw_only=True):
 
     Attributes:
         config: Its configuration with the server's defaults.
-        created: When it was made: another value under the same name is another stream.
+        created: Creation time. It changes when a stream of the same name is created again.
         state: Its contents.
         domain: Its JetStream domain.
         cluster: Its placement.
-        mirror: How far it got as a copy.
-        sources: How far it got with each source.
-        alternates: Mirrors that can be read instead.
-        did_create: In the answer to a create: it did not exist before.
-        ts: When this was gathered.
+        mirror: Replication state, if the stream is a mirror.
+        sources: Replication state of each source.
+        alternates: Mirrors that can be read instead, nearest first.
+        did_create: In the answer to a create, whether the stream did not exist before.
+        ts: The time at which the server collected this state.
     """
 
     required: ClassVar[frozenset[str]] = frozenset({"config"})

@@ -39,7 +39,7 @@ __all__ = [
 
 
 class RetentionPolicy(StrEnum):
-    """When messages are removed: at the stream's limits, or once all consumers, or one consumer, acked them."""
+    """When messages are removed: at the stream's limits, or when all consumers or one consumer have acked them."""
 
     LIMITS = "limits"
     INTEREST = "interest"
@@ -54,7 +54,7 @@ class StorageType(StrEnum):
 
 
 class DiscardPolicy(StrEnum):
-    """Which message is dropped at a limit: the oldest one, or the new one, which is refused."""
+    """What happens at a limit: the oldest message is removed, or the new message is refused."""
 
     OLD = "old"
     NEW = "new"
@@ -74,7 +74,7 @@ class PersistMode(StrEnum):
     ASYNC = "async"
 
 
-# The same as texts, so that type checkers see a misspelt one.
+# The same words as literals, so that type checkers report a misspelt word.
 RetentionPolicyText: TypeAlias = Literal["limits", "interest", "workqueue"]
 DiscardPolicyText: TypeAlias = Literal["old", "new"]
 StorageTypeText: TypeAlias = Literal["file", "memory"]
@@ -83,7 +83,7 @@ PersistModeText: TypeAlias = Literal["default", "async"]
 
 
 class Placement(Model, frozen=True, kw_only=True):
-    """Which servers may hold a stream: a cluster, tags they all have, a preferred leader."""
+    """The servers that may store a stream: a cluster, tags that they all have, a preferred leader."""
 
     cluster: str | None = None
     tags: list[str] | None = None
@@ -105,7 +105,7 @@ class SubjectTransform(Model, frozen=True, kw_only=True):
 
 
 class StreamConsumerSource(Model, frozen=True, kw_only=True):
-    """A consumer made beforehand through which a stream is sourced or mirrored."""
+    """An existing consumer through which a stream is sourced or mirrored."""
 
     name: str | None = None
     deliver_subject: str | None = None
@@ -124,7 +124,7 @@ class StreamSource(Model, frozen=True, kw_only=True):
 
 
 class RePublish(Model, frozen=True, kw_only=True):
-    """Stored messages of subject ``src`` are published again under ``dest``, on demand without payload."""
+    """Stored messages of subject ``src`` are published again under ``dest``, optionally without payload."""
 
     src: str | None = None
     dest: str | None = None
@@ -132,7 +132,7 @@ class RePublish(Model, frozen=True, kw_only=True):
 
 
 class StreamConsumerLimits(Model, frozen=True, kw_only=True):
-    """Defaults of the stream's consumers: seconds inactive, messages not acknowledged."""
+    """Defaults of the stream's consumers: seconds of inactivity, messages that are not acknowledged."""
 
     inactive_threshold: Seconds | None = None
     max_ack_pending: int | None = None
@@ -181,48 +181,48 @@ class StreamFields(TypedDict, total=False):
 
 
 class StreamConfig(Model, frozen=True, kw_only=True):
-    """Configuration of a stream. A field that is None is not set: the server decides.
+    """Configuration of a stream. A field that is None is not set, and the server decides.
 
     Attributes:
-        name: The stream's name; needed to create one.
+        name: The stream's name. It is required to create a stream.
         description: Up to 4 KiB of text.
-        subjects: The subjects it stores; without, and without ``mirror`` or ``sources``, its name.
-        retention: When messages leave it.
-        max_consumers: Consumers at most; -1 without limit.
-        max_msgs: Messages at most; -1 without limit.
-        max_bytes: Bytes at most; -1 without limit.
-        max_age: Seconds that a message is kept; 0 for ever.
-        max_msgs_per_subject: Messages of one subject at most; -1 without limit.
-        max_msg_size: Bytes of one message at most; -1 without limit.
-        discard: Which message is dropped at a limit.
-        discard_new_per_subject: ``discard`` "new" also for ``max_msgs_per_subject``.
+        subjects: The subjects that it stores. The default is its name, unless it has ``mirror`` or ``sources``.
+        retention: When messages are removed.
+        max_consumers: Maximum number of consumers, -1 for no limit.
+        max_msgs: Maximum number of messages, -1 for no limit.
+        max_bytes: Maximum number of bytes, -1 for no limit.
+        max_age: Maximum age of a message in seconds, 0 for no limit.
+        max_msgs_per_subject: Maximum number of messages of one subject, -1 for no limit.
+        max_msg_size: Maximum size of a message in bytes, -1 for no limit.
+        discard: What happens at a limit.
+        discard_new_per_subject: Whether ``discard`` "new" also applies to ``max_msgs_per_subject``.
         storage: The storage of messages.
-        num_replicas: Copies in the cluster, 1 to 5.
-        no_ack: Publishing is not acknowledged.
-        duplicate_window: Seconds within which a message id is remembered.
-        placement: Which servers may hold it.
+        num_replicas: Number of replicas in the cluster, 1 to 5.
+        no_ack: Whether the server does not acknowledge publishing.
+        duplicate_window: Seconds during which the server remembers a message id.
+        placement: The servers that may store it.
         mirror: The stream of which it is a copy.
         sources: The streams from which it is filled.
-        sealed: Nothing can be added or removed any more.
-        deny_delete: No message can be deleted by request.
-        deny_purge: It cannot be purged.
-        allow_rollup_hdrs: A message may replace all earlier ones (``Nats-Rollup``).
-        allow_direct: Every replica answers direct gets.
-        mirror_direct: The mirror answers direct gets for its origin.
-        republish: Stored messages are published again.
-        subject_transform: Subjects are changed before storing.
+        sealed: Whether no message can be added or removed any more.
+        deny_delete: Whether messages cannot be deleted by request.
+        deny_purge: Whether the stream cannot be purged.
+        allow_rollup_hdrs: Whether a message may replace all earlier messages (``Nats-Rollup``).
+        allow_direct: Whether every replica answers direct gets.
+        mirror_direct: Whether the mirror answers direct gets for its origin.
+        republish: How stored messages are published again.
+        subject_transform: How subjects are changed before storing.
         compression: How files are compressed.
         first_seq: The sequence of the first message.
-        metadata: The user's own texts; keys that start with ``_nats.`` are the server's.
+        metadata: Key-value pairs of the user. Keys that start with ``_nats.`` belong to the server.
         consumer_limits: Defaults of its consumers.
-        allow_msg_ttl: A message may have its own time to live (``Nats-TTL``).
-        subject_delete_marker_ttl: Seconds that the server keeps a marker when the last message of a subject
-            ended.
-        allow_msg_counter: Messages are increments of counters (``Nats-Incr``).
-        allow_atomic: Batches may be published all or nothing.
-        allow_batched: Batches may be published fast.
-        allow_msg_schedules: Messages may be scheduled (``Nats-Schedule``).
-        persist_mode: Whether writing to disk comes before the acknowledgement.
+        allow_msg_ttl: Whether a message may have its own time to live (``Nats-TTL``).
+        subject_delete_marker_ttl: Time to live, seconds, of the marker that the server stores when the last message of
+            a subject has expired.
+        allow_msg_counter: Whether messages are increments of counters (``Nats-Incr``).
+        allow_atomic: Whether atomic batches may be published.
+        allow_batched: Whether batches may be published by fast ingest.
+        allow_msg_schedules: Whether messages may be scheduled (``Nats-Schedule``).
+        persist_mode: Whether a message is written to disk before it is acknowledged.
     """
 
     name: str = ""
@@ -264,7 +264,7 @@ class StreamConfig(Model, frozen=True, kw_only=True):
     allow_msg_schedules: bool | None = None
     persist_mode: PersistMode | str | None = None
 
-    if TYPE_CHECKING:  # durations may be given as timedelta, and are read as seconds
+    if TYPE_CHECKING:  # a duration may be set as a timedelta, and is always read as seconds
 
         def __init__(
             self, *, name: str = "", subjects: list[str] | None = None, **fields: Unpack[StreamFields]

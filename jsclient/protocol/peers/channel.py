@@ -1,7 +1,7 @@
 """Channels of peers: the addresses of events and queries, and the policies that accept them.
 
-A channel of a peer has an ECI, tags, and a policy. Its ECI is ``<peer>.<random>``: without it nothing can be sent to
-the channel. Messages go to these subjects::
+A channel of a peer has an ECI, tags, and a policy. Its ECI is ``<peer>.<random>``. Only a sender that knows it can send
+to the channel. Messages go to these subjects::
 
     <prefix>.ev.<peer>.<random>.<domain>.<type>     an event, stored until the peer has handled it
     <prefix>.q.<peer>.<random>.<rid>.<name>         a query, a request with an answer
@@ -65,20 +65,20 @@ API_EVENTS: Final = (
     "wrangler:subscription_cancellation",
     "wrangler:send_event_on_subs",
 )
-"""Events by which a peer makes a request to itself. A channel that accepts one grants its senders that power."""
+"""Events by which a peer makes a request to itself. A channel that accepts such an event grants senders that power."""
 
 _EVENT: Final = "ev"
 _QUERY: Final = "q"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which events and queries a channel lets pass: those that are allowed and not denied. Empty: none.
+    """The events and queries that a channel lets pass, which are allowed and not denied. An empty policy allows none.
 
     Attributes:
-        events: ``domain:type`` each, with ``*`` for any domain or any type.
-        queries: ``rid:name`` each, in the same way.
-        deny_events: Refused though allowed.
-        deny_queries: Refused though allowed.
+        events: Allowed events, each ``domain:type``, with ``*`` for any domain or any type.
+        queries: Allowed queries, each ``rid:name``, in the same way.
+        deny_events: Events that are refused even if they are allowed.
+        deny_queries: Queries that are refused even if they are allowed.
 
     Raises:
         ConfigError: A pattern is not valid. `InvalidNameError` if a part of it is not a token.
@@ -92,31 +92,31 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
             patterns = getattr(self, field)
-            if isinstance(patterns, str) or not all(isinstance(one, str) for one in patterns):
+            if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
                 raise ConfigError(f"{field} is {patterns!r:.60}, needs a list of str such as 'door:*'")
             msgspec.structs.force_setattr(self, field, tuple(patterns))
             for pattern in patterns:
                 _check_pattern(field, pattern)
 
     def allows_event(self, domain: str, type: str) -> bool:
-        """Whether this event passes."""
+        """Return whether this event passes."""
         return _any(self.events, domain, type) and not _any(self.deny_events, domain, type)
 
     def allows_query(self, rid: str, name: str) -> bool:
-        """Whether this query passes."""
+        """Return whether this query passes."""
         return _any(self.queries, rid, name) and not _any(self.deny_queries, rid, name)
 
 
 def open_policy() -> Policy:
-    """Accept everything: for channels known to their owner only."""
+    """Return a policy that accepts everything, for channels that only their owner knows."""
     return Policy(events=("*:*",), queries=("*:*",))
 
 
 def well_known_policy(*, requests: bool = False) -> Policy:
-    """The policy of the channel that everybody may know: to request a relationship, and to take that back.
+    """Return the policy of the channel that everybody may know, to request a relationship and to take that back.
 
     Args:
-        requests: Let ``wrangler:subscription`` pass too, as the original does: then a stranger can make this peer send
+        requests: Let ``wrangler:subscription`` pass too, as the original does. Then a stranger can make this peer send
             requests.
     """
     events = ("wrangler:new_subscription_request", "wrangler:inbound_removal")
@@ -127,10 +127,10 @@ def well_known_policy(*, requests: bool = False) -> Policy:
 
 
 def relationship_policy(wanted: Policy | None = None) -> Policy:
-    """The policy of the channel of a relationship: ``wanted`` and what the relationship itself needs.
+    """Return the policy of a relationship's channel, which adds the events that it needs to ``wanted``.
 
-    Without ``wanted`` all passes but the events by which a peer asks itself for something. Raises `ConfigError` if
-    ``wanted`` denies what is needed.
+    Without ``wanted`` everything passes except the events by which a peer makes a request to itself. Raises
+    `ConfigError` if ``wanted`` denies an event that the relationship needs.
     """
     if wanted is None:
         return Policy(events=("*:*",), queries=("*:*",), deny_events=API_EVENTS)
@@ -145,7 +145,7 @@ def relationship_policy(wanted: Policy | None = None) -> Policy:
 
 
 class StoredChannel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A channel that belongs to no relationship: the well-known one, or one made for a use of one's own."""
+    """A channel that belongs to no relationship: the well-known channel, or a channel of the application."""
 
     eci: str
     tags: tuple[str, ...] = ()
@@ -162,12 +162,12 @@ class Address(NamedTuple):
 
 
 def channel_eci(peer: str, random: str) -> str:
-    """The ECI of a channel. Raises `InvalidNameError` if a part is not a token."""
+    """Return the ECI of a channel. Raises `InvalidNameError` if a part is not a token."""
     return f"{check_token(peer, 'peer')}.{check_token(random, 'channel')}"
 
 
 def check_eci(eci: object) -> str:
-    """Return ``eci`` if it is one, ``<peer>.<token>``. Raises `InvalidNameError`."""
+    """Return ``eci`` if it has the form ``<peer>.<token>``. Raises `InvalidNameError`."""
     parts = eci.split(".") if isinstance(eci, str) else []
     if len(parts) != 2:
         raise InvalidNameError("ECI", eci, "an ECI has the form <peer>.<token>")
@@ -175,27 +175,27 @@ def check_eci(eci: object) -> str:
 
 
 def event_subject(eci: str, domain: str, type: str, prefix: str = PREFIX) -> str:
-    """The subject of an event. Raises `InvalidNameError` if domain or type is not a token."""
+    """Return the subject of an event. Raises `InvalidNameError` if domain or type is not a token."""
     return _subject(prefix, _EVENT, eci, check_token(domain, "domain"), check_token(type, "type"))
 
 
 def query_subject(eci: str, rid: str, name: str, prefix: str = PREFIX) -> str:
-    """The subject of a query. Raises `InvalidNameError` if rid or name is not a token."""
+    """Return the subject of a query. Raises `InvalidNameError` if rid or name is not a token."""
     return _subject(prefix, _QUERY, eci, check_token(rid, "rid"), check_token(name, "name"))
 
 
 def inbox_subject(peer: str, prefix: str = PREFIX) -> str:
-    """The filter of a peer's consumer: all events on all its channels."""
+    """Return the filter of a peer's consumer, which matches all events on all its channels."""
     return check_filter_subject(f"{prefix}.{_EVENT}.{check_token(peer, 'peer')}.>")
 
 
 def queries_subject(peer: str, prefix: str = PREFIX) -> str:
-    """The subscription of a peer: all queries on all its channels."""
+    """Return the subject of a peer's subscription, which matches all queries on all its channels."""
     return check_filter_subject(f"{prefix}.{_QUERY}.{check_token(peer, 'peer')}.>")
 
 
 def read_subject(subject: str, prefix: str = PREFIX) -> Address | None:
-    """Parse a subject; None for any other subject."""
+    """Parse the subject of an event or a query. Returns None for any other subject."""
     start = f"{prefix}."
     tokens = subject[len(start) :].split(".") if subject.startswith(start) else []
     if len(tokens) != 5 or tokens[0] not in (_EVENT, _QUERY) or "" in tokens:
@@ -204,30 +204,30 @@ def read_subject(subject: str, prefix: str = PREFIX) -> Address | None:
 
 
 class Permissions(NamedTuple):
-    """The permissions of a NATS user; a denied subject is refused even if it is allowed."""
+    """The permissions of a NATS user. A denied subject is refused even if it is allowed."""
 
     publish: tuple[str, ...]
     deny: tuple[str, ...]
     subscribe: tuple[str, ...]
 
     def to_config(self) -> dict[str, Any]:
-        """As in the ``permissions`` of a user in a server's configuration, and in a user's JWT claims by words."""
+        """Return the ``permissions`` of a user in a server's configuration. JWT claims have the same words."""
         return {
             "publish": {"allow": list(self.publish), "deny": list(self.deny)} if self.publish else _NOTHING,
             "subscribe": {"allow": list(self.subscribe)} if self.subscribe else _NOTHING,
         }
 
 
-# An empty list of allowed subjects is read as no list at all.
+# The server ignores an empty list of allowed subjects.
 _NOTHING: Final = {"deny": [">"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel of a peer. Made by `Peer.new_channel` and `Peer.channels`.
+    """A channel of a peer. Created by `Peer.new_channel` and `Peer.channels`.
 
     Attributes:
-        eci: Its event channel identifier: everyone who knows it can send what the policy accepts.
+        eci: Its event channel identifier. Everyone who knows it can send what the policy accepts.
         tags: The owner's names for it.
         policy: The events and queries that it accepts.
         prefix: The prefix of its subjects.
@@ -239,14 +239,14 @@ class Channel:
     prefix: str = PREFIX
 
     def nats_permissions(self, inbox: str | None = None) -> Permissions:
-        """The minimal permissions of a NATS user that sends on this channel what its policy accepts.
+        """Return the minimal permissions of a NATS user that sends on this channel what its policy accepts.
 
-        The peer enforces its policy for every sender; with these the server enforces it too, before anything is stored.
-        `Permissions.to_config` is what a server's configuration has under a user's ``permissions``.
+        The peer enforces its policy for every sender. With these permissions the server enforces it too, before it
+        stores a message. `Permissions.to_config` returns them for a server's configuration.
 
         Args:
-            inbox: The prefix of the user's inboxes, such as ``"_INBOX_guest"``, which its connection is to be given as
-                ``inbox_prefix`` too. Without it the user can send, and learns no answer.
+            inbox: The prefix of the user's inboxes, such as ``"_INBOX_guest"``, which must also be the ``inbox_prefix``
+                of its connection. Without it the user can send, but receives no answers.
         """
         policy = self.policy
         return Permissions(
@@ -256,9 +256,9 @@ class Channel:
         )
 
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
-        """What lets the users of a separate account send on this channel, as ``accounts`` in a server's configuration.
+        """Return ``accounts`` for a server's configuration that let users of a separate account send on this channel.
 
-        The answers to their requests stay in their account: in the account of the peer, a user with any permission to
+        The answers to their requests stay in their account. In the account of the peer, a user with any permission to
         send can have the answer stored under any subject, because NATS does not check reply subjects. Users of the
         separate account need `nats_permissions` in addition only if the policy denies events or queries.
 
@@ -288,7 +288,7 @@ def _check_pattern(field: str, pattern: str) -> None:
 
 def _any(patterns: tuple[str, ...], first: str, second: str) -> bool:
     for pattern in patterns:
-        one, _, other = pattern.partition(":")
-        if one in ("*", first) and other in ("*", second):
+        pattern_domain, _, pattern_name = pattern.partition(":")
+        if pattern_domain in ("*", first) and pattern_name in ("*", second):
             return True
     return False

@@ -23,30 +23,30 @@ class EngineOptions:
     """The options of an engine.
 
     Attributes:
-        host: The URL by which other NATS systems reach this engine's peers, with its protocol. None: they cannot.
-        allowed_hosts: URLs of other NATS systems that may be connected to, each exactly as peers name it in
-            ``Tx_host``; none by default, since strangers choose it. A mapping gives the arguments of `jsclient.connect`
-            for each, such as credentials.
-        requests: Strangers may make the peers send requests, as in the original: ``wrangler:subscription`` passes the
-            well-known channel.
-        max_inbound: Undecided requests of each peer. Further ones wait in the stream, except those that ``auto_accept``
-            takes.
-        remember: Seconds that a relationship is remembered after its end; more than ``max_age``.
-        retry_delay: Seconds until the first redelivery of a message that a peer cannot handle yet; doubled each time,
-            up to 60.
+        host: The URL, with its protocol, by which other NATS systems reach this engine's peers. With None they cannot.
+        allowed_hosts: URLs of other NATS systems to which the engine may connect, each exactly as peers name it in
+            ``Tx_host``. None is allowed by default, since strangers choose it. A mapping gives the arguments of
+            `jsclient.connect` for each URL, such as credentials.
+        requests: Whether strangers may make the peers send requests, as in the original: ``wrangler:subscription``
+            passes the well-known channel.
+        max_inbound: Maximum number of undecided requests of each peer. Further requests wait in the stream, except
+            requests that ``auto_accept`` approves.
+        remember: Seconds that a relationship is remembered after its end, which must be more than ``max_age``.
+        retry_delay: Seconds until the first redelivery of a message that a peer cannot handle yet. They are doubled
+            each time, up to 60.
         max_deliver: Attempts to handle an event whose handlers raise.
-        handler_delay: Seconds until the second attempt; doubled each time, up to 60.
-        concurrency: Channels of one peer whose events are handled at the same time; on one channel they are in order,
-            but for those that come again.
-        prefix: The prefix of the subjects of events, queries and state. Two engines with one prefix on one NATS
-            account are one engine.
-        events_stream, state_stream: The names of the streams; by default those of the prefix, ``PICO_EVENTS`` and
-            ``PICO_STATE``. Missing ones are created; existing ones are never changed.
-        max_age: Seconds that an event waits for a peer that is away. Of a stream that is made; of one that exists it
-            must be set and below ``remember``.
-        max_waiting: Events of one type on one channel that may wait; more are refused, and the sender waits.
-        max_event_size: Bytes of an event.
-        replicas, storage: Of created streams.
+        handler_delay: Seconds until the second attempt. They are doubled each time, up to 60.
+        concurrency: Channels of one peer whose events are handled at the same time. Events on one channel are handled
+            in order, except redelivered events.
+        prefix: The prefix of the subjects of events, queries and state. Two engines with the same prefix on the same
+            NATS account are one engine.
+        events_stream, state_stream: The names of the streams. By default they have the prefix, ``PICO_EVENTS`` and
+            ``PICO_STATE``. Missing streams are created, and existing streams are never changed.
+        max_age: Seconds that an event waits for a peer that is away. It is set on a created stream. An existing stream
+            must have a limit below ``remember``.
+        max_waiting: Events of one type on one channel that may wait. Further events are refused, and the sender waits.
+        max_event_size: Maximum size of an event in bytes.
+        replicas, storage: The settings of created streams.
         reply_prefix: The prefix of the inboxes that queries are answered to. Strangers choose the reply subject, so no
             other subject is answered.
     """
@@ -73,6 +73,7 @@ class EngineOptions:
     def __post_init__(self) -> None:
         check_publish_subject(self.prefix)
         check_publish_subject(self.reply_prefix)
+        # Streams are named after the prefix unless they are given.
         for field, kind in (("events_stream", "EVENTS"), ("state_stream", "STATE")):
             name = getattr(self, field) or f"{self.prefix.upper().replace('.', '_')}_{kind}"
             object.__setattr__(self, field, check_stream_name(name))
@@ -125,13 +126,13 @@ def _check_host(url: object) -> None:
 
 
 def accept_roles(**wanted: str | Collection[str] | None) -> Callable[[Attrs], bool]:
-    """A rule for ``accepts``: approve requests whose attributes have these values.
+    """Create a rule for ``accepts`` that approves requests whose attributes have these values.
 
-    A value is a str, or several of which one must match; None: the attribute must be missing. The attributes are
-    as the accepting peer sees them: ``Rx_role`` is its own role. All attributes that are named have to fit.
+    A value is a str, or a collection of which any value may match. With None the attribute must be missing. Attributes
+    are named as the accepting peer sees them, so ``Rx_role`` is its own role. All named attributes must match.
 
     Raises:
-        ConfigError: No attribute is named: that would approve everything.
+        ConfigError: No attribute is named, which would approve everything.
     """
     if not wanted:
         raise ConfigError("name an attribute, for example Rx_role='thing': without one all would be approved")
@@ -142,7 +143,7 @@ def accept_roles(**wanted: str | Collection[str] | None) -> Callable[[Attrs], bo
     return accepts
 
 
-def _fits(wanted: str | Collection[str] | None, value: object) -> bool:
-    if wanted is None or isinstance(wanted, str):
-        return value == wanted
-    return isinstance(value, str) and value in wanted
+def _fits(required: str | Collection[str] | None, value: object) -> bool:
+    if required is None or isinstance(required, str):
+        return value == required
+    return isinstance(value, str) and value in required

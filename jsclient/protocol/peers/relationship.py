@@ -1,4 +1,4 @@
-"""A relationship between two peers, as one of them keeps it: its record, its transitions, its lookup.
+"""A relationship between two peers, as one of them stores it: its record, its transitions, and its lookup.
 
 ::
 
@@ -7,12 +7,12 @@
     accepter    (nothing) ── requested ─► INBOUND ── approves ──► ESTABLISHED ── either ends it ──► REMOVED
                                             └── rejects, revoked ──────────────────────────────────► REMOVED
 
-There is one record per Id and peer. A removal wins over all else. A removed record remains for a while: it knows the
-channels of requests that are over, so that a late or redelivered request is ignored.
+There is one record per Id and peer. A removal wins over all other events. A removed record remains for a while. It
+knows the channels of requests that are over, so that a late or redelivered request is ignored.
 
-Transitions are pure functions from a record to the next one. The messages of a transition are stored with it in its
+Transitions are pure functions from a record to the next record. The messages of a transition are stored with it in its
 *outbox*, so a crash loses none of them. Their ids are derived from the Id of the relationship, a nonce and the event,
-so each attempt has the same one, and a repeated message changes nothing.
+so each attempt has the same id, and a repeated message has no effect.
 
 Source: the picos' subscriptions (io.picolabs.subscription): its events, attributes and lists.
 """
@@ -61,12 +61,12 @@ Attrs: TypeAlias = dict[str, Any]
 class Fresh(msgspec.Struct, frozen=True):
     """Unguessable names for an event, and public keys of its channel, from the caller, the source of randomness.
 
-    A redelivered message needs the same ones: derive them from the message and a secret.
+    A redelivered message needs the same names, so derive them from the message and a secret.
 
     Attributes:
         id: The Id of a relationship, and a part of message ids.
         channel: The second token of an ECI.
-        verify_key, public_key: Of the channel: to verify its owner's signatures, and to encrypt for it. None: no keys.
+        verify_key, public_key: The channel's keys, to verify its owner's signatures and to encrypt for it, or None.
     """
 
     id: str
@@ -78,8 +78,8 @@ class Fresh(msgspec.Struct, frozen=True):
 class Send(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="send"):
     """Publish the event ``domain``, ``type`` with its ``attrs`` on another peer's channel ``eci``.
 
-    ``id`` is the message id, the same for each try. ``host`` is the URL of the other NATS system, None for this one.
-    ``key`` names the relationship whose outbox it is from: `Done` is to follow. It is empty if the caller waits for it.
+    ``id`` is the message id, the same for each attempt. ``host`` is the URL of the other NATS system, or None for this
+    system. ``key`` names the relationship of the outbox, and `Done` must follow. It is empty if the caller waits.
     """
 
     eci: str
@@ -94,9 +94,9 @@ class Send(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 class Raise(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="raise"):
     """Call the peer's own handlers with the event ``domain``, ``type`` and its ``attrs``.
 
-    ``id`` is the same for each attempt, empty if it is not repeated. ``error`` is the reason of a failure, otherwise
-    empty. ``eci`` is the channel that the event came on, None if the peer raised it itself. ``key`` names
-    the relationship whose outbox it is from: `Done` is to follow. It is "" for none.
+    ``id`` is the same for each attempt, and empty if the event is not repeated. ``error`` is the reason of a failure,
+    or empty. ``eci`` is the channel that the event came on, or None if the peer raised it itself. ``key`` names the
+    relationship of the outbox, and `Done` must follow. It is empty without an outbox.
     """
 
     domain: str
@@ -114,7 +114,7 @@ OutboxItem: TypeAlias = Send | Raise
 CHANNEL_KEY: Final = "channel."
 RELATIONSHIP_KEY: Final = "relationship."
 MAX_DEAD: Final = 64
-"""How many channels of requests that are over a record knows."""
+"""How many channels of requests that are over a record remembers."""
 
 
 class State(Enum):
@@ -127,7 +127,7 @@ class State(Enum):
 
 
 class Dead(msgspec.Struct, frozen=True):
-    """A request that is over: the channel it named, and until when that is remembered."""
+    """A request that is over, with the channel that it named, and until when it is remembered."""
 
     tx: str
     until: float
@@ -145,16 +145,16 @@ _NAMES = {
 
 
 class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_NAMES):
-    """A relationship, from one side: ``rx`` is the own channel, and ``tx`` that of the other side.
+    """A relationship, from one side. ``rx`` is this side's channel, and ``tx`` the channel of the other side.
 
     Attributes:
         id: The same on both sides.
-        nonce: A part of the ids of its messages: an Id may be used again.
-        requester: Whether this side asked for it.
-        tx_host: The NATS system of the other side, None for this one.
+        nonce: A part of the ids of its messages, since an Id may be used again.
+        requester: Whether this side requested it.
+        tx_host: The NATS system of the other side, or None for this system.
         well_known_tx: The channel on which the request was sent.
-        name, channel_type: What the requester called it and its kind.
-        policy: That of the own channel.
+        name, channel_type: The name and the kind that the requester has chosen.
+        policy: The policy of this side's channel.
         attrs: The attributes of the request, until it is decided.
         until: When a removed record may be forgotten.
         dead: Requests with this Id that are over.
@@ -194,7 +194,7 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return RELATIONSHIP_KEY + self.id
 
     def to_attrs(self) -> Attrs:
-        """Its attributes for users, in the words of the picos; None if unknown."""
+        """Return its attributes for users, with the names that picos use. Unknown values are None."""
         known: Attrs = {
             "Id": self.id,
             "Tx": self.tx,
@@ -210,13 +210,13 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return known if self.well_known_tx is None else known | {"wellKnown_Tx": self.well_known_tx}
 
     def knows_dead(self, tx: str, now: float) -> bool:
-        """Whether a request that named this channel is over."""
-        return any(one.tx == tx and now < one.until for one in self.dead)
+        """Return whether a request that named this channel is over."""
+        return any(dead.tx == tx and now < dead.until for dead in self.dead)
 
     def with_dead(self, tx: str, until: float, now: float) -> tuple[Dead, ...]:
-        """Its dead requests with one more, without those that may be forgotten."""
-        kept = tuple(one for one in self.dead if now < one.until and one.tx != tx)
-        return (*kept, Dead(tx, until))
+        """Return its dead requests with another, without the requests that need not be remembered any more."""
+        remembered = tuple(dead for dead in self.dead if now < dead.until and dead.tx != tx)
+        return (*remembered, Dead(tx, until))
 
 
 def write_value(value: Relationship | StoredChannel) -> bytes:
@@ -225,7 +225,7 @@ def write_value(value: Relationship | StoredChannel) -> bytes:
 
 
 def read_value(key: str, data: bytes) -> Relationship | StoredChannel:
-    """Decode the value of ``key``. Raises `ProtocolError` if it is not one, or that of another key."""
+    """Decode the value of ``key``. Raises `ProtocolError` if it is invalid, or belongs to another key."""
     kind: type[Relationship | StoredChannel] = StoredChannel if key.startswith(CHANNEL_KEY) else Relationship
     try:
         value: Relationship | StoredChannel = msgspec.json.decode(data, type=kind)
@@ -239,20 +239,20 @@ def read_value(key: str, data: bytes) -> Relationship | StoredChannel:
 def selected(
     records: Iterable[Relationship], attrs: Mapping[str, Any], eci: str | None
 ) -> Relationship | None:
-    """The relationship that ``attrs`` name: by ``Id``, else ``Rx``, else ``Tx``, else the channel the event came on.
+    """Return the relationship that ``attrs`` name: by ``Id``, else ``Rx``, else ``Tx``, else the event's channel.
 
-    The first of them that is given decides: a wrong Id does not fall back on a channel. One that is over is found by
-    its Id or Rx if no other has them, so that a repeated request is recognized.
+    The first of these that is present decides, so a wrong Id does not fall back on a channel. A relationship that is
+    over is found by its Id or Rx if no other has them, so that a repeated request is recognized.
     """
     known = list(records)
     if attrs.get("Id") is not None:
-        return next((one for one in known if one.id == attrs["Id"]), None)
+        return next((record for record in known if record.id == attrs["Id"]), None)
     if attrs.get("Rx") is not None:
-        found = [one for one in known if one.rx == attrs["Rx"]]
-        return next((one for one in found if one.live), found[0] if found else None)
+        matching = [record for record in known if record.rx == attrs["Rx"]]
+        return next((record for record in matching if record.live), matching[0] if matching else None)
     if attrs.get("Tx") is not None:
-        return next((one for one in known if one.live and one.tx == attrs["Tx"]), None)
-    return next((one for one in known if eci is not None and one.live and one.rx == eci), None)
+        return next((record for record in known if record.live and record.tx == attrs["Tx"]), None)
+    return next((record for record in known if eci is not None and record.live and record.rx == eci), None)
 
 
 def targets(
@@ -262,15 +262,15 @@ def targets(
     tx_role: str | None = None,
     rx_role: str | None = None,
 ) -> list[Relationship]:
-    """The established relationships with this Id, or this role of the other side, or this role here; each once."""
+    """Return each established relationship once that has this Id, this role of the other side, or this own role."""
     return [
-        one
-        for one in records
-        if one.state is State.ESTABLISHED
+        record
+        for record in records
+        if record.state is State.ESTABLISHED
         and (
-            (id is not None and one.id == id)
-            or (tx_role is not None and one.tx_role == tx_role)
-            or (rx_role is not None and one.rx_role == rx_role)
+            (id is not None and record.id == id)
+            or (tx_role is not None and record.tx_role == tx_role)
+            or (rx_role is not None and record.rx_role == rx_role)
         )
     ]
 
@@ -278,16 +278,16 @@ def targets(
 def filtered(
     records: Iterable[Relationship], state: State, key: str | None = None, value: object = None
 ) -> list[Attrs]:
-    """The relationships in a state, as `Relationship.to_attrs` has them; with a key only those with this value."""
-    found = [one.to_attrs() for one in records if one.state is state]
-    return found if key is None else [one for one in found if key in one and one[key] == value]
+    """Return the attributes of the relationships in a state. With ``key``, only those where it has ``value``."""
+    matching = [one.to_attrs() for one in records if one.state is state]
+    return matching if key is None else [one for one in matching if key in one and one[key] == value]
 
 
 _DOMAIN: Final = "wrangler"
 
 _OWN: Final = {*_NAMES.values(), "subID", "Rx_host", "wellKnown_Rx", "name", "channel_type"}
 
-# What is sent to the other side, what is raised here, and what users listen to.
+# For each state, the event that is sent to the other side, and the internal and the public event that are raised here.
 _ENDS: Final = {
     State.OUTBOUND: ("inbound_removal", "outbound_removal", "outbound_subscription_cancelled"),
     State.INBOUND: ("outbound_removal", "inbound_removal", "inbound_subscription_cancelled"),
@@ -296,17 +296,17 @@ _ENDS: Final = {
 
 
 def extras(attrs: Mapping[str, Any]) -> Attrs:
-    """The attributes that are the users' own and pass through."""
+    """Return the attributes of the user, which pass through."""
     return {name: value for name, value in attrs.items() if name not in _OWN}
 
 
 def outbound(
     before: Relationship | None, fields: Relationship, attrs: Attrs, own_host: str | None
 ) -> Relationship:
-    """A request is made. ``fields`` is its record so far, ``attrs`` what was raised.
+    """Make a request. ``fields`` is its record so far, and ``attrs`` are the attributes that were raised.
 
-    All that was raised goes with it, and is seen by the other side; what belongs to the relationship is as that side
-    has to see it: roles swapped, channel, host and keys those of this side.
+    The other side receives all of these attributes. The attributes of the relationship are sent as that side sees them:
+    with swapped roles, and with this side's channel, host and keys as ``Tx``.
     """
     known = attrs | fields.to_attrs()
     request = known | {
@@ -335,7 +335,7 @@ def outbound(
 
 
 def inbound(before: Relationship | None, fields: Relationship, attrs: Attrs) -> Relationship:
-    """A request came. ``fields`` is its record so far, ``attrs`` what came with it."""
+    """Receive a request. ``fields`` is its record so far, and ``attrs`` are the attributes that came with it."""
     return msgspec.structs.replace(
         fields,
         state=State.INBOUND,
@@ -349,7 +349,7 @@ def inbound(before: Relationship | None, fields: Relationship, attrs: Attrs) -> 
 
 
 def established(record: Relationship, attrs: Mapping[str, Any], policy: Policy | None = None) -> Relationship:
-    """This side approves the request. What is in ``attrs`` beyond the relationship's own goes to the other side too."""
+    """Approve a request on this side. Attributes of the user in ``attrs`` are sent to the other side too."""
     passed = record.attrs | extras(attrs)
     after = msgspec.structs.replace(
         record, state=State.ESTABLISHED, attrs={}, policy=record.policy if policy is None else policy
@@ -369,7 +369,7 @@ def established(record: Relationship, attrs: Mapping[str, Any], policy: Policy |
 
 
 def approved(record: Relationship, tx: str, attrs: Mapping[str, Any]) -> Relationship:
-    """The other side has approved the request, and its channel is ``tx``."""
+    """Establish a relationship that the other side has approved, with its channel ``tx``."""
     passed = record.attrs | extras(attrs)
     after = msgspec.structs.replace(
         record,
@@ -385,11 +385,11 @@ def approved(record: Relationship, tx: str, attrs: Mapping[str, Any]) -> Relatio
 def ended(
     record: Relationship, attrs: Mapping[str, Any], until: float, now: float, *, tell: bool
 ) -> Relationship:
-    """End the relationship in any state. ``tell``: inform the other side."""
+    """End the relationship in any state. ``tell`` informs the other side."""
     passed = extras(attrs)
     sent_attrs = {"Id": record.id, **passed}
     eci = record.tx
-    if record.state is State.OUTBOUND:  # on a public channel: proof of being the requester
+    if record.state is State.OUTBOUND:  # on a public channel, Tx proves that this side is the requester
         sent_attrs, eci = sent_attrs | {"Tx": record.rx}, record.well_known_tx
     assert eci is not None
     sent, inner, outer = _ENDS[record.state]
@@ -410,7 +410,7 @@ def ended(
 
 
 def tombstone(id: str, tx: str, until: float) -> Relationship:
-    """A request was taken back before it came."""
+    """Return the record of a request that was taken back before it arrived."""
     return Relationship(id=id, state=State.REMOVED, until=until, dead=(Dead(tx, until),))
 
 

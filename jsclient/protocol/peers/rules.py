@@ -1,10 +1,10 @@
 """The decisions of a peer: the effect of an event on its relationships.
 
-`Asked` decides requests of the peer itself, `Came` messages of other peers. Both return records to store and commands,
-and change nothing.
+`Asked` decides requests of the peer itself, and `Came` decides messages of other peers. Both return records to store
+and commands, and change no state.
 
-A message of another peer is matched by its channel, never by the Id alone: a sender on one relationship's channel must
-not reach another. A message on a public channel has to name Id and the requester's channel (D25).
+A message of another peer is matched by its channel, never by the Id alone, since a sender on one relationship's channel
+must not reach another. A message on a public channel has to name Id and the requester's channel (D25).
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ __all__ = [
 
 
 class Install(msgspec.Struct, frozen=True):
-    """The peer gets the capability to have relationships; repeated at each start."""
+    """Give the peer the capability to have relationships. The event is repeated at each start."""
 
     fresh: Fresh
 
 
 class Raised(msgspec.Struct, frozen=True):
-    """The peer raised an event in itself. ``policy`` is for the channel that the event makes or approves."""
+    """The peer raised an event in itself. ``policy`` is for the channel that the event creates or approves."""
 
     domain: str
     type: str
@@ -103,7 +103,7 @@ class Queried(msgspec.Struct, frozen=True):
 
 
 class OpenChannel(msgspec.Struct, frozen=True):
-    """Make a channel for a use of one's own."""
+    """Create a channel for the application."""
 
     tags: tuple[str, ...]
     policy: Policy
@@ -111,15 +111,15 @@ class OpenChannel(msgspec.Struct, frozen=True):
 
 
 class CloseChannel(msgspec.Struct, frozen=True):
-    """Remove a channel that was made so; the well-known one and those of relationships stay."""
+    """Remove a channel that `OpenChannel` created. Other channels cannot be removed."""
 
     eci: str
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """The store holds this under ``key``: a `Store` was done, or it was read, at the start or after a conflict.
+    """The store has this value under ``key``, after a `Store`, or when it was read at the start or after a conflict.
 
-    ``value`` is None if it holds nothing; the next `Store` has to name ``revision``.
+    ``value`` is None if the key has no value. The next `Store` has to name ``revision``.
     """
 
     key: str
@@ -135,7 +135,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class RemovePeer(msgspec.Struct, frozen=True):
-    """The peer is to be removed: all its relationships end, pending or established."""
+    """Remove the peer. All its relationships end, pending or established."""
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -148,10 +148,9 @@ PeerEvent: TypeAlias = (
 
 
 class Store(msgspec.Struct, frozen=True):
-    """Write ``value`` under ``key`` if the last revision of the key is ``revision``, 0 for none; None deletes it.
+    """Write ``value`` under ``key``, or delete it if None, if the key's last revision is ``revision``, 0 for none.
 
-    `Stored` has to follow, after a conflict with the stored value; the event that led here is
-    to be handled again.
+    `Stored` has to follow. After a conflict, it has the stored value, and the event has to be handled again.
     """
 
     key: str
@@ -179,7 +178,7 @@ class Refusal(Enum):
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """The message is never to be handled: end it and count it. A query is answered so."""
+    """End the message without handling it, and count it. The sender of a query is answered with the refusal."""
 
     refusal: Refusal
     detail: str = ""
@@ -192,7 +191,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """The query may pass: let the peer's own function answer it."""
+    """Let the peer's function answer the query, which may pass."""
 
     rid: str
     name: str
@@ -207,16 +206,16 @@ Decided = list[Relationship | Command]
 FLOW_EVENTS: Final = frozenset(
     {*PROTOCOL_EVENTS, "wrangler:new_subscription_request", "wrangler:inbound_removal"}
 )
-"""Events by which peers start and end relationships, decided by `Came`."""
+"""Events by which peers start and end relationships. `Came` decides them."""
 
 STARTS: Final = frozenset({"wrangler:subscription", "wrangler:new_subscription_request"})
-"""Events that make the channel of a relationship: their `Fresh` has keys, if there are any."""
+"""Events that create the channel of a relationship. Their `Fresh` has keys, if there are any."""
 
 _ID = re.compile(r"[A-Za-z0-9_=-]{1,100}")
 
 
 class _FailureError(Exception):
-    """A request failed: the type of the event that reports it, and the reason."""
+    """Raised when a request fails, with the type of the event that reports it, and the reason."""
 
     def __init__(self, type: str, reason: str) -> None:
         super().__init__(type, reason)
@@ -226,7 +225,7 @@ class _FailureError(Exception):
 
 @dataclass(slots=True)
 class Asked:
-    """Requests of the peer itself. ``eci``: the channel, if its policy let another peer make the request."""
+    """Requests of the peer itself. ``eci`` is the channel, if its policy let another peer make the request."""
 
     peer: str
     options: EngineOptions
@@ -234,7 +233,7 @@ class Asked:
     eci: str | None
 
     def decide(self, event: Raised, now: float) -> Decided:
-        """Decide one of the events `jsclient.protocol.peers.channel.API_EVENTS`."""
+        """Decide an event of `jsclient.protocol.peers.channel.API_EVENTS`."""
         try:
             match event.type:
                 case "subscription":
@@ -255,21 +254,22 @@ class Asked:
             well_known = check_eci(attrs.get("wellKnown_Tx"))
         except InvalidNameError as error:
             _fail("wellKnown_Tx_format_failure", str(error))
-        wanted = fresh.id if attrs.get("Id") is None else attrs["Id"]
-        if not _is_id(wanted):
+        own_id = fresh.id if attrs.get("Id") is None else attrs["Id"]
+        if not _is_id(own_id):
             _fail(
                 "Id_format_failure",
-                f"Id {wanted!r:.60} is not of up to 100 letters, digits and '_', '-', '='",
+                f"Id {own_id!r:.60} is not of up to 100 letters, digits and '_', '-', '='",
             )
         rx = channel_eci(self.peer, fresh.channel)
-        before = selected(self.records, {"Id": wanted}, None)
+        before = selected(self.records, {"Id": own_id}, None)
+        # The channel follows from the event, so this event was handled before.
         if before is not None and before.rx == rx:
             return []
         if before is not None and (before.live or any(isinstance(item, Send) for item in before.outbox)):
             what = "it exists" if before.live else "the end of the former one is still being sent"
-            _fail("duplicate_id_failure", f"Id {wanted!r}: {what}")
+            _fail("duplicate_id_failure", f"Id {own_id!r}: {what}")
         fields = Relationship(
-            id=wanted,
+            id=own_id,
             state=State.OUTBOUND,
             nonce=fresh.id,
             rx=rx,
@@ -279,14 +279,14 @@ class Asked:
             well_known_tx=well_known,
             rx_verify_key=fresh.verify_key,
             rx_public_key=fresh.public_key,
-            name=_text(attrs.get("name")) or wanted,
+            name=_text(attrs.get("name")) or own_id,
             channel_type=_text(attrs.get("channel_type")) or "subscription",
             policy=relationship_policy(event.policy),
         )
         return [outbound(before, fields, attrs, self.options.host)]
 
     def _host(self, host: object) -> str | None:
-        """The host of the other peer, None for this one."""
+        """Return the host of the other peer, or None for this host."""
         if host is None or host == self.options.host:
             return None
         if not isinstance(host, str) or host not in self.options.allowed_hosts:
@@ -335,20 +335,21 @@ class Asked:
                 _fail(failure, str(error))
         if payload is not None and not isinstance(payload, dict):
             _fail(failure, "its attrs are not an object")
-        found = targets(
+        matching = targets(
             self.records,
             id=attrs.get("Id") if attrs.get("subID") is None else attrs["subID"],
             tx_role=_role(attrs, "Tx_role"),
             rx_role=_role(attrs, "Rx_role"),
         )
-        if not found:
-            wanted = {n: attrs[n] for n in ("Id", "subID", "Tx_role", "Rx_role") if attrs.get(n) is not None}
-            which = f"is established with {wanted}" if wanted else "is named: give Id, Tx_role or Rx_role"
+        if not matching:
+            named = {n: attrs[n] for n in ("Id", "subID", "Tx_role", "Rx_role") if attrs.get(n) is not None}
+            which = f"is established with {named}" if named else "is named: give Id, Tx_role or Rx_role"
             _fail(failure, f"no relationship {which}"[:300])
+        # The ids differ by relationship, so that each of the other sides stores the event.
         message = event.fresh.id
         return [
             Send(eci=one.tx or "", **names, attrs=payload or {}, id=f"{message}.{one.id}", host=one.tx_host)
-            for one in found
+            for one in matching
         ]
 
 
@@ -363,7 +364,7 @@ class Came:
     accepts: Callable[[Attrs], bool] | None
 
     def decide(self, event: Received, record: Relationship | None, now: float) -> Decided:
-        """Decide one of the events `FLOW_EVENTS`, which the channel's policy accepted."""
+        """Decide an event of `FLOW_EVENTS`, which the channel's policy accepted."""
         if event.type == "new_subscription_request":
             return self._requested(event, now)
         if event.type == "inbound_removal":
@@ -410,7 +411,7 @@ class Came:
             return [Refuse(Refusal.HOST, f"{host!r:.100}")]
         before = self.by_id(which)
         if before is not None and (before.knows_dead(tx, now) or _is_same(before, tx)):
-            return []  # it came before
+            return []  # the request was received before
         if before is not None and before.live:
             if len(before.dead) >= MAX_DEAD:
                 return self._retry("too many requests with the Id of one relationship")
@@ -442,7 +443,7 @@ class Came:
         return [after]
 
     def _taken_back(self, event: Received, now: float) -> Decided:
-        """The requester revokes: named by Id and its own channel, since the channel it comes on is public."""
+        """Handle a revocation. It names the Id and the requester's channel, since it arrives on a public channel."""
         which, tx = event.attrs.get("Id"), event.attrs.get("Tx")
         if not _is_id(which) or not _is_eci(tx):
             return [
@@ -451,7 +452,7 @@ class Came:
                 )
             ]
         record = self.by_id(which)
-        if record is None:  # faster than the request
+        if record is None:  # the revocation has overtaken the request
             if self.waiting >= self.options.max_inbound:
                 return self._retry("too many requests wait to be decided")
             return [tombstone(which, tx, self._until(now))]
@@ -465,7 +466,7 @@ class Came:
 
 
 def _is_same(record: Relationship, tx: str) -> bool:
-    """Whether this is the relationship that was requested with the channel ``tx``."""
+    """Return whether this is the relationship that was requested with the channel ``tx``."""
     return record.live and not record.requester and record.tx == tx
 
 

@@ -2,15 +2,14 @@
 
 `PeerTracker.handle` takes an event and the time and returns commands, which the runtime carries out in order:
 
-- A `Store` is a compare-and-set. The tracker's own picture changes with `Stored` only, so it is what the store holds,
-  whatever crashes. After a conflict the runtime reads the key, reports it with `Stored`, and has the event handled
-  again.
-- `Stored` gives what is in the outbox: of each relationship one `Send` and one `Raise` at a time, in order. After the
-  last `Done` comes the `Store` that empties it. A new tracker continues from the `Stored` events of the whole store.
-- A message is acked when its commands are carried out. What a command of its own (with ``key`` "") could not do is done
-  again when the message comes again.
+- A `Store` is a compare-and-set. Only `Stored` changes the tracker's state, so it is equal to the store, whatever
+  crashes. After a conflict the runtime reads the key, reports it with `Stored`, and has the event handled again.
+- `Stored` returns the items of the outbox: for each relationship one `Send` and one `Raise` at a time, in order. The
+  last `Done` returns the `Store` that empties it. A new tracker continues from the `Stored` events of the whole store.
+- A message is acked when its commands are carried out. If a command without an outbox (with ``key`` "") fails, it is
+  repeated when the message is redelivered.
 
-Source: the picos' subscriptions and engine; decisions D25 to D30.
+Source: the picos' subscriptions and engine, and decisions D25 to D30.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ _WELL_KNOWN_KEY: Final = CHANNEL_KEY + WELL_KNOWN
 
 
 def event_on(relationship: Mapping[str, object], domain: str, type: str, attrs: Attrs, id: str) -> Send:
-    """An event for the other side of a relationship, which is given as users see it.
+    """Return an event for the other side of a relationship, which has the form that users see.
 
     Raises `ConfigError` if the relationship has no Tx, or domain or type is not a token.
     """
@@ -91,10 +90,10 @@ def event_on(relationship: Mapping[str, object], domain: str, type: str, attrs: 
 
 @dataclass(slots=True)
 class PeerTracker:
-    """One peer, which lives in one process at a time.
+    """A peer, which lives in one process at a time.
 
-    ``accepts`` is asked of each request, with its attributes as the handlers see them: approve it at once? One that it
-    turns down waits for an answer like any other.
+    ``accepts`` is called for each request, with its attributes as the handlers see them, and returns whether to approve
+    it at once. Other requests wait for an answer.
     """
 
     name: str
@@ -103,8 +102,8 @@ class PeerTracker:
     _channels: dict[str, tuple[StoredChannel, int]] = field(default_factory=dict)
     _records: dict[str, tuple[Relationship, int]] = field(default_factory=dict)
     _keys: dict[str, str] = field(default_factory=dict)  # of channels and relationships, by ECI
-    _given: dict[str, set[str]] = field(default_factory=dict)  # of outboxes: being carried out
-    _done: dict[str, set[str]] = field(default_factory=dict)  # carried out, and still stored
+    _started: dict[str, set[str]] = field(default_factory=dict)  # outbox items that are being carried out
+    _done: dict[str, set[str]] = field(default_factory=dict)  # items that are carried out, and still stored
 
     def __post_init__(self) -> None:
         check_token(self.name, "peer")
@@ -122,11 +121,11 @@ class PeerTracker:
 
     @property
     def relationships(self) -> list[Relationship]:
-        """All records, those that are over too."""
+        """All records, including removed relationships."""
         return [record for record, _ in self._records.values()]
 
     def established(self, key: str) -> Attrs | None:
-        """The established relationship with this Id, or with this channel here, as users see it."""
+        """Return the established relationship with this Id or this own channel, as users see it."""
         held = self._records.get(self._keys.get(key, RELATIONSHIP_KEY + key))
         return held[0].to_attrs() if held is not None and held[0].state is State.ESTABLISHED else None
 
@@ -143,11 +142,11 @@ class PeerTracker:
 
     @property
     def deadline(self) -> float | None:
-        """When a `Tick` is due; None: never."""
-        return min((_forget_at(one) for one in self.relationships if _is_over(one)), default=None)
+        """When a `Tick` is due, or None if none is."""
+        return min((_forget_at(record) for record in self.relationships if _is_over(record)), default=None)
 
     def lists(self, state: State, key: str | None = None, value: object = None) -> list[Attrs]:
-        """The relationships in a state, with a key only those with this value."""
+        """Return the relationships in a state. With ``key``, only those where this attribute has ``value``."""
         return filtered(self.relationships, state, key, value)
 
     def handle(self, event: PeerEvent, now: float) -> list[Command]:
@@ -179,8 +178,8 @@ class PeerTracker:
                 ends = [ended(one, {}, until, now, tell=True) for one in self.relationships if one.live]
                 return [self._store(one) for one in ends]
             case Tick():
-                over = [one for one in self.relationships if _is_over(one) and _forget_at(one) <= now]
-                return [Store(one.key, None, self._records[one.key][1]) for one in over]
+                expired = [one for one in self.relationships if _is_over(one) and _forget_at(one) <= now]
+                return [Store(one.key, None, self._records[one.key][1]) for one in expired]
 
     # --- what is stored ----------------------------------------------------------------------------------
 
@@ -206,11 +205,11 @@ class PeerTracker:
         return Store(key, None, self._channels[key][1])
 
     def _store(self, record: Relationship) -> Store:
-        """The command that stores ``record``; what of its outbox was carried out is left out."""
+        """Return the command that stores ``record``, without the items of its outbox that were carried out."""
         done = self._done.get(record.key, set())
         if done:
-            left = tuple(item for item in record.outbox if item.id not in done)
-            record = msgspec.structs.replace(record, outbox=left)
+            remaining = tuple(item for item in record.outbox if item.id not in done)
+            record = msgspec.structs.replace(record, outbox=remaining)
         held = self._records.get(record.key)
         return Store(record.key, record, 0 if held is None else held[1])
 
@@ -239,38 +238,41 @@ class PeerTracker:
             del self._keys[eci]
 
     def _keep_marks(self, record: Relationship) -> None:
-        """Forget the marks of items that the outbox no longer holds."""
+        """Drop the marks of items that are no longer in the outbox."""
         ids = {item.id for item in record.outbox}
-        for marks in (self._given, self._done):
-            if left := marks.pop(record.key, set()) & ids:
-                marks[record.key] = left
+        for marks in (self._started, self._done):
+            if remaining := marks.pop(record.key, set()) & ids:
+                marks[record.key] = remaining
 
     def _next(self, record: Relationship) -> list[Command]:
-        """Of each kind the first that is not done, if it is not being done; when all is done, empty the outbox."""
+        """Return the next items of the outbox, or the command that empties it when all of them are done.
+
+        The next items are the first `Send` and the first `Raise` that are not done, unless they are being carried out.
+        """
         if not record.outbox:
             return []
         done = self._done.get(record.key, set())
-        left = [item for item in record.outbox if item.id not in done]
-        if not left:
+        remaining = [item for item in record.outbox if item.id not in done]
+        if not remaining:
             return [self._store(record)]
-        given = self._given.setdefault(record.key, set())
-        heads = [next((item for item in left if isinstance(item, kind)), None) for kind in (Send, Raise)]
-        due = [item for item in heads if item is not None and item.id not in given]
-        given.update(item.id for item in due)
+        started = self._started.setdefault(record.key, set())
+        heads = [next((item for item in remaining if isinstance(item, kind)), None) for kind in (Send, Raise)]
+        due = [item for item in heads if item is not None and item.id not in started]
+        started.update(item.id for item in due)
         return list(due)
 
     def _finished(self, event: Done) -> list[Command]:
-        given = self._given.get(event.key, set())
-        if event.id not in given:
+        started = self._started.get(event.key, set())
+        if event.id not in started:
             return []
-        given.remove(event.id)
+        started.remove(event.id)
         self._done.setdefault(event.key, set()).add(event.id)
         return self._next(self._records[event.key][0])
 
     # --- what comes in -----------------------------------------------------------------------------------
 
     def _policy(self, eci: str) -> Policy | Refuse:
-        """The policy of a channel, or the refusal of a message on it."""
+        """Return the policy of a channel, or the refusal of a message on it."""
         key = self._keys.get(eci)
         if key is None:
             return Refuse(Refusal.NO_CHANNEL, eci)
@@ -284,14 +286,15 @@ class PeerTracker:
         if isinstance(policy, Refuse):
             return [policy]
         name = f"{event.domain}:{event.type}"
+        # The policy decides first. It lets requests to the peer itself pass only on channels that grant this power.
         if not policy.allows_event(event.domain, event.type):
             return [Refuse(Refusal.POLICY, name)]
         if name in FLOW_EVENTS:
             if not self.installed:
                 return [Refuse(Refusal.NOT_INSTALLED, name)]
             held = self._records.get(self._keys[event.eci])
-            came = Came(self.name, self.options, self._by_id, self._inbound_count(), self.accepts)
-            return self._commands(came.decide(event, None if held is None else held[0], now))
+            rules = Came(self.name, self.options, self._by_id, self._inbound_count(), self.accepts)
+            return self._commands(rules.decide(event, None if held is None else held[0], now))
         if name in API_EVENTS:
             return self._raised(Raised(event.domain, event.type, event.attrs, event.fresh), now, event.eci)
         return [Raise(domain=event.domain, type=event.type, attrs=event.attrs, eci=event.eci)]
@@ -306,19 +309,19 @@ class PeerTracker:
             if eci is not None:
                 return [Refuse(Refusal.NOT_INSTALLED, name)]
             raise ConfigError(f"{name}: {self.name!r} has not the capability to have relationships")
-        asked = Asked(self.name, self.options, self.relationships, eci)
-        return self._commands(asked.decide(event, now))
+        rules = Asked(self.name, self.options, self.relationships, eci)
+        return self._commands(rules.decide(event, now))
 
     def _commands(self, decided: list[Relationship | Command]) -> list[Command]:
-        return [self._store(one) if isinstance(one, Relationship) else one for one in decided]
+        return [self._store(item) if isinstance(item, Relationship) else item for item in decided]
 
     def _by_id(self, id: str) -> Relationship | None:
         held = self._records.get(RELATIONSHIP_KEY + id)
         return None if held is None else held[0]
 
     def _inbound_count(self) -> int:
-        """The number of records that exist because of other peers alone."""
-        return sum(one.state is State.INBOUND or one.rx is None for one in self.relationships)
+        """Return the number of records that exist only because of other peers."""
+        return sum(record.state is State.INBOUND or record.rx is None for record in self.relationships)
 
     def _queried(self, event: Queried) -> Answer | Ask | Refuse:
         policy = self._policy(event.eci)
@@ -326,6 +329,7 @@ class PeerTracker:
             return policy
         if not policy.allows_query(event.rid, event.name):
             return Refuse(Refusal.POLICY, f"{event.rid}:{event.name}")
+        # The tracker answers only the queries about relationships.
         if event.rid != RID:
             return Ask(event.rid, event.name, event.args)
         if not self.installed:
@@ -343,4 +347,4 @@ def _is_over(record: Relationship) -> bool:
 
 
 def _forget_at(record: Relationship) -> float:
-    return max([record.until, *(one.until for one in record.dead)])
+    return max([record.until, *(dead.until for dead in record.dead)])

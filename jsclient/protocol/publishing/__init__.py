@@ -1,1 +1,1 @@
-"""Publishes until their outcome is known; batches, ingest, schedules."""
+"""Publishes in flight, atomic batches, fast ingest, and schedules."""

@@ -1,13 +1,13 @@
 """An atomic batch: the order and headers of its messages, and the meaning of the answers.
 
-The last message carries the commit, but it is known as the last one only when the batch ends. So the newest message is
-held back: each new one sends its predecessor, and the end sends the held one with the commit. Unlike the empty message
-that ends a batch since server 2.14, this works with every server that supports batches, and saves a message and, in a
-batch of one, a round trip.
+The last message contains the commit, but which message is the last is known only when the batch ends. So the newest
+message is held back: adding a message sends its predecessor, and the end of the batch sends the held message with the
+commit. Unlike the empty message that ends a batch since server 2.14, this works with every server that supports
+batches, and saves a message and, in a batch of one message, a round trip.
 
-Nothing is stored before the commit, and the server drops a batch in which a number is missing. So any failure before
-the commit is sent means that nothing was stored. For the same reason a batch can be sent again after a leader election,
-in which the server lost it; its messages are kept for that, up to `MAX_KEPT` bytes.
+The server stores no message before the commit, and drops a batch in which a number is missing. So any failure before
+the commit is sent means that no message was stored. For the same reason a batch can be sent again after a leader
+election in which the server lost it. Its messages are buffered for that, up to `MAX_KEPT` bytes.
 
 Source: ADR-50; nats-server server/stream.go (processJetStreamAtomicBatchMsg).
 """
@@ -34,10 +34,10 @@ from ..wire.header_names import (
 __all__ = ["BATCH_SERVER", "MAX_KEPT", "BatchState", "BatchTracker", "Outgoing", "check_batch_headers"]
 
 BATCH_SERVER: Final = (2, 12)
-"""The first server that supports batches; an older one stores each message separately."""
+"""The first server version that supports batches. An older server stores each message separately."""
 
 MAX_KEPT: Final = 64 * 1024 * 1024
-"""Bytes of headers and payloads that are kept to send a batch again."""
+"""Maximum size in bytes of the headers and payloads that are buffered to send a batch again."""
 
 _START: Final = b"NATS/1.0\r\n"
 _COMMIT_LINE: Final = f"{BATCH_COMMIT}: 1\r\n".encode()
@@ -52,14 +52,14 @@ class BatchState(Enum):
     OPEN = "open"
     COMMITTING = "committing"
     COMMITTED = "committed"
-    ABANDONED = "abandoned"  # nothing was stored
+    ABANDONED = "abandoned"  # no message was stored
     UNKNOWN = "unknown"  # the commit was not answered
 
 
 class Outgoing(msgspec.Struct, gc=False):
     """A message to publish.
 
-    ``acked``: it requests an answer, and the handle must wait for it.
+    If ``acked`` is true, it requests an answer, and the handle must wait for it.
     """
 
     subject: str
@@ -90,15 +90,15 @@ class BatchTracker:
     """One batch. The handle sends the messages that `add`, `commit` and `restart` return, in that order."""
 
     id: str  # at most 64 characters
-    ack_every: int | None = None  # request an answer every n messages; the first one always does
+    ack_every: int | None = None  # request an answer every n messages; the first message always does
     count: int = 0  # messages in the batch
     sent: int = 0  # messages returned for sending
     accepted: bool = False  # the server has confirmed the batch
     state: BatchState = BatchState.OPEN
     _held: Outgoing | None = None
-    _kept: list[Outgoing] | None = field(default_factory=list)  # all that were sent; None: too large
-    _kept_size: int = 0
-    _subject: str = ""  # of the first message
+    _buffered: list[Outgoing] | None = field(default_factory=list)  # all that were sent; None if too large
+    _buffered_size: int = 0
+    first_subject: str = ""  # of the first message that was sent
     _id_line: bytes = field(init=False)
     overhead: int = field(init=False)  # bytes that the batch adds to the headers of a message at most
 
@@ -112,16 +112,16 @@ class BatchTracker:
             raise ClosedError(f"batch {self.id} has ended: {self.state.value}")
 
     def add(self, subject: str, header: bytes, payload: bytes) -> Outgoing | None:
-        """Add a message with its header block. Returns the message to send now: its predecessor."""
+        """Add a message with its header block. Return its predecessor, which is the message to send now."""
         if self.state is not BatchState.OPEN:
             self.check_open()
-        before = self._held
+        predecessor = self._held
         self._held = Outgoing(subject, header, payload)
         self.count += 1
-        return None if before is None else self._next(before)
+        return None if predecessor is None else self._next(predecessor)
 
     def commit(self) -> Outgoing:
-        """Close the batch. Returns the message held back, which carries the commit.
+        """Close the batch. Return the message that was held back, with the commit.
 
         Raises:
             ConfigError: The batch is empty.
@@ -134,20 +134,20 @@ class BatchTracker:
         return self._next(held, commit=True)
 
     def abandon(self) -> Outgoing | None:
-        """End the batch; nothing is stored. Returns a message that makes the server drop it now, not in 10 s.
+        """End the batch without storing any message. Return a message that makes the server drop it now, not in 10 s.
 
-        That message has a number out of turn: the server drops a batch with a gap, and if it does not know the batch it
-        ignores a number above 1.
+        That message skips a number: the server drops a batch with a gap, and if it does not know the batch, it ignores
+        a number above 1.
         """
         if self.state is not BatchState.OPEN:
             return None
-        self.state, self._held, self._kept = BatchState.ABANDONED, None, None
+        self.state, self._held, self._buffered = BatchState.ABANDONED, None, None
         if not self.accepted:
             return None
-        return Outgoing(self._subject, b"%b%b%d\r\n\r\n" % (_START, self._id_line, self.sent + 2), b"")
+        return Outgoing(self.first_subject, b"%b%b%d\r\n\r\n" % (_START, self._id_line, self.sent + 2), b"")
 
     def read_answer(self, data: bytes) -> None:
-        """Process the answer to a message before the commit; an empty one confirms the batch.
+        """Process the answer to a message before the commit. An empty answer confirms the batch.
 
         Raises:
             ApiError: The server dropped the batch.
@@ -174,6 +174,7 @@ class BatchTracker:
         except ApiError:
             self.state = BatchState.ABANDONED
             raise
+        # A server without support for batches stores each message, and its ack has neither batch nor count.
         if ack.batch is None and ack.count is None:
             self.state = BatchState.UNKNOWN
             raise BatchNotAtomicError(self.id, ack.stream, ack.seq)
@@ -188,35 +189,31 @@ class BatchTracker:
     def _next(self, message: Outgoing, *, commit: bool = False) -> Outgoing:
         self.sent = number = self.sent + 1
         if number == 1:
-            self._subject = message.subject
+            self.first_subject = message.subject
         acked = commit or number == 1 or (self.ack_every is not None and number % self.ack_every == 0)
         header, payload = message.header, message.payload
-        if self._kept is not None:
-            self._kept.append(message)
-            self._kept_size += len(header) + len(payload)
-            if self._kept_size > MAX_KEPT:
-                self._kept = None
+        if self._buffered is not None:
+            self._buffered.append(message)
+            self._buffered_size += len(header) + len(payload)
+            if self._buffered_size > MAX_KEPT:
+                self._buffered = None
         start, end = header[:-2] if header else _START, _COMMIT_LINE if commit else b""
-        block = b"%b%b%d\r\n%b\r\n" % (
-            start,
-            self._id_line,
-            number,
-            end,
-        )  # `start` without its last, empty line
+        # `start` is without its last, empty line.
+        block = b"%b%b%d\r\n%b\r\n" % (start, self._id_line, number, end)
         return Outgoing(message.subject, block, payload, acked)
 
     @property
     def can_restart(self) -> bool:
-        """Whether all messages were kept."""
-        return self._kept is not None
+        """Whether all messages are buffered."""
+        return self._buffered is not None
 
     def restart(self, *, commit: bool) -> list[Outgoing]:
-        """All messages sent so far, to be sent again after the server lost the batch: nothing of it was stored.
+        """Return all messages sent so far, to be sent again after the server lost the batch without storing it.
 
-        With ``commit`` the last one commits; the state is OPEN until the handle sends it.
+        With ``commit`` the last message contains the commit. The state is OPEN until the handle sends it.
         """
-        assert self._kept is not None
-        messages, self._kept, self._kept_size = self._kept, [], 0
+        assert self._buffered is not None
+        messages, self._buffered, self._buffered_size = self._buffered, [], 0
         self.state, self.sent, self.accepted = BatchState.OPEN, 0, False
         return [
             self._next(message, commit=commit and number == len(messages))

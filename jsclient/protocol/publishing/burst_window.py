@@ -1,7 +1,7 @@
 """A window of bursts: one record for thousands of publishes, as long as their acks arrive in the order of sending.
 
-At anything else, such as an error, an answer out of order, a deadline or a change of the connection, `BurstWindow`
-makes a record of each publish, and `PublishWindow` takes over.
+On an error, an answer out of order, a deadline or a change of the connection, `BurstWindow` creates a record of each
+publish, and `PublishWindow` takes over.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from ...errors import JetStreamError
 from ..models.publish import MAX_SEQUENCE, PubAck
 from ..wire.frames import Frame
 from .in_flight import InFlight, TicketT
-from .publish_window import Failures, PublishWindow, Sends
+from .progress import Progress
+from .publish_window import NEVER, Failures, PublishWindow, Sends
 
 __all__ = ["Burst", "BurstWindow"]
 
-# Bursts that get records at once after answers out of order, as from several streams: most of the next ones would.
+# Number of bursts that get records at once after answers out of order, for example from several streams. Most of the
+# next bursts would have answers out of order as well.
 _SCATTERED = 64
 
 _quick_pub_acks = msgspec.json.Decoder(list[PubAck]).decode
@@ -37,7 +39,7 @@ class Burst(Generic[TicketT]):
     headers: Sequence[bytes]
     payloads: Sequence[bytes]
     sizes: list[int]
-    number: int  # of the first one
+    number: int  # of the first publish
     deadline: float
     due: float
     repeatable: bool
@@ -46,19 +48,23 @@ class Burst(Generic[TicketT]):
 
 @dataclass(slots=True)
 class BurstWindow(PublishWindow[TicketT]):
-    """Publishes in flight, most of them in bursts. The acks of bursts go to ``acks``, and not to their tickets."""
+    """Publishes in flight, most of them in bursts. The acks of bursts are added to ``acks``, not sent to their tickets.
+
+    All publishes in flight fail when ``progress`` gives up.
+    """
 
     acks: list[PubAck] = field(default_factory=list)
+    progress: Progress = field(default_factory=lambda: Progress(NEVER))
     _bursts: deque[Burst[TicketT]] = field(default_factory=deque)  # newer than all of `in_flight`
     _in_bursts: int = 0
-    _scattered: int = 0  # the next bursts, which get records at once
+    _scattered: int = 0  # number of the next bursts that get records at once
 
     @property
     def count(self) -> int:
         return len(self.in_flight) + self._in_bursts
 
     def add_burst(self, burst: Burst[TicketT], size: int) -> None:
-        """Take in publishes of ``size`` bytes that are being sent."""
+        """Add publishes of ``size`` bytes that are being sent."""
         self._count_sent(size)
         if self._scattered:
             self._scattered -= 1
@@ -68,20 +74,20 @@ class BurstWindow(PublishWindow[TicketT]):
             self._in_bursts += len(burst.replies)
 
     def expand(self) -> None:
-        """Make a record of each publish in flight."""
+        """Create a record of each publish in flight."""
         for burst in self._bursts:
             self._record(burst)
         self._bursts.clear()
         self._in_bursts = 0
 
     def _record(self, burst: Burst[TicketT]) -> None:
-        rest = slice(burst.acked, None)
+        unacked = slice(burst.acked, None)
         columns = zip(
-            burst.replies[rest],
-            burst.subjects[rest],
-            burst.headers[rest],
-            burst.payloads[rest],
-            burst.sizes[rest],
+            burst.replies[unacked],
+            burst.subjects[unacked],
+            burst.headers[unacked],
+            burst.payloads[unacked],
+            burst.sizes[unacked],
             strict=True,
         )
         in_flight, number = self.in_flight, burst.number + burst.acked
@@ -91,28 +97,35 @@ class BurstWindow(PublishWindow[TicketT]):
             number += 1
 
     def answers(self, frames: Iterable[Frame], now: float) -> Failures[TicketT]:
+        stored = self.stored
+        failures = self._answers(frames, now)
+        if self.stored > stored:
+            self.progress.moved(now)
+        return failures
+
+    def _answers(self, frames: Iterable[Frame], now: float) -> Failures[TicketT]:
         if not self._bursts:
             return PublishWindow.answers(self, frames, now)
         failures: Failures[TicketT] = []
         frames = list(frames)
-        at, count = 0, len(frames)
-        while at < count:
-            if acked := self._acked(frames, at):
-                at += acked
+        start, count = 0, len(frames)
+        while start < count:
+            if acked := self._acked(frames, start):
+                start += acked
                 continue
-            end = at
+            end = start
             while end < count and frames[end][0] in self.in_flight:
                 end += 1
-            if end == at:  # out of order, an error, or about a repeated attempt
+            if end == start:  # an answer out of order, an error, or an answer to a repeated attempt
                 self.expand()
                 self._scattered = _SCATTERED
                 end = count
-            failures += PublishWindow.answers(self, frames[at:end], now)
-            at = end
+            failures += PublishWindow.answers(self, frames[start:end], now)
+            start = end
         return failures
 
     def _acked(self, frames: list[Frame], start: int) -> int:
-        """The number of frames from ``start`` on that are the next acks of the oldest burst."""
+        """Process the next acks of the oldest burst, from frame ``start`` on. Return their number."""
         if not self._bursts:
             return 0
         burst = self._bursts[0]
@@ -123,7 +136,7 @@ class BurstWindow(PublishWindow[TicketT]):
             return 0
         texts = [frame[3] for frame in answers]
         joined = b",".join(texts)
-        # Each begins with its only brace: else malformed answers could be acks when they are joined.
+        # Each text must begin with its only brace. Otherwise malformed answers could form acks when they are joined.
         if joined.count(b"{") != len(texts) or {text[:1] for text in texts} != {b"{"}:
             return 0
         try:
@@ -154,7 +167,12 @@ class BurstWindow(PublishWindow[TicketT]):
 
     def tick(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
         self.expand()
-        return PublishWindow.tick(self, now)
+        gives_up_at = self.progress.gives_up_at
+        expired = self.fail(self._over) if now >= gives_up_at else []
+        failures, sends = PublishWindow.tick(self, now)
+        if self.in_flight:
+            self.look_at: float = min(self.look_at, gives_up_at)
+        return expired + failures, sends
 
     def fail(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
         self.expand()

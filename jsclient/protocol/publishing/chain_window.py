@@ -1,14 +1,14 @@
-"""A chain of publishes: each record is stored directly after its predecessor, or not at all.
+"""A chain of publishes: each record is stored directly after its predecessor or not at all.
 
 On a single server a record expects the id of its predecessor as the last message id, so thousands may be in flight. A
 replicated stream must not get such an expectation: from 2.14 on, a mismatch stops the stream for good. There a record
-expects the sequence of its predecessor, and only one may be in flight; otherwise a record of another client could get
-between two of them unnoticed.
+expects the sequence of its predecessor, and only one record may be in flight. Otherwise the record of another client
+could be stored between two records unnoticed.
 
-If a record is refused, or not answered, its successors are lost too, and in older clusters their ids stay taken,
-although nothing is stored under them. So a *broken* chain sends nothing until the last record of the stream is known
-(`last_is`): records up to it are stored, and the others are sent again after it, under new ids. If an earlier attempt
-is stored after all, the chain breaks once more, but no record is ever stored twice.
+If a record is refused or not answered, its successors are lost too, and in older clusters their ids remain in use
+although no message is stored under them. So a *broken* chain sends no record until the last record of the stream is
+known (`last_is`): records up to it are stored, and the others are sent again after it, under new ids. If an earlier
+attempt is stored after all, the chain breaks again, but no record is ever stored twice.
 """
 
 from __future__ import annotations
@@ -29,46 +29,46 @@ _WRONG_LAST_MSG_ID: Final = 10070
 # Wrong last id or sequence, id in process.
 _BREAKS: Final = frozenset({_WRONG_LAST_MSG_ID, 10071, 10158, 10164})
 _UNAVAILABLE: Final = 503
-# 503 as well, but not transient: not enabled, and the stream is full.
+# These are 503 as well, but not transient: JetStream is not enabled, or the stream is full.
 _STAYS: Final = frozenset({10039, 10076, 10077})
 
 
 @dataclass(slots=True)
 class ChainWindow(PublishWindow[TicketT]):
-    """The records of a chain that are in flight; ids begin with ``name``.
+    """The records of a chain that are in flight. Their ids begin with ``name``.
 
-    ``link`` is the predecessor of the next record: a sequence or an id. None: the predecessor failed.
+    ``link`` is the predecessor of the next record, a sequence or an id. It is None if the predecessor failed.
     """
 
     name: str = ""
     link: str | int | None = 0
     by_id: bool = True  # else by sequence, one at a time
-    is_fenced: bool = False  # the last record is another client's
+    is_fenced: bool = False  # another client has written the last record
     _seen: tuple[int, int] = (0, 0)  # number and sequence of the last record seen, or stored before the chain
     _round: int = 0
-    _gaps: set[int] = field(default_factory=set)  # numbers under which nothing was stored
+    _gaps: set[int] = field(default_factory=set)  # numbers without a stored record
     _ended: set[int] = field(default_factory=set)  # records that ended without a confirmation
     _link_before: str | int | None = None  # the predecessor of the record that was added last
 
     def id_of(self, number: int) -> str:
-        """The id under which a record is sent in this round."""
+        """Return the id under which a record is sent in this round."""
         return f"{self.name}:{number}:{self._round}" if self._round else f"{self.name}:{number}"
 
     def after(self, number: int, link: str | int) -> str | int:
-        """The link to a record whose predecessor is ``link``."""
+        """Return the link to a record whose predecessor is ``link``."""
         if self.by_id:
             return self.id_of(number)
         assert isinstance(link, int)
         return link + 1
 
     def number_of(self, msg_id: str) -> int | None:
-        """The number of a record of this chain; None: another client's."""
-        name, _, rest = msg_id.partition(":")
-        number = rest.partition(":")[0]
+        """Return the number of a record of this chain, or None if the id belongs to another client."""
+        name, _, suffix = msg_id.partition(":")
+        number = suffix.partition(":")[0]
         return int(number) if name == self.name and number.isdecimal() else None
 
     def skip(self, number: int, link: str | int | None) -> None:
-        """Nothing was sent under this number, so the next record gets its predecessor."""
+        """Skip a number under which no record was sent, so that the next record gets its predecessor."""
         self._ended.discard(number)
         self._gaps.add(number)
         self.link = link
@@ -90,6 +90,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self, entry: InFlight[TicketT], trouble: Trouble, error: JetStreamError, now: float
     ) -> JetStreamError | None:
         if isinstance(error, ApiError):
+            # Hold the record if the error is transient, or if the chain breaks here.
             passes = error.code == _UNAVAILABLE and error.err_code not in _STAYS
             if not passes and error.err_code not in _BREAKS:
                 return unknown(entry) if trouble.in_doubt else error
@@ -109,7 +110,7 @@ class ChainWindow(PublishWindow[TicketT]):
         return self._why(entry, None)
 
     def _why(self, entry: InFlight[TicketT], error: JetStreamError | None) -> JetStreamError:
-        """The error of a record that could not be sent again because of ``error``."""
+        """Return the error of a record that could not be sent again because of ``error``."""
         if not entry.waits or entry.in_doubt or entry.trouble is None:
             final: JetStreamError = unknown(entry)
             final.__cause__ = error
@@ -117,7 +118,7 @@ class ChainWindow(PublishWindow[TicketT]):
         return entry.trouble.overtaken or error or no_stream(entry)
 
     def _forget_unwanted(self) -> None:
-        pass  # its successors depend on it, even if its ticket is done
+        pass  # the successors depend on a record even if its ticket is done
 
     def disconnected(self) -> Failures[TicketT]:
         self._connected = False
@@ -138,23 +139,23 @@ class ChainWindow(PublishWindow[TicketT]):
         self.is_broken = True
 
     def known(self, given: int) -> int:
-        """The number of the last record that is known to be stored; ``given`` is the last number in use."""
-        open_ones = {entry.number for entry in self.in_flight.values()} | self._ended | self._gaps
+        """Return the number of the last record that is known to be stored. ``given`` is the last number in use."""
+        uncertain = {entry.number for entry in self.in_flight.values()} | self._ended | self._gaps
         return next(
-            (number for number in range(given, self._seen[0], -1) if number not in open_ones), self._seen[0]
+            (number for number in range(given, self._seen[0], -1) if number not in uncertain), self._seen[0]
         )
 
     def place_of(self, number: int) -> int:
-        """The sequence of that record: sequences are consecutive."""
+        """Return the stream sequence of the record ``number``. The sequences of a chain are consecutive."""
         seen, seq = self._seen
         return seq + number - seen - sum(seen < gap <= number for gap in self._gaps)
 
     def last_is(
         self, number: int, seq: int, stream: str, now: float
     ) -> tuple[Failures[TicketT], Sends[TicketT]]:
-        """The record of this number is the last one in the stream, with sequence ``seq``.
+        """Continue after the record ``number``, which is the last record in the stream and has the sequence ``seq``.
 
-        Returns the failures, and the records to send again.
+        Return the failures, and the records to send again.
         """
         self.is_broken = False
         self._round += 1
@@ -176,7 +177,7 @@ class ChainWindow(PublishWindow[TicketT]):
             elif end is not None and entry.number > end:
                 self.remove(reply)
                 failures.append((entry, _no_predecessor()))
-            elif entry.ticket.done():  # not stored, and no longer wanted
+            elif entry.ticket.done():  # not stored, and the caller no longer needs it
                 self._take(reply)
                 self._gaps.add(entry.number)
             else:
@@ -209,7 +210,7 @@ class ChainWindow(PublishWindow[TicketT]):
         return reply_of(reply, trouble.tries), entry
 
     def end(self, error: JetStreamError | None) -> Failures[TicketT]:
-        """End the chain because of ``error``; None: the last record is another client's."""
+        """End the chain because of ``error``, or, if it is None, because another client wrote the last record."""
         self.is_broken: bool = False
         self.is_fenced = error is None
         return self.fail(lambda entry: self._why(entry, error))

@@ -5,9 +5,10 @@ The reply subject of each message carries the protocol, so a message needs no he
     <inbox>.<flow>.<gap>.<number>.<operation>.$FI
 
 The server answers the first message with the number of messages per ack (``flow``, which it may change), and later
-sends acks with the number of the last message stored. An ack covers all earlier ones, so a lost ack is replaced by the
-next one, or by the answer to a ping. With ``gap="fail"`` the first message that is missing or refused ends the ingest,
-and the server reports the number of messages stored; with ``gap="ok"`` it continues, and reports the missing ones.
+sends acks with the number of the last message stored. An ack covers all earlier messages, so a lost ack is replaced by
+the next ack, or by the answer to a ping. With ``gap="fail"`` the first message that is missing or refused ends the
+ingest, and the server reports the number of messages stored. With ``gap="ok"`` the ingest continues, and the server
+reports the missing messages.
 
 Source: ADR-50 §Fast-ingest Batch Publishing; nats-server server/stream.go (getFastBatch,
 processJetStreamFastBatchMsg), server/jetstream_batching.go.
@@ -38,13 +39,13 @@ from ..wire.headers import inline_status
 __all__ = ["INGEST_SERVER", "IngestTracker", "check_ingest"]
 
 INGEST_SERVER: Final = (2, 14)
-"""The first server that supports fast ingest; an older one stores and acks each message."""
+"""The first server version that supports fast ingest. An older server stores and acks each message."""
 
 _COMMIT: Final = b"2"
 _END: Final = b"3"
 _PING: Final = b"4"
 _PONG: Final = b".4.$FI"  # the end of the subject of an answer to a ping
-_ENDED: Final = b".3.$FI"  # and of an answer to the end
+_ENDED: Final = b".3.$FI"  # the end of the subject of an answer to the end
 
 # The stream accepts no ingest, and stores no more of its messages.
 _FATAL: Final = frozenset({10205, 10206, 10207, 10211})
@@ -72,15 +73,15 @@ class IngestTracker:
     """One fast ingest. Messages up to the number ``limit`` may be sent, with the reply subjects returned here."""
 
     inbox: str  # the prefix and a token, which is the id on the server: at most 64 characters
-    ack_every: int  # messages per ack at most; the server decides
-    max_acks: int = 2  # acks that may be outstanding
+    ack_every: int  # maximum number of messages per ack; the server decides
+    max_acks: int = 2  # number of acks that may be outstanding
     gap_ok: bool = False
-    sent: int = 0  # messages, numbered from 1
-    acked: int = 0  # the server has processed the messages up to this one
+    sent: int = 0  # number of messages, which are numbered from 1
+    acked: int = 0  # the number up to which the server has processed the messages
     flow: int = 0  # messages per ack as set by the server; 0 before it accepted the ingest
     limit: int = 1  # the highest number that may be sent
-    lost: int = 0  # messages that did not reach the stream
-    refused: int = 0  # messages that the stream refused
+    lost: int = 0  # number of messages that did not reach the stream
+    refused: int = 0  # number of messages that the stream refused
     closing: bool = False  # only the end may still be sent
     final: PubAck | None = None
     failure: JetStreamError | None = None  # the error that has ended it, or will
@@ -88,9 +89,8 @@ class IngestTracker:
     ended: bool = False  # the server sends no more answers
     complete: bool = False  # only the messages up to `acked` were stored
     _opened: int = -1  # `acked` when the limit was last raised by one
-    _unnumbered: list[int] = field(
-        default_factory=list
-    )  # refused without being counted: the server will report them as missing
+    # Messages that were refused without being counted: the server will report them as missing.
+    _unnumbered: list[int] = field(default_factory=list)
     reply: bytes = field(init=False)  # the beginning of every reply subject
 
     def __post_init__(self) -> None:
@@ -108,27 +108,27 @@ class IngestTracker:
         return self.flow > 0
 
     def next_reply(self) -> bytes:
-        """The reply subject of the next message, which counts as sent: start (0) or append (1)."""
+        """Return the reply subject of the next message, which counts as sent: start (0) or append (1)."""
         self.sent = number = self.sent + 1
         return b"%b%d.%d.$FI" % (self.reply, number, number > 1)
 
     def next_replies(self, count: int) -> list[bytes]:
-        """The reply subjects of the next messages, without the first one; they count as sent."""
+        """Return the reply subjects of the next messages, which count as sent. None of them may be the first."""
         reply, first = self.reply, self.sent + 1
         self.sent += count
         return [b"%b%d.1.$FI" % (reply, number) for number in range(first, first + count)]
 
     def commit_reply(self) -> bytes:
-        """The reply subject of the last message, which counts as sent."""
+        """Return the reply subject of the last message, which counts as sent."""
         self.sent += 1
         return b"%b%d.%b.$FI" % (self.reply, self.sent, _COMMIT)
 
     def end_reply(self) -> bytes:
-        """The reply subject of the empty message that ends the ingest. It can be sent repeatedly."""
+        """Return the reply subject of the empty message that ends the ingest. It can be sent repeatedly."""
         return b"%b%d.%b.$FI" % (self.reply, self.sent + 1, _END)
 
     def ping_reply(self) -> bytes:
-        """The reply subject of a ping, which the server answers with its progress and with gaps."""
+        """Return the reply subject of a ping, which the server answers with its progress and with gaps."""
         return b"%b%d.%b.$FI" % (self.reply, self.sent, _PING)
 
     def close(self) -> None:
@@ -136,16 +136,17 @@ class IngestTracker:
         self.closing, self.limit = True, 0
 
     def receive(self, frame: Frame) -> Event | None:
-        """Process an answer of the server. Returns an event for the user, if any.
+        """Process an answer of the server. Return an event for the user, if any.
 
         Raises:
             ProtocolError: The answer is not valid. The state is unchanged.
         """
         if self.ended:
             return None
-        asked = frame[0].endswith((_PONG, _ENDED))  # it answers a ping or the end, which are repeated
+        # The ping and the end are repeated, so a lost request needs no reaction.
+        is_repeated = frame[0].endswith((_PONG, _ENDED))
         if not frame[3] and inline_status(frame[2]) == 503:
-            if asked:
+            if is_repeated:
                 return None
             return self._uncounted(_number(frame[0]), NoRespondersError(503, "no stream took the message"))
         answer = decode(frame[3])
@@ -162,7 +163,7 @@ class IngestTracker:
         except ApiError as error:
             if kind == "err":
                 return self._refuse(_whole(answer, "seq"), error)
-            if asked and error.code == 503:
+            if is_repeated and error.code == 503:
                 return None
             return self._uncounted(_number(frame[0]), error, end=frame[0].endswith(_ENDED))
         self._finish(from_wire(PubAck, answer))
@@ -175,7 +176,7 @@ class IngestTracker:
             self.limit = self.acked + self.flow * self.max_acks
 
     def _all_received(self, number: int) -> None:
-        """The server has received all messages up to ``number``. Allow one more message, once, if the window is closed.
+        """Allow a further message, once, if the server has received all up to ``number`` and the window is closed.
 
         The server checks whether an ack is due only when a message arrives, with the previous flow. If it has lowered
         the flow since, and messages were missing, only another message makes it send the ack.
@@ -185,26 +186,26 @@ class IngestTracker:
             self._opened, self.limit = self.acked, self.sent + 1
 
     def _gap(self, first: int, after: int) -> Event | None:
-        """Messages from ``first`` up to, not including, ``after`` are missing."""
+        """Process a report that the messages from ``first`` up to, not including, ``after`` are missing."""
         missing = max(0, min(after, self.sent + 1) - first)
-        known = sum(first <= number < after for number in self._unnumbered)
+        refused = sum(first <= number < after for number in self._unnumbered)
         self._unnumbered = [number for number in self._unnumbered if number >= after]
-        if missing == known:
+        if missing == refused:
             return None
-        self.lost += missing - known
+        self.lost += missing - refused
         if self.gap_ok:
             return IngestGap(ingest=self.id, first=first, last=after - 1)
         self.fail(PublishError(f"messages {first} to {after - 1} did not reach the stream"))
         return None
 
     def _uncounted(self, number: int, error: JetStreamError, *, end: bool = False) -> Event | None:
-        """The server refused a message without counting it, and will report its number as missing later."""
+        """Process a message that the server refused without counting it. It will report the number as missing."""
         if isinstance(error, NoRespondersError) and number == 1 and not self.accepted:
             self.no_stream = error
             return None
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _UNKNOWN_ID and self.accepted and not end:
-            # The ingest is forgotten, or the message was for another stream: the answer to the end decides.
+            # The server has lost the ingest, or the message was for another stream: the answer to the end decides.
             self.fail(error)
             return None
         fatal = code in _FATAL or code == _UNKNOWN_ID
@@ -231,7 +232,7 @@ class IngestTracker:
             self.fail(ProtocolError("the server stored a message separately: fast ingest needs server 2.14"))
             return
         count = min(ack.count or 0, self.sent)
-        # A server that has forgotten the ingest takes a ping about its first message for a new ingest.
+        # To a server that has lost the ingest, a ping about its first message starts a new ingest.
         forgotten = self.accepted and self.sent == 1 and not count
         if self.gap_ok:
             self.acked = self.sent if self.closing else max(self.acked, count)
@@ -241,7 +242,7 @@ class IngestTracker:
             self.fail(PublishError(f"the stream ended the ingest after {count} messages"))
 
     def not_begun(self, error: JetStreamError) -> None:
-        """End the ingest because no stream took its first message."""
+        """End the ingest because no stream received its first message."""
         self.no_stream, self.ended, self.complete = None, True, True
         self.fail(error)
 
@@ -259,7 +260,7 @@ def _whole(answer: Mapping[str, Any], name: str) -> int:
 
 
 def _number(subject: bytes) -> int:
-    """The number of the answered message, from the end of its subject."""
+    """Return the number of the answered message, from the end of its subject."""
     tokens = subject.rsplit(b".", 3)
     if len(tokens) != 4 or not tokens[1].isdigit() or len(tokens[1]) > 20:
         raise ProtocolError(f"an answer to a fast ingest came on {subject!r:.80}")

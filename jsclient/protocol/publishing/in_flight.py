@@ -1,6 +1,6 @@
 """One publish in flight: its record, the reply subjects of its attempts, and the ways in which it can end.
 
-Retries after "no responders" (503): nothing was stored, so each attempt is safe. A subject on which no stream ever
+After "no responders" (503) the message was not stored, so a retry is safe. A subject on which no stream has ever
 answered gets the three attempts of ADR-22, because it is most likely a mistake. If a stream has answered there before,
 or the message has an id, the cause is a leader election or a restart, and the publish is retried until its deadline.
 """
@@ -41,19 +41,19 @@ __all__ = [
 ]
 
 MAX_IN_FLIGHT: Final = 4000  # publishes of a publisher, by default
-MAX_BYTES: Final = 64 * 1024 * 1024  # of their headers and payloads
-ACK_EVERY: Final = 200  # messages for which a fast ingest asks for one ack, by default
+MAX_BYTES: Final = 64 * 1024 * 1024  # maximum size of their headers and payloads
+ACK_EVERY: Final = 200  # messages per ack of a fast ingest, by default
 
 ATTEMPT = 2.0
-"""Seconds without an answer before a message with an id is sent again; doubled after each silent attempt."""
+"""Seconds without an answer before a message with an id is sent again, doubled after each attempt without answer."""
 
 PAUSE = 0.25
 """Seconds before an attempt that was refused is repeated (ADR-22)."""
 
-_LONGEST_PAUSE = 1.0  # seconds; after three attempts pauses grow to this, because an election takes seconds
-_LONGEST_ATTEMPT = 8.0  # seconds; elections follow one another, and an attempt can be lost with a leader
+_LONGEST_PAUSE = 1.0  # seconds: after three attempts pauses grow to this, because an election takes seconds
+_LONGEST_ATTEMPT = 8.0  # seconds: elections may follow each other, and an attempt can be lost with a leader
 _ATTEMPTS_WITHOUT_STREAM = 3  # on a subject where no stream has answered (ADR-22)
-_DUPLICATE_IN_PROCESS = 10158  # an earlier attempt is being stored: the next one is answered as a duplicate
+_DUPLICATE_IN_PROCESS = 10158  # an earlier attempt is being stored, and the next is answered as a duplicate
 _WRONG_LAST_MSG_ID = 10070
 _ROLLUP_FAILED = 10111
 _NO_ROLLUP = "none"
@@ -69,9 +69,8 @@ class AnsweredSubjects:
     LIMIT = 4096
 
     def __init__(self) -> None:
-        self.subjects: dict[
-            bytes, None
-        ] = {}  # oldest first; the window adds to it directly, then calls `trim`
+        # Oldest first. The window adds subjects directly, then calls `trim`.
+        self.subjects: dict[bytes, None] = {}
 
     def __contains__(self, subject: bytes) -> bool:
         return subject in self.subjects
@@ -81,18 +80,21 @@ class AnsweredSubjects:
         if len(self.subjects) > self.LIMIT:
             self.trim()
 
+    def discard(self, subject: bytes) -> None:
+        self.subjects.pop(subject, None)
+
     def trim(self) -> None:
-        """Forget the oldest subjects above the limit, many at once so that it costs little per message."""
+        """Remove the oldest subjects above the limit, many at once so that it costs little per message."""
         for subject in list(islice(self.subjects, len(self.subjects) - self.LIMIT * 3 // 4)):
             del self.subjects[subject]
 
 
 class Ticket(Protocol):
-    """The receiver of an outcome; an ``asyncio.Future`` is one."""
+    """The receiver of an outcome, for example an ``asyncio.Future``."""
 
     @property
     def done(self) -> Callable[[], int]:
-        """True, or a number above 0, once the outcome is no longer wanted."""
+        """True, or a number above 0, if the caller no longer needs the outcome."""
 
     @property
     def set_result(self) -> Callable[[PubAck], object]:
@@ -102,17 +104,18 @@ class Ticket(Protocol):
 class Trouble(msgspec.Struct):
     """The history of a publish whose first attempt was not simply acked."""
 
-    waits: bool = False  # not on the wire: sent again at ``due``, or with the next connection
+    waits: bool = False  # not on the wire: it is sent again at ``due``, or on the next connection
     tries: int = 1
     silent: int = 0  # attempts that were not answered in time
     refused: int = 0  # attempts that found no responders
     in_doubt: bool = False  # an earlier attempt may have been stored
-    mismatch: ApiError | None = None  # received while in doubt; the next attempt asks about the earlier one
+    # Received while in doubt. The next attempt asks whether an earlier attempt was stored.
+    mismatch: ApiError | None = None
     overtaken: ApiError | None = None  # 10070, received while its predecessor was in flight
 
     @property
     def attempt(self) -> float:
-        """Seconds that the next attempt may take before another one is sent."""
+        """Seconds to wait for an answer to the next attempt before it is repeated."""
         return min(ATTEMPT * (1 << min(self.silent, 10)), _LONGEST_ATTEMPT)
 
     def refusal(
@@ -128,10 +131,13 @@ class Trouble(msgspec.Struct):
         """Decide what follows an error answer to the last attempt.
 
         Args:
+            error: The error in the answer.
+            to: The subject, for error texts.
             left: Seconds until the deadline.
-            expected: A stream is expected on the subject: "no responders" is retried until the deadline.
-            behind: Its predecessor is still in flight.
-            identified: It has an id, without which no answer can put an earlier attempt in doubt.
+            expected: Whether a stream is expected on the subject, so that "no responders" is retried until the
+                deadline.
+            behind: Whether its predecessor is still in flight.
+            identified: Whether the message has an id. Without an id no answer can put an earlier attempt in doubt.
 
         Returns:
             The error that ends the publish if it is not sent again, and the pause before the next attempt, in seconds.
@@ -145,11 +151,11 @@ class Trouble(msgspec.Struct):
         return final, None if pause is None or left <= pause else pause
 
     def _no_stream(
-        self, error: NoRespondersError, to: str, left: float, *, expected: bool
+        self, error: NoRespondersError, to: str, remaining: float, *, expected: bool
     ) -> tuple[JetStreamError, float | None]:
         self.refused += 1
         pause = min(PAUSE * (1 << min(max(self.refused - 2, 0), 10)), _LONGEST_PAUSE)
-        pause = max(PAUSE, min(pause, left / 2))  # leave time for another attempt before the deadline
+        pause = max(PAUSE, min(pause, remaining / 2))  # leave time for another attempt before the deadline
         if self.in_doubt:
             return _unknown(to), pause
         final = NoRespondersError.of_publish(to)
@@ -162,7 +168,7 @@ class Trouble(msgspec.Struct):
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _DUPLICATE_IN_PROCESS and identified:
             if self.overtaken is not None:
-                # In a cluster the id of an overtaken message stays taken, although nothing is stored under it.
+                # In a cluster the id of an overtaken message remains in use although no message is stored under it.
                 return unknown if self.in_doubt else self.overtaken, None
             self.in_doubt = True
             return unknown, PAUSE
@@ -172,7 +178,7 @@ class Trouble(msgspec.Struct):
             self.overtaken = error if behind else None
             return error, PAUSE if behind else None
         if self.in_doubt and isinstance(error, ApiError):
-            # The server checks sequences and limits before ids: the error says nothing about the earlier attempt.
+            # The server checks sequences and limits before ids, so the error does not tell about the earlier attempt.
             self.mismatch = error
             return unknown, 0.0
         if isinstance(error, WrongLastSequenceError) and error.advice:
@@ -190,18 +196,18 @@ class InFlight(msgspec.Struct, Generic[TicketT], gc=False):
     size: int  # bytes of header and payload
     number: int  # in the order of sending
     deadline: float
-    due: float  # next time to examine it: its attempt, its pause or its time ends
+    due: float  # when to check it next: its attempt, its pause or its time ends
     repeatable: bool = False
     trouble: Trouble | None = None
 
     @property
     def to(self) -> str:
-        """Its subject as a str, for error texts."""
+        """The subject as a str, for error texts."""
         return self.subject.decode()
 
     @property
     def waits(self) -> bool:
-        """Whether it is not on the wire."""
+        """Whether the message waits to be sent again, and is not on the wire."""
         return self.trouble is not None and self.trouble.waits
 
     @property
@@ -221,25 +227,25 @@ def _unknown(to: str) -> RequestTimeoutError:
 
 
 def unknown(entry: InFlight[TicketT]) -> RequestTimeoutError:
-    """The error of a publish that reached its deadline without an answer."""
+    """Return the error of a publish that reached its deadline without an answer."""
     return _unknown(entry.to)
 
 
 def no_stream(entry: InFlight[TicketT]) -> NoRespondersError:
-    """The error of a publish that no stream took: nothing was stored."""
+    """Return the error of a publish that no stream received, so that it was not stored."""
     return NoRespondersError.of_publish(entry.to)
 
 
 def has_id(header: bytes) -> bool:
-    """Whether this block of headers contains a message id."""
+    """Whether this header block contains a message id."""
     return bool(header) and MSG_ID in parse_headers(header)[1]
 
 
 def question(header: bytes, never_an_id: str) -> bytes:
-    """Headers of a message that is never stored, and whose answer shows whether the message of the same id was.
+    """Return the headers of a message that is never stored. Its answer shows whether a message with the id was stored.
 
-    A single server checks sequences before ids, so a second attempt fails because of the first one that was stored. The
-    id of the last message is checked after duplicate ids: with an id that cannot exist, the answer is "duplicate" or
+    A single server checks sequences before ids, so a second attempt fails because the first attempt was stored. It
+    checks the id of the last message after duplicate ids: with an id that cannot exist, the answer is "duplicate" or
     "wrong last id". A cluster checks the last id when it applies the message, and from 2.14 on a mismatch stops the
     stream for good. An unknown roll-up prevents that: a cluster checks it earlier, but after duplicate ids.
     """
@@ -247,16 +253,16 @@ def question(header: bytes, never_an_id: str) -> bytes:
 
 
 def question_about(msg_id: str | Sequence[str], never_an_id: str) -> bytes:
-    """`question` about the message with this id."""
+    """Return the headers of a `question` about the message with this id."""
     return encode_headers({MSG_ID: msg_id, EXPECTED_LAST_MSG_ID: never_an_id, ROLLUP: _NO_ROLLUP})
 
 
 def reply_of(reply: bytes, number: int) -> bytes:
-    """The reply subject of attempt ``number``: an answer must be attributed to its attempt."""
+    """Return the reply subject of attempt ``number``, which attributes an answer to its attempt."""
     return b"%b-%d" % (reply, number)
 
 
 def first_reply(reply: bytes) -> tuple[bytes, int]:
-    """The reply subject of the first attempt, and the number of the attempt that ``reply`` belongs to."""
+    """Return the reply subject of the first attempt, and the number of the attempt with the subject ``reply``."""
     first, _, number = reply.rpartition(b"-")
     return first, int(number) if number.isdigit() and len(number) < 10 else 0

@@ -1,13 +1,13 @@
-"""The publishes in flight, the meaning of their answers, and what follows if no answer comes.
+"""The publishes in flight, the meaning of their answers, and what follows if there is no answer.
 
-Each publish has its own reply subject. `PublishWindow` keeps it from its sending until it is *stored* (an ack),
+Each publish has its own reply subject. It is in the `PublishWindow` from its sending until it is *stored* (an ack),
 *refused* (an error) or *unknown*, at the latest until its deadline:
 
-- 503, no stream took it: nothing was stored. It is sent again until its deadline if a stream is expected there, else
-  three times in all, see `jsclient.protocol.publishing.in_flight`.
-- The connection is lost, or no answer comes in time: the outcome is unknown. If the message has an id, which the stream
-  stores once, it is sent again; else this ends the publish.
-- An error from the stream ends it.
+- After 503, "no responders", the message was not stored. It is sent again until its deadline if a stream is expected on
+  the subject, else three times in all, see `jsclient.protocol.publishing.in_flight`.
+- If the connection is lost, or no answer arrives in time, the outcome is unknown. If the message has an id, which the
+  stream stores only once, it is sent again. If not, the publish ends.
+- An error from the stream ends the publish.
 
 Messages that are sent again at the same time keep the order of their first sending. The window knows no futures:
 ``ticket`` is any object that receives the outcome. Source: ADR-22; nats-server stream.go.
@@ -43,7 +43,7 @@ __all__ = ["NEVER", "Failures", "PublishWindow", "Sends"]
 NEVER = float("inf")
 """A moment that is never reached."""
 
-_BETWEEN_LOOKS = 0.02  # seconds at least: each tick goes through all publishes in flight
+_BETWEEN_TICKS = 0.02  # seconds at least: each tick goes through all publishes in flight
 
 
 Failures: TypeAlias = list[tuple[InFlight[TicketT], JetStreamError]]
@@ -57,19 +57,18 @@ Sends: TypeAlias = list[tuple[bytes, InFlight[TicketT]]]
 class PublishWindow(Generic[TicketT]):
     """All publishes in flight.
 
-    Tickets receive the acks; failures are returned. A publish whose ticket is done is not sent again.
+    Tickets receive the acks, and failures are returned. A publish whose ticket is done is not sent again.
     """
 
     never_an_id: str  # an id that no message has
     answered: AnsweredSubjects = field(default_factory=AnsweredSubjects)
-    in_flight: dict[bytes, InFlight[TicketT]] = field(
-        default_factory=dict, init=False
-    )  # by reply, oldest first
+    # By reply subject, oldest first.
+    in_flight: dict[bytes, InFlight[TicketT]] = field(default_factory=dict, init=False)
     size: int = field(default=0, init=False)  # bytes of headers and payloads in flight
     look_at: float = field(default=NEVER, init=False)  # when to call `tick`
     stored: int = field(default=0, init=False)
     resent: int = field(default=0, init=False)
-    is_broken: bool = field(default=False, init=False)  # nothing may be sent before it is mended
+    is_broken: bool = field(default=False, init=False)  # no publish may be sent before it is repaired
     _connected: bool = field(default=True, init=False)
 
     @property
@@ -78,7 +77,7 @@ class PublishWindow(Generic[TicketT]):
         return len(self.in_flight)
 
     def add(self, reply: bytes, entry: InFlight[TicketT]) -> None:
-        """Take in a publish that is being sent."""
+        """Add a publish that is being sent."""
         self.in_flight[reply] = entry
         self.size += entry.size
         self.look_at = min(self.look_at, entry.due)
@@ -88,7 +87,7 @@ class PublishWindow(Generic[TicketT]):
         self._take(reply)
 
     def unsent(self, reply: bytes) -> None:
-        """Undo `add`: the publish could not be sent."""
+        """Undo `add` because the publish could not be sent."""
         self._take(reply)
 
     def _take(self, reply: bytes) -> InFlight[TicketT] | None:
@@ -124,7 +123,7 @@ class PublishWindow(Generic[TicketT]):
                         if entry.subject is not latest:
                             latest = entry.subject
                             answered[latest] = None
-                        # Immediately, so that the memory freed here is reused by the next publish.
+                        # Set the result immediately, so that the next publish reuses the memory freed here.
                         if not (ticket := entry.ticket).done():
                             ticket.set_result(ack)
                         continue
@@ -156,10 +155,9 @@ class PublishWindow(Generic[TicketT]):
         except JetStreamError as error:
             trouble = entry.trouble = entry.trouble or Trouble()
             if trouble.waits or number != trouble.tries:
-                return []  # about an earlier attempt, not the one that is on the wire
-            error.__traceback__ = error.__context__ = (
-                None  # frames would form a reference cycle with the entry
-            )
+                return []  # the answer to an earlier attempt, not to the attempt that is on the wire
+            # Frames in the error would form a reference cycle with the entry.
+            error.__traceback__ = error.__context__ = None
             if isinstance(error, ApiError):
                 self.answered.add(entry.subject)
             final = self._refused(entry, trouble, error, now)
@@ -177,7 +175,8 @@ class PublishWindow(Generic[TicketT]):
     def _refused(
         self, entry: InFlight[TicketT], trouble: Trouble, error: JetStreamError, now: float
     ) -> JetStreamError | None:
-        """The error that ends the publish, or None if it is sent again."""
+        """Return the error that ends the publish, or None if it is sent again."""
+        # A leader election explains "no responders" only if a stream stores messages of this subject.
         expected = entry.repeatable or entry.subject in self.answered
         behind = self.has_older(entry.number - 1)
         final, pause = trouble.refusal(
@@ -197,13 +196,13 @@ class PublishWindow(Generic[TicketT]):
         return None
 
     def _ask(self, entry: InFlight[TicketT]) -> None:
-        """Turn the message into the question whether it was stored."""
+        """Replace the message by the question whether it was stored."""
         entry.header, entry.payload = question(entry.header, self.never_an_id), b""
         self.size += len(entry.header) - entry.size
         entry.size = len(entry.header)
 
     def disconnected(self) -> Failures[TicketT]:
-        """The connection is lost: the outcome of each publish on the wire is unknown."""
+        """Return the failures caused by a lost connection: the outcome of each publish on the wire is unknown."""
         self._connected = False
 
         def lost(entry: InFlight[TicketT]) -> JetStreamError | None:
@@ -218,9 +217,10 @@ class PublishWindow(Generic[TicketT]):
         return self.fail(lost)
 
     def connected(self, now: float) -> Sends[TicketT]:
-        """A connection is established. Returns the publishes to send on it.
+        """Return the publishes to send on a new connection.
 
-        This includes those that pause after a refusal: the server may be another one, and the order is kept.
+        They include the publishes that pause after a refusal, because the server may be another one, and to preserve
+        the order.
         """
         self._connected = True
         self._forget_unwanted()
@@ -233,7 +233,7 @@ class PublishWindow(Generic[TicketT]):
         self.fail(lambda entry: unknown(entry) if entry.waits and entry.ticket.done() else None)
 
     def _sends(self, now: float) -> Sends[TicketT]:
-        """The publishes to send now; they count as sent."""
+        """Return the publishes to send now, and count them as sent."""
         sends: Sends[TicketT] = []
         for reply, entry in self.in_flight.items():
             trouble = entry.trouble
@@ -250,13 +250,13 @@ class PublishWindow(Generic[TicketT]):
         return sends
 
     def not_sent(self, entry: InFlight[TicketT]) -> None:
-        """Undo the sending of a publish; it is sent with the next connection."""
+        """Undo the sending of a publish. It is sent on the next connection."""
         if entry.trouble is not None:
             entry.trouble.waits = True
             self.resent -= 1
 
     def tick(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
-        """Called when ``look_at`` is reached. Returns the failures and the publishes to send again."""
+        """Call this when ``look_at`` is reached. Return the failures and the publishes to send again."""
         self._forget_unwanted()
         failures = self.fail(lambda entry: self._over(entry) if now >= entry.deadline else None)
         for entry in self.in_flight.values():
@@ -264,11 +264,11 @@ class PublishWindow(Generic[TicketT]):
                 self._silent(entry)
         sends = self._sends(now) if self._connected else []
         moments = (entry.due if entry.due > now else entry.deadline for entry in self.in_flight.values())
-        self.look_at = max(min(moments, default=NEVER), now + _BETWEEN_LOOKS)
+        self.look_at = max(min(moments, default=NEVER), now + _BETWEEN_TICKS)
         return failures, sends
 
     def _silent(self, entry: InFlight[TicketT]) -> None:
-        """No answer came in time: it was lost, or is late."""
+        """Process a publish without an answer in time, because the answer was lost or is late."""
         if entry.ticket.done():
             entry.due = entry.deadline
         else:

@@ -1,8 +1,8 @@
 """Scheduled messages: their headers, checked before they are sent.
 
 The server reports every mistake in a pattern with the same error (10189), so the fields of a cron pattern are checked
-here, and the error names the wrong one. A time outside 1970 to 2262 does not fit into the nanoseconds of the server: it
-would fire immediately, or never.
+here, and the error names the wrong field. A time outside 1970 to 2262 does not fit into the nanoseconds of the server:
+it would fire immediately or never.
 
 Source: ADR-51; nats-server server/scheduler.go, server/cron.go, server/stream.go.
 """
@@ -69,10 +69,11 @@ def schedule_headers(
     ttl: float | timedelta | str | None = None,
     rollup: str | None = None,
 ) -> dict[str, str]:
-    """The headers that make a message on ``subject`` a schedule, see `JetStream.schedule`.
+    """Return the headers that make a message on ``subject`` a schedule, see `JetStream.schedule`.
 
     Raises:
-        ConfigError: An argument is not valid. `InvalidNameError` for subjects.
+        ConfigError: An argument is not valid.
+        InvalidNameError: A subject is not valid.
     """
     check_publish_subject(subject)
     check_publish_subject(target)
@@ -84,13 +85,14 @@ def schedule_headers(
             raise ConfigError("time_zone is given without cron: leave it out with at and every")
         headers[SCHEDULE_TIME_ZONE] = _zone(time_zone)
     if source is not None:
+        # The server copies the last message of the source, which must not be the schedule or a former copy.
         if check_publish_subject(source) in (subject, target):
             raise ConfigError(
                 f"the source {source!r} is the subject or the target of the schedule: give another one"
             )
         headers[SCHEDULE_SOURCE] = source
-    if (kept := ttl_header(ttl)) is not None:
-        headers[SCHEDULE_TTL] = kept
+    if (ttl_text := ttl_header(ttl)) is not None:
+        headers[SCHEDULE_TTL] = ttl_text
     if rollup is not None:
         if rollup != "sub":
             raise ConfigError(f"rollup is {rollup!r:.60}: a schedule needs 'sub'")
@@ -99,10 +101,11 @@ def schedule_headers(
 
 
 def ending_headers(schedule: str, subject: str) -> dict[str, str]:
-    """The headers with which a message on ``subject`` ends ``schedule`` atomically.
+    """Return the headers with which a message on ``subject`` ends ``schedule`` atomically.
 
     Raises:
-        ConfigError: Both subjects are the same. `InvalidNameError` for subjects.
+        ConfigError: Both subjects are the same.
+        InvalidNameError: A subject is not valid.
     """
     check_publish_subject(schedule)
     if check_publish_subject(subject) == schedule:
@@ -113,13 +116,13 @@ def ending_headers(schedule: str, subject: str) -> dict[str, str]:
 def check_cron(pattern: str) -> str:
     """Return ``pattern`` if it is a valid cron pattern of the server.
 
-    Six fields, separated by spaces: seconds, minutes, hours, day of month (1 to 31), month (1 to 12, or ``jan`` to
-    ``dec``), day of week (0 to 6 from Sunday, or ``sun`` to ``sat``). A field is ``*``, a number, a range ``1-5``, each
-    with a step ``*/5``, or several of them, separated by commas. Or one word: ``@yearly``, ``@annually``, ``@monthly``,
-    ``@weekly``, ``@daily``, ``@midnight``, ``@hourly``.
+    It has six fields, separated by spaces: seconds, minutes, hours, day of month (1 to 31), month (1 to 12, or ``jan``
+    to ``dec``), day of week (0 to 6 from Sunday, or ``sun`` to ``sat``). A field is ``*``, a number or a range ``1-5``,
+    optionally with a step ``*/5``, or several of these, separated by commas. Alternatively it is a word: ``@yearly``,
+    ``@annually``, ``@monthly``, ``@weekly``, ``@daily``, ``@midnight``, ``@hourly``.
 
     Raises:
-        ConfigError: It is not valid; the text names the field.
+        ConfigError: The pattern is not valid. The text names the field.
     """
     if not isinstance(pattern, str):
         raise ConfigError(f"cron is {type(pattern).__name__}: it must be a str of six fields")
@@ -128,7 +131,7 @@ def check_cron(pattern: str) -> str:
     if pattern.startswith("@"):
         words = ", ".join(_PREDEFINED)
         raise ConfigError(f"cron: {pattern!r:.60} is not one of {words}; use the arguments at and every")
-    # The server splits at any white space; headers cannot contain line breaks, and other kinds only look like spaces.
+    # The server splits at any white space. Headers cannot contain line breaks, and other kinds only look like spaces.
     if not pattern.isascii() or not pattern.isprintable():
         raise ConfigError(f"cron: {pattern!r:.60} has a character that is not allowed in a field")
     fields = pattern.split()
@@ -169,12 +172,12 @@ def _interval(every: float | timedelta) -> str:
     ns = seconds_to_ns(every, what="every", minimum=1.0)
     if ns > _LONGEST_INTERVAL:
         raise ConfigError(f"every: {every!r} is more than 100 years: give a shorter interval")
-    whole, rest = divmod(ns, _NS)
-    return f"{whole}s" if rest == 0 else f"{whole}.{rest:09d}".rstrip("0") + "s"
+    whole, fraction = divmod(ns, _NS)
+    return f"{whole}s" if fraction == 0 else f"{whole}.{fraction:09d}".rstrip("0") + "s"
 
 
 def _zone(zone: str | tzinfo) -> str:
-    """The name of a zone given as str, ``ZoneInfo``, or ``datetime.UTC``; an offset has no name."""
+    """Return the name of a zone, which is a str, ``ZoneInfo`` or ``datetime.UTC``. An offset has no name."""
     name = "UTC" if zone is UTC else getattr(zone, "key", zone)
     if not isinstance(name, str) or not _ZONE.fullmatch(name):
         raise ConfigError(
@@ -184,12 +187,12 @@ def _zone(zone: str | tzinfo) -> str:
 
 
 def _problem(part: str, field: _Field) -> str:
-    """The mistake in one entry of a field, "" if it is valid."""
+    """Describe the mistake in an entry of a field, "" if it is valid."""
     span, slash, step = part.partition("/")
     low, dash, high = span.partition("-")
     if slash and (not _is_number(step) or int(step) == 0):
         return f"the step {step!r:.20} is not an integer >= 1"
-    if low in ("*", "?"):
+    if low in ("*", "?"):  # to the server "?" means the same as "*"
         return f"{low!r} can be followed only by a step" if dash else ""
     ends = [_number(text, field) for text in ((low, high) if dash else (low,))]
     for text, number in zip((low, high), ends, strict=False):

@@ -32,9 +32,9 @@ class CounterEntry(msgspec.Struct, frozen=True, kw_only=True):
         subject: The subject of the counter.
         value: Its value.
         increment: The amount of the last change.
-        sources: The contributions of other streams: by stream, then by the subject there. Empty without sources.
+        sources: The contributions of other streams, by stream and the subject in it. Empty without sources.
         seq: The stream sequence of the last change.
-        time: The time of the last change; UTC.
+        time: The time of the last change, UTC.
     """
 
     subject: str
@@ -46,10 +46,10 @@ class CounterEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def increment_text(amount: int) -> str:
-    """The value of ``Nats-Incr``: sign and digits.
+    """Return the value of ``Nats-Incr``: sign and digits.
 
     Raises:
-        ConfigError: It is not an integer, or has more digits than Python converts.
+        ConfigError: The amount is not an integer, or has more digits than Python converts.
     """
     if isinstance(amount, bool) or not isinstance(amount, int):
         raise ConfigError(f"amount is {amount!r:.60}: it must be an integer")
@@ -65,7 +65,7 @@ def read_number(text: object, what: str) -> int:
     """Parse an integer.
 
     Raises:
-        ProtocolError: It is not an integer, or has more digits than Python converts.
+        ProtocolError: The text is not an integer, or has more digits than Python converts.
     """
     if not isinstance(text, str) or not _NUMBER.fullmatch(text):
         raise ProtocolError(f"{what}: {text!r:.60} is not an integer")
@@ -78,10 +78,10 @@ def read_number(text: object, what: str) -> int:
 
 
 def read_counter(message: StoredMessage) -> CounterEntry:
-    """The counter whose last change is ``message``.
+    """Return the counter whose last change is ``message``.
 
     Raises:
-        ProtocolError: It is not a change of a counter.
+        ProtocolError: The message is not a change of a counter.
     """
     sources = message.headers.get(COUNTER_SOURCES)
     return CounterEntry(
@@ -95,16 +95,16 @@ def read_counter(message: StoredMessage) -> CounterEntry:
 
 
 def _sources(text: str) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    sources: dict[str, dict[str, int]] = {}
     for stream, values in decode(text.encode()).items():
         if not isinstance(values, Mapping):
             raise ProtocolError(f"{COUNTER_SOURCES}: {stream!r:.60} is not an object")
-        found[stream] = {subject: read_number(value, COUNTER_SOURCES) for subject, value in values.items()}
-    return found
+        sources[stream] = {subject: read_number(value, COUNTER_SOURCES) for subject, value in values.items()}
+    return sources
 
 
 def next_chunk(subjects: Sequence[str], start: int, max_bytes: int) -> int:
-    """The end of the request that begins at ``start``: as many subjects as fit, at least one."""
+    """Return the end of the request that begins at ``start``. It has as many subjects as fit, at least one."""
     size, end = 0, start
     while end < len(subjects) and end - start < _CHUNK:
         size += len(subjects[end].encode()) + 3

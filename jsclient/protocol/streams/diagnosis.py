@@ -1,7 +1,8 @@
-"""Why a stream gives its readers nothing: from its info, and from the errors of those who read it.
+"""Why the readers of a stream receive no records, according to its info and the errors of the readers.
 
-For the readers of topics, which look when nothing comes (`protocol.consumers.stall`). Nothing is a cause where a stream
-may simply have no new record. Source: nats-server server/stream.go (StreamInfo, StreamSourceInfo), ADR-31.
+The readers of topics use it, which check the stream when no record arrives (`protocol.consumers.stall`). If the stream
+may simply have no new record, no cause is reported. Source: nats-server server/stream.go (StreamInfo,
+StreamSourceInfo), ADR-31.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from ..models.stream import StreamInfo
 
 __all__ = ["cannot_look_at_stream", "diagnose_stream"]
 
-_LEADERLESS = 503  # as the servers of a cluster answer while nobody leads
+_LEADERLESS = 503  # the code with which the servers of a cluster answer while there is no leader
 
 
 def diagnose_stream(
     info: StreamInfo, *, after: float, failure: JetStreamError | None = None
 ) -> list[Finding]:
-    """What keeps a stream from giving records, the likeliest cause first.
+    """Return the reasons why readers receive no records, the likeliest cause first.
 
     Args:
         info: The state of the stream.
-        after: Seconds without a record after which the reader looks.
-        failure: Why the reader cannot read the history, if it has failed again and again until now.
+        after: Seconds without a record after which the reader checks the stream.
+        failure: The error because of which the reader cannot read the history, if all its attempts have failed.
     """
     findings = [*no_leader("stream", info.cluster), *copies(info, after)]
     if failure is not None:
@@ -41,7 +42,7 @@ def diagnose_stream(
 
 
 def cannot_look_at_stream(error: JetStreamError, stream: str) -> Finding:
-    """What the info of a stream that could not be read says."""
+    """Return the finding for an error of the request for the stream's info."""
     if isinstance(error, StreamNotFoundError | PermissionDeniedError):
         return cannot_look(error, stream, "")
     leaderless = isinstance(error, ApiError) and error.code == _LEADERLESS

@@ -47,10 +47,10 @@ __all__ = [
 ]
 
 BATCH_GET_SERVER: Final = (2, 11)
-"""The first server that supports batches."""
+"""The first server version that supports batches."""
 
 MAX_SUBJECTS: Final = 1024
-"""Subjects that may match a request for the last messages (the server's limit)."""
+"""Maximum number of subjects that match a request for the last messages (the server's limit)."""
 
 _NO_MESSAGE: Final = 10037
 _MAX_SEQUENCE: Final = 2**64 - 1
@@ -61,7 +61,7 @@ _SEQUENCE: Final = b"Nats-Sequence: "
 _LAST: Final = b"Nats-Last-Sequence: "
 _AFTER_SEQUENCE, _AFTER_LAST, _AFTER_PENDING = len(_SEQUENCE), len(_LAST), len(b"Nats-Num-Pending: ")
 
-# The headers added by the server, after those of the message.
+# The headers that the server adds after the headers of the message.
 _ADDED = re.compile(
     rb"Nats-Stream: [^\r\n]+\r\n"
     rb"Nats-Subject: ([^\r\n]+)\r\n"
@@ -80,10 +80,10 @@ def batch_request(
     subject: str | None = None,
     max_bytes: int | None = None,
 ) -> dict[str, Any]:
-    """The request for up to ``batch`` messages from a position on.
+    """Return the request for up to ``batch`` messages from a position on.
 
     Raises:
-        ConfigError: A value is out of range, or two positions are given.
+        ConfigError: A value is out of range, or both positions are set.
     """
     if seq is not None and start_time is not None:
         raise ConfigError("seq and start_time are both given: give one of them")
@@ -108,17 +108,17 @@ def last_request(
     up_to_time: datetime | str | None = None,
     max_bytes: int | None = None,
 ) -> dict[str, Any]:
-    """The request for the last message of each subject that matches one of ``subjects``.
+    """Return the request for the last message of each subject that matches any of ``subjects``.
 
     Raises:
-        ConfigError: A value is out of range, or two ends are given.
+        ConfigError: A value is out of range, or both ends are set.
     """
     if up_to_seq is not None and up_to_time is not None:
         raise ConfigError("up_to_seq and up_to_time are both given: give one of them")
-    wanted = [subjects] if isinstance(subjects, str) else list(subjects)
-    if not wanted:
+    patterns = [subjects] if isinstance(subjects, str) else list(subjects)
+    if not patterns:
         raise ConfigError("subjects is empty: give one at least")
-    body: dict[str, Any] = {"multi_last": [check_filter_subject(subject) for subject in wanted]}
+    body: dict[str, Any] = {"multi_last": [check_filter_subject(subject) for subject in patterns]}
     for name, value in (("batch", batch), ("seq", seq), ("up_to_seq", up_to_seq), ("max_bytes", max_bytes)):
         if value is not None:
             body[name] = check_count(name, value, 1, _MAX_SEQUENCE)
@@ -128,7 +128,7 @@ def last_request(
 
 
 def read_direct_answer(frame: Frame) -> StoredMessage:
-    """The message in the answer to a direct get of one message.
+    """Return the message in the answer to a direct get of one message.
 
     Raises:
         MessageNotFoundError: The message does not exist.
@@ -144,7 +144,7 @@ def read_direct_answer(frame: Frame) -> StoredMessage:
 
 
 def direct_sequence(frame: Frame) -> int:
-    """The stream sequence of a message returned by `DirectBatchTracker.take_frames`."""
+    """Return the stream sequence of a message returned by `DirectBatchTracker.take_frames`."""
     return int(frame[2].rsplit(b"\r\n", 6)[1][_AFTER_SEQUENCE:])
 
 
@@ -159,28 +159,29 @@ class DirectBatchTracker:
     num_pending: int = 0  # further messages that match
     last_seq: int = 0  # stream sequence of the last message
     up_to_seq: int | None = None  # of a request for last messages: later messages were ignored
-    _second: bytes = b""  # the time stamp of the last message without its fraction; its value follows
+    # The time stamp of the last message without its fraction, and its value.
+    _second: bytes = b""
     _moment: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     _seconds: int = 0
 
     def take(self, frame: Frame) -> StoredMessage | None:
-        """The message in a frame; None at the end, or after an error: see ``ending`` and ``error``."""
+        """Return the message in a frame, or None at the end or after an error, see ``ending`` and ``error``."""
         if inline_status(frame[2]) and _FIRST_ADDED not in frame[2]:
             self._status(frame)
             return None
         try:
-            message, before = self._message(frame)
+            message, previous = self._message(frame)
         except ProtocolError as error:
             self._fail(Ending.REFUSED, error)
             return None
-        if not self._follows(before):
+        if not self._follows(previous):
             return None
         self.count += 1
         self.last_seq, self.num_pending = message.seq, message.num_pending or 0
         return message
 
     def take_frames(self, frames: Iterable[Frame]) -> list[Frame]:
-        """The frames that are messages in an unbroken sequence; then see ``ending`` and ``error``."""
+        """Return the leading frames that are messages without a gap. See ``ending`` and ``error`` afterwards."""
         taken: list[Frame] = []
         seq, pending = self.last_seq, b""
         for frame in frames:
@@ -200,12 +201,12 @@ class DirectBatchTracker:
         return taken
 
     def took(self, count: int, seq: int, pending: bytes = b"") -> None:
-        """Count messages that were read elsewhere, each of which named its predecessor.
+        """Count messages that the caller has read, each of which named its predecessor.
 
         Args:
             count: The number of messages.
-            seq: The stream sequence of the last one.
-            pending: The number of further messages, from the last one.
+            seq: The stream sequence of the last message.
+            pending: The number of further messages according to the last message.
 
         Raises:
             ProtocolError: ``pending`` is not a number.
@@ -217,20 +218,19 @@ class DirectBatchTracker:
                 self.num_pending = _number(pending.decode(errors="replace"))
 
     def _message(self, frame: Frame) -> tuple[StoredMessage, int]:
-        """A message and the sequence of its predecessor."""
+        """Return a message and the sequence of its predecessor."""
         block = frame[2]
-        start = (
-            block.rfind(b"\r\nNats-Stream: ") + 2
-        )  # the headers added by the server follow those of the message
-        found = _ADDED.fullmatch(block, start) if block.startswith(b"NATS/1.0\r\n") else None
-        if found is None:
+        # The headers added by the server follow the headers of the message.
+        start = block.rfind(b"\r\nNats-Stream: ") + 2
+        match = _ADDED.fullmatch(block, start) if block.startswith(b"NATS/1.0\r\n") else None
+        if match is None:
             headers = parse_headers(mended_block(block))[1]
             message = read_direct_message(headers, frame[3])
-            before = headers.get_all(names.LAST_SEQUENCE)
-            if message.num_pending is None or not before:
+            previous = headers.get_all(names.LAST_SEQUENCE)
+            if message.num_pending is None or not previous:
                 raise ProtocolError("the server answers one message at a time: batches need 2.11")
-            return message, _number(before[-1])
-        subject, seq, second, fraction, pending, last = found.groups()
+            return message, _number(previous[-1])
+        subject, seq, second, fraction, pending, last = match.groups()
         if second != self._second:
             try:
                 moment = datetime.fromisoformat(f"{second.decode()}+00:00")
@@ -249,14 +249,14 @@ class DirectBatchTracker:
         )
         return message, int(last)
 
-    def _follows(self, before: int) -> bool:
-        """Whether no message is missing. ``before`` is the sequence that the server sent last."""
-        if before == self.last_seq:
+    def _follows(self, previous: int) -> bool:
+        """Whether no message is missing after ``previous``, the sequence that the server sent last. If not, fail."""
+        if previous == self.last_seq:
             return True
         self._fail(
             Ending.REFUSED,
             AnswerLostError(
-                f"messages were lost in transit: {before} was sent, {self.last_seq} was the last one received"
+                f"messages were lost in transit: {previous} was sent, {self.last_seq} was the last one received"
             ),
         )
         return False
@@ -267,12 +267,12 @@ class DirectBatchTracker:
         if status.code == 404:
             self.num_pending = 0
             self.ending = Ending.NO_MESSAGES
-        elif status.code != 204:
+        elif status.code != 204:  # 204 is the end of batch
             error = _error(status.code, status.description)
             self._fail(Ending.NO_RESPONDERS if status.code == 503 else Ending.REFUSED, error)
         else:
             try:
-                pending, before = (
+                pending, previous = (
                     _number(headers.get(n, "")) for n in (names.NUM_PENDING, names.LAST_SEQUENCE)
                 )
                 if names.UP_TO_SEQUENCE in headers:
@@ -280,7 +280,7 @@ class DirectBatchTracker:
             except ProtocolError as error:
                 self._fail(Ending.REFUSED, error)
                 return
-            if self._follows(before):
+            if self._follows(previous):
                 self.num_pending = pending
                 self.ending = self._why()
 

@@ -1,1 +1,1 @@
-"""Records of a topic, positions, and the reader that stands at one."""
+"""Records of a topic, positions, links between records, and the reader of a topic."""

@@ -1,11 +1,11 @@
-"""Links between records: each names its predecessor, so that a missing record is noticed.
+"""Links between records: each record names its predecessor, so that a missing record is noticed.
 
-A record was lost if the next one names a predecessor that was never received. The feed supplies the links:
+A record was lost if its successor names a predecessor that was never received. The feed supplies the links:
 ``Nats-Expected-Last-Subject-Sequence``, ``Nats-Last-Sequence`` of a republished message, or the consumer sequence.
 (`GapTracker` follows one consumer and reports gaps, but accepts every message.)
 
-Links *per subject* show only gaps within a subject: if the newest record of one subject is lost, records of the others
-do not show it. So a tracker by subject keeps two things: the sequence up to which every record was received
+Links *per subject* show only gaps within a subject: if the newest record of a subject is lost, records of other
+subjects do not show it. So a tracker by subject stores two things: the sequence up to which every record was received
 (`LinkTracker.floor`), and the last sequence received of each subject after that.
 
 Source: P3Sub (the queue of a subscriber); nats-server server/stream.go (republish).
@@ -30,11 +30,11 @@ class Link(enum.Enum):
     """The verdict on a record."""
 
     ACCEPT = enum.auto()
-    """It directly follows, and was accepted."""
+    """The record directly follows, and was accepted."""
     DUPLICATE = enum.auto()
-    """It was received before."""
+    """The record was received before."""
     GAP = enum.auto()
-    """Records before it may be missing: it was not accepted."""
+    """Records before it may be missing, so the record was not accepted."""
 
 
 @dataclass(slots=True)
@@ -42,9 +42,9 @@ class LinkTracker:
     """Decides for each record whether it directly follows.
 
     Attributes:
-        floor: Every record up to this sequence was received; at first, the sequence of the start position.
-        by_subject: Links connect the records of each subject. Otherwise they connect all records of the feed, and
-            ``floor`` is the last one accepted.
+        floor: Every record up to this sequence was received. Initially it is the sequence of the start position.
+        by_subject: Whether links connect the records of each subject. Otherwise they connect all records of the feed,
+            and ``floor`` is the sequence of the last record accepted.
     """
 
     floor: int = 0
@@ -62,23 +62,23 @@ class LinkTracker:
         return seq <= self.floor or seq <= self._beyond.get(subject, 0)
 
     def offer(self, seq: int, previous: int | None, subject: str = "") -> Link:
-        """Judge a record, which may be out of order or a duplicate.
+        """Judge a record, which may be out of order or a duplicate, and accept it if it directly follows.
 
         Args:
-            seq, subject: The record's.
-            previous: Its predecessor; 0: it is the first; None: unknown. If it is unknown, the record follows only if
-                its sequence is the next one. The same holds for 0 after other records were received: those before it
-                were removed, and some of them may not have been received.
+            seq, subject: Sequence and subject of the record.
+            previous: The sequence of its predecessor, 0 if it is the first record, None if unknown. If it is unknown,
+                the record follows only if its sequence is the next. The same is true of 0 after other records were
+                received: the records before it were removed, and some of them may not have been received.
         """
         last = max(self.floor, self._beyond.get(subject, 0)) if self._beyond else self.floor
         if seq <= last:
             return Link.DUPLICATE
         if seq == self.floor + 1:
             self.caught_up(seq)
-        # A predecessor before the last one: the last one was deleted before this record was stored.
+        # If the predecessor is before the last record received, that record was deleted before this record was stored.
         elif previous is None or previous > last:
             return Link.GAP
-        elif self.by_subject:  # the history is read over it in any case
+        elif self.by_subject:  # the floor stays: the history is read beyond it in any case
             self._beyond[subject] = seq
         elif not previous and last:
             return Link.GAP
@@ -87,7 +87,7 @@ class LinkTracker:
         return Link.ACCEPT
 
     def caught_up(self, seq: int) -> None:
-        """The history was read up to this sequence."""
+        """Advance the floor: the history was read up to this sequence."""
         if seq > self.floor:
             self.floor = seq
             if self._beyond:
@@ -109,10 +109,10 @@ class MissingRule:
     """Judges gaps in a history.
 
     Attributes:
-        by_subject: Links connect the records of each subject: they say nothing about the others.
-        holes_are_deletions: Only deletion removes records from the middle of the stream.
-        allow_truncated: Lost records are skipped.
-        newest_only: Only the newest record of each subject is needed: records before it may be missing.
+        by_subject: Whether links connect the records of each subject, and do not show gaps in other subjects.
+        holes_are_deletions: Whether only deletion removes records from the middle of the stream.
+        allow_truncated: Whether lost records are skipped.
+        newest_only: Whether only the newest record of each subject is needed, and records before it may be missing.
     """
 
     by_subject: bool = False
@@ -121,21 +121,21 @@ class MissingRule:
     newest_only: bool = False
 
     def may_miss(self, record: Record, floor: int) -> bool:
-        """Whether a record between the floor and this one may have existed."""
+        """Whether a record between the floor and ``record`` may have existed."""
         if self.newest_only or record.seq <= floor + 1:
             return False
         previous = self._link(record.previous, floor)
         return previous is None or previous > floor
 
     def _link(self, previous: int | None, floor: int) -> int | None:
-        """The predecessor; None: unknown. A 0 after other records says nothing: those before it were removed."""
+        """Return the predecessor, None if unknown. After other records, 0 is no link: records before were removed."""
         return None if self.by_subject or (not previous and floor) else previous
 
     def run(self, records: Sequence[Record], floor: int, extent: Extent | None) -> int:
-        """The number of leading records that can be added together.
+        """Return the number of leading records that can be added together.
 
         No record is missing before any of them, none is a duplicate, and only the last of them may end the topic.
-        ``floor`` and ``extent`` as in `before`.
+        For ``floor`` and ``extent`` see `before`.
         """
         whole = extent is not None and extent.first_seq <= floor + 1  # the head of the stream is complete
         count = 0
@@ -152,7 +152,7 @@ class MissingRule:
         return count
 
     def needs_extent(self, records: Sequence[Record], floor: int, count: int) -> bool:
-        """Whether these cannot be judged without the extent of the stream. ``count``: what `run` returned for them."""
+        """Whether the records cannot be judged without the extent. ``count`` is the result of `run` for them."""
         floor = records[count - 1].seq if count else floor
         for record in records[count:]:
             if self.may_miss(record, floor):
@@ -163,8 +163,8 @@ class MissingRule:
     def before(self, record: Record, floor: int, extent: Extent | None) -> Verdict:
         """Whether records are missing between the floor and the record that follows it in the history.
 
-        ``extent`` must be requested *after* the history was read; None: unavailable; records that may be missing then
-        count as lost.
+        ``extent`` must be requested *after* the history was read. If it is None, that is unavailable, records that may
+        be missing count as lost.
         """
         if not self.may_miss(record, floor):
             return "nothing"

@@ -1,11 +1,11 @@
-"""Positions in a stream, the extent of a stream, and the check of one against the other.
+"""Positions in a stream, the extent of a stream, and the check of a position against an extent.
 
-A position is "after this record". Its sequence alone decides where a reader continues; the time is informative.
-A time is only a way to find a position: the server's start time is inclusive, a ``datetime`` has microseconds, and
-time stamps may step back when another server becomes the leader.
+A position means "after this record". Its sequence alone decides where a reader continues. The time is informative, and
+only a way to find a position: the server's start time is inclusive, a ``datetime`` has microseconds, and time stamps
+may step back when another server becomes the leader.
 
 A position is checked before it is used. If it is after the end of the stream, the server would keep the reader waiting
-forever; if records after it were removed, the server would start later without an error.
+forever. If records after it were removed, the server would start later without an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_TIME: Final = 2**63 - 1
 
 
 class _Token(msgspec.Struct, forbid_unknown_fields=True):
-    """A position as JSON; ``v`` is the version of this format."""
+    """A position as JSON. ``v`` is the version of this format."""
 
     v: Literal[1]
     stream: str
@@ -44,14 +44,14 @@ class _Token(msgspec.Struct, forbid_unknown_fields=True):
 class Position:
     """The position after a record of a stream.
 
-    Equal and ordered by sequence. Positions in two streams, or in two incarnations of one stream, are unequal and have
-    no order: comparing them raises `PositionInvalidError`.
+    Positions are compared and ordered by sequence. Positions in two streams, or in two incarnations of one stream, are
+    unequal and have no order: ``<`` raises `PositionInvalidError`.
 
     Attributes:
         stream: The stream's name.
-        incarnation: Distinguishes streams that had the same name: the creation time of the stream, as a str.
-        seq: Stream sequence of the record; 0: before the first record.
-        time_ns: When the record was stored, nanoseconds since 1970; 0: unknown. Ignored by comparisons.
+        incarnation: The creation time of the stream, as a str. It distinguishes streams that had the same name.
+        seq: Stream sequence of the record, or 0 for the position before the first record.
+        time_ns: When the record was stored, nanoseconds since 1970, 0 if unknown. Comparisons ignore it.
     """
 
     stream: str
@@ -74,21 +74,21 @@ class Position:
             check_count(f"{name} of a position", getattr(self, name), 0, limit)
 
     def to_json(self) -> str:
-        """The position as a token: the only state that a reader needs to save."""
+        """Return the position as a token, which is the only state that a reader needs to save."""
         token = _Token(_VERSION, self.stream, self.incarnation, self.seq, self.time_ns)
         return msgspec.json.encode(token).decode()
 
     @classmethod
     def from_json(cls, token: str | bytes) -> Position:
-        """Read a token.
+        """Read a token that `to_json` has written.
 
         Raises:
-            PositionInvalidError: `to_json` does not write such a token: it is not JSON, a field is missing, unknown or
-                out of range, or its format is newer.
+            PositionInvalidError: The token is not JSON, a field is missing, unknown or out of range, or its format is
+                newer.
         """
         try:
-            read = msgspec.json.decode(token, type=_Token)
-            return cls(read.stream, read.incarnation, read.seq, read.time_ns)
+            fields = msgspec.json.decode(token, type=_Token)
+            return cls(fields.stream, fields.incarnation, fields.seq, fields.time_ns)
         except (msgspec.DecodeError, ConfigError, UnicodeError, TypeError, RecursionError) as error:
             raise PositionInvalidError(f"{token!r:.200} is not a position token: {error}") from None
 
@@ -111,21 +111,21 @@ class Position:
             )
 
     def at(self, seq: int, time_ns: int = 0) -> Position:
-        """The position after another sequence of the same stream."""
+        """Return the position after another sequence of the same stream."""
         return replace(self, seq=seq, time_ns=time_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The records that a stream holds now, as its leader reports them.
+    """The range of records that a stream contains now, as its leader reports it.
 
     Attributes:
-        stream, incarnation: As in `Position`.
-        first_seq: Sequence of the first record; ``last_seq`` + 1 if the stream is empty.
-        last_seq: Sequence of the last record that was ever stored; 0: none.
-        first_time_ns: Time stamp of the first record; 0: the stream is empty.
+        stream, incarnation: See `Position`.
+        first_seq: Sequence of the first record, or ``last_seq`` + 1 if the stream is empty.
+        last_seq: Sequence of the last record that was ever stored, 0 if there was none.
+        first_time_ns: Time stamp of the first record, 0 if the stream is empty.
         last_time_ns: Time stamp of the last record.
-        replicas: Number of replicas. If there are several, the answer may be out of date; see `EndDoubt`.
+        replicas: Number of replicas. If there are several, the answer may be out of date, see `EndDoubt`.
         connects: How often the client had reconnected before this answer.
     """
 
@@ -149,12 +149,12 @@ class Extent:
         return Position(self.stream, self.incarnation, self.last_seq, self.last_time_ns)
 
     def check(self, position: Position) -> None:
-        """Check that a reader can continue from a position. A replicated stream needs `EndDoubt`.
+        """Check that a reader can continue from a position. Use `EndDoubt` for a replicated stream.
 
         Raises:
             PositionInvalidError: The position is in another stream or incarnation, or after the end.
         """
-        position._same_stream(self.stream, self.incarnation)  # noqa: SLF001  its own module
+        position._same_stream(self.stream, self.incarnation)  # noqa: SLF001  same module
         if position.seq > self.last_seq:
             raise PositionInvalidError(
                 f"position {position.seq} is after the end of stream {self.stream!r}, {self.last_seq}: records were "
@@ -162,9 +162,9 @@ class Extent:
             )
 
     def truncated(self, position: Position) -> HistoryTruncatedError | None:
-        """The error to raise if records after the position were removed.
+        """Return the error to raise if records after the position were removed, else None.
 
-        The subjects of the removed records are unknown: to a reader of some subjects the error means *possibly*.
+        The subjects of the removed records are unknown, so a reader of some subjects has *possibly* lost records.
         """
         if self.first_seq <= position.seq + 1:
             return None
@@ -173,22 +173,24 @@ class Extent:
     def after_time(
         self, time_ns: int, found: Iterable[tuple[int, int]], *, allow_truncated: bool = False
     ) -> Position | None:
-        """The position strictly after a time.
+        """Return the position strictly after a time.
 
         Records with exactly that time stamp are before the position. All records after the position are read, whatever
-        their time stamps: the sequence decides.
+        their time stamps, because the sequence decides.
 
         Args:
             time_ns: Nanoseconds since 1970.
             found: ``(seq, time_ns)`` of the records in the history from that time on, in order. They must be requested
                 after this extent, so that no record stored between the two requests is missed.
-            allow_truncated: Accept a history that begins later than the time.
+            allow_truncated: Accept a history that starts later than the time.
 
-        Returns: None if no record found is later than the time: ask for the records after these.
+        Returns:
+            The position, or None if all records in ``found`` are at or before the time: request the records after them.
 
         Raises:
-            HistoryTruncatedError: Records were removed, and they may have been later than that time.
+            HistoryTruncatedError: Records were removed that may have been later than that time.
         """
+        # Compare with the first record, or with the last removed record if the stream is empty.
         if (
             not allow_truncated
             and self.first_seq > 1
@@ -199,21 +201,21 @@ class Extent:
             )
         ):
             raise HistoryTruncatedError(self.first_seq, None, self.stream)
-        some = False
+        found_any = False
         for seq, stamp in found:
             if stamp > time_ns:
                 return Position(self.stream, self.incarnation, seq - 1, time_ns)
-            some = True
-        return None if some else Position(self.stream, self.incarnation, self.last_seq, time_ns)
+            found_any = True
+        return None if found_any else Position(self.stream, self.incarnation, self.last_seq, time_ns)
 
 
 @dataclass(slots=True)
 class EndDoubt:
     """Decides whether a position after the end of a stream is invalid. Times are monotonic seconds.
 
-    The former leader of a replicated stream, cut off from its cluster, still answers, and reports an end that is before
-    positions which readers have saved since. Such a leader steps down after some seconds without a quorum. So for a
-    replicated stream the answer is final only once it has been repeated for 10 s, without a failed request or a lost
+    A former leader of a replicated stream that is cut off from its cluster still answers, and reports an end that is
+    before positions which readers have saved since. It steps down after some seconds without a quorum. So for a
+    replicated stream the answer is final only when it has been the same for 10 s, without a failed request or a lost
     connection in between.
     """
 
@@ -221,7 +223,7 @@ class EndDoubt:
     _connects: int = 0
 
     def check(self, extent: Extent, position: Position, now: float) -> bool:
-        """Whether a reader can continue from the position. False: not certain, request the extent again.
+        """Return whether a reader can certainly continue from the position. If not, request the extent again.
 
         Raises:
             PositionInvalidError: The position is in another stream or incarnation, or certainly after the end.
@@ -229,6 +231,7 @@ class EndDoubt:
         try:
             extent.check(position)
         except PositionInvalidError:
+            # A former leader cannot report another stream or incarnation, and a single server is always up to date.
             if (
                 extent.replicas <= 1
                 or extent.incarnation != position.incarnation
@@ -244,30 +247,30 @@ class EndDoubt:
         return True
 
     def interrupted(self) -> None:
-        """A request failed, or the connection was lost."""
+        """Call this when a request failed or the connection was lost."""
         self.since = None
 
 
 @dataclass(slots=True)
 class CoveredEnd:
-    """Decides up to where the answer "no record follows" holds. Times are monotonic seconds.
+    """Decides up to where the answer "no record follows" is reliable. Times are monotonic seconds.
 
-    The end of the stream may be reported by its leader, and the question what follows be answered by a former leader
-    that has not heard of it yet, and lacks the newest records. So "no record" holds up to an end of a replicated
-    stream only if it was said 3 s after that end was reported, while the stream's end did not go back and the
+    The leader of a stream may report its end, while the request for the records after a position is answered by a
+    former leader that lacks the newest records. So for a replicated stream the answer "no record" is reliable up to an
+    end only if it arrives 3 s or more after that end was reported, while the stream's end did not go back and the
     connection was not lost. Otherwise a reader would skip records for ever.
 
     Attributes:
-        seq: The end up to which "no record" holds, if it is said now; 0: none.
+        seq: The end up to which the answer "no record" is reliable now, 0 if there is no such end.
     """
 
     seq: int = 0
     _newest: Extent | None = None
-    _next: int = 0  # an end to be covered, reported at `_since`
+    _next: int = 0  # the next value of `seq`, reported at `_since`
     _since: float = 0.0
 
     def reported(self, extent: Extent, now: float) -> int:
-        """Note the extent, requested just before the question what follows; returns `seq`."""
+        """Record an extent that was requested just before the records after a position. Return `seq`."""
         last = self._newest
         self._newest = extent
         if extent.replicas <= 1:

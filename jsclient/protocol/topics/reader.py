@@ -1,12 +1,12 @@
 """The push-pull reader: every record after a position, in order, once, even if pushes are lost.
 
 A push is only a hint. It is accepted if it directly follows the last record. Otherwise it is a duplicate, or a record
-before it is missing; missing records are read from the history, at once or when the quiet timer expires. So pushes may
-be lost, repeated and reordered, and a reader works without any.
+before it is missing. Missing records are read from the history, at once or when the quiet timer expires. So pushes may
+be lost, repeated and reordered, and a reader works even without any.
 
-`Reader` has one bounded queue. Records enter it with `Reader.offer` (pushes) and `Reader.page` (history); both return
+`Reader` has one bounded queue. Records enter it with `Reader.offer` (pushes) and `Reader.page` (history), which return
 commands for the runtime. Records leave it with `Reader.take`. When the queue is full, pushes are discarded and read
-from the history later: a slow reader never makes a server wait.
+from the history later, so that a slow reader never makes a server wait.
 
 Source: P3Sub, "Subscriber implementation notes" and "About temporary unavailability of the subscriber".
 """
@@ -40,12 +40,12 @@ class AskHistory(msgspec.Struct, frozen=True):
 class QuietTimer:
     """The period without a record after which a reader reads the history. It adapts within its bounds.
 
-    Without ``longest`` it is constant.
+    The period is constant if ``longest`` is 0.
 
     Attributes:
-        shortest, longest: Its bounds, seconds.
+        shortest, longest: The bounds of the period, seconds.
         period: The current period, seconds.
-        factor: By which the period grows or shrinks.
+        factor: The factor by which the period grows or shrinks.
     """
 
     shortest: float = 30.0
@@ -66,29 +66,29 @@ class QuietTimer:
             )
 
     def found_nothing(self) -> None:
-        """The history had no new record: lengthen the period."""
+        """Lengthen the period: the history had no new record."""
         self.period = min(self.period * self.factor, self.longest)
 
     def found_something(self) -> None:
-        """The history had a record that was not pushed: shorten the period."""
+        """Shorten the period: the history had a record that was not pushed."""
         self.period = max(self.period / self.factor, self.shortest)
 
 
 class Subscribe(msgspec.Struct, frozen=True):
-    """Open a feed with this id, for the records after a sequence."""
+    """Open a feed with this id for the records after a sequence."""
 
     id: str
     since: int
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Close the feed with this id. It may fail: records that still arrive under the id are rejected."""
+    """Close the feed with this id. If that fails, records that still arrive under the id are rejected."""
 
     id: str
 
 
 _RECHECK: Final = 1.0  # seconds until the extent is requested again if the position may be invalid
-_ASIDE: Final = 8  # an eighth of the queue's bounds may lie aside
+_OUT_OF_ORDER_SHARE: Final = 8  # records out of order may use an eighth of the queue's capacity
 
 
 Command: TypeAlias = AskHistory | Subscribe | Cancel | Skipped
@@ -103,22 +103,23 @@ class Reader:
     """One reader of one topic. Times are monotonic seconds.
 
     Attributes:
-        start: The position after which it reads; checked by the caller, see `Extent.check`.
+        start: The position after which it reads. The caller has checked it, see `Extent.check`.
         name: Prefix of its subscription ids, unique among readers.
-        push: Whether it uses pushes; otherwise it reads the history whenever the quiet timer expires.
+        push: Whether it uses pushes. If not, it reads the history whenever the quiet timer expires.
         replays: Whether a new subscription first sends the stored records after its start (a consumer does, a
             republished subject does not). If not, the history is read once the subscription exists.
-        missing: How gaps in the history are judged. If links are per subject, order is kept within each subject only,
+        missing: How gaps in the history are judged. If links are per subject, only records of a subject are in order,
             and ``position`` advances only with the history, so that records may be repeated after a restart.
         catch_up: Whether a gap is read from the history at once, or at the next timer as in P3Sub.
-        ends: Whether the record that ends a topic ends this reader; never for several subjects.
-        max_pending, max_pending_bytes: Capacity of the queue; an empty queue accepts a record of any size.
-        rejected, repeated, discarded: Pushes so far under an old id; duplicates; pushes discarded because of a gap or
-            a full queue.
+        ends: Whether the record that ends a topic ends this reader. It never does for several subjects.
+        max_pending, max_pending_bytes: Capacity of the queue. An empty queue accepts a record of any size.
+        rejected: Number of pushes so far under an old id.
+        repeated: Number of duplicates so far.
+        discarded: Number of pushes discarded so far because of a gap or a full queue.
         error: The error to raise when the queue is empty.
-        ended: No record follows those in the queue: the topic has ended, or the reader was closed.
-        id: The id of the current subscription, ``<name>-1``, ``<name>-2`` …; None: not subscribed.
-        is_subscribed: The current subscription is known to exist.
+        ended: Whether no record follows the records in the queue, as the topic has ended or the reader was closed.
+        id: The id of the current subscription, ``<name>-1``, ``<name>-2`` …, or None if it is not subscribed.
+        is_subscribed: Whether the current subscription is known to exist.
     """
 
     start: Position
@@ -141,33 +142,34 @@ class Reader:
     _count: int = 0  # subscriptions so far
     _links: LinkTracker = field(init=False)
     _queue: RecordQueue = field(init=False)
-    _aside: Aside = field(init=False)
-    _renew: bool = False  # a new subscription is needed once the history is read
+    _out_of_order: Aside = field(init=False)
+    _renew: bool = False  # a new subscription is needed once the history has been read
     _added_at: float = 0.0
-    _hint: int = 0  # a later sequence that is known to exist; records before it are missing
-    _newest_ns: int = 0  # the latest time stamp of a record; 0: unknown
-    _in_doubt: bool = False  # the stream may have been recreated: its extent is needed
-    _end_doubt: EndDoubt = field(default_factory=EndDoubt)
-    _judged: tuple[Sequence[Record], int, int] = (
-        (),
-        0,
-        0,
-    )  # a page, the floor, and what `MissingRule.run` said of it
-    _full: bool = False  # a record found no room: no request until there is some
-    # A round of requests reads the history to its end, one at a time.
-    _wanted: bool = False  # another request is needed
-    _asked: AskHistory | None = None  # the request in flight
+    _hint: int = 0  # a later sequence that is known to exist: records before it are missing
+    _newest_ns: int = 0  # the latest time stamp of a record, 0 if unknown
+    _recheck: bool = False  # the stream may have been recreated: its extent is needed
+    _end_check: EndDoubt = field(default_factory=EndDoubt)
+    # A page, the floor, and the length of the run that `MissingRule.run` returned for it.
+    _checked_run: tuple[Sequence[Record], int, int] = ((), 0, 0)
+    _full: bool = False  # a record did not fit into the queue: no request until there is capacity
+    # A round of requests reads the history to its end, one request at a time.
+    _request_needed: bool = False  # another request is needed
+    _in_flight: AskHistory | None = None  # the request in flight
     _by_timer: bool = False  # the timer started the round
-    _found: int = 0  # new records in this round
-    _moved: bool = False  # the round has advanced
-    _late: bool = False  # a missing record was noticed after the request was sent: the answer may be older
+    _new_records: int = 0  # in this round
+    _advanced: bool = False  # in this round
+    # A gap was noticed after the request was sent, so the answer may be older than the gap.
+    _late: bool = False
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:
         self._links = LinkTracker(self.start.seq, self.missing.by_subject)
         self._queue = RecordQueue(max_pending, max_pending_bytes, self.start.seq, self.start.time_ns)
-        self._aside = Aside(max_pending // _ASIDE, max_pending_bytes // _ASIDE)
+        self._out_of_order = Aside(
+            max_pending // _OUT_OF_ORDER_SHARE, max_pending_bytes // _OUT_OF_ORDER_SHARE
+        )
         self._newest_ns = self.start.time_ns
-        self.ends = self.ends and not self.missing.by_subject  # only one of the subjects ends
+        # With several subjects, the last record ends its own subject only.
+        self.ends = self.ends and not self.missing.by_subject
 
     @property
     def position(self) -> Position:
@@ -177,7 +179,7 @@ class Reader:
 
     @property
     def progress(self) -> int:
-        """A number that grows with each new record, and with each stretch of the history that has none."""
+        """A number that grows with each new record, and when a part of the history without records was read."""
         return self._links.floor + self._newest_ns
 
     @property
@@ -187,30 +189,30 @@ class Reader:
 
     @property
     def deadline(self) -> float:
-        """When to call ``tick``, monotonic seconds; infinite: not needed now."""
-        if self._stopped or self._full or self._asked is not None:
+        """When to call ``tick``, monotonic seconds. It is infinite if no call is needed now."""
+        if self._stopped or self._full or self._in_flight is not None:
             return math.inf
         period = self.quiet.period
-        return self._added_at + (min(period, _RECHECK) if self._end_doubt.since is not None else period)
+        return self._added_at + (min(period, _RECHECK) if self._end_check.since is not None else period)
 
     @property
     def _stopped(self) -> bool:
         return self.ended or self.error is not None
 
     def begin(self, now: float) -> list[Command]:
-        """Start reading."""
+        """Start to read: subscribe, or request the history."""
         self._added_at = now
-        return self._subscribe() if self.push else self._want()
+        return self._subscribe() if self.push else self._request_history()
 
     def set_push(self, now: float, *, push: bool) -> list[Command]:
-        """Switch pushes on or off, without losing or repeating a record."""
+        """Switch pushes on or off without losing or repeating a record."""
         if push == self.push or self._stopped:
             return []
         self.push, self._renew, self._added_at = push, False, now
         return self._subscribe() if push else self._cancel()
 
     def close(self) -> list[Command]:
-        """End the reader."""
+        """End the reader. Records in the queue can still be taken."""
         self.ended = True
         return self._cancel()
 
@@ -229,58 +231,62 @@ class Reader:
 
     def _cancel(self) -> list[Command]:
         if self._stopped:
-            self._asked = None
-            self._aside.take_all()
+            self._in_flight = None
+            self._out_of_order.take_all()
         commands: list[Command] = [] if self.id is None else [Cancel(self.id)]
         self.id, self.is_subscribed = None, False
         return commands
 
     def subscribed(self, id: str, now: float) -> list[Command]:
-        """The subscription exists: records stored from now on are pushed under the id."""
+        """Call this when the subscription exists: records stored from now on are pushed under the id."""
         if id != self.id:
             return [Cancel(id)]
         self.is_subscribed, self._added_at = True, now
-        return [] if self.replays else self._want()
+        return [] if self.replays else self._request_history()
 
     def lost(self, id: str, now: float) -> list[Command]:
-        """The subscription ended, or may have missed a record: a disconnect, a deleted consumer.
+        """Call this when the subscription ended or may have missed a record: a disconnect, a deleted consumer.
 
-        The history is read, and then the subscription is replaced; at the next timer if it never existed.
+        The reader reads the history and then replaces the subscription. If the subscription never existed, it does so
+        when the timer next expires.
         """
         if id != self.id:
             return []
-        had_begun = self.is_subscribed
+        was_subscribed = self.is_subscribed
         commands = self._cancel()
-        self._renew, self._added_at, self._in_doubt = True, now, True
-        return commands + self._want() if had_begun else commands
+        self._renew, self._added_at, self._recheck = True, now, True
+        return commands + self._request_history() if was_subscribed else commands
 
     def offer(self, id: str, records: Sequence[Record], now: float) -> list[Command]:
-        """Take records that were pushed under a subscription's id. None: some may be in the history."""
+        """Add records that were pushed under a subscription's id. Without records, the history is requested."""
         if id != self.id or self._stopped:
             self.rejected += len(records)
             return []
         if not records:
-            return self._want()
-        doubted = self._in_doubt
+            return self._request_history()
+        was_rechecking = self._recheck
         for record in self._push_all(records, now):
-            if self.catch_up != "at once" or not self._aside.add(record):
+            # A record is missing before this record. Keep it until the history has been read, if that follows soon.
+            if self.catch_up != "at once" or not self._out_of_order.add(record):
                 self.discarded += 1
             self._hint = max(self._hint, record.seq)
             self._late = True
         if self.ended:
             return self._cancel()
-        if self._in_doubt and not doubted and self.is_subscribed:
+        if self._recheck and not was_rechecking and self.is_subscribed:
+            # The stream may have been recreated, and then the consumer of the subscription no longer exists.
             return self.lost(id, now)
-        late = self._hint > self._links.floor and self._asked is None
-        return self._want() if late and self.catch_up == "at once" else []
+        late = self._hint > self._links.floor and self._in_flight is None
+        return self._request_history() if late and self.catch_up == "at once" else []
 
-    def _take_run(self, records: Sequence[Record], extent: Extent | None, now: float) -> Sequence[Record]:
-        """Add the records that directly follow each other; return the rest, empty if the topic has ended."""
+    def _add_run(self, records: Sequence[Record], extent: Extent | None, now: float) -> Sequence[Record]:
+        """Add the records that directly follow each other. Return the remainder, empty if the topic has ended."""
         links = self._links
         if links.beyond:
+            # Records beyond the floor were accepted already: each record needs its own check.
             count = 0
-        elif extent is None and self._judged[0] is records and self._judged[1] == links.floor:
-            count, self._judged = self._judged[2], ((), 0, 0)
+        elif extent is None and self._checked_run[0] is records and self._checked_run[1] == links.floor:
+            count, self._checked_run = self._checked_run[2], ((), 0, 0)  # `needs_extent` has computed it
         else:
             count = self.missing.run(records, links.floor, extent)
         if not count or not self._queue.extend(records[:count]):
@@ -293,30 +299,31 @@ class Reader:
         return [] if self.ended else records[count:]
 
     def _push_all(self, records: Sequence[Record], now: float) -> list[Record]:
-        """Add the records that directly follow, until the topic ends; return the others."""
-        left: list[Record] = []
-        # A single record gains nothing by it; after a gap each record needs its own check.
+        """Add the records that directly follow, until the topic ends. Return the others."""
+        others: list[Record] = []
+        # Adding a run saves time only for several records, and after a gap each record needs its own check.
         is_run = len(records) > 1 and self._hint <= self._links.floor
-        rest = self._take_run(records, None, now) if is_run else records
-        for record in rest:
+        remainder = self._add_run(records, None, now) if is_run else records
+        for record in remainder:
             if not self._push(record, now):
-                left.append(record)
+                others.append(record)
             elif self.ended:
                 break
-        return left
+        return others
 
     def _push(self, record: Record, now: float) -> bool:
-        """Add a record if it directly follows. False: a record before it is missing."""
+        """Add a record if it directly follows. Return False if a record before it is missing."""
         links, queue = self._links, self._queue
         if not queue.has_room(record):
             if links.had(record.seq, record.subject):
                 self.repeated += 1
             else:
-                self.discarded += 1  # not lost: read from the history once there is room
-                self._full = self._wanted = True
+                self.discarded += 1  # not lost: it is read from the history once the queue has capacity
+                self._full = self._request_needed = True
                 self._hint = max(self._hint, record.seq)
             return True
-        # A record is known to be missing. If a limit has removed it since, links no longer name it.
+        # A record is known to be missing. If a limit has removed it since, no link refers to it, and this record
+        # would seem to follow directly.
         if (
             self._hint > links.floor
             and record.seq > links.floor + 1
@@ -329,40 +336,40 @@ class Reader:
         elif offer is Link.DUPLICATE:
             self.repeated += 1
             if 0 < self._newest_ns < record.time_ns:
-                self._in_doubt = True  # newer than every record, but its sequence is an old one
+                self._recheck = True  # newer than every record, but its sequence is old
         else:
             return False
         return True
 
-    def _add(self, record: Record, kept: int, now: float) -> None:
-        self._queue.add(record, kept)
+    def _add(self, record: Record, floor: int, now: float) -> None:
+        self._queue.add(record, floor)
         self._newest_ns = max(self._newest_ns, record.time_ns)
         self.ended = record.is_last and self.ends
-        if kept == record.seq:  # otherwise a record of another subject may be missing
+        if floor == record.seq:  # otherwise a record of another subject may be missing
             self._added_at = now
 
-    def _want(self) -> list[Command]:
-        """Request the history, now or when there is room."""
-        self._wanted = True
-        return self._ask()
+    def _request_history(self) -> list[Command]:
+        """Request the history, now or when the queue has capacity."""
+        self._request_needed = True
+        return self._next_request()
 
-    def _ask(self) -> list[Command]:
-        if not self._wanted or self._asked is not None or self._stopped or self._full:
+    def _next_request(self) -> list[Command]:
+        if not self._request_needed or self._in_flight is not None or self._stopped or self._full:
             return []
         if not self._queue.is_half_empty:
             self._full = True
             return []
-        self._wanted = self._late = False
-        self._asked = AskHistory(self._links.floor, *self._queue.room)
-        return [self._asked]
+        self._request_needed = self._late = False
+        self._in_flight = AskHistory(self._links.floor, *self._queue.room)
+        return [self._in_flight]
 
     def needs_extent(self, records: Sequence[Record]) -> bool:
-        """Whether `page` needs the extent: the page is empty, or a record may be missing."""
-        if not records or self._in_doubt:
+        """Whether `page` needs the extent, because the page is empty or a record may be missing."""
+        if not records or self._recheck:
             return True
         floor = self._links.floor
         count = self.missing.run(records, floor, None)
-        self._judged = (records, floor, count)
+        self._checked_run = (records, floor, count)
         return count < len(records) and self.missing.needs_extent(records, floor, count)
 
     def page(
@@ -375,52 +382,56 @@ class Reader:
         extent: Extent | None = None,
         up_to: int = 0,
     ) -> list[Command]:
-        """Take the answer to a request. An answer to another request than the one in flight is ignored.
+        """Process the answer to a request. It is ignored unless the request is in flight.
 
         Args:
-            records: In order. Records up to the sequence requested are skipped.
+            asked: The request that is answered.
+            records: The records, in order. Records up to the sequence requested are skipped.
+            now: Monotonic seconds.
             more: Whether more records follow.
-            extent: The extent of the stream, requested *after* these were read; see `needs_extent`. None: unavailable;
-                records that may be missing then count as missing.
-            up_to: If known, and no more records follow: the history is complete up to here. It must be reported by the
-                server that sent the records, before it sent them: a replica may lag.
+            extent: The extent of the stream, requested *after* the records were read, see `needs_extent`. None if it
+                is unavailable: records that may be missing then count as missing.
+            up_to: If no more records follow, the sequence up to which the history is complete, 0 if unknown. The
+                server that sent the records must report it before it sends them, since a replica may lag.
         """
-        if asked is not self._asked:
+        if asked is not self._in_flight:
             return []
-        self._asked = None
+        self._in_flight = None
         if extent is not None:
             try:
                 # The sequence requested and not the floor: pushes may have arrived after this answer was sent.
-                certain = self._end_doubt.check(extent, self.start.at(asked.since), now)
+                certain = self._end_check.check(extent, self.start.at(asked.since), now)
             except PositionInvalidError as error:
                 return self.fail(error)
             if not certain:
+                # Check again after a while (see `deadline`): the answer may come from a replica that lags.
                 self._added_at = now
                 return []
-            self._in_doubt = False
+            self._recheck = False
         commands: list[Command] = []
-        complete = self._take_in(records, extent, now, commands)
+        complete = self._add_page(records, extent, now, commands)
         if self._stopped:
             return commands
         if not complete or (more and records):
-            return commands + self._want()
+            return commands + self._request_history()
         floor = self._links.floor
         if self._passes(self.missing.at_end(up_to, floor, extent), up_to + 1, commands):
             self._links.caught_up(up_to)
-            self._round_over(now, commands)
+            self._end_round(now, commands)
         return commands
 
-    def _take_in(
+    def _add_page(
         self, records: Sequence[Record], extent: Extent | None, now: float, commands: list[Command]
     ) -> bool:
-        """Add new records. False: some found no room."""
+        """Add the new records of a page. Return False if some did not fit, or the reader has stopped."""
         links = self._links
-        rest = self._take_run(records, extent, now)
-        self._found += len(records) - len(rest)
-        self._moved |= len(records) > len(rest)
-        for record in rest:
+        remainder = self._add_run(records, extent, now)
+        self._new_records += len(records) - len(remainder)
+        self._advanced |= len(records) > len(remainder)
+        for record in remainder:
             if record.seq <= links.floor:
                 continue
+            # A push may have added the record while the request was in flight.
             is_new = not links.had(record.seq, record.subject)
             if is_new and not self._queue.has_room(record):
                 self._full = True
@@ -430,8 +441,8 @@ class Reader:
             if is_new:
                 self._add(record, record.seq, now)
             links.caught_up(record.seq)
-            self._found += is_new
-            self._moved = True
+            self._new_records += is_new
+            self._advanced = True
             if self.ended:
                 break
         if self.ended:
@@ -439,7 +450,7 @@ class Reader:
         return not self.ended
 
     def _passes(self, verdict: Verdict, before: int, commands: list[Command]) -> bool:
-        """Whether the reader may continue after missing records; otherwise it has failed."""
+        """Whether the reader may continue after missing records. If not, it has failed."""
         floor = self._links.floor
         if verdict == "lost":
             commands += self.fail(HistoryTruncatedError(before, floor + 1, self.start.stream))
@@ -448,40 +459,41 @@ class Reader:
             commands.append(Skipped(floor, before))
         return True
 
-    def _round_over(self, now: float, commands: list[Command]) -> None:
-        found, moved, by_timer = self._found, self._moved, self._by_timer
-        self._found, self._moved, self._by_timer = 0, False, False
+    def _end_round(self, now: float, commands: list[Command]) -> None:
+        new_records, advanced, by_timer = self._new_records, self._advanced, self._by_timer
+        self._new_records, self._advanced, self._by_timer = 0, False, False
         self._added_at = now
         hint, self._hint = self._hint, 0
-        self.discarded += len(self._push_all(self._aside.take_all(), now))
+        self.discarded += len(self._push_all(self._out_of_order.take_all(), now))
         if self.ended:
             commands += self._cancel()
             return
-        if found:
+        if new_records:
             self.quiet.found_something()
         elif by_timer:
             self.quiet.found_nothing()
-        if self.push and (self._renew or (by_timer and found)):
+        if self.push and (self._renew or (by_timer and new_records)):
+            # The timer found records that were not pushed: the subscription does not work.
             commands += self._subscribe()
         if hint > self._links.floor and self.catch_up == "at once":
-            # Otherwise the replica lags.
-            self._wanted |= moved or self._late
-        commands += self._ask()
+            # If the round has not advanced, the replica lags: wait for the timer.
+            self._request_needed |= advanced or self._late
+        commands += self._next_request()
 
     def interrupted(self) -> None:
-        """A request for the history failed and is repeated, or the connection was lost."""
-        self._end_doubt.interrupted()
+        """Call this when a request for the history failed and is repeated, or the connection was lost."""
+        self._end_check.interrupted()
 
     def tick(self, now: float) -> list[Command]:
-        """The quiet timer expired: no record was added for a while."""
+        """Request the history if the quiet timer has expired, that is if no record was added for a while."""
         if now < self.deadline:
             return []
-        self._by_timer = self._in_doubt = True
-        return self._want()
+        self._by_timer = self._recheck = True
+        return self._request_history()
 
     def take(self, limit: int = 1) -> tuple[list[Record], list[Command]]:
-        """Take up to ``limit`` records, in order. If the result is empty, see ``error`` and ``ended``."""
+        """Take up to ``limit`` records, in order. If there are none, ``error`` and ``ended`` say why."""
         taken = self._queue.take(limit)
         if self._full and self._queue.is_half_empty:
             self._full = False
-        return taken, self._ask() if self._wanted else []
+        return taken, self._next_request() if self._request_needed else []

@@ -27,16 +27,16 @@ class Kind(enum.Enum):
     FAIL = "fail"
     """The last record: the topic failed, for the reason in the record."""
     FRONTIER = "frontier"
-    """Lists completed epochs; see `jsclient.protocol.epochs.trackers`."""
+    """Lists completed epochs, see `jsclient.protocol.epochs.trackers`."""
 
 
 class RecordHeaders(Headers):
-    """The headers of a record. Immutable, because records may share them; ``copy()`` returns mutable ones."""
+    """The headers of a record. They are immutable, because records may share them. ``copy()`` is mutable."""
 
     __slots__ = ("size",)
 
     size: int
-    """Approximate bytes of names and values."""
+    """Approximate size of names and values in bytes."""
 
     def __init__(self, headers: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
         own = headers if type(headers) is Headers else Headers(headers)
@@ -54,25 +54,25 @@ for _name in (
     *("__setitem__", "__delitem__", "__ior__", "add", "update", "setdefault"),
     *("pop", "popitem", "clear"),
 ):
-    setattr(RecordHeaders, _name, RecordHeaders._refuse)  # noqa: SLF001  the class is still being made
+    setattr(RecordHeaders, _name, RecordHeaders._refuse)  # noqa: SLF001  the class is still being defined
 
 
 NO_HEADERS: Final = RecordHeaders()
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it is never part of a cycle
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record is never part of a cycle
     """A record of a topic.
 
     Attributes:
         seq: Stream sequence.
-        time_ns: When it was stored, nanoseconds since 1970; 0: unknown.
+        time_ns: When it was stored, nanoseconds since 1970, 0 if unknown.
         subject: Its subject.
         data: The payload.
         headers: Its headers. They are immutable.
-        previous: Stream sequence of the record directly before it; 0: it is the first; None: unknown. It is the
-            predecessor among the records of the reader, or among those of the subject; the feed decides.
+        previous: Stream sequence of the record directly before it, 0 if it is the first, None if unknown. The feed
+            decides whether it is the predecessor among all records of the reader or among the records of the subject.
         kind: Its kind.
-        origin: A position in its stream; None: it was not read from a log.
+        origin: A position in its stream, or None if it was not read from a log.
     """
 
     seq: int
@@ -86,10 +86,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it is neve
 
     @property
     def position(self) -> Position:
-        """The position after it: `Topic.each` and `Topic.since` read the records after it, in any process.
+        """The position after the record, from which `Topic.each` and `Topic.since` continue in any process.
 
-        If a reader of several subjects is pushed by ``"republish"``, records before it may follow: save the position of
-        the reader.
+        A reader of several subjects with push ``"republish"`` may still return records before it. Save the position of
+        the reader instead.
 
         Raises:
             ConfigError: The record was not read from a log.
@@ -100,12 +100,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it is neve
 
     @property
     def is_last(self) -> bool:
-        """Whether it ends the topic."""
+        """Whether the record ends the topic."""
         return self.kind is Kind.FINISH or self.kind is Kind.FAIL
 
     @property
     def size(self) -> int:
-        """Bytes of subject, payload and headers."""
+        """Size of subject, payload and headers in bytes."""
         size = len(self.subject) + len(self.data)
         if headers := self.headers:
             size += headers.size if isinstance(headers, RecordHeaders) else RecordHeaders(headers).size
@@ -113,17 +113,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it is neve
 
 
 def total_size(records: Sequence[Record]) -> int:
-    """Bytes of subjects, payloads and headers."""
+    """Return the total size of subjects, payloads and headers in bytes."""
     size = sum([len(record.subject) + len(record.data) for record in records if not record.headers])
     return size + sum([record.size for record in records if record.headers])
 
 
 @dataclass(slots=True)
 class RecordQueue:
-    """A bounded queue. An empty one accepts a record of any size, which could never be read otherwise.
+    """A bounded queue. When empty it accepts a record of any size, which could not be read otherwise.
 
     Attributes:
-        max_records, max_bytes: Its capacity.
+        max_records, max_bytes: The capacity.
         kept: Sequence of the position after the last record taken.
         kept_time_ns: Time stamp of the last record taken.
         pending_bytes: Bytes in the queue.
@@ -135,20 +135,20 @@ class RecordQueue:
     kept_time_ns: int = 0
     pending_bytes: int = 0
     _records: deque[Record] = field(default_factory=deque)
-    # The position after a record, if it is not the record's own sequence.
-    _kept: dict[int, int] = field(default_factory=dict)
+    # Sequence of a record to the sequence of the position after it, if that differs.
+    _positions: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._records)
 
     @property
     def is_half_empty(self) -> bool:
-        """Whether half of the room is free."""
+        """Whether half of the capacity is free."""
         return len(self._records) <= self.max_records // 2 and self.pending_bytes <= self.max_bytes // 2
 
     @property
     def room(self) -> tuple[int, int]:
-        """Records and bytes that may still be added, at least 1 of each."""
+        """Number of records and bytes that may still be added, at least 1 of each."""
         return max(self.max_records - len(self._records), 1), max(self.max_bytes - self.pending_bytes, 1)
 
     def has_room(self, record: Record) -> bool:
@@ -157,14 +157,14 @@ class RecordQueue:
         return len(self._records) < self.max_records and self.pending_bytes + record.size <= self.max_bytes
 
     def add(self, record: Record, kept: int) -> None:
-        """Add a record; ``kept`` is the position after it."""
+        """Add a record. ``kept`` is the sequence of the position after it."""
         self._records.append(record)
         self.pending_bytes += record.size
         if kept != record.seq:
-            self._kept[record.seq] = kept
+            self._positions[record.seq] = kept
 
     def extend(self, records: Sequence[Record]) -> bool:
-        """Add consecutive records. False: they do not all fit, and none was added."""
+        """Add consecutive records. Return False, and add none, if they do not all fit."""
         pending_bytes = self.pending_bytes + total_size(records)
         if len(self._records) + len(records) > self.max_records or pending_bytes > self.max_bytes:
             return False
@@ -187,15 +187,16 @@ class RecordQueue:
         if taken:
             last = taken[-1]
             self.kept, self.kept_time_ns = last.seq, last.time_ns
-            if self._kept:
+            if self._positions:
+                # Remove the entries of all records taken. The last of them decides.
                 for record in taken:
-                    self.kept = self._kept.pop(record.seq, record.seq)
+                    self.kept = self._positions.pop(record.seq, record.seq)
         return taken
 
 
 @dataclass(slots=True)
 class Aside:
-    """Pushes that arrived before their predecessors. They are offered again once the history is read."""
+    """Pushed records that arrived before their predecessors. They are offered again after the history was read."""
 
     max_records: int
     max_bytes: int
@@ -203,7 +204,7 @@ class Aside:
     _bytes: int = 0
 
     def add(self, record: Record) -> bool:
-        """Add a record. False: no room; it is read from the history later."""
+        """Add a record. Return False if it does not fit: it is read from the history later."""
         size = self._bytes + record.size
         if len(self._records) >= self.max_records or size > self.max_bytes:
             return False

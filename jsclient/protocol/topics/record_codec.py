@@ -4,8 +4,8 @@ A record is an ordinary message. Its kind is a header, omitted for a value, so t
 publishes values. A record may name its predecessor in ``Nats-Expected-Last-Subject-Sequence``, which the server checked
 before it stored the record.
 
-Consecutive frames of a stream differ in a few numbers only. When many are converted, parts that equal those of the
-frame before are not parsed again; a frame of an unusual form is parsed by the slower functions.
+Consecutive frames of a stream differ in a few numbers only. When many are converted, parts that are equal to the frame
+before are not parsed again. A frame of an unusual form is parsed by the slower functions.
 
 Source: ADR-28 (republish); nats-server server/stream.go (republish, getDirectRequest), server/subject_transform.go.
 """
@@ -58,12 +58,12 @@ _REPUBLISHED: Final = (names.STREAM, names.SUBJECT, names.SEQUENCE, names.TIME_S
 
 
 def kind_headers(kind: Kind) -> dict[str, str]:
-    """The headers that mark a record of this kind."""
+    """Return the headers that mark a record of this kind."""
     return {} if kind is Kind.VALUE else {KIND: kind.value}
 
 
 def is_copy(headers: Headers) -> bool:
-    """Whether a record with these headers of its own is the answer to a direct get, stored again.
+    """Whether a record with these headers, without the server's, is the answer to a direct get, stored again.
 
     NATS does not check reply subjects: any client that may request a record can have the answer stored.
     """
@@ -71,13 +71,13 @@ def is_copy(headers: Headers) -> bool:
 
 
 def kit_id(headers: Headers) -> str:
-    """The id that a kit's producer gave to a record; "" if no kit wrote it, or if it is a copy."""
-    found = headers.get(names.MSG_ID, "")
-    return found if found.startswith(KIT_IDS) and not is_copy(headers) else ""
+    """Return the id that a kit's producer assigned to a record, "" if no kit wrote it, or if it is a copy."""
+    msg_id = headers.get(names.MSG_ID, "")
+    return msg_id if msg_id.startswith(KIT_IDS) and not is_copy(headers) else ""
 
 
 def kind_of(headers: Headers) -> Kind:
-    """The kind of a record with these headers of its own. A copy of an end does not end anything."""
+    """Return the kind of a record by its headers. A copy of a last record does not end the topic."""
     # An unknown kind of a newer version is a value: no record is lost.
     if KIND not in headers or is_copy(headers):
         return Kind.VALUE
@@ -85,7 +85,7 @@ def kind_of(headers: Headers) -> Kind:
 
 
 def link_of(headers: Headers) -> int | None:
-    """The predecessor in its own subject, as the server checked it; None: not given."""
+    """Return the predecessor in the record's subject, which the server has checked, or None if there is no header."""
     text = headers.get(names.EXPECTED_LAST_SUBJECT_SEQUENCE)
     if text is None or names.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT in headers:
         return None
@@ -97,7 +97,10 @@ def _own(headers: Headers) -> RecordHeaders:
 
 
 def stored_record(message: StoredMessage, *, linked: bool, origin: Position | None = None) -> Record:
-    """A record read from the history. ``linked``: it may name its predecessor. ``origin``: see `Record`."""
+    """Convert a message from the history. ``linked`` says whether it may name its predecessor.
+
+    For ``origin`` see `Record`.
+    """
     return Record(
         seq=message.seq,
         time_ns=message.time_ns,
@@ -115,22 +118,22 @@ def _is_number(text: str) -> bool:
 
 
 def republished_record(frame: Frame, stream: str, origin: Position | None = None) -> Record:
-    """A record that the server republished, which names its predecessor in its subject. ``origin``: see `Record`.
+    """Convert a message that the server republished, which names its predecessor. For ``origin`` see `Record`.
 
     Raises:
         ProtocolError: This stream did not republish it.
     """
     headers = parse_headers(mended_block(frame[2]))[1]
-    said: dict[str, str] = {}
+    added: dict[str, str] = {}
     own: list[tuple[str, str]] = []
     for name in headers:
         values = headers.get_all(name)
         if name in _REPUBLISHED:
-            said[name] = values.pop()  # the server adds its own last
+            added[name] = values.pop()  # the server adds its value last
         own += [(name, value) for value in values]
-    seq, previous = said.get(names.SEQUENCE, ""), said.get(names.LAST_SEQUENCE, "")
+    seq, previous = added.get(names.SEQUENCE, ""), added.get(names.LAST_SEQUENCE, "")
     if (
-        said.get(names.STREAM) != stream
+        added.get(names.STREAM) != stream
         or not (_is_number(seq) and _is_number(previous))
         or not int(previous) < int(seq) <= MAX_SEQUENCE
     ):
@@ -138,8 +141,8 @@ def republished_record(frame: Frame, stream: str, origin: Position | None = None
     record_headers = RecordHeaders(own) if own else NO_HEADERS
     return Record(
         seq=int(seq),
-        time_ns=parse_time_ns(said.get(names.TIME_STAMP, "")),
-        subject=said.get(names.SUBJECT, ""),
+        time_ns=parse_time_ns(added.get(names.TIME_STAMP, "")),
+        subject=added.get(names.SUBJECT, ""),
         data=frame[3],
         headers=record_headers,
         previous=int(previous),
@@ -206,7 +209,7 @@ class _Alike:
 class StoredRecords:
     """Converts the answers to one direct get of many messages.
 
-    ``linked``: records may name their predecessors. ``origin``: see `Record`.
+    ``linked`` says whether records may name their predecessors. For ``origin`` see `Record`.
     """
 
     def __init__(self, tracker: DirectBatchTracker, *, linked: bool, origin: Position | None = None) -> None:
@@ -216,7 +219,7 @@ class StoredRecords:
         self._alike = _Alike(linked=linked)
 
     def read(self, frames: Iterable[Frame]) -> list[Record]:
-        """The records in consecutive frames. The tracker has the end, or an error."""
+        """Return the records in consecutive frames. The tracker stores the end, or an error."""
         tracker, alike, origin = self._tracker, self._alike, self._origin
         records: list[Record] = []
         before, pending, count = b"%d" % tracker.last_seq, b"", 0
@@ -241,6 +244,7 @@ class StoredRecords:
                     origin=origin,
                 )
             except ValueError:
+                # The frame has an unusual form, is a status, or does not follow: the tracker decides.
                 tracker.took(count, int(before))
                 message = tracker.take(frame)
                 if message is None:  # the end, or a gap
@@ -256,10 +260,10 @@ class StoredRecords:
 
 
 def republished_subject(republish: RePublish | None, subject: str) -> str | None:
-    """The subject to which records of ``subject``, which may have wildcards, are republished with their payloads.
+    """Return the subject to which records of ``subject``, which may have wildcards, are republished with payloads.
 
-    None: they are not republished, or not all of them, or the destination could receive other records, too. Supported
-    are a destination that keeps the rest of the subject (``a.>`` to ``b.a.>``), and one literal subject for another.
+    The result is None if not all of them are republished, or if the destination could receive other records, too. A
+    destination that keeps the remainder of the subject (``a.>`` to ``b.a.>``) and a literal subject are supported.
     """
     if republish is None or not republish.dest or republish.headers_only:
         return None
@@ -268,7 +272,7 @@ def republished_subject(republish: RePublish | None, subject: str) -> str | None
         return None
     if source == subject and not _has_wildcard(source) and not _has_wildcard(dest):
         return dest
-    before, after = _before_rest(source), _before_rest(dest)
+    before, after = _literal_prefix(source), _literal_prefix(dest)
     if before is None or after is None:
         return None
     return after + subject[len(before) :]
@@ -278,8 +282,8 @@ def _has_wildcard(subject: str) -> bool:
     return any(token in ("*", ">") or "{" in token or token.startswith("$") for token in subject.split("."))
 
 
-def _before_rest(subject: str) -> str | None:
-    """The part before a final ``>``, if that is the only wildcard."""
+def _literal_prefix(subject: str) -> str | None:
+    """Return the part before a final ``>``, or None if that is not the only wildcard."""
     if not subject.endswith(">") or _has_wildcard(subject[:-1].rstrip(".") or "x"):
         return None
     return subject[:-1]
@@ -288,9 +292,9 @@ def _before_rest(subject: str) -> str | None:
 class RepublishedRecords:
     """Converts the messages that a stream republishes.
 
-    Any client that may publish to the republished subject can forge such a message. ``jumps``: the predecessor is taken
-    from it. Otherwise only that of a record whose sequence directly follows: after any other, the history is read.
-    ``origin``: see `Record`.
+    Any client that may publish to the republished subject can forge such a message. If ``jumps`` is true, the
+    predecessor in the message is used. Otherwise it is used only if it is the sequence directly before the record, and
+    before any other record the history is read. For ``origin`` see `Record`.
     """
 
     origin: Position | None = None
@@ -302,7 +306,7 @@ class RepublishedRecords:
         self._alike = _Alike(linked=False)
 
     def read(self, frames: Iterable[Frame], foreign: Callable[[Frame], None]) -> list[Record]:
-        """The records in frames; ``foreign`` receives frames that this stream did not republish."""
+        """Return the records in frames. Call ``foreign`` with each frame that this stream did not republish."""
         alike, origin = self._alike, self.origin
         records: list[Record] = []
         for frame in frames:
@@ -328,6 +332,7 @@ class RepublishedRecords:
                     origin=origin,
                 )
             except ValueError:
+                # The frame has an unusual form, or this stream did not republish it.
                 try:
                     record = republished_record(frame, self._stream, origin)
                     if not self._jumps and record.previous != record.seq - 1:
@@ -342,7 +347,7 @@ class RepublishedRecords:
 class DeliveredRecords:
     """Converts the deliveries of a consumer.
 
-    ``linked``: records may name their predecessors. ``origin``: see `Record`.
+    ``linked`` says whether records may name their predecessors. For ``origin`` see `Record`.
     """
 
     def __init__(self, *, linked: bool, origin: Position | None = None) -> None:
@@ -350,7 +355,7 @@ class DeliveredRecords:
         self._alike = _Alike(linked=linked)
 
     def read(self, frames: Iterable[Frame]) -> list[Record]:
-        """The records in frames. Only those that name their predecessors have one.
+        """Return the records in frames. A record has a predecessor only if it names it.
 
         Raises:
             NotJetStreamMessageError: A frame has no JSAck.
@@ -362,7 +367,7 @@ class DeliveredRecords:
         return records
 
     def record(self, frame: Frame, seq: int, time_ns: int, previous: int | None = None) -> Record:
-        """The record in a frame.
+        """Return the record in a frame.
 
         Args:
             frame: A delivery.

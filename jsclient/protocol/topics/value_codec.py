@@ -1,7 +1,7 @@
 """Encoding of values as JSON, so that they are decoded unchanged.
 
-JSON values: null, booleans, numbers, str, lists and dicts with str keys. A tuple becomes a list. Values that JSON would
-change silently are refused: NaN, integers beyond 64 bits, keys of other types, dates, bytes, objects.
+JSON values are null, booleans, numbers, str, lists and dicts with str keys. A tuple becomes a list. Values that JSON
+would change silently are refused: NaN, integers beyond 64 bits, keys of other types, dates, bytes, objects.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ class Codec(Protocol):
     """Encodes and decodes values. Both methods raise a `JetStreamError` for a value that they cannot handle."""
 
     def encode(self, value: Any) -> bytes:
-        """The value as bytes."""
+        """Return the value as bytes."""
 
     def decode(self, data: bytes) -> Any:
-        """The value in ``data``."""
+        """Return the value in ``data``."""
 
 
 class JsonCodec:
     """JSON, for values that it does not change."""
 
     def encode(self, value: Any) -> bytes:
-        """The value as JSON.
+        """Return the value as JSON.
 
         Raises:
-            ConfigError: JSON would change the value; the text names the part.
+            ConfigError: JSON would change the value. The text names the part.
         """
         if problem := _problem(value, "", 0):
             raise ConfigError(f"the value cannot be encoded as JSON: {problem}")
         return msgspec.json.encode(value)
 
     def decode(self, data: bytes) -> Any:
-        """The value in ``data``.
+        """Return the value in ``data``.
 
         Raises:
             ProtocolError: The data is not JSON.
@@ -55,9 +55,9 @@ class JsonCodec:
             raise ProtocolError(f"{data!r:.60} is not JSON: {error}") from None
 
 
-def _problem(value: Any, place: str, depth: int) -> str:
-    """The part that JSON cannot represent; "" if it can represent all."""
-    where = f" at {place}" if place else ""
+def _problem(value: Any, path: str, depth: int) -> str:
+    """Describe the first part at or below ``path`` that JSON cannot represent, "" if there is none."""
+    where = f" at {path}" if path else ""
     if depth > _DEPTH:
         return f"it is nested more than {_DEPTH} deep"
     match value:
@@ -70,14 +70,14 @@ def _problem(value: Any, place: str, depth: int) -> str:
         case str():
             return "" if _encodable(value) else f"a str with a lone surrogate{where}"
         case list() | tuple():
-            parts = ((f"{place}[{index}]", part) for index, part in enumerate(value))
-            return next((found for name, part in parts if (found := _problem(part, name, depth + 1))), "")
+            parts = ((f"{path}[{index}]", part) for index, part in enumerate(value))
+            return next((problem for name, part in parts if (problem := _problem(part, name, depth + 1))), "")
         case dict():
             for key, part in value.items():
                 if not isinstance(key, str) or not _encodable(key):
                     return f"the key {key!r:.60}{where}"
-                if found := _problem(part, f"{place}[{key!r:.40}]", depth + 1):
-                    return found
+                if problem := _problem(part, f"{path}[{key!r:.40}]", depth + 1):
+                    return problem
             return ""
         case _:
             return f"{type(value).__name__}{where}"
@@ -95,17 +95,17 @@ _JSON: Final = "json"
 
 
 def codec_name(codec: Codec) -> str:
-    """The name of a codec in descriptors: its ``name``, or that of its class."""
+    """Return the name of a codec in descriptors: its ``name``, or the name of its class."""
     if type(codec) is JsonCodec:
         return _JSON
     return str(getattr(codec, "name", type(codec).__name__))
 
 
 def codec_for(name: str, given: Codec | None) -> Codec:
-    """The codec that a descriptor names.
+    """Return the codec that a descriptor names.
 
     Raises:
-        ConfigError: It is not the one given, or not JSON and none is given.
+        ConfigError: The name differs from the codec ``given``, or is not JSON and no codec is given.
     """
     codec = JsonCodec() if given is None else given
     if codec_name(codec) != name:

@@ -21,9 +21,9 @@ _MANY_ANSWERS: Final = "stream"  # the response type of a service that sends sev
 
 
 def imported_prefix(owner: str) -> str:
-    """The prefix of the JetStream API of an account in the accounts that import from it.
+    """Return the prefix of the JetStream API of an account in the accounts that import from it.
 
-    Each account has ``$JS.API`` itself, so that the API of another one needs a prefix of its own.
+    Each account has ``$JS.API`` itself, so the API of another account needs a different prefix.
     """
     return check_publish_subject(f"JS.{owner}.API")
 
@@ -37,16 +37,17 @@ def account_rights(
     api_prefix: str = "$JS.API",
     many: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """The parts of ``accounts`` in a server's configuration that let ``guests`` request services of ``owner``.
+    """Return the parts of ``accounts`` in a server's configuration that let ``guests`` request services of ``owner``.
 
     Args:
         services: The subjects that they may request.
         streams: The subjects that they may subscribe to.
         owner, guests: The names of the accounts.
         api_prefix: The API prefix of the owner's clients. The guests use `imported_prefix`.
-        many: Those of the services that send several answers to a request.
+        many: The services that send several answers to a request.
 
-    Raises `InvalidNameError` if the name of an account is not a token.
+    Raises:
+        InvalidNameError: The name of an account is not a token.
     """
     for name in (owner, guests):
         check_publish_subject(name)
@@ -56,6 +57,7 @@ def account_rights(
     for subject in services:
         response = {"response": _MANY_ANSWERS} if subject in several else {}
         exports.append({"service": subject, **response, "accounts": [guests]})
+        # The subjects of the API get the prefix of the owner, other subjects are unchanged.
         to = f"{imported_prefix(owner)}.{subject[len(api) :]}" if subject.startswith(api) else subject
         renamed = {} if to == subject else {"to": to}
         imports.append({"service": {"account": owner, "subject": subject}, **renamed})

@@ -1,7 +1,7 @@
 """The JetStream API: the subject of each request, its pages, the envelope of its answer.
 
-Subjects are under a custom prefix or in a domain. Names are checked, so no text that could be read as another command
-gets into a subject.
+Subjects have a custom prefix or belong to a domain. Names are checked, so that a subject contains no text that the
+server could read as another command.
 
 Source: ADR-1 (requests, paging), ADR-7 (errors: match on ``err_code``), ADR-19 (prefix), ADR-31 (direct get), ADR-42;
 nats-server server/jetstream_api.go, server/errors.json.
@@ -19,6 +19,7 @@ from .names import (
     MAX_SUBJECT_BYTES,
     check_consumer_name,
     check_filter_subject,
+    check_new_stream_name,
     check_publish_subject,
     check_stream_name,
     check_token,
@@ -56,15 +57,15 @@ class Api:
 
     Attributes:
         prefix: Their common prefix, without the final dot.
-        domain: The JetStream domain, None without.
+        domain: The JetStream domain, or None.
     """
 
     def __init__(self, prefix: str = DEFAULT_PREFIX, domain: str | None = None) -> None:
-        """Take a prefix (a final dot is ignored) or a domain, not both.
+        """Use a prefix (a final dot is ignored) or a domain, not both.
 
         Raises:
-            ConfigError: Both were given.
-            InvalidNameError: The prefix is not a valid subject, or the domain not a single token.
+            ConfigError: Both are set.
+            InvalidNameError: The prefix is not a valid subject, or the domain is not a single token.
         """
         bare = prefix.removesuffix(".") if isinstance(prefix, str) else prefix
         _check_prefix(bare)
@@ -85,7 +86,7 @@ class Api:
         return f"{self.prefix}.INFO"
 
     def stream_names(self) -> str:
-        """The names of the streams, by pages, also of those that hold a subject."""
+        """The names of the streams, by pages, optionally only of the streams with a subject."""
         return f"{self.prefix}.STREAM.NAMES"
 
     def stream_list(self) -> str:
@@ -94,7 +95,7 @@ class Api:
 
     def stream_create(self, name: str) -> str:
         """Create a stream."""
-        return self._stream("STREAM.CREATE", name)
+        return self._stream("STREAM.CREATE", check_new_stream_name(name))
 
     def stream_update(self, name: str) -> str:
         """Change a stream."""
@@ -121,7 +122,7 @@ class Api:
         return self._stream("STREAM.MSG.DELETE", name)
 
     def direct_get(self, name: str) -> str:
-        """Messages from any replica; the request says which."""
+        """Messages from any replica. The request says which."""
         return self._stream("DIRECT.GET", name)
 
     def direct_get_last(self, name: str, subject: str) -> str:
@@ -140,7 +141,7 @@ class Api:
         return f"{self._stream('CONSUMER.DURABLE.CREATE', stream)}.{name}"
 
     def consumer_create_named(self, stream: str, name: str, filter: str = "") -> str:
-        """Create a consumer by name; a single filter is part of the subject, wildcards and all."""
+        """Create a consumer by name. A single filter, including its wildcards, is part of the subject."""
         subject = self._consumer("CONSUMER.CREATE", stream, name)
         return self._bounded(f"{subject}.{check_filter_subject(filter)}", filter) if filter else subject
 
@@ -191,7 +192,7 @@ class Api:
 
 
 def is_question(api: Api, subject: str) -> bool:
-    """Whether an API request on ``subject`` changes nothing, so that it can be repeated."""
+    """Whether an API request on ``subject`` makes no change, so that it can be repeated."""
     return subject.startswith(api.prefix) and subject[len(api.prefix) + 1 :].startswith(_QUESTIONS)
 
 
@@ -209,10 +210,10 @@ STREAM_SUBJECT_OVERLAP: Final = 10065
 
 
 def read_response(data: bytes, subject: str = "") -> dict[str, Any]:
-    """The answer to an API request on ``subject``, which an error names the stream and the consumer of.
+    """Return the answer to an API request on ``subject``. Errors name the stream and consumer in the subject.
 
     Raises:
-        ApiError: The answer is an error; the class follows its ``err_code``. Missing numbers are 0.
+        ApiError: The answer is an error, whose ``err_code`` decides the class. Missing numbers are 0.
         ProtocolError: The answer is not a JSON object, or its error is malformed.
     """
     answer = decode(data)
@@ -223,15 +224,15 @@ def read_response(data: bytes, subject: str = "") -> dict[str, Any]:
 
 
 def page_request(offset: int = 0, **fields: Any) -> dict[str, Any]:
-    """The request for the page that starts at ``offset``, with the other ``fields`` that are not None."""
+    """Return the request for the page that starts at ``offset``, with the ``fields`` that are not None."""
     return {"offset": offset, **{name: value for name, value in fields.items() if value is not None}}
 
 
 def page_items(answer: Mapping[str, Any], field: str) -> list[Any]:
-    """The items of a page. Servers write an empty page as null, or omit it.
+    """Return the items of a page. Servers write an empty page as null, or omit it.
 
     Raises:
-        ProtocolError: The field holds something else than a list.
+        ProtocolError: The field is not a list.
     """
     items = answer.get(field)
     if items is None:
@@ -242,9 +243,9 @@ def page_items(answer: Mapping[str, Any], field: str) -> list[Any]:
 
 
 def next_offset(answer: Mapping[str, Any], offset: int, count: int) -> int | None:
-    """The offset of the next page after a page of ``count`` items; None after the last page.
+    """Return the offset of the next page after a page of ``count`` items, or None after the last page.
 
-    A page without items is always the last, whatever its total, so paging terminates.
+    A page without items is always the last, whatever its total, so that paging terminates.
     """
     total = answer.get("total")
     if isinstance(total, bool) or not isinstance(total, int) or count <= 0:
@@ -257,9 +258,8 @@ _NAMES: Final = re.compile(
 )
 
 
-_OF_LIMITS: Final = frozenset(
-    {10023, 10054, 10077}
-)  # of publishes: a limit of the stream, whose name matters
+# Errors of publishes because of the stream's limits or its seal. The error names the stream.
+_OF_LIMITS: Final = frozenset({10023, 10054, 10077, 10109})
 
 
 def _api_error(error: object, subject: str, answering: object = None) -> ApiError | ProtocolError:
@@ -267,8 +267,8 @@ def _api_error(error: object, subject: str, answering: object = None) -> ApiErro
         return ProtocolError(f"the error of the answer is not an object but {type(error).__name__}")
     description, err_code = error.get("description"), _number(error.get("err_code"))
     names: tuple[str, ...] = ()
-    if found := _NAMES.search(subject):
-        names = (found[1], found[2] or "")
+    if match := _NAMES.search(subject):
+        names = (match[1], match[2] or "")
     elif err_code in _OF_LIMITS and isinstance(answering, str):
         names = (answering,)
     return ApiError.from_fields(

@@ -1,6 +1,6 @@
-"""Checks of arguments: names of fields, numbers, features that the server must know.
+"""Checks of arguments: names of fields, numbers, features that the server must support.
 
-Errors say the name and the value.
+The errors have the name and the value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VAR = Parameter.VAR_KEYWORD
 
 
 def no_such_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
-    """The text of an error for a name that does not exist, with the one that was probably meant."""
+    """Return the text of an error for a name that does not exist, with the name that was probably meant."""
     from difflib import get_close_matches
 
     known = sorted(known)
@@ -46,7 +46,7 @@ def no_such_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def check_arguments(method: Callable[..., Any], given: Iterable[str], more: type) -> None:
-    """Raise ``TypeError`` for an argument that is not a key of ``more``, which the method takes besides its own."""
+    """Raise ``TypeError`` for an argument that is not a key of ``more``, the type of the method's ``**more``."""
     for name in given:
         if name not in more.__annotations__:
             own = [
@@ -59,11 +59,11 @@ def check_arguments(method: Callable[..., Any], given: Iterable[str], more: type
 
 
 class NoOptions(TypedDict):
-    """The type of ``**more`` in a function that takes nothing more, and says so itself by `check_arguments`."""
+    """The type of ``**more`` in a function without further arguments, which raises the error by `check_arguments`."""
 
 
 def check_fields(cls: type[msgspec.Struct], fields: Iterable[str]) -> None:
-    """Raise ``TypeError`` for a field that the struct does not have, with the one that was probably meant."""
+    """Raise ``TypeError`` for a field that the struct does not have, with the field that was probably meant."""
     for name in fields:
         if name not in cls.__struct_fields__:
             raise TypeError(no_such_name(cls.__name__, "field", name, cls.__struct_fields__)) from None
@@ -75,7 +75,7 @@ else:
     try:
 
         class Named(type(msgspec.Struct)):
-            """The type of structs that name the field that was probably meant where one does not exist."""
+            """The type of structs whose error for an unknown field names the field that was probably meant."""
 
             def __call__(cls, *args: Any, **fields: Any) -> Any:
                 try:
@@ -84,7 +84,9 @@ else:
                     check_fields(cls, fields)
                     raise
 
-    except TypeError:  # an msgspec whose metaclass has no subclasses: the error is its own
+    except (
+        TypeError
+    ):  # in this version of msgspec the metaclass cannot be subclassed: its own error is raised
         Named = type(msgspec.Struct)
 
 
@@ -111,7 +113,7 @@ def check_seconds(name: str, value: object) -> float:
 
 
 def deadline_of(timeout: Any, now: float) -> float | None:
-    """When a timeout ends; None: never. Raises `ConfigError` if it is not a number of seconds."""
+    """Return when a timeout ends, or None if there is none. Raises `ConfigError` if it is not a number of seconds."""
     if timeout is None:
         return None
     # The event loop cannot wait for NaN.
@@ -124,16 +126,16 @@ _VERSION = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})")
 
 
 def is_at_least(version: str, minimum: tuple[int, int]) -> bool:
-    """Whether a server of this version is ``minimum`` or later; True if the version cannot be parsed."""
-    found = _VERSION.match(version)
-    return not found or (int(found[1]), int(found[2])) >= minimum
+    """Whether a server of this version is ``minimum`` or later. True if the version cannot be parsed."""
+    match = _VERSION.match(version)
+    return not match or (int(match[1]), int(match[2])) >= minimum
 
 
 def check_server(version: str, minimum: tuple[int, int], what: str) -> None:
     """Refuse a feature that the connected server would ignore.
 
     Args:
-        version: As sent by the server; if it cannot be parsed, nothing is refused.
+        version: The version that the server has sent. If it cannot be parsed, no feature is refused.
         minimum: The first version with the feature, major and minor.
         what: The feature.
 

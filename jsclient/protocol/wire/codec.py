@@ -1,16 +1,16 @@
 """Conversion between JSON and models, for all payloads of the JetStream API.
 
 A model is a frozen record whose field names are the wire's. Its fields are None unless set. Fields of the
-server that this version does not know are kept in ``extra`` and sent back with the next update, so a
-read-modify-write loses nothing.
+server that this version does not know are stored in ``extra`` and sent back with the next update, so that a
+read-modify-write loses no field.
 
-- Made by a user, ``StreamConfig(...)``, a model checks every value: ``ConfigError``.
-- Made from an answer, ``from_wire``, it raises ``ProtocolError`` and nothing else, whatever the answer holds.
+- A model created by a user, ``StreamConfig(...)``, checks every value and raises ``ConfigError``.
+- A model created from an answer, ``from_wire``, raises only ``ProtocolError``, whatever the answer contains.
 
-The annotation of a field decides its conversion: ``Seconds`` is a float in Python and integer nanoseconds on the wire,
-``Time`` a ``datetime`` and RFC 3339 text, ``SettableTime`` either, kept as given; an enum keeps a word of the server
-that this version does not know. ``msgspec.convert`` cannot do this: it drops unknown fields inside of a model, accepts
-neither ``StrEnum | str`` nor ``datetime | str``, and calls no hook for a float. Source: ADR-1, ADR-7.
+The annotation of a field decides its conversion. ``Seconds`` is a float in Python and integer nanoseconds on the wire,
+``Time`` is a ``datetime`` and RFC 3339 text, ``SettableTime`` is either and is not converted. An enum accepts a word of
+the server that this version does not know. ``msgspec.convert`` cannot do this: it drops unknown fields inside a model,
+accepts neither ``StrEnum | str`` nor ``datetime | str``, and calls no hook for a float. Source: ADR-1, ADR-7.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ __all__ = [
 ]
 
 Seconds: TypeAlias = Annotated[float, "seconds"]
-"""A duration: seconds here, nanoseconds on the wire. A user may also give a ``timedelta``."""
+"""A duration: seconds in Python, nanoseconds on the wire. A user may also pass a ``timedelta``."""
 
 Time: TypeAlias = Annotated[datetime, "time"]
-"""A time from the server: aware, UTC, microseconds. Go's zero time, *not set*, reads as None."""
+"""A time from the server: aware, UTC, microseconds. Go's zero time, which means *not set*, is read as None."""
 
 SettableTime: TypeAlias = Annotated[datetime | str, "settable time"]
-"""A time that a user sets: an aware ``datetime`` or RFC 3339 text; from the server always its text."""
+"""A time that a user sets: an aware ``datetime`` or RFC 3339 text. A value from the server is always text."""
 
 
 # --- models ----------------------------------------------------------------------------------------------
 
 
 class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """The base of all structs that are sent as JSON objects. It does not check its values; `Model` does.
+    """The base of all structs that are sent as JSON objects. It does not check its values, unlike `Model`.
 
     Attributes:
         extra: Fields that this version does not know, as on the wire.
@@ -83,30 +83,30 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
     """Fields that an answer must have."""
 
     envelope: ClassVar[frozenset[str]] = frozenset()
-    """Fields of the answer around the model, not of the model: ``from_wire`` skips them."""
+    """Fields of the answer that do not belong to the model: ``from_wire`` skips them."""
 
     extra: dict[str, Any] = {}
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with other values, None for unset.
+        """Return a copy with other values. None unsets a field.
 
-        Only these are checked, so unknown words of the server survive.
+        Only the new values are checked, so that unknown words of the server remain valid.
 
         Raises:
             ConfigError: The field does not accept the value.
-            TypeError: No such field.
+            TypeError: There is no such field.
         """
         cls = type(self)
         model = copy.copy(self)
         force_setattr(model, "extra", dict(self.extra))
         for name, value in changes.items():
             if name == "extra":
-                taken: Any = _taken_extra(cls, value)
+                checked: Any = _checked_extra(cls, value)
             elif name not in _kinds(cls):
                 raise TypeError(no_such_name(cls.__name__, "field", name, _kinds(cls)))
             else:
-                taken = getattr(_blank(cls), name) if value is None else _taken(cls, name, value)
-            force_setattr(model, name, taken)
+                checked = getattr(_blank(cls), name) if value is None else _checked_value(cls, name, value)
+            force_setattr(model, name, checked)
         return model
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -121,36 +121,36 @@ class Model(WireStruct, frozen=True, kw_only=True, metaclass=Named):
         for name in _kinds(cls):
             value = getattr(self, name)
             if value is not None:
-                force_setattr(self, name, _taken(cls, name, value))
-        force_setattr(self, "extra", _taken_extra(cls, self.extra))
+                force_setattr(self, name, _checked_value(cls, name, value))
+        force_setattr(self, "extra", _checked_extra(cls, self.extra))
 
 
 ModelT = TypeVar("ModelT", bound=WireStruct)
 
 
 def made(cls: type[ModelT], **fields: Any) -> ModelT:
-    """A model with these fields. Raises ``TypeError`` for a field that it does not have."""
+    """Create a model with these fields. Raises ``TypeError`` for a field that it does not have."""
     check_fields(cls, fields)
     return cls(**fields)
 
 
 def to_wire(model: WireStruct) -> dict[str, Any]:
-    """The JSON object of ``model``: fields that are None are left out, ``extra`` is merged in."""
-    found: dict[str, Any] = {}
+    """Return the JSON object of ``model``, without fields that are None, and with the fields of ``extra``."""
+    fields: dict[str, Any] = {}
     for name, kind in _kinds(type(model)).items():
         value = getattr(model, name)
         if value is None:
             value = model.always_sent.get(name)
         if value is not None:
-            found[name] = kind.write(value)
-    return {**model.extra, **found}
+            fields[name] = kind.write(value)
+    return {**model.extra, **fields}
 
 
 def from_wire(cls: type[ModelT], data: Mapping[str, Any]) -> ModelT:
-    """The model in a decoded JSON object. A null means that the field is not set; unknown fields go to ``extra``.
+    """Return the model in a decoded JSON object. A null leaves the field unset. Unknown fields go to ``extra``.
 
     Raises:
-        ProtocolError: A field has the wrong type, or a required one is missing; the text names it, for example
+        ProtocolError: A field has the wrong type, or a required field is missing. The text names the field, for example
             ``ConsumerInfo.config.ack_wait``.
     """
     try:
@@ -160,11 +160,11 @@ def from_wire(cls: type[ModelT], data: Mapping[str, Any]) -> ModelT:
 
 
 def _read(cls: type[ModelT], data: Any) -> ModelT:
-    """As ``from_wire``, but raises _WrongValueError, so that the outermost caller can name the whole path."""
+    """Like ``from_wire``, but raise _WrongValueError, so that the outermost caller can name the whole path."""
     if not isinstance(data, Mapping):
         raise _WrongValueError(f"an object is needed, not {type(data).__name__}")
     kinds = _kinds(cls)
-    model = copy.copy(_blank(cls))
+    model = copy.copy(_blank(cls))  # the constructor would check the values, and refuse unknown words
     extra: dict[str, Any] = {}
     for name, value in data.items():
         if kind := kinds.get(name):
@@ -188,28 +188,28 @@ _BLANK: dict[type[WireStruct], WireStruct] = {}
 
 
 def _blank(cls: type[ModelT]) -> ModelT:
-    """An empty model to be copied; all its fields except ``extra`` are immutable."""
+    """Return an empty model to be copied. All its fields except ``extra`` are immutable."""
     if cls not in _BLANK:
         _BLANK[cls] = cls()
     return _BLANK[cls]  # type: ignore[return-value]
 
 
 def _restored(cls: type[ModelT], values: dict[str, Any]) -> ModelT:
-    """A model from a pickle, unchecked: it may hold words that only the server knows."""
+    """Create a model from a pickle. It is not checked, because it may contain words that only the server knows."""
     model = copy.copy(_blank(cls))
     for name, value in values.items():
         force_setattr(model, name, value)
     return model
 
 
-def _taken(cls: type[WireStruct], name: str, value: Any) -> Any:
+def _checked_value(cls: type[WireStruct], name: str, value: Any) -> Any:
     try:
         return _kinds(cls)[name].take(value)
     except _WrongValueError as exc:
         raise ConfigError(f"{cls.__name__}.{name}{exc.path}: {exc.reason}") from None
 
 
-def _taken_extra(cls: type[WireStruct], extra: Any) -> dict[str, Any]:
+def _checked_extra(cls: type[WireStruct], extra: Any) -> dict[str, Any]:
     if not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra):
         raise ConfigError(f"{cls.__name__}.extra: a dict with str keys is needed")
     if known := sorted(_kinds(cls).keys() & extra.keys()):
@@ -227,15 +227,15 @@ def _same(value: Any) -> Any:
 
 
 class _Kind(NamedTuple):
-    """The conversions of a field. ``take`` and ``read`` raise _WrongValueError and nothing else."""
+    """The conversions of a field. ``take`` and ``read`` raise only _WrongValueError."""
 
-    read: _Convert = _same  # from the wire; never called with None
+    read: _Convert = _same  # from the wire, never called with None
     take: _Convert = _same  # from a user
     write: _Convert = _same  # to the wire
 
 
 class _WrongValueError(Exception):
-    """A value that a field does not accept; ``path`` is the place inside the value, for example ``[2].name``."""
+    """A value that a field does not accept. ``path`` leads to it inside the field's value, for example ``[2].name``."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         super().__init__(reason, path)
@@ -243,8 +243,8 @@ class _WrongValueError(Exception):
         self.path = path
 
 
-def _unlike(wanted: str, value: object) -> _WrongValueError:
-    return _WrongValueError(f"{wanted} is needed, not {type(value).__name__}")
+def _unlike(expected: str, value: object) -> _WrongValueError:
+    return _WrongValueError(f"{expected} is needed, not {type(value).__name__}")
 
 
 def _bool(value: Any) -> Any:
@@ -261,8 +261,8 @@ def _int(value: Any) -> Any:
     return value
 
 
-def _given_int(value: Any) -> Any:
-    """An integer, numpy's too, or a float without fraction."""
+def _user_int(value: Any) -> Any:
+    """Accept an integer, including numpy's, or a float without a fraction."""
     if isinstance(value, float) and value.is_integer():
         return _int(int(value))
     if not isinstance(value, bool) and hasattr(value, "__index__"):
@@ -281,7 +281,7 @@ def _str(value: Any) -> Any:
 
 
 def _checked(check: _Convert, value: Any) -> Any:
-    """``check(value)``, a function of ``units``, with its error as that of a field."""
+    """Return ``check(value)``, a function of ``units``, and convert its error to _WrongValueError."""
     try:
         return check(value)
     except (ConfigError, ProtocolError) as exc:
@@ -298,7 +298,7 @@ def _seconds(value: Any) -> Any:
     return ns_to_seconds(value)
 
 
-def _given_seconds(value: Any) -> Any:
+def _user_seconds(value: Any) -> Any:
     _checked(_ns, value)
     return value / timedelta(seconds=1) if isinstance(value, timedelta) else float(value)
 
@@ -308,13 +308,13 @@ def _time(value: Any) -> Any:
     return None if moment == GO_ZERO_TIME else moment
 
 
-def _given_time(value: Any) -> Any:
+def _user_time(value: Any) -> Any:
     text = _checked(format_time, value)
     return parse_time(text) if isinstance(value, str) else value.astimezone(UTC)
 
 
 def _settable(check: _Convert) -> _Convert:
-    """The value itself if ``check`` accepts it: the server's text goes back to it to the nanosecond."""
+    """Return the value unchanged if ``check`` accepts it, so that the server gets its text back with nanoseconds."""
 
     def convert(value: Any) -> Any:
         _checked(check, value)
@@ -326,17 +326,17 @@ def _settable(check: _Convert) -> _Convert:
 _SIMPLE: dict[Any, _Kind] = {
     Any: _Kind(),
     bool: _Kind(_bool, _bool),
-    int: _Kind(_int, _given_int),
+    int: _Kind(_int, _user_int),
     str: _Kind(_str, _str),
-    Seconds: _Kind(_seconds, _given_seconds, _ns),
-    Time: _Kind(_time, _given_time, format_time),
+    Seconds: _Kind(_seconds, _user_seconds, _ns),
+    Time: _Kind(_time, _user_time, format_time),
     SettableTime: _Kind(_settable(parse_time_ns), _settable(format_time), format_time),
 }
 _KINDS: dict[type[WireStruct], dict[str, _Kind]] = {}
 
 
 def _kinds(cls: type[WireStruct]) -> dict[str, _Kind]:
-    """The kind of each field except ``extra``, cached per class."""
+    """Return the kind of each field except ``extra``, cached per class."""
     if cls not in _KINDS:
         hints = get_type_hints(cls, include_extras=True)
         _KINDS[cls] = {name: _kind(hints[name]) for name in cls.__struct_fields__ if name != "extra"}
@@ -344,15 +344,16 @@ def _kinds(cls: type[WireStruct]) -> dict[str, _Kind]:
 
 
 def _kind(annotation: Any) -> _Kind:
-    """The kind of a field by its annotation.
+    """Return the kind of a field by its annotation.
 
     Raises:
-        TypeError: No kind fits: a mistake in the model, not in the data.
+        TypeError: There is no kind for it, which is a mistake in the model, not in the data.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if kind := _SIMPLE.get(annotation):
         return kind
     if origin in (Union, types.UnionType):
+        # In ``StrEnum | str`` the enum decides: it accepts unknown words of the server.
         choices = [choice for choice in arguments if choice is not type(None)]
         enums = [choice for choice in choices if isinstance(choice, type) and issubclass(choice, StrEnum)]
         return _kind((enums or choices)[0])
@@ -368,7 +369,7 @@ def _kind(annotation: Any) -> _Kind:
 
 
 def _word_of(enum: type[StrEnum]) -> _Kind:
-    """A word of an enum. One that this version does not know is kept as text."""
+    """Return the kind of an enum. From the wire, a word that this version does not know stays a str."""
     words = {str(member): member for member in enum}
 
     def take(value: Any) -> Any:
@@ -382,7 +383,7 @@ def _word_of(enum: type[StrEnum]) -> _Kind:
 
 
 def _nested(cls: type[WireStruct]) -> _Kind:
-    """A model inside a model. A dict of its fields is accepted too."""
+    """Return the kind of a model inside a model. A user may also pass a dict of its fields."""
 
     def take(value: Any) -> Any:
         if isinstance(value, cls):
@@ -404,35 +405,35 @@ def _item(convert: _Convert, key: Any, value: Any) -> Any:
         raise _WrongValueError(exc.reason, f"[{key!r:.60}]{exc.path}") from None
 
 
-def _list_of(item: _Kind) -> _Kind:
+def _list_of(kind: _Kind) -> _Kind:
     def each(convert: _Convert, *allowed: type[Any]) -> _Convert:
         def converted(value: Any) -> Any:
             if not isinstance(value, allowed):
                 raise _unlike("a list", value)
-            return [_item(convert, position, found) for position, found in enumerate(value)]
+            return [_item(convert, position, item) for position, item in enumerate(value)]
 
         return converted
 
     return _Kind(
-        each(item.read, list),
-        each(item.take, list, tuple),
-        lambda value: [item.write(found) for found in value],
+        each(kind.read, list),
+        each(kind.take, list, tuple),
+        lambda value: [kind.write(item) for item in value],
     )
 
 
-def _map_of(item: _Kind) -> _Kind:
+def _map_of(kind: _Kind) -> _Kind:
     def each(convert: _Convert) -> _Convert:
         def converted(value: Any) -> Any:
             if not isinstance(value, Mapping):
                 raise _unlike("a map", value)
-            return {_str(name): _item(convert, name, found) for name, found in value.items()}
+            return {_str(name): _item(convert, name, item) for name, item in value.items()}
 
         return converted
 
     return _Kind(
-        each(item.read),
-        each(item.take),
-        lambda value: {name: item.write(found) for name, found in value.items()},
+        each(kind.read),
+        each(kind.take),
+        lambda value: {name: kind.write(item) for name, item in value.items()},
     )
 
 
@@ -440,7 +441,7 @@ def _map_of(item: _Kind) -> _Kind:
 
 
 def encode(obj: WireStruct | Mapping[str, Any]) -> bytes:
-    """The JSON text of a model, or of a dict in which models may be, at any depth.
+    """Return the JSON text of a model, or of a dict that may contain models at any depth.
 
     Raises:
         ConfigError: A value cannot be sent as JSON: bytes, times, NaN, lone surrogates, endless nesting.
@@ -454,24 +455,24 @@ def encode(obj: WireStruct | Mapping[str, Any]) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """The JSON object in ``data``.
+    """Return the JSON object in ``data``.
 
     Raises:
-        ProtocolError: It is not JSON, not an object, or nested too deeply.
+        ProtocolError: The data is not JSON, not an object, or nested too deeply.
     """
     try:
-        found = msgspec.json.decode(data)
+        value = msgspec.json.decode(data)
     except RecursionError:
         raise ProtocolError("the answer is nested too deeply") from None
-    except (msgspec.MsgspecError, ValueError) as exc:  # as is UnicodeDecodeError
+    except (msgspec.MsgspecError, ValueError) as exc:  # UnicodeDecodeError is a ValueError
         raise ProtocolError(f"the answer is not JSON: {exc}") from None
-    if not isinstance(found, dict):
-        raise ProtocolError(f"the answer is not a JSON object but {type(found).__name__}")
-    return found
+    if not isinstance(value, dict):
+        raise ProtocolError(f"the answer is not a JSON object but {type(value).__name__}")
+    return value
 
 
 def _plain(obj: Any) -> Any:
-    """``obj`` with its models as dicts. Values without a JSON form are refused."""
+    """Return ``obj`` with its models as dicts. Refuse values without a JSON form."""
     if isinstance(obj, WireStruct):
         return _plain(to_wire(obj))
     if isinstance(obj, Mapping):
@@ -481,7 +482,7 @@ def _plain(obj: Any) -> Any:
     if isinstance(obj, list | tuple):
         return [_plain(value) for value in obj]
     if isinstance(obj, str):
-        return str(obj)
+        return str(obj)  # also of a StrEnum
     if obj is None or isinstance(obj, bool | int):
         return obj
     if isinstance(obj, float) and math.isfinite(obj):

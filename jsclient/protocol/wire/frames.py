@@ -1,8 +1,8 @@
 """Frames: messages of a subscription as they arrive on the wire, and their three kinds.
 
-A frame is a plain tuple of bytes, ``(subject, reply, header block, payload)``; the header block may be empty. *Control
-is never data, data is never control*: a frame whose reply starts with ``$JS.ACK.`` is data, whatever its headers say;
-an inline status without such a reply is control; everything else is foreign, because only the server delivers to the
+A frame is a plain tuple of bytes, ``(subject, reply, header block, payload)``. The header block may be empty. *Control
+is never data, data is never control*: a frame whose reply starts with ``$JS.ACK.`` is data, whatever its headers are.
+An inline status without such a reply is control. All other frames are foreign, because only the server delivers to the
 inboxes of a consumer. Source: ADR-15 §JSAck, §Automatic Status Management.
 """
 
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from .headers import inline_status
 
-__all__ = ["Frame", "Sink", "frame_size", "is_control", "is_data"]
+__all__ = ["Frame", "Sink", "frame_size", "is_control", "is_data", "total_size"]
 
 Frame: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 
@@ -22,8 +22,15 @@ Sink: TypeAlias = Callable[[list[Frame]], None]
 
 
 def frame_size(frame: Frame) -> int:
-    """Bytes as the server counts them: subject + reply + headers + payload."""
+    """Return the size in bytes as the server counts it: subject + reply + headers + payload."""
     return len(frame[0]) + len(frame[1]) + len(frame[2]) + len(frame[3])
+
+
+def total_size(frames: list[Frame]) -> int:
+    """Return the total size of frames in bytes as the server counts it."""
+    return sum(
+        [len(subject) + len(reply) + len(header) + len(data) for subject, reply, header, data in frames]
+    )
 
 
 def is_data(frame: Frame) -> bool:
@@ -32,5 +39,5 @@ def is_data(frame: Frame) -> bool:
 
 
 def is_control(frame: Frame) -> bool:
-    """Whether this is a status from the server. Ask `is_data` first."""
+    """Whether this is a status from the server. Check `is_data` first."""
     return bool(frame[2]) and not frame[3] and inline_status(frame[2]) > 0

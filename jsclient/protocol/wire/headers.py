@@ -1,13 +1,14 @@
 """Message headers: the block on the wire, the inline status in its first line, and the headers of a publish.
 
-Names are case-sensitive and kept as they are. Writing is strict: a value that could end its line is refused, never
-rewritten. Reading is total: it returns a result for any bytes, because one odd message must not end the connection:
+Names are case-sensitive and never changed. Writing is strict: a value that could end its line is refused, never
+rewritten. Reading never fails: it returns a result for any bytes, because one malformed message must not end the
+connection:
 
 - a block that does not start with ``NATS/1.0`` has neither status nor headers;
-- lines end with CR LF, as for the server; a line without a colon, or without a name, is skipped; nothing
-  after the first empty line counts;
-- spaces and tabs around a value are dropped (ADR-4 lets readers do so, so do not write such values);
-- what is not UTF-8 reads as U+FFFD, so the text can always be printed and encoded again.
+- lines end with CR LF, as in the server. A line without a colon or without a name is skipped, and all lines after the
+  first empty line are ignored;
+- spaces and tabs around a value are removed (ADR-4 lets readers do so, so do not write such values);
+- bytes that are not UTF-8 are read as U+FFFD, so that the text can always be printed and encoded again.
 
 Source: ADR-4; ADR-43 (Nats-TTL); ADR-22; RFC 7230 §3.2.6 (token); nats-server server/client.go (sliceHeader),
 server/stream.go (header names, parseMessageTTL).
@@ -18,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -43,6 +45,7 @@ __all__ = [
     "encode_headers",
     "find_header",
     "inline_status",
+    "linked_block",
     "merge_headers",
     "ordinary_block",
     "parse_headers",
@@ -51,6 +54,8 @@ __all__ = [
 ]
 
 _VERSION: Final = b"NATS/1.0"
+_EXPECTED: Final = EXPECTED_LAST_SUBJECT_SEQUENCE.encode()
+_MSG_ID: Final = MSG_ID.encode()
 _INLINE = re.compile(rb"NATS/1\.0 ([1-9][0-9]{2})(?: |\r\n|\Z)")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _NOT_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # control characters except tab
@@ -59,9 +64,9 @@ _MAX_SEQUENCE: Final = 2**64 - 1
 
 
 class Headers(dict[str, str]):
-    """The headers of a message: a dict of name to first value, names case-sensitive as on the wire.
+    """The headers of a message: a dict from name to first value, with names case-sensitive as on the wire.
 
-    A header that occurs more than once has its other values in ``get_all``. It equals a plain dict with the
+    If a header occurs more than once, ``get_all`` returns all its values. The object equals a plain dict with the
     same first values, can be changed like a dict, and can be pickled.
     """
 
@@ -70,11 +75,13 @@ class Headers(dict[str, str]):
     _repeated: dict[str, list[str]]
 
     def __init__(self, headers: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
-        """Take a mapping, or (name, value) pairs in which names may repeat."""
+        """Copy a mapping, or (name, value) pairs in which names may repeat."""
         if headers == ():
             pairs: Iterable[tuple[str, str]] = ()
-        elif isinstance(headers, Headers):
-            pairs = headers.pairs()
+        elif (
+            all_pairs := getattr(headers, "pairs", None)
+        ) is not None:  # `Headers`, or the headers of a message
+            pairs = all_pairs()
         else:
             pairs = headers.items() if isinstance(headers, Mapping) else headers
         self._repeated = {}
@@ -82,25 +89,25 @@ class Headers(dict[str, str]):
             self.add(name, value)
 
     def add(self, name: str, value: str) -> None:
-        """Add a value of ``name`` after its other values."""
+        """Add a value to the header ``name``, after its other values."""
         if name in self:
             self._repeated.setdefault(name, [self[name]]).append(value)
         else:
             dict.__setitem__(self, name, value)
 
     def get_all(self, name: str) -> list[str]:
-        """All values of ``name`` in order; an empty list if the header is missing."""
+        """Return all values of ``name`` in order, or an empty list if the header is missing."""
         if name not in self:
             return []
         values = self._repeated.get(name, ())
         return list(values) if values and values[0] == self[name] else [self[name]]
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Every header as (name, value), a repeated one as often as it occurs, those of one name together."""
+        """Return every header as (name, value). All values of a repeated header follow each other."""
         return [(name, value) for name in self for value in self.get_all(name)]
 
     def copy(self) -> Headers:
-        """A copy that shares nothing."""
+        """Return a copy that shares no state with the original."""
         return Headers(self)
 
     def __setitem__(self, name: str, value: str) -> None:
@@ -130,7 +137,7 @@ class Headers(dict[str, str]):
 class Status(msgspec.Struct, frozen=True):
     """An inline status: the first line of a header block is ``NATS/1.0 <code>[ description]``.
 
-    ``code`` is 100 to 999, ``headers`` are those of the same block.
+    ``code`` is 100 to 999, and ``headers`` are the headers of the same block.
     """
 
     code: int
@@ -139,23 +146,23 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def inline_status(block: bytes) -> int:
-    """The code of the inline status of a header block, 0 if it has none. Never raises.
+    """Return the code of the inline status of a header block, 0 if it has none. Never raises.
 
     The line is exactly ``NATS/1.0 <three digits>``, and then its end or a space and a description.
     """
-    found = _INLINE.match(block)
-    return int(found[1]) if found else 0
+    match = _INLINE.match(block)
+    return int(match[1]) if match else 0
 
 
 def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
-    """Read a header block: its inline status if it has one, and its headers. Never raises.
+    """Parse a header block and return its inline status, if any, and its headers. Never raises.
 
-    The module's docstring says how malformed blocks are read.
+    The docstring of this module says how malformed blocks are read.
     """
     if block[:8] != _VERSION:
         return None, Headers()
     first, *lines = block.decode(errors="replace").split("\r\n")
-    values: dict[str, str] = {}  # filled faster than a subclass of dict
+    values: dict[str, str] = {}  # a plain dict is filled faster than a subclass
     repeated = None
     for line in lines:
         if not line:
@@ -178,25 +185,29 @@ def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
 
 
 _MAX_KNOWN: Final = 1024  # names
-_searched: dict[str, bytes] = {}  # names that `find_header` looked for, with the bytes that begin their line
+# Names that `find_header` has searched for, with the bytes that begin their line.
+_searched: dict[str, bytes] = {}
 
 
 def find_header(block: bytes, name: str) -> str | None:
-    """The first value of a header, as `parse_headers` reads it, without reading the others; None if it is missing."""
+    """Return the first value of a header, or None if it is missing, without parsing the other headers.
+
+    The value is the same as from `parse_headers`.
+    """
     start = _searched.get(name) or _line_start(name)
     if not start:
         return parse_headers(block)[1].get(name)
-    at = block.find(start)
-    # An empty line before it ends the headers.
-    if at < 0 or block[:8] != _VERSION or block.find(b"\r\n\r\n", 0, at + 2) >= 0:
+    offset = block.find(start)
+    # Bytes after an empty line are no headers.
+    if offset < 0 or block[:8] != _VERSION or block.find(b"\r\n\r\n", 0, offset + 2) >= 0:
         return None
-    at += len(start)
-    end = block.find(b"\r\n", at)
-    return block[at : end if end >= 0 else None].decode(errors="replace").strip(" \t")
+    offset += len(start)
+    end = block.find(b"\r\n", offset)
+    return block[offset : end if end >= 0 else None].decode(errors="replace").strip(" \t")
 
 
 def _line_start(name: str) -> bytes:
-    """The bytes that begin the line of a header; empty if they do not decide, since names are compared as text."""
+    """Return the bytes that begin the line of a header, empty if only a comparison as text finds the name."""
     if not (isinstance(name, str) and name and name.isascii()) or ":" in name or "\r\n" in name:
         return b""
     start = f"\r\n{name}:".encode()
@@ -207,11 +218,11 @@ def _line_start(name: str) -> bytes:
 
 
 def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
-    """The whole block, ``NATS/1.0`` to the empty line. ``headers`` is not changed.
+    """Return the whole block, from ``NATS/1.0`` to the empty line. ``headers`` is not changed.
 
     Args:
-        headers: Names are RFC 7230 tokens. Values are a str, or several for a repeated header; they are sent as they
-            are, and readers drop spaces and tabs around them.
+        headers: Names are RFC 7230 tokens. A value is a str, or a sequence of several for a repeated header. Values
+            are sent unchanged, and readers remove spaces and tabs around them.
 
     Raises:
         InvalidNameError: A name is not a token, or a value is not a str, contains a control character other than tab
@@ -226,15 +237,15 @@ def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
             raise InvalidNameError(
                 "header", name, "a name is letters, digits and !#$%&'*+-.^_`|~, at least one"
             )
-        lines += [f"{name}: {value}" for value in _values(name, _given(headers, name))]
+        lines += [f"{name}: {value}" for value in _values(name, _all_values(headers, name))]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-_checked: dict[str, str] = {}  # valid names, with the beginning of their line
+_checked: dict[str, str] = {}  # valid names, with the text that begins their line
 
 
 def ordinary_block(headers: dict[str, str | Sequence[str]]) -> bytes | None:
-    """The block of headers whose names are valid and whose values are printable ASCII; None: check them one by one."""
+    """Return the block of headers with valid names and printable ASCII values; None for others, to check each."""
     text = "NATS/1.0\r\n"
     for name, value in headers.items():
         start = _checked.get(name) or _known_name(name)
@@ -245,13 +256,28 @@ def ordinary_block(headers: dict[str, str | Sequence[str]]) -> bytes | None:
 
 
 def _known_name(name: object) -> str:
-    """Check a name and remember it; empty if it is not valid."""
+    """Check a name, remember it, and return the text that begins its line, empty if the name is not valid."""
     if type(name) is not str or not _TOKEN.fullmatch(name):
         return ""
     if len(_checked) >= _MAX_KNOWN:
         _checked.clear()
     _checked[name] = start = f"{name}: "
     return start
+
+
+def linked_block(stream: str, last_subject_seq: int, msg_id: str) -> bytes:
+    """Return the header block of a message with an id and an expected stream and last sequence of its subject.
+
+    The arguments are not checked.
+    """
+    return b"%b%b: %d\r\n%b: %b\r\n\r\n" % (
+        _stream_line(stream), _EXPECTED, last_subject_seq, _MSG_ID, msg_id.encode()
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _stream_line(stream: str) -> bytes:
+    return encode_headers({EXPECTED_STREAM: stream})[:-2]
 
 
 def publish_headers(
@@ -266,19 +292,19 @@ def publish_headers(
     ttl: float | timedelta | str | None = None,
     rollup: str | None = None,
 ) -> dict[str, str | Sequence[str]] | None:
-    """The user's headers and those of a JetStream publish in one new dict; None if it would be empty.
+    """Return the user's headers and the headers of a JetStream publish in one new dict; None if it would be empty.
 
     Args:
-        headers: The user's own; not changed.
-        msg_id: For de-duplication, not empty.
+        headers: The user's headers. They are not changed.
+        msg_id: The message id for de-duplication, not empty.
         expected_stream: The stream that must store the message.
-        expected_last_seq: The stream's last sequence must be this one; 0 means an empty stream.
-        expected_last_subject_seq: The last sequence of the message's subject must be this one; 0: no message yet.
+        expected_last_seq: The required last sequence of the stream; 0 means an empty stream.
+        expected_last_subject_seq: The required last sequence of the message's subject; 0 means no message yet.
         expected_last_subject_seq_subject: Check the last sequence of this subject instead; wildcards are allowed.
-        expected_last_msg_id: The message id of the stream's last message must be this one.
+        expected_last_msg_id: The required message id of the stream's last message.
         ttl: Seconds after which the server removes the message, 1 or more, or ``"never"``. The server
             truncates to full seconds, so a fraction is rounded up: a message lives at least as long as requested.
-        rollup: ``"sub"``: the message replaces all earlier ones of its subject; ``"all"``: of the stream.
+        rollup: With ``"sub"`` the message replaces all earlier messages of its subject, with ``"all"`` of the stream.
 
     Raises:
         ConfigError: A value is out of range, or a header contradicts the argument for it.
@@ -286,7 +312,7 @@ def publish_headers(
     other = expected_last_subject_seq_subject
     if other is not None and expected_last_subject_seq is None:
         raise ConfigError("expected_last_subject_seq_subject needs expected_last_subject_seq; pass both")
-    wanted = {
+    options = {
         MSG_ID: _id("msg_id", msg_id),
         EXPECTED_STREAM: None if expected_stream is None else check_stream_name(expected_stream),
         EXPECTED_LAST_SEQUENCE: _sequence("expected_last_seq", expected_last_seq),
@@ -296,13 +322,13 @@ def publish_headers(
         TTL: ttl_header(ttl),
         ROLLUP: _rollup(rollup),
     }
-    return merge_headers(headers, wanted) or None
+    return merge_headers(headers, options) or None
 
 
 def merge_headers(
     headers: Mapping[str, str | Sequence[str]] | None, wanted: Mapping[str, str | None]
 ) -> dict[str, str | Sequence[str]]:
-    """The user's ``headers`` and those of ``wanted`` that are not None, in one new dict.
+    """Return the user's ``headers`` and the headers of ``wanted`` that are not None in one new dict.
 
     Raises:
         ConfigError: ``headers`` is not a mapping, or contradicts ``wanted``.
@@ -311,7 +337,7 @@ def merge_headers(
         raise ConfigError(f"headers: a mapping of names to values is needed, not {type(headers).__name__}")
     merged: dict[str, str | Sequence[str]] = {}
     for name in headers or {}:
-        merged[name] = _given(headers or {}, name)
+        merged[name] = _all_values(headers or {}, name)
     for name, value in wanted.items():
         if value is None:
             continue
@@ -321,18 +347,18 @@ def merge_headers(
     return merged
 
 
-def _given(headers: Mapping[str, str | Sequence[str]], name: str) -> str | Sequence[str]:
-    """The value or values of a header as given; all of them if the headers were read from a message."""
-    if isinstance(headers, Headers):
-        values = headers.get_all(name)
+def _all_values(headers: Mapping[str, str | Sequence[str]], name: str) -> str | Sequence[str]:
+    """Return the value or values of a header, including repeated ones if the headers come from a message."""
+    if (get_all := getattr(headers, "get_all", None)) is not None:  # `Headers`, or the headers of a message
+        values: list[str] = get_all(name)
         return values if len(values) > 1 else values[0]
     return headers[name]
 
 
-def _values(name: str, given: object) -> list[str]:
-    """The values of one header, each checked."""
+def _values(name: str, value_or_values: object) -> list[str]:
+    """Check each value of a header and return the values as a list."""
     values: list[str] = []
-    for value in given if isinstance(given, list | tuple) else [given]:
+    for value in value_or_values if isinstance(value_or_values, list | tuple) else [value_or_values]:
         if not isinstance(value, str):
             raise InvalidNameError("header", name, f"its value must be a str, not {type(value).__name__}")
         if bad := _NOT_IN_VALUE.search(value):
@@ -340,7 +366,7 @@ def _values(name: str, given: object) -> list[str]:
                 "header", name, f"its value contains {bad[0]!r}; tab is the only control character allowed"
             )
         try:
-            value.encode()
+            value.encode()  # a str may contain a lone surrogate, for example from os.fsdecode()
         except UnicodeEncodeError:
             raise InvalidNameError(
                 "header", name, "its value contains a lone surrogate, which UTF-8 cannot encode"
@@ -370,10 +396,10 @@ def _rollup(value: str | None) -> str | None:
 
 
 def ttl_header(value: float | timedelta | str | None, what: str = "ttl") -> str | None:
-    """A time to live for the wire: full seconds, rounded up, or ``never``; None stays None.
+    """Return a time to live as text for the wire: full seconds, rounded up, or ``never``. None stays None.
 
     Raises:
-        ConfigError: It is less than a second, or neither a number nor ``"never"``.
+        ConfigError: The value is less than a second, or neither a number nor ``"never"``.
     """
     if value is None or value == "never":
         return value  # type: ignore[return-value]

@@ -4,9 +4,9 @@ Every name is checked before it reaches the wire: the server would read a space 
 another command, and closes the connection on a control line that is too long. An invalid name raises
 ``InvalidNameError``, which says what is wrong and what is allowed.
 
-Subjects may hold any character that is not a space or a control character, as UTF-8; ASCII is what all
-clients agree on. ``*`` and ``>`` are wildcards only as whole tokens: to the server ``foo*bar`` and ``foo>``
-are plain tokens, so they are accepted as such, in published subjects and in filters.
+Subjects may contain any character that is not a space or a control character, as UTF-8. All clients agree on ASCII.
+``*`` and ``>`` are wildcards only as whole tokens: to the server ``foo*bar`` and ``foo>`` are plain tokens, so they are
+accepted as such in published subjects and in filters.
 
 Source: ADR-6; nats-server server/sublist.go (isValidSubject), server/jetstream.go (isValidAssetName),
 server/const.go (MAX_CONTROL_LINE_SIZE).
@@ -25,6 +25,7 @@ __all__ = [
     "MAX_SUBJECT_BYTES",
     "check_consumer_name",
     "check_filter_subject",
+    "check_new_stream_name",
     "check_publish_subject",
     "check_queue",
     "check_stream_name",
@@ -38,17 +39,36 @@ MAX_NAME_BYTES: Final = 255
 """Longest name of a stream, consumer or queue group, bytes of UTF-8."""
 
 MAX_CONTROL_LINE_BYTES: Final = 4096
-"""Longest control line that a server accepts by default, bytes; a longer one ends the connection."""
+"""Longest control line that a server accepts by default, bytes. A longer line ends the connection."""
 
 MAX_SUBJECT_BYTES: Final = MAX_CONTROL_LINE_BYTES - 512
-"""Longest subject, bytes of UTF-8; the rest of a control line is for verb, reply or queue, numbers."""
+"""Longest subject, bytes of UTF-8. The remainder of a control line is for verb, reply or queue, and numbers."""
 
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\x9f]")  # space, C0 controls, DEL, C1 controls
-_NOT_IN_NAME = re.compile(r"[^\x21-\x7e]|[.*>/\\]")
+_NOT_IN_NAME = re.compile(r"[.*>/\\]")
+_NOT_IN_NEW_NAME = re.compile(r"[^\x21-\x7e]|[.*>/\\]")
 
 
 def check_stream_name(name: str) -> str:
-    """Return ``name`` if it is a valid stream name.
+    """Return ``name`` if a stream can have it.
+
+    No space, no control character, none of ``. * > / \\``, at most 255 bytes.
+    Servers accept characters that are not ASCII, so another client may have created such a stream, although ADR-6 does
+    not allow it. For a stream to be created see `check_new_stream_name`.
+
+    Raises:
+        InvalidNameError: It is not valid, or not a str.
+    """
+    _check_text(name, "stream", MAX_NAME_BYTES)
+    if bad := _NOT_IN_NAME.search(name):
+        raise InvalidNameError(
+            "stream", name, f"it contains {bad[0]!r}; the name of a stream has none of . * > / \\"
+        )
+    return name
+
+
+def check_new_stream_name(name: str) -> str:
+    """Return ``name`` if it is a valid name for a new stream, by ADR-6.
 
     Printable ASCII without space and without ``. * > / \\``, at most 255 bytes.
 
@@ -59,12 +79,12 @@ def check_stream_name(name: str) -> str:
 
 
 def check_consumer_name(name: str, kind: str = "consumer") -> str:
-    """Return ``name`` if it is a valid consumer name; the rule is that of streams.
+    """Return ``name`` if it is a valid consumer name. The rule is the same as for new streams.
 
     Args:
         name: The name.
-        kind: What the error calls it: "consumer", "durable", "queue" (a queue name that becomes a durable
-            name).
+        kind: The word for it in the error: "consumer", "durable", or "queue" for a queue name that becomes a durable
+            name.
 
     Raises:
         InvalidNameError: It is not valid, or not a str.
@@ -75,7 +95,7 @@ def check_consumer_name(name: str, kind: str = "consumer") -> str:
 def check_queue(name: str) -> str:
     """Return ``name`` if it is a valid queue group of a NATS subscription.
 
-    Any str without space or control character, at most 255 bytes; dots and wildcards have no meaning in it.
+    It is any str without space or control character, at most 255 bytes. Dots and wildcards have no meaning in it.
 
     Raises:
         InvalidNameError: It is not valid, or not a str.
@@ -89,7 +109,7 @@ def check_token(name: str, kind: str) -> str:
 
     Args:
         name: The token, at most 255 bytes, without dot, wildcard, space or control character.
-        kind: What the error calls it.
+        kind: The word for it in the error.
 
     Raises:
         InvalidNameError: It is not valid, or not a str.
@@ -105,8 +125,8 @@ def check_token(name: str, kind: str) -> str:
 def check_publish_subject(subject: str) -> str:
     """Return ``subject`` if it is a valid subject to publish to.
 
-    Tokens are separated by dots, none is empty, none is ``*`` or ``>``; no space, no control character; at
-    most ``MAX_SUBJECT_BYTES`` bytes of UTF-8.
+    Tokens are separated by dots, and none of them is empty, ``*`` or ``>``. There is no space and no control character,
+    and the subject has at most ``MAX_SUBJECT_BYTES`` bytes of UTF-8.
 
     Raises:
         InvalidNameError: It is not valid, or not a str.
@@ -121,7 +141,7 @@ def check_publish_subject(subject: str) -> str:
 def check_filter_subject(subject: str) -> str:
     """Return ``subject`` if it is a valid subject to subscribe to or filter by.
 
-    As ``check_publish_subject``, but a token may be ``*``, and the last one ``>``.
+    The rules are those of ``check_publish_subject``, but a token may be ``*``, and the last token ``>``.
 
     Raises:
         InvalidNameError: It is not valid, or not a str.
@@ -132,47 +152,47 @@ def check_filter_subject(subject: str) -> str:
 
 
 def has_wildcard(subject: str) -> bool:
-    """Whether it stands for several subjects: a token is ``*`` or ``>``."""
+    """Whether the subject matches several subjects, because a token is ``*`` or ``>``."""
     return any(token in ("*", ">") for token in subject.split("."))
 
 
 def subject_matches(pattern: str, subject: str) -> bool:
-    """Whether ``pattern`` matches ``subject``: ``*`` stands for one token, ``>`` for one or more at the end.
+    """Whether ``pattern`` matches ``subject``: ``*`` matches one token, ``>`` matches one or more at the end.
 
-    If ``subject`` has wildcards itself, ``pattern`` must match every subject that it stands for.
+    If ``subject`` has wildcards itself, ``pattern`` must match every subject that ``subject`` matches.
     """
-    wanted, given = pattern.split("."), subject.split(".")
-    for position, part in enumerate(wanted):
-        if position == len(given):
+    parts, tokens = pattern.split("."), subject.split(".")
+    for position, part in enumerate(parts):
+        if position == len(tokens):
             return False
         if part == ">":
             return True
-        if given[position] == ">" or part not in ("*", given[position]):
+        if tokens[position] == ">" or part not in ("*", tokens[position]):
             return False
-    return len(wanted) == len(given)
+    return len(parts) == len(tokens)
 
 
 def subjects_overlap(a: str, b: str) -> bool:
-    """Whether some literal subject is matched by both ``a`` and ``b``."""
-    left, right = a.split("."), b.split(".")
-    for one, other in zip(left, right, strict=False):
-        if ">" in (one, other):
+    """Whether ``a`` and ``b`` both match some literal subject."""
+    a_tokens, b_tokens = a.split("."), b.split(".")
+    for a_token, b_token in zip(a_tokens, b_tokens, strict=False):
+        if ">" in (a_token, b_token):
             return True
-        if one != other and "*" not in (one, other):
+        if a_token != b_token and "*" not in (a_token, b_token):
             return False
-    return len(left) == len(right)
+    return len(a_tokens) == len(b_tokens)
 
 
 def _check_asset_name(name: str, kind: str) -> str:
     _check_text(name, kind, MAX_NAME_BYTES)
-    if bad := _NOT_IN_NAME.search(name):
+    if bad := _NOT_IN_NEW_NAME.search(name):
         allowed = "allowed is printable ASCII without space and without . * > / \\"
         raise InvalidNameError(kind, name, f"it contains {bad[0]!r}; {allowed}")
     return name
 
 
 def _tokens(subject: str) -> list[str]:
-    """The tokens of a well-formed subject; wildcards are not checked."""
+    """Return the tokens of a well-formed subject. Wildcards are not checked."""
     _check_text(subject, "subject", MAX_SUBJECT_BYTES)
     tokens = subject.split(".")
     if "" in tokens:
@@ -181,7 +201,7 @@ def _tokens(subject: str) -> list[str]:
 
 
 def _check_text(value: object, kind: str, limit: int) -> None:
-    """Refuse a value that is not a str, empty, not encodable, too long, or could be misread on the wire."""
+    """Refuse a value that is not a str, is empty, too long, or not encodable, or could be misread on the wire."""
     if not isinstance(value, str):
         raise InvalidNameError(kind, value, f"a str is needed, not {type(value).__name__}")
     if not value:
@@ -191,7 +211,7 @@ def _check_text(value: object, kind: str, limit: int) -> None:
             kind, value, f"it contains {bad[0]!r}; spaces and control characters are not allowed"
         )
     try:
-        size = len(value.encode())
+        size = len(value.encode())  # the limit is in bytes of UTF-8
     except UnicodeEncodeError:
         raise InvalidNameError(
             kind, value, "it cannot be encoded as UTF-8: it contains a lone surrogate"

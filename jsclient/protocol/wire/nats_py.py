@@ -1,7 +1,7 @@
-"""The names of nats-py, and what they are here: for the errors that a program ported from it meets.
+"""The names of nats-py and their counterparts, for the errors in a program that is ported from nats-py.
 
-The methods are those of nats-py's ``JetStreamContext``, its subscriptions, ``Msg``, and ``Client``, by the class of
-ours on which they are looked for; the arguments are those of all its functions.
+It has the methods of nats-py's ``JetStreamContext``, its subscriptions, ``Msg``, and ``Client``, by the class of
+jsclient on which a program would call them, and the arguments of all functions of nats-py.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "reconnected_cb": "on_event=",
     "skip_subject_validation": _CHECKED,
     "verbose": _CHECKED,
-}  # a name that means something else in one function is written with the function
+}  # the key has the function if a name has another meaning there
 
 
 def argument_hint(owner: str, name: str) -> str | None:
-    """What to do instead of passing nats-py's argument ``name`` to ``owner``; None if it is not nats-py's."""
+    """Return what to do instead of passing nats-py's argument ``name`` to ``owner``, or None for other arguments."""
     hint = ARGUMENTS.get(f"{owner} {name}") or ARGUMENTS.get(name)
     if hint is None or hint.startswith("leave "):
         return hint
@@ -188,19 +188,19 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "SequencePair": "has no counterpart: see stream_seq and consumer_seq",
         "sequence": "is stream_seq (nats-py's sequence.stream) and consumer_seq (sequence.consumer) here",
     },
-}  # by the class of ours, each with the rest of a sentence that begins "nats-py's <name> …"
+}  # by class of jsclient; each value continues the sentence "nats-py's <name> …"
 
 
 def no_attribute(self: object, name: str) -> NoReturn:
-    """Raise the ``AttributeError`` for an attribute that does not exist: assigned to a class as its ``__getattr__``.
+    """Raise the ``AttributeError`` for an attribute that does not exist. A class has this as its ``__getattr__``.
 
-    Python calls it only where the normal look-up failed.
+    Python calls it only if the normal look-up has failed.
     """
     cls = type(self)
-    if hasattr(cls, name):  # a property of that name raised an AttributeError: raise that one again
+    if hasattr(cls, name):  # a property of that name raised an AttributeError: raise its error again
         object.__getattribute__(self, name)
     text = _advice(cls, name) if name[:1] != "_" else f"{cls.__name__} has no attribute {name!r}"
-    # Without an object in the error Python adds no "Did you mean" of its own, which would name a private attribute.
+    # Without an object in the error Python adds no "Did you mean", which could name a private attribute.
     raise AttributeError(text, name=name, obj=None)
 
 

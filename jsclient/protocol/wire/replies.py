@@ -1,12 +1,12 @@
 """Reply subjects from the wire: which of them this library publishes to.
 
-A reply subject is chosen by the sender of a message, and an answer is published with the permissions of this client: a
-user who may send almost nothing could use it to call the API. So a subject from the wire is published to only if it has
-the form that is expected in that place:
+The sender of a message chooses the reply subject, and an answer is published with the permissions of this client: a
+user with almost no permissions could use it to call the API. So this library publishes to a subject from the wire only
+if it has the form that is expected there:
 
 - an answer to another client goes to an inbox, or to another account: `may_answer`;
-- an answer to flow control goes to ``$JS.FC.``, as servers send in every set-up (domains, leaf nodes, imports), and to
-  prefixes that the user adds, since ADR-15 leaves the form to the server: `may_answer_flow_control`;
+- an answer to flow control goes to ``$JS.FC.``, which servers use in every set-up (domains, leaf nodes, imports), and
+  to prefixes that the user adds, since ADR-15 leaves the form to the server: `may_answer_flow_control`;
 - an ack goes to a JSAck: `jsclient.protocol.consumers.ack`.
 
 ``tests/test_replies.py`` lists all places that publish, and fails on a new one.
@@ -23,7 +23,7 @@ from .names import check_publish_subject
 __all__ = ["ACCOUNTS", "INBOX", "may_answer", "may_answer_flow_control"]
 
 INBOX: Final = "_INBOX"
-"""The prefix of inboxes by convention; users with permissions of their own often have ``_INBOX_<name>``."""
+"""The prefix of inboxes by convention. Users with private inboxes often have ``_INBOX_<name>``."""
 
 ACCOUNTS: Final = "_R_."
 """The prefix of the reply subject of a request from another account. Servers refuse it from clients."""
@@ -37,8 +37,8 @@ _MAX_FLOW_CONTROL: Final = 1024  # bytes
 def may_answer(subject: str, prefixes: Iterable[str] = (INBOX,)) -> bool:
     """Whether an answer to another client may be published to ``subject``.
 
-    It is an inbox: a legal subject without wildcards that starts with one of the prefixes, has a further token, and
-    does not start with ``$``. The prefix ``_INBOX`` includes ``_INBOX_guest``; ``_INBOX.`` does not.
+    It must be an inbox: a legal subject without wildcards that starts with one of the prefixes, has a further token,
+    and does not start with ``$``. The prefix ``_INBOX`` includes ``_INBOX_guest``, but ``_INBOX.`` does not.
     """
     if subject.startswith("$") or not any(
         subject.startswith(prefix) and "." in subject[len(prefix.rstrip(".")) :] for prefix in prefixes
@@ -56,7 +56,7 @@ def may_answer_flow_control(
 ) -> bool:
     """Whether an empty message may be published to this subject.
 
-    ``api_prefix`` is the prefix of the API in use; ``prefixes`` are allowed besides ``$JS.FC.``.
+    ``api_prefix`` is the prefix of the API in use. ``prefixes`` are allowed in addition to ``$JS.FC.``.
     """
     if (
         not subject.startswith((_FLOW_CONTROL, *prefixes))

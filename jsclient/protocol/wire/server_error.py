@@ -1,4 +1,4 @@
-"""Meaning of the server's ``-ERR`` lines. Source: nats-server client.go, server.go; ADR-40."""
+"""The meaning of the server's ``-ERR`` lines. Source: nats-server client.go, server.go; ADR-40."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ __all__ = ["ServerError", "is_authentication", "read_server_error"]
 
 _PERMISSION = re.compile(r"permissions violation for (publish|subscription) to \"(.*?)\"", re.IGNORECASE)
 _AUTHENTICATION = re.compile(r"authorization|authentication|(expired|revoked)", re.IGNORECASE)
-_HARMLESS = (
-    "invalid subject",
-    "invalid publish subject",
-    "invalid subscription",
-)  # the connection stays open
+# After these errors the connection stays open.
+_HARMLESS = ("invalid subject", "invalid publish subject", "invalid subscription")
 
 
 class ServerError(NamedTuple):
@@ -28,7 +25,7 @@ class ServerError(NamedTuple):
 def read_server_error(text: str) -> ServerError:
     """Interpret the text between the quotes.
 
-    Expiry, too many connections, a stale connection and unknown errors close the connection; the client reconnects.
+    Expiry, too many connections, a stale connection and unknown errors close the connection, and the client reconnects.
     """
     if match := _PERMISSION.search(text):
         operation = "publish" if match[1].lower() == "publish" else "subscribe"

@@ -1,7 +1,7 @@
 """Durations and times: seconds and ``datetime`` in Python, integer nanoseconds and RFC 3339 text on the wire.
 
-Only this module converts units. Values sent to the server are never truncated;
-times from the server are truncated to the microseconds of ``datetime``, and ``parse_time_ns`` returns all digits.
+Only this module converts units. Values sent to the server are never truncated. Times from the server are truncated to
+the microseconds of ``datetime``, and ``parse_time_ns`` returns all digits.
 
 Source: ADR-1 (data types); RFC 3339.
 """
@@ -39,15 +39,15 @@ _RFC3339 = re.compile(
 
 
 def seconds_to_ns(seconds: float | timedelta, *, what: str = "duration", minimum: float | None = 0.0) -> int:
-    """Seconds as integer nanoseconds, rounded to the nearest.
+    """Return seconds as integer nanoseconds, rounded to the nearest.
 
-    Exact both ways (``seconds_to_ns(ns_to_seconds(ns)) == ns``) up to 2**23 seconds, which is 97 days; beyond
-    that a float has no room for single nanoseconds. A ``timedelta`` is exact always.
+    The conversion is exact both ways (``seconds_to_ns(ns_to_seconds(ns)) == ns``) up to 2**23 seconds, which is 97
+    days. Beyond that a float cannot represent single nanoseconds. A ``timedelta`` is always exact.
 
     Args:
-        seconds: Seconds, or a ``timedelta``. Not a bool, not NaN, not infinite.
+        seconds: Seconds, or a ``timedelta``. It must not be a bool, NaN or infinite.
         what: Its name in the error.
-        minimum: Least value allowed, seconds; None: unlimited.
+        minimum: The least value allowed in seconds, or None for no limit.
 
     Raises:
         ConfigError: It is not a number of seconds, or exceeds 63 bits of nanoseconds (292 years).
@@ -62,8 +62,9 @@ def seconds_to_ns(seconds: float | timedelta, *, what: str = "duration", minimum
         raise ConfigError(f"{what}: {seconds!r} is not a valid number of seconds")
     else:
         above, below = seconds.as_integer_ratio()
-        ns, rest = divmod(above * _NS, below)
-        if 2 * rest > below or (2 * rest == below and ns % 2):  # exact, and to even, as round() does
+        ns, remainder = divmod(above * _NS, below)
+        # Round exactly, and half to even, like round().
+        if 2 * remainder > below or (2 * remainder == below and ns % 2):
             ns += 1
     if abs(ns) > _MAX_NS:
         raise ConfigError(f"{what}: {seconds!r} is more than 292 years")
@@ -73,12 +74,12 @@ def seconds_to_ns(seconds: float | timedelta, *, what: str = "duration", minimum
 
 
 def ns_to_seconds(ns: int) -> float:
-    """Integer nanoseconds as seconds: the nearest float."""
+    """Return integer nanoseconds as seconds, the nearest float."""
     return ns / _NS
 
 
 def format_time(value: datetime | str) -> str:
-    """A time for the wire: RFC 3339, in UTC if it is a ``datetime``, unchanged if it is a str.
+    """Return a time as text for the wire: RFC 3339, in UTC if it is a ``datetime``, unchanged if it is a str.
 
     Args:
         value: An aware ``datetime``, or RFC 3339 text (upper-case ``T`` and ``Z``, at most 9 digits of
@@ -98,17 +99,17 @@ def format_time(value: datetime | str) -> str:
     if value.utcoffset() is None:
         raise ConfigError(f"{value!r} has no time zone; set one, for example tzinfo=datetime.UTC")
     try:
-        utc = value.astimezone(UTC)
+        utc = value.astimezone(UTC)  # the offset may move the first or last day out of range
     except OverflowError:
         raise ConfigError(f"{value!r} is outside the years 1 to 9999 in UTC") from None
     return f"{utc.replace(tzinfo=None).isoformat()}Z"
 
 
 def time_of(until: datetime | timedelta | float, now: datetime) -> datetime:
-    """A time as a time, a span (seconds, or a ``timedelta``; over 0) as the time at its end.
+    """Return a ``datetime`` unchanged, or the time after a duration (seconds or a ``timedelta``, over 0) from now.
 
     Raises:
-        ConfigError: It is neither, or is after the year 9999.
+        ConfigError: It is neither, or the time is after the year 9999.
     """
     if isinstance(until, datetime):
         return until
@@ -121,20 +122,20 @@ def time_of(until: datetime | timedelta | float, now: datetime) -> datetime:
 
 
 def parse_time(text: str) -> datetime:
-    """The time in ``text``, aware, in UTC, truncated to microseconds.
+    """Return the time in ``text``, aware, in UTC, truncated to microseconds.
 
     Raises:
-        ProtocolError: It is not RFC 3339, or is outside the years 1 to 9999.
+        ProtocolError: The text is not RFC 3339, or the time is outside the years 1 to 9999.
     """
     moment, ns = _parse_or_protocol_error(text)
     return moment + timedelta(microseconds=ns // 1000)
 
 
 def parse_time_ns(text: str) -> int:
-    """The time in ``text`` as nanoseconds since 1970, exactly; negative before.
+    """Return the time in ``text`` as nanoseconds since 1970, exactly. It is negative before 1970.
 
     Raises:
-        ProtocolError: As ``parse_time``.
+        ProtocolError: The text is not RFC 3339, or the time is outside the years 1 to 9999.
     """
     moment, ns = _parse_or_protocol_error(text)
     since = moment - _EPOCH
@@ -142,10 +143,10 @@ def parse_time_ns(text: str) -> int:
 
 
 def format_time_ns(ns: int) -> str:
-    """Nanoseconds since 1970 as RFC 3339 text, exactly. Raises `ConfigError` beyond the year 9999."""
-    seconds, rest = divmod(ns, _NS)
+    """Return nanoseconds since 1970 as RFC 3339 text, exactly. Raises `ConfigError` beyond the year 9999."""
+    seconds, fraction = divmod(ns, _NS)
     try:
-        return f"{(_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()}.{rest:09}Z"
+        return f"{(_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()}.{fraction:09}Z"
     except OverflowError:
         raise ConfigError(f"{ns} ns is beyond the year 9999") from None
 
@@ -158,11 +159,11 @@ def _parse_or_protocol_error(text: str) -> tuple[datetime, int]:
 
 
 def _parse(text: str) -> tuple[datetime, int]:
-    """The whole second, in UTC, and the nanoseconds after it. Raises ValueError and nothing else."""
-    found = _RFC3339.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    """Return the whole second, in UTC, and the nanoseconds after it. Raises only ValueError."""
+    match = _RFC3339.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise ValueError(f"{text!r:.60} is not an RFC 3339 time such as 2030-01-31T12:00:00.5Z")
-    year, month, day, hour, minute, second, fraction, sign, hours, minutes = found.groups()
+    year, month, day, hour, minute, second, fraction, sign, hours, minutes = match.groups()
     offset = timedelta()
     if sign:
         offset = timedelta(hours=int(hours), minutes=int(minutes)) * (1 if sign == "+" else -1)

@@ -1,7 +1,7 @@
 """Acks for ``foreachBatch``: acknowledge a whole batch, confirmed by the server, or keep it from being redelivered.
 
 The rows need the column ``reply``, which the source provides in queue mode. Acking evaluates the DataFrame once more,
-so cache a batch that isn't deterministic; batches of queue mode are deterministic.
+so cache a batch that is not deterministic. Batches of queue mode are deterministic.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ def ack_batch(
     """Ack all messages of a batch and wait until the server has processed the acks.
 
     Args:
-        df: Rows with the column ``reply``; ``policy`` "all" also needs ``consumer_sequence``.
+        df: Rows with the column ``reply``. ``policy`` "all" also needs ``consumer_sequence``.
         servers: Comma-separated URLs, or connection options under the same names as for the source.
-        on: "executors" sends acks from the executors that hold the rows. "driver" collects the replies first, which is
+        on: "executors" sends acks from the executors that have the rows. "driver" collects the replies first, which is
             faster for batches that fit into its memory (about 100 bytes per row).
         policy: "each" sends one ack per message. "all" sends one ack for the highest message of each consumer, which
-            also acks every earlier message, in this batch or not; the consumers must have the ack policy "all".
+            also acks every earlier message, in this batch or not. The consumers must have the ack policy "all".
 
     Returns:
-        The number of messages settled; that of rows on executors. The driver's count excludes messages whose delivery
-        the server lost in a crash. They will be redelivered, and the event `ClaimsLapsed` reports them.
+        The number of settled messages. On executors it is the number of rows. The driver's count excludes messages
+        whose delivery the server lost in a crash. They will be redelivered, and the event `ClaimsLapsed` reports them.
 
     Raises:
         ConfigError: A column is missing, an option is wrong, or the consumer has another ack policy.
         NotJetStreamMessageError: A reply isn't a JSAck subject.
         NoRespondersError: The consumer no longer exists.
-        RequestTimeoutError, DisconnectedError: Some acks may not have been processed; acking again is safe.
+        RequestTimeoutError, DisconnectedError: Some acks may not have been processed. Acking again is safe.
 
     An error on an executor is raised as Spark's exception, with the original error in its text.
     """
@@ -79,8 +79,8 @@ def nak_batch(
 ) -> int:
     """Nak all messages of a batch, to have them redelivered immediately or after ``delay`` seconds.
 
-    Arguments, return value and errors are those of `ack_batch`. If Spark retries a task, its messages are nak'd twice
-    and may be redelivered twice.
+    See `ack_batch` for arguments, return value and errors. If Spark retries a task, its messages are nak'd twice and
+    may be redelivered twice.
     """
     return _settle(df, servers, ack_payload(AckKind.NAK, delay=delay), on)
 
@@ -88,10 +88,10 @@ def nak_batch(
 def term_batch(
     df: DataFrame, servers: str | Mapping[str, str], *, on: str = "executors", reason: str | None = None
 ) -> int:
-    """Terminate all messages of a batch: they are never redelivered.
+    """Terminate all messages of a batch, so that they are never redelivered.
 
-    ``reason``, a single line, appears in the server's advisories. Other arguments, return value and errors are those of
-    `ack_batch`.
+    ``reason``, a single line, appears in the server's advisories. See `ack_batch` for other arguments, the return value
+    and errors.
     """
     return _settle(df, servers, ack_payload(AckKind.TERM, reason=reason), on)
 
@@ -168,9 +168,9 @@ class _SettleSource(DataSource):
         return _FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001  Spark's signature
-        given = {name: value for name, value in self.options.items() if name.lower() != _PAYLOAD}
+        options = {name: value for name, value in self.options.items() if name.lower() != _PAYLOAD}
         payload = next(value for name, value in self.options.items() if name.lower() == _PAYLOAD)
-        return _SettleWriter(ConnectOptions.of(given), base64.b64decode(payload))
+        return _SettleWriter(ConnectOptions.of(options), base64.b64decode(payload))
 
 
 @dataclass
@@ -236,7 +236,7 @@ def heartbeat(
     Args:
         df: Rows with the column ``reply``.
         servers: See `ack_batch`.
-        every: Seconds between in-progress acks; by default a third of the shortest ``ack_wait`` of the consumers.
+        every: Seconds between in-progress acks. By default a third of the shortest ``ack_wait`` of the consumers.
 
     Yields:
         The number of messages.
@@ -259,6 +259,7 @@ def heartbeat(
         opened.run(settle(opened.js, replies, AckKind.IN_PROGRESS.value))
     except PermissionDeniedError as error:
         raise not_permitted("servers", error, "messages are kept alive") from error
+    # Two acks may fail before ack_wait expires.
     pause = float(every) if every is not None else (wait or 0.0) / 3
     beating = opened.start(_beat(opened, replies, pause, wait))
     try:
@@ -268,7 +269,7 @@ def heartbeat(
 
 
 async def _ack_wait(opened: Session, replies: Sequence[bytes]) -> float:
-    """The shortest ``ack_wait`` of the consumers of these replies, in seconds."""
+    """Return the shortest ``ack_wait`` of the consumers of these replies, in seconds."""
     one_of_each = {reply.rsplit(b".", 5)[0]: reply for reply in replies}
     waits: list[float] = []
     for reply in one_of_each.values():
@@ -282,13 +283,13 @@ async def _beat(opened: Session, replies: Sequence[bytes], pause: float, wait: f
     alive_at = context.connection.now()
     while not opened.js.is_closed:
         await asyncio.sleep(pause)
-        asked = context.connection.now()
+        sent_at = context.connection.now()
         try:
             await confirm(context, replies, AckKind.IN_PROGRESS.value, timeout=max(1.0, pause))
         except JetStreamError as error:
             context.report(error)
             continue
-        late, alive_at = context.connection.now() - alive_at, asked
+        late, alive_at = context.connection.now() - alive_at, sent_at
         if wait is not None and late > wait:
             reason = f"no sign of life for {late:.1f} s"
             context.emit(ClaimsLapsed(count=len(replies), reason=reason))

@@ -1,4 +1,4 @@
-"""Bulk acks: hundreds of thousands of acks written in large chunks and confirmed by the last one.
+"""Bulk acks: hundreds of thousands of acks are written in large chunks and confirmed by the last ack.
 
 The server processes the messages of a connection in order. The last ack for each consumer is sent as a request, and its
 response confirms that all earlier acks were processed. A flush or PING only confirms that they were read.
@@ -31,13 +31,13 @@ __all__ = ["check_replies", "confirm", "settle"]
 
 _RETRY = RetryPolicy(0.1, 0.1, patience=30.0)
 _CHUNK = 1000  # acks per write
-_FIRST = 5.0  # seconds; timeout of the first attempt, before checking why no response came
-_CONFIRM = 30.0  # seconds; timeout of later attempts, enough to process all acks
+_FIRST = 5.0  # timeout in seconds of the first attempt, before checking why no response came
+_CONFIRM = 30.0  # timeout in seconds of later attempts, enough to process all acks
 _NOT_IN_SUBJECTS = re.compile(rb"[\x00-\x20\x7f]")
 
 
 def check_replies(replies: Sequence[bytes]) -> None:
-    """Raise `NotJetStreamMessageError` unless all replies are JSAck subjects; acks are published to no others."""
+    """Raise `NotJetStreamMessageError` unless all replies are JSAck subjects. Acks are published only to these."""
     for reply in replies:
         if not match_jsack(reply):
             read_jsack(reply)
@@ -49,14 +49,14 @@ def check_replies(replies: Sequence[bytes]) -> None:
 async def settle(js: JetStream, replies: Sequence[bytes], payload: bytes) -> list[bytes]:
     """Send the same ack payload for many messages and wait until the server has processed all acks.
 
-    If the connection is lost, all acks are sent again; duplicate acks have no effect.
+    If the connection is lost, all acks are sent again. Duplicate acks have no effect.
 
     Args:
-        replies: JSAck subjects, as received or rebuilt from claims; may belong to several consumers.
+        replies: JSAck subjects, received or rebuilt from claims. They may belong to several consumers.
         payload: An ack payload, see `jsclient.protocol.consumers.ack.ack_payload`.
 
     Returns:
-        The replies that cannot be settled because the server has no record of the delivery: it crashed before storing
+        The replies that cannot be settled, because the server crashed before storing the delivery and has no record of
         it. The server will redeliver these messages.
 
     Raises:
@@ -75,20 +75,23 @@ async def settle(js: JetStream, replies: Sequence[bytes], payload: bytes) -> lis
             await confirm(context, replies, payload, timeout=timeout)
             return unknown
         except JetStreamError as error:
-            if isinstance(error, RequestTimeoutError) and (found := await _not_delivered(context, replies)):
-                unknown += found
-                replies = list(set(replies) - set(found))
+            if isinstance(error, RequestTimeoutError) and (
+                undelivered := await _not_delivered(context, replies)
+            ):
+                unknown += undelivered
+                replies = list(set(replies) - set(undelivered))
                 continue
+            # Later attempts wait long enough for the server to process all acks.
             timeout = _CONFIRM
-            gone = isinstance(error, NoRespondersError) and await _is_gone(context, replies)
-            if gone or not await retry.again(error):
+            deleted = isinstance(error, NoRespondersError) and await _was_deleted(context, replies)
+            if deleted or not await retry.again(error):
                 raise
 
 
 async def _not_delivered(context: Context, replies: Sequence[bytes]) -> list[bytes]:
-    """The replies after the last delivery that their consumer has a record of; it never responds to acks for them."""
+    """Return the replies after the last delivery that their consumer has recorded. It never responds to their acks."""
     last: dict[bytes, int] = {}
-    found: list[bytes] = []
+    undelivered: list[bytes] = []
     for reply in replies:
         of = reply.rsplit(b".", 5)[0]
         if of not in last:
@@ -99,12 +102,12 @@ async def _not_delivered(context: Context, replies: Sequence[bytes]) -> list[byt
                 return []  # unknown
             last[of] = info.delivered.stream_seq
         if sequences(reply)[0] > last[of]:
-            found.append(reply)
-    return found
+            undelivered.append(reply)
+    return undelivered
 
 
-async def _is_gone(context: Context, replies: Sequence[bytes]) -> bool:
-    """Whether the consumer of the first reply was deleted, rather than being moved to another server."""
+async def _was_deleted(context: Context, replies: Sequence[bytes]) -> bool:
+    """Return whether the consumer of the first reply was deleted, rather than being moved to another server."""
     of = read_jsack(replies[0])
     return await is_gone(context, of.stream, of.consumer)
 
@@ -112,7 +115,7 @@ async def _is_gone(context: Context, replies: Sequence[bytes]) -> bool:
 async def confirm(context: Context, replies: Sequence[bytes], payload: bytes, *, timeout: float) -> None:
     """Make one attempt of `settle`.
 
-    The first ack is also sent as a request: if this user may not ack, the server rejects one ack instead of all.
+    The first ack is also sent as a request. If this user may not ack, the server rejects one ack instead of all.
     """
     connection, requests = context.connection, context.requests
     if not replies:
@@ -129,6 +132,7 @@ async def confirm(context: Context, replies: Sequence[bytes], payload: bytes, *,
     try:
         first = replies[0].decode("utf-8", "surrogateescape")
         await requests.ask(first, payload, timeout=min(timeout, _FIRST), what="the first ack")
+        # The last ack of each consumer is sent at the end, and its answer confirms all acks before it.
         others = (reply for reply in islice(replies, 1, None) if reply not in final)
         while chunk := list(islice(others, _CHUNK)):
             if lost or not connection.is_connected:

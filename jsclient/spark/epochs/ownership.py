@@ -1,8 +1,8 @@
 """Partition ownership of a sink: each attempt of a batch takes its partitions, and the commit releases them.
 
-A topic is written by one query, which Spark identifies by its checkpoint. Every frontier record written by a sink names
-the query and the attempt. A task therefore knows whether its query owns a partition, and whether another task of the
-same attempt has taken it already. `ProducerFencedError` is raised if another query owns the topic.
+One query writes a topic, which Spark identifies by its checkpoint. Every frontier record written by a sink names the
+query and the attempt. A task therefore knows whether its query owns a partition, and whether another task of the same
+attempt has taken it already. `ProducerFencedError` is raised if another query owns the topic.
 
 The record of a commit names a new producer that never sends data. If a task that Spark has abandoned is still running,
 its data then comes from a replaced producer, and every reader skips it.
@@ -52,7 +52,7 @@ class Owned(NamedTuple):
     """The last frontier record of a partition, and its owner.
 
     Attributes:
-        query, run: The query and the attempt that wrote it; "" if it is not from a sink.
+        query, run: The query and the attempt that wrote it, or "" if no sink did.
         begun: All data from attempts of the open batch is stored after this sequence.
         last_seq: Sequence of the last message on the subject, which the next record must follow.
     """
@@ -71,7 +71,7 @@ class Owned(NamedTuple):
         return cls(entry, parts[0], parts[1], int(parts[2]) or entry.seq, last_seq)
 
     def may_have(self, epoch: int) -> bool:
-        """Whether data of an epoch may be stored before the record."""
+        """Return whether data of an epoch may be stored before the record."""
         return any(time >= epoch for time in self.entry.record.upper) or self.entry.up_to + 1 < self.entry.seq
 
     @property
@@ -98,12 +98,12 @@ class SinkTopic:
         return EpochHistory(log, self._order, self.name)
 
     async def look(self, partition: int) -> Owned | None:
-        """The last record of a partition and its owner; None if it has none. Raises `JetStreamError` as any request."""
+        """Return the last record of a partition and its owner, or None without one. Raises any request error."""
         entry, record, last_seq = await self._history(partition).last_frontier(partition)
         return None if entry is None or record is None else Owned.read(entry, record, last_seq)
 
     async def is_completed(self, attempt: Attempt) -> bool:
-        """Whether the batch is committed. Raises `ProducerFencedError` if another query owns the topic.
+        """Return whether the batch is committed. Raises `ProducerFencedError` if another query owns the topic.
 
         A commit completes partition 0 first.
         """
@@ -113,7 +113,7 @@ class SinkTopic:
         return owned is not None and owned.has_completed(attempt.epoch)
 
     async def take(self, partition: int, attempt: Attempt) -> Owned:
-        """Take the partition, unless another task of the attempt has.
+        """Take the partition, unless another task of the attempt has taken it.
 
         Raises `ProducerFencedError` if another query owns it.
         """
@@ -130,18 +130,18 @@ class SinkTopic:
         raise ProducerFencedError(frontier_subject(self.name, partition))
 
     def _check(self, partition: int, owned: Owned, attempt: Attempt) -> bool:
-        """Whether this attempt owns the partition. Raises `ProducerFencedError` if another query does."""
+        """Return whether this attempt owns the partition. Raises `ProducerFencedError` if another query does."""
         if owned.query != attempt.query and (owned.query or owned.has_begun):
             raise ProducerFencedError(frontier_subject(self.name, partition), None, owned.entry.seq)
         return owned.run == attempt.run
 
     async def complete(self, partition: int, attempt: Attempt, *, written: bool) -> None:
-        """Complete the epoch of the batch and all earlier ones in a partition. All data must be stored.
+        """Complete the epoch of the batch and all earlier epochs in a partition. All data must be stored.
 
         Args:
             partition: The partition.
             attempt: The attempt that has written the batch.
-            written: Whether it wrote to this partition; if so, it must still own the partition.
+            written: Whether it wrote to this partition. If so, it must still own the partition.
 
         Raises:
             ProducerFencedError: Another producer owns the partition now.
@@ -160,40 +160,41 @@ class SinkTopic:
         record = core.advance(attempt.epoch + 1)
         assert record is not None
         producer = secrets.token_hex(8)
-        said = FrontierEntry(record, 0, producer, end, last.producer)
+        entry = FrontierEntry(record, 0, producer, end, last.producer)
         for _ in range(_RACES):
             try:
                 await log.append(
                     record.to_json(self._order),
                     subject=subject,
                     kind=Kind.FRONTIER,
-                    headers={**said.headers, _WRITER: f"{attempt.query} {attempt.run} 0"},
+                    headers={**entry.headers, _WRITER: f"{attempt.query} {attempt.run} 0"},
                     expected=owned.last_seq,
                     msg_id=f"{self.name}.{partition}/{producer}/f{last.seq}",
                 )
                 return
             except WrongLastSequenceError as error:
                 owned = await self.look(partition)
-                # If the last record is the same, only an invalid message was stored meanwhile: retry.
+                # If the last record is the same, only an invalid message was stored meanwhile, so retry.
                 if owned is None or owned.entry.seq != last.seq:
                     raise ProducerFencedError(subject, last.seq) from error
         raise ProducerFencedError(subject, last.seq)
 
     async def stored(self, partition: int, attempt: Attempt, owned: Owned, *, also_own: bool) -> list[str]:
-        """The message ids of all valid data that other attempts of the batch have stored in a partition.
+        """Return the message ids of all valid data that other attempts of the batch have stored in a partition.
 
-        ``also_own``: include the data of this attempt.
+        ``also_own`` includes the data of this attempt.
 
         Raises:
             EpochsLostError: Some of the data was removed.
         """
         history = self._history(partition)
         reading: EpochReading[int] = EpochReading(self._order, self.name, [partition])
-        found: list[str] = []
+        ids: list[str] = []
         since = owned.begun - 1
         end = (await history.log.extent()).last_seq if also_own else owned.entry.seq
         while since < end:
             page = await history.page(since, end)
+            # The page must begin with the record that opened the batch. Otherwise data after it was removed.
             if since < owned.begun and page.records and page.records[0].seq != owned.begun:
                 raise EpochsLostError(
                     (attempt.epoch,), f"what follows frontier record {owned.begun} was removed"
@@ -205,10 +206,10 @@ class SinkTopic:
                     and reading.time_of(record) == attempt.epoch
                     and (known := record.headers.get(MSG_ID))
                 ):
-                    found.append(known)
+                    ids.append(known)
             if not page.records:
                 break
-        return found
+        return ids
 
     def subject(self, partition: int) -> str:
         """The subject of a partition's data."""
@@ -216,11 +217,11 @@ class SinkTopic:
 
 
 class _Raced(Exception):
-    """Another producer has written a frontier record meanwhile."""
+    """Raised when another producer has written a frontier record meanwhile."""
 
 
 class _Outlet(Outlet):
-    """Writes the record that takes a partition, unless another one was written since the last look."""
+    """Writes the record that takes a partition, unless another record was written since the last check."""
 
     def __init__(self, log: Log, topic: str, partition: int, attempt: Attempt, owned: Owned | None) -> None:
         super().__init__(log, data_subject(topic, partition), frontier_subject(topic, partition))

@@ -5,8 +5,8 @@ sent so far in its partition: data of a time that is not at or before one of the
 frontier has the least times that may still be sent: data of a time that is not at or after one of them is stored before
 the record. Two such records enclose all data that a partition has of an epoch.
 
-A place among the epochs is an `EpochPosition`, as for a subscriber. Epochs that its frontier has passed were received.
-Epochs at or before a time of ``missed`` are never delivered, because parts of them were removed.
+A position among the epochs is an `EpochPosition`, as for a subscriber. Epochs that its frontier has passed were
+received. Epochs at or before a time of ``missed`` are never delivered, because parts of them were removed.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ class Segment:
 
     def part(self, first: int, last: int) -> Segment:
         """The part between two sequences, both inclusive."""
-        begun = bisect_right([after for after, _ in self.owners], first - 1) - 1
-        owners = tuple(one for one in self.owners[begun:] if one[0] < last)
+        first_owner = bisect_right([after for after, _ in self.owners], first - 1) - 1
+        owners = tuple(owner for owner in self.owners[first_owner:] if owner[0] < last)
         return Segment(self.partition, first, last, owners)
 
 
 class Wanted(Generic[T]):
-    """The epochs from one frontier on and before another one, except those that were missed."""
+    """The epochs from a start frontier on and before an end frontier, without the missed epochs."""
 
     def __init__(
         self, order: Order[T], start: Sequence[T], end: Sequence[T] | None = None, missed: Sequence[T] = ()
     ) -> None:
-        """``end``: None without an end; () for the end of a completed topic."""
+        """``end`` is None if there is no end, and () for the end of a completed topic."""
         self.start: Antichain[T] = Antichain.minimal(order, start)
         self.missed: Antichain[T] = Antichain.maximal(order, missed)
         self.end: Antichain[T] | None = None if end is None else Antichain.minimal(order, end)
@@ -105,7 +105,7 @@ class TopicHistory(Generic[T]):
         return Antichain.minimal(self.order, (time for entry in entries for time in entry.record.lower))
 
     def whole(self, wanted: Wanted[T], first_seq: int) -> Wanted[T]:
-        """Restrict epochs to those of which no data was removed, in a stream that begins at ``first_seq``.
+        """Exclude the epochs that have lost data, in a stream that begins at ``first_seq``.
 
         Raises `EpochsLostError` if no record of a partition covers the removed data yet.
         """
@@ -123,23 +123,23 @@ class TopicHistory(Generic[T]):
         return Wanted(self.order, wanted.start.elements, end, missed)
 
     def earliest(self, first_seq: int) -> Wanted[T]:
-        """All epochs of which no data was removed, in a stream that begins at ``first_seq``. Raises as `whole`."""
+        """Return all complete epochs of a stream that begins at ``first_seq``. Raises the errors of `whole`."""
         return self._plainly(self.whole(Wanted(self.order, (self.order.bottom,)), first_seq))
 
     def latest(self) -> Wanted[T]:
-        """All epochs of which no data was sent yet."""
+        """Return all epochs of which no data has been sent yet."""
         sent = [time for entries in self._entries if entries for time in entries[-1].record.upper]
         return self._plainly(Wanted(self.order, self.frontier.elements, missed=sent))
 
-    def _plainly(self, wanted: Wanted[T]) -> Wanted[T]:
-        """The same epochs as a start without ``missed``, if times are numbers."""
-        if not isinstance(self.order, Int) or not wanted.start:
-            return wanted
-        numbers: Any = (*wanted.start, *(self.order.successor(number) for number in wanted.missed))
+    def _plainly(self, epochs: Wanted[T]) -> Wanted[T]:
+        """Express the same epochs by a start without ``missed``, if times are numbers."""
+        if not isinstance(self.order, Int) or not epochs.start:
+            return epochs
+        numbers: Any = (*epochs.start, *(self.order.successor(number) for number in epochs.missed))
         return Wanted(self.order, (max(numbers),))
 
     def place(self, wanted: Wanted[T], stream: str, created: str) -> EpochPosition[T]:
-        """The place before these epochs."""
+        """Return the position before these epochs."""
         anchors = [self._anchor(number, wanted) for number in range(len(self._entries))]
         records = tuple((number, 0 if entry is None else entry.seq) for number, entry in enumerate(anchors))
         since = min(0 if entry is None else entry.up_to for entry in anchors)
@@ -147,19 +147,21 @@ class TopicHistory(Generic[T]):
         return EpochPosition(self.order, since, wanted.missed.elements, frontiers, records, stream, created)
 
     def forget(self, place: EpochPosition[T]) -> None:
-        """Drop the records that are not needed from a place on."""
+        """Drop the records that a read from this position does not need."""
         for number, seq in place.records:
             entries = self._entries[number]
             at = bisect_right(entries, seq, key=lambda entry: entry.seq) - 1
             del entries[: max(at, 0)]
 
     def limited(self, wanted: Wanted[T], end: Antichain[T], epochs: int) -> tuple[T, ...]:
-        """The end of a batch with at most ``epochs`` epochs, at or before the frontier ``end``.
+        """Return the end of a batch with at most ``epochs`` epochs, at or before the frontier ``end``.
 
-        Only frontier records separate epochs: several that one publisher sent between two records count as one.
+        Only frontier records separate epochs. Epochs that a publisher sent between two records count as a single epoch.
         """
         if isinstance(self.order, Int):
             return self._nth_number(wanted, end, epochs)
+        # Replay the frontier records in the order of the stream. After each record, the merged frontier of all
+        # partitions is a possible end if it has passed the end before it.
         now: dict[int, FrontierEntry[T]] = {}
         reached, steps = wanted.start, 0
         every = [(entry.seq, number, entry) for number, some in enumerate(self._entries) for entry in some]
@@ -172,8 +174,8 @@ class TopicHistory(Generic[T]):
                     break
         return reached.elements
 
-    def _nth_number(self, wanted: Wanted[Any], end: Antichain[Any], epochs: int) -> tuple[T, ...]:
-        start, last = wanted.start.elements[0], end.elements[0] if end else None
+    def _nth_number(self, requested: Wanted[Any], end: Antichain[Any], epochs: int) -> tuple[T, ...]:
+        start, last = requested.start.elements[0], end.elements[0] if end else None
         cuts: set[Any] = set()
         for entries in self._entries:
             for entry in entries:
@@ -182,17 +184,20 @@ class TopicHistory(Generic[T]):
         within = sorted(cut for cut in cuts if cut > start and (last is None or cut < last))
         return (within[epochs - 1],) if len(within) >= epochs else end.elements
 
-    def _anchor(self, partition: int, wanted: Wanted[T]) -> FrontierEntry[T] | None:
-        """The last record before which no data of these epochs is stored."""
-        found = None
+    def _anchor(self, partition: int, epochs: Wanted[T]) -> FrontierEntry[T] | None:
+        """Return the last record before which no data of these epochs is stored."""
+        anchor = None
         for entry in self._entries[partition]:
-            if any(time in wanted for time in entry.record.upper):
+            if any(time in epochs for time in entry.record.upper):
                 break
-            found = entry
-        return found
+            anchor = entry
+        return anchor
 
     def lost(self, wanted: Wanted[T], first_seq: int) -> EpochsLostError | None:
-        """The error if data of these epochs was removed, in a stream that begins at ``first_seq``; None otherwise."""
+        """Return the error if data of these epochs was removed before ``first_seq``, the first sequence of the stream.
+
+        Returns None if all of their data is stored.
+        """
         for number in range(len(self._entries)):
             anchor = self._anchor(number, wanted)
             known = 0 if anchor is None else anchor.up_to
@@ -205,13 +210,14 @@ class TopicHistory(Generic[T]):
         return None
 
     def segments(self, wanted: Wanted[T]) -> list[Segment] | None:
-        """The segments of these epochs, which must have an end; None if the records do not reach that end."""
+        """Return the segments of these epochs, which must have an end. Returns None if no records reach that end."""
         assert wanted.end is not None
-        found = []
+        segments = []
         beginning = Wanted(self.order, wanted.start.elements, missed=wanted.missed.elements)
         for number, entries in enumerate(self._entries):
             anchor = self._anchor(number, beginning)
             first = 0 if anchor is None else entries.index(anchor)
+            # No data of the epochs follows the first record whose lower frontier has passed their end.
             done = next(
                 (
                     at
@@ -224,12 +230,12 @@ class TopicHistory(Generic[T]):
                 return None
             segment = _between(number, entries[first : done + 1])
             if segment is not None and anchor is not entries[done]:
-                found.append(segment)
-        return found
+                segments.append(segment)
+        return segments
 
 
 def _between(partition: int, entries: Sequence[FrontierEntry[T]]) -> Segment | None:
-    """The segment between the first and the last of consecutive records; None if it is empty."""
+    """Return the segment between the first and the last of consecutive records, or None if it is empty."""
     first, last = entries[0], entries[-1]
     owners = [(first.up_to, first.before)] if first.up_to < first.seq else []
     owners += [(entry.seq, entry.producer) for entry in entries[:-1]]
@@ -274,11 +280,11 @@ class BatchCut:
         return cls(tasks, tuple((one.partition, one.first, one.last) for one in segments))
 
     def share(self, segments: Iterable[Segment]) -> list[list[Segment]]:
-        """Divide what is left of the segments. A task of which nothing is left remains, without segments."""
-        left = {segment.partition: segment for segment in segments}
+        """Divide the remaining segments. A task without remaining segments keeps its number and reads no data."""
+        remaining = {segment.partition: segment for segment in segments}
         planned = share([Segment(*one, ()) for one in self.segments], self.tasks)
         return [
-            [piece for one in some if (piece := _common(left.get(one.partition), one)) is not None]
+            [piece for one in some if (piece := _common(remaining.get(one.partition), one)) is not None]
             for some in planned
         ]
 
@@ -294,13 +300,13 @@ _CUT = "cut"  # the key of a `BatchCut` in an offset
 
 
 def place_to_json(place: EpochPosition[Any], cut: BatchCut | None = None) -> dict[str, Any]:
-    """The place as Spark stores it, with the division of the batch that ends there."""
-    made: dict[str, Any] = json.loads(place.to_json())
-    return made if cut is None else {**made, _CUT: [cut.tasks, *cut.segments]}
+    """Return the position as Spark stores it, with the division of the batch that ends there."""
+    fields: dict[str, Any] = json.loads(place.to_json())
+    return fields if cut is None else {**fields, _CUT: [cut.tasks, *cut.segments]}
 
 
 def cut_of(offset: Mapping[str, Any]) -> BatchCut | None:
-    """The division of the batch that ends at an offset; None if the offset does not record it."""
+    """Return the division of the batch that ends at an offset, or None if the offset does not record it."""
     if _CUT not in offset:
         return None
     try:
@@ -315,9 +321,9 @@ def cut_of(offset: Mapping[str, Any]) -> BatchCut | None:
 
 
 def place_of(offset: Mapping[str, Any], order: Order[Any], partitions: int) -> EpochPosition[Any]:
-    """The place stored in an offset. Raises `PositionInvalidError` if the topic has other partitions."""
-    given = {name: value for name, value in offset.items() if name != _CUT}
-    place: EpochPosition[Any] = EpochPosition.from_json(json.dumps(given), order)
+    """Return the position stored in an offset. Raises `PositionInvalidError` if the topic has other partitions."""
+    fields = {name: value for name, value in offset.items() if name != _CUT}
+    place: EpochPosition[Any] = EpochPosition.from_json(json.dumps(fields), order)
     if len(place.frontiers) != 1 or [number for number, _ in place.records] != [*range(partitions)]:
         raise PositionInvalidError(
             f"the checkpoint has an offset that is not valid for this topic, which has {partitions} partitions: "

@@ -26,7 +26,7 @@ from .planning import Segment, Wanted, order_of
 
 __all__ = ["EpochSpec", "read_segments"]
 
-_OWN = ("epoch", "partition")  # columns of this source only
+_OWN = ("epoch", "partition")  # columns that only this source has
 _KNOWN_TIMES = 4096
 
 
@@ -37,16 +37,16 @@ class EpochSpec:
     read: ReadSpec  # how to read messages, and the columns of the rows
     topic: str
     order: str = "int"  # the name of the order of its times, from its schema
-    start: str = "[]"  # start, end, missed: the epochs to read, as JSON; see `Wanted`
+    start: str = "[]"  # start, end, missed: the epochs to read, as JSON, see `Wanted`
     end: str = "[]"
     missed: str = "[]"
     numbers: bool = True  # whether column ``epoch`` has numbers instead of JSON
 
     def between(self, order: Order[Any], wanted: Wanted[Any]) -> EpochSpec:
-        """A copy for these epochs, which must have an end."""
+        """Return a copy for these epochs, which must have an end."""
         assert wanted.end is not None
         start, end, missed = (
-            json.dumps([*map(order.encode, some)]) for some in (wanted.start, wanted.end, wanted.missed)
+            json.dumps([*map(order.encode, times)]) for times in (wanted.start, wanted.end, wanted.missed)
         )
         return replace(self, start=start, end=end, missed=missed)
 
@@ -59,25 +59,25 @@ class _Epochs:
         start, end, missed = (
             [*map(order.decode, json.loads(text))] for text in (spec.start, spec.end, spec.missed)
         )
-        self._order, self._wanted, self._numbers = order, Wanted(order, start, end, missed), spec.numbers
+        self._order, self._selected, self._numbers = order, Wanted(order, start, end, missed), spec.numbers
         self._known: dict[bytes, Any] = {}
 
     def of(self, text: bytes) -> Any:
-        """The value of the column; None if the epoch is not in the batch. Raises `ProtocolError` if it is invalid."""
+        """Return the value of the column, or None if the batch lacks the epoch. Raises `ProtocolError` if invalid."""
         if text in self._known:
             return self._known[text]
         try:
             time = self._order.decode(json.loads(text))
         except (ValueError, ConfigError) as error:
             raise ProtocolError(f"the time of a message makes no sense: {text!r:.60}: {error}") from None
-        found = None
-        if time in self._wanted:
+        value = None
+        if time in self._selected:
             encoded = self._order.encode(time)
-            found = encoded if self._numbers else json.dumps(encoded, separators=(",", ":"))
+            value = encoded if self._numbers else json.dumps(encoded, separators=(",", ":"))
         if len(self._known) >= _KNOWN_TIMES:
             self._known.clear()
-        self._known[text] = found
-        return found
+        self._known[text] = value
+        return value
 
 
 def read_segments(spec: EpochSpec, segments: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
@@ -85,7 +85,7 @@ def read_segments(spec: EpochSpec, segments: Sequence[Segment]) -> Iterator[pa.R
 
     Raises:
         EpochsLostError: Data was removed before it was read.
-        PositionInvalidError, ConfigError, JetStreamError: As `jsclient.spark.log.reading.read_range`.
+        PositionInvalidError, ConfigError, JetStreamError: See `jsclient.spark.log.reading.read_range`.
     """
     epochs = _Epochs(spec)
     for segment in segments:
@@ -112,8 +112,8 @@ def _read_segment(spec: EpochSpec, segment: Segment, epochs: _Epochs) -> Iterato
                     "partition": pa.repeat(pa.scalar(segment.partition, pa.int32()), len(part)),
                 }
                 if by_consumer:
-                    made = frame_batch(part, arrow_schema(base), read.stream, created=read.created)
-                    columns |= dict(zip(base, made.columns, strict=True))
+                    batch = frame_batch(part, arrow_schema(base), read.stream, created=read.created)
+                    columns |= dict(zip(base, batch.columns, strict=True))
                 else:
                     columns |= direct_columns(part, base, read.stream, read.created)
                 yield record_batch(schema, columns)
@@ -138,27 +138,28 @@ _EPOCH_LINE, _PRODUCER_LINE = f"\r\n{EPOCH}: ".encode(), f"\r\n{PRODUCER}: ".enc
 def _filtered(
     frames: Sequence[Frame], segment: Segment, epochs: _Epochs, *, by_consumer: bool
 ) -> tuple[list[Frame], list[Any]]:
-    """The messages of the batch that are from the current producer, and their times."""
+    """Return the messages of the batch from the producer that owned the partition then, and their times."""
     owners = [(after, producer.encode()) for after, producer in segment.owners]
     owner, owners = owners[0][1], owners[1:]
-    kept, times = [], []
+    selected, times = [], []
     for frame in frames:
         if owners:
             seq = sequences(frame[1])[0] if by_consumer else direct_sequence(frame)
             while owners and owners[0][0] < seq:
                 owner = owners.pop(0)[1]
+        # Data of a producer does not count after another producer has taken the partition.
         if _header(frame[2], _PRODUCER_LINE, PRODUCER) != owner:
             continue
         text = _header(frame[2], _EPOCH_LINE, EPOCH)
         time = epochs.of(text)
         if time is not None:
-            kept.append(frame)
+            selected.append(frame)
             times.append(time)
-    return kept, times
+    return selected, times
 
 
 def _header(block: bytes, line: bytes, name: str) -> bytes:
-    """The value of a header, stripped as by `Headers`; b"" if it is missing."""
+    """Return the value of a header, stripped like in `Headers`, or b"" if it is missing."""
     at = block.find(line)
     if at < 0:
         return parse_headers(block)[1].get(name, "").encode() if block else b""

@@ -1,4 +1,4 @@
-"""The sink that writes each micro-batch as an epoch: its tasks write rows, the driver commits or aborts the batch."""
+"""The sink that writes each micro-batch as an epoch. Its tasks write rows, and the driver commits or aborts it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from ..options.epochs import EpochSinkOptions
 from ..options.sink import SinkOptions
 from ..sink.partition_writer import Outcome, PartitionWriter, WritePlan
 from ..sink.row_columns import RowShape, rows_shape
+from ..sink.shared_rows import refuse_different
 from ..sink.spark_writer import Written, batch_text, make_audible, summary, write_all
 from ..task_context import Task, check_epoch, current_task, epoch_of
 from .ownership import Attempt, Owned, SinkTopic
@@ -45,7 +46,7 @@ class EpochWritten(Written):
 
     query: str = ""
     run: str = ""  # the id of the attempt to write the batch
-    # The partition of the topic that the rows were written to; -1: no rows, or all were stored already
+    # The partition of the topic that the rows were written to. -1 if there were no rows, or all were stored before
     place: int = -1
 
 
@@ -53,7 +54,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
     """Writes each micro-batch of a streaming query as one epoch, whose time is the batch's number.
 
     Args:
-        query: The name of the query, for the log; "" if it has none.
+        query: The name of the query, for the log, or "" if it has none.
 
     Raises:
         ConfigError: Rows of this schema cannot be written with these options.
@@ -71,7 +72,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         self._run = uuid.uuid4().hex[:12]  # the same for all tasks and their retries
 
     def __getstate__(self) -> dict[str, object]:
-        # Called only to send this object to tasks: the topic is created before the first task runs.
+        # This is called only to send this object to tasks, so the topic is created before the first task runs.
         js = session(self._options.write.connect)
         js.run(Retry(PATIENT).run(lambda: _topic(js.js, self._options)))
         return self.__dict__
@@ -90,42 +91,46 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         async def begin() -> tuple[PartitionWriter | None, int]:
             return await open_writer(opened.js, plan, attempt, task, await _topic(opened.js, self._options))
 
-        writer, place = opened.run(Retry(PATIENT).run(begin))
+        writer, partition = opened.run(Retry(PATIENT).run(begin))
         if writer is None:
             rows = first.num_rows + sum(batch.num_rows for batch in batches)
             return EpochWritten(task.partition, epoch, Outcome(rows=rows, skipped=rows), query, self._run)
         outcome = write_all(opened, writer, first, batches)
-        return EpochWritten(task.partition, epoch, outcome, query, self._run, place)
+        return EpochWritten(task.partition, epoch, outcome, query, self._run, partition)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        written = [one for one in messages if isinstance(one, EpochWritten)]
+        written = [result for result in messages if isinstance(result, EpochWritten)]
         if not written:
-            return  # no task ran: the next batch completes this epoch as well
-        check_epoch(batchId, (one.epoch for one in written))
+            return  # no task ran, and the next batch completes this epoch as well
+        check_epoch(batchId, (result.epoch for result in written))
         attempt = Attempt.of(written[0].query, written[0].run, batchId)
-        places = {one.place for one in written}
+        refuse_different(written)
+        partitions = {result.place for result in written}
         opened = session(self._options.write.connect)
 
         async def complete() -> None:
             topic = await _topic(opened.js, self._options)
-            # Partition 0 decides: once it is completed, the batch is not written again.
-            await topic.complete(0, attempt, written=0 in places)
+            # Partition 0 decides. Once it is completed, the batch is not written again.
+            await topic.complete(0, attempt, written=0 in partitions)
             await asyncio.gather(
-                *(topic.complete(one, attempt, written=one in places) for one in range(1, topic.partitions))
+                *(
+                    topic.complete(one, attempt, written=one in partitions)
+                    for one in range(1, topic.partitions)
+                )
             )
 
         opened.run(Retry(PATIENT).run(complete))
         make_audible()
         batch = batch_text(self._query, batchId)
         log.info("%s is an epoch of topic %r: %s", batch, self._options.topic, summary(written))
-        if strangers := sum(one.outcome.strangers for one in written):
+        if unmatched := sum(result.outcome.strangers for result in written):
             log.warning(
                 "%s was replayed with other rows: epoch %d of topic %r has %d more, which an earlier try has "
                 "stored. Rows that only changed their partitions are known with dedupScope=epoch, or a column msg_id",
                 batch,
                 batchId,
                 self._options.topic,
-                strangers,
+                unmatched,
             )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
@@ -141,7 +146,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
 
 
 async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
-    """The topic, created if it does not exist.
+    """Return the topic, which is created if it does not exist.
 
     Raises:
         ConfigError: Its times are not integers >= 0, or its stream does not keep epochs whole.
@@ -160,10 +165,10 @@ async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
 
 
 def epoch_plan(options: SinkOptions, shape: RowShape, ids: str, attempt: Attempt) -> WritePlan:
-    """How the tasks of an attempt write rows.
+    """Return how the tasks of an attempt write rows.
 
     The prefix of message ids differs between attempts, so a late message of another attempt never makes a row of this
-    one a duplicate.
+    attempt a duplicate.
     """
     prefix = f"{attempt.query}.{attempt.epoch:x}.{attempt.run}.".encode()
     # A repetition may move rows to other partitions, which have other subjects.
@@ -171,13 +176,13 @@ def epoch_plan(options: SinkOptions, shape: RowShape, ids: str, attempt: Attempt
 
 
 def _known(prefix: bytes, ids: list[str]) -> dict[bytes, int]:
-    """The rows that an attempt of the batch has stored under these ids, as `PartitionWriter.stored` has them."""
+    """Return the rows that an attempt of the batch has stored under these ids, for `PartitionWriter.stored`."""
     query, epoch, _, own = prefix.decode().split(".", 3)
     known: dict[bytes, int] = {}
-    for one in ids:
-        parts = one.split(".", 3)
+    for id_ in ids:
+        parts = id_.split(".", 3)
         if parts[:2] != [query, epoch] or len(parts) < 4:
-            continue  # not of this batch
+            continue  # the id belongs to another batch
         if parts[3].startswith(own):
             known[parts[3].removeprefix(own).encode()] = 1
     return known
@@ -189,7 +194,7 @@ async def open_writer(
     """Take a partition of the topic and open its writer.
 
     Returns:
-        The writer, None if the batch is committed already, and the partition.
+        The writer, or None if the batch is committed already, and the partition.
 
     Raises:
         ProducerFencedError: Another query owns the topic.
@@ -198,16 +203,16 @@ async def open_writer(
     if await topic.is_completed(attempt):
         return None, partition
     # If rows can change partitions, another attempt may have stored them in any partition.
-    places = [partition] if plan.by_task else [*range(topic.partitions)]
-    owned: dict[int, Owned] = {place: await topic.take(place, attempt) for place in places}
+    partitions = [partition] if plan.by_task else [*range(topic.partitions)]
+    owned: dict[int, Owned] = {number: await topic.take(number, attempt) for number in partitions}
     shape = replace(plan.shape, subject=topic.subject(partition), has_subject=False)
     line = f"{EPOCH}: {attempt.epoch}\r\n{PRODUCER}: {owned[partition].entry.producer}\r\n".encode()
     writer = PartitionWriter(js, replace(plan, shape=shape, line=line, reserved=_OWN_HEADERS), task)
     try:
-        for place, last in owned.items():
+        for number, last in owned.items():
             again = task.attempt > 0
             if again or last.may_have(attempt.epoch):
-                ids = await topic.stored(place, attempt, last, also_own=again)
+                ids = await topic.stored(number, attempt, last, also_own=again)
                 writer.stored |= _known(writer.prefix, ids)
     except BaseException:
         await writer.close()

@@ -48,23 +48,23 @@ _CONFIRMED = 5.0  # seconds after which a missing end of the stream counts as lo
 
 
 def epoch_columns(options: EpochSourceOptions) -> dict[str, str]:
-    """The default columns of a topic. Looks up the order of its times; raises as `TopicLook`."""
+    """Return the default columns of a topic. Looks up the order of its times. Raises the errors of `TopicLook`."""
     topic = TopicLook(options)
     topic.open()
-    left_out = BY_SCHEMA if options.read.include_headers else {*BY_SCHEMA, "headers"}
+    omitted = BY_SCHEMA if options.read.include_headers else {*BY_SCHEMA, "headers"}
     kinds = {**EPOCH_COLUMNS, "epoch": "bigint" if isinstance(topic.order, Int) else "string"}
-    return {name: kind for name, kind in kinds.items() if name not in left_out}
+    return {name: kind for name, kind in kinds.items() if name not in omitted}
 
 
 class TopicLook:
     """The driver's view of one topic.
 
     Every method raises `ConfigError` if the topic does not exist, may not be read, or has an unknown order, and
-    `JetStreamError` as any request if the server stays unavailable.
+    `JetStreamError` like any request if the server stays unavailable.
 
     Attributes:
-        order, order_name, partitions: From the schema of the topic.
-        facts: The stream, as last looked up.
+        order, order_name, partitions: The order of times and the number of partitions in the topic's schema.
+        facts: The state of the stream at the last lookup.
         history: The frontier records, as far as they are needed.
     """
 
@@ -78,9 +78,9 @@ class TopicLook:
     def __init__(self, options: EpochSourceOptions) -> None:
         self._options = options
         self.lookup: Lookup = Lookup(options.read)
-        self._since = -1  # frontier records are read up to this sequence; -1: none
-        self._floor = 0  # and from this sequence on
-        self._next = 0.0  # monotonic seconds: when the next look is due
+        self._since = -1  # frontier records have been read up to this sequence, -1 if none have
+        self._floor = 0  # frontier records have been read from this sequence on
+        self._next = 0.0  # monotonic time of the next look
 
     def open(self) -> None:
         """Look up the stream and the schema."""
@@ -105,7 +105,7 @@ class TopicLook:
         self._next = time.monotonic() + self._options.read.poll_interval
 
     def begin_at(self, place: EpochPosition[Any]) -> None:
-        """Make the history start at a place: read missing records, and drop earlier ones."""
+        """Make the history start at a position: read the missing records and drop the earlier records."""
         first = min(seq for _, seq in place.records)
         if self._since < 0 or first < self._floor:
             self.history = TopicHistory(self.order, self.partitions)
@@ -135,7 +135,7 @@ class TopicLook:
         self.look(now=True)
 
     def again(self) -> None:
-        """Look again after a short pause: a replica may lag."""
+        """Look again after a short pause, because a replica may lag."""
         time.sleep(_AGAIN)
         self.look(now=True)
 
@@ -155,7 +155,7 @@ class TopicLook:
         return EpochHistory(log, self.order, topic)
 
     async def _read_page(self, stream: Stream) -> bool:
-        """Add a page of records to the history; invalid ones are reported. Returns whether more follow."""
+        """Add a page of records to the history and report the invalid records. Returns whether more pages follow."""
         stored = self._stored(stream)
         page = await stored.log.history(self._since, _PAGE, _PAGE_BYTES)
         for record in page.records:
@@ -169,6 +169,7 @@ class TopicLook:
                 continue
             if int(token) < self.partitions:
                 self.history.add(int(token), entry)
+        # A page without further records is complete up to `up_to`, also after its last record.
         self._since = max(self._since, page.up_to, *(record.seq for record in page.records[-1:]))
         return page.more
 
@@ -182,10 +183,10 @@ class EpochPartition(InputPartition):
 
 
 class _Source:
-    """The common part of both readers. Only the driver looks up the topic."""
+    """The part that both readers share. Only the driver looks up the topic."""
 
     def __init__(self, options: EpochSourceOptions, columns: tuple[str, ...], numbers: bool | None) -> None:  # noqa: FBT001  private
-        """``numbers``: whether column ``epoch`` is numeric; None without that column."""
+        """``numbers`` tells whether column ``epoch`` is numeric. It is None without that column."""
         self._options = options
         # Missing messages are always an error on executors: an epoch is read whole or not at all.
         self._spec = EpochSpec(
@@ -198,7 +199,7 @@ class _Source:
         # Executors do not look up the topic.
         return {**self.__dict__, "_topic": None}
 
-    def _look(self) -> TopicLook:
+    def _open_topic(self) -> TopicLook:
         if self._topic is None:
             topic = TopicLook(self._options)
             topic.open()
@@ -210,7 +211,7 @@ class _Source:
         return self._topic
 
     def _first(self, topic: TopicLook) -> Wanted[Any]:
-        """The epochs that a new query reads."""
+        """Return the epochs that a new query reads."""
         start, history, first_seq = self._options.start, topic.history, topic.facts.first_seq
         if start == "latest":
             return history.latest()
@@ -219,9 +220,9 @@ class _Source:
             return earliest
         if not isinstance(topic.order, Int):
             raise ConfigError("option 'startingEpoch' is for topics whose times are numbers")
-        wanted: Wanted[Any] = Wanted(topic.order, (topic.order.encode(start),))
-        error = history.lost(wanted, first_seq)
-        return wanted if topic.lookup.accept(error) else earliest
+        epochs: Wanted[Any] = Wanted(topic.order, (topic.order.encode(start),))
+        error = history.lost(epochs, first_seq)
+        return epochs if topic.lookup.accept(error) else earliest
 
     def _cut(self, segments: Sequence[Segment]) -> BatchCut:
         return BatchCut.of(
@@ -229,18 +230,19 @@ class _Source:
         )
 
     def _tasks(
-        self, topic: TopicLook, wanted: Wanted[Any], cut: BatchCut | None = None
+        self, topic: TopicLook, epochs: Wanted[Any], cut: BatchCut | None = None
     ) -> list[EpochPartition]:
-        """The tasks that read these epochs, whose end the topic must have reached.
+        """Return the tasks that read these epochs, whose end the topic must have reached.
 
-        ``cut``: how the batch was divided before; None: by the options.
+        ``cut`` is the earlier division of the batch. If it is None, the options decide.
         """
-        segments = topic.history.segments(wanted)
+        segments = topic.history.segments(epochs)
+        # The offset was planned from these records. They are missing only where a replica that answers now lags.
         for _ in range(_TRIES):
             if segments is not None:
                 break
             topic.again()
-            segments = topic.history.segments(wanted)
+            segments = topic.history.segments(epochs)
         if segments is None:
             raise ProtocolError(
                 f"topic {self._options.topic!r} ends before the position up to which it was read"
@@ -251,8 +253,8 @@ class _Source:
             read=replace(self._spec.read, created=topic.facts.created, read_mode=topic.read_mode),
             order=topic.order_name,
             numbers=isinstance(topic.order, Int) if self._numbers is None else self._numbers,
-        ).between(topic.order, wanted)
-        return [EpochPartition(spec, tuple(some)) for some in cut.share(segments)]
+        ).between(topic.order, epochs)
+        return [EpochPartition(spec, tuple(share)) for share in cut.share(segments)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, EpochPartition):  # Spark plans one such task for a read without tasks
@@ -269,17 +271,17 @@ class EpochBatchReader(_Source, DataSourceReader):
     """Reads all epochs that are completed when the read is planned and of which no data was removed."""
 
     def partitions(self) -> Sequence[EpochPartition]:
-        topic = self._look()
+        topic = self._open_topic()
         topic.look(now=True)
         first, end = self._first(topic), topic.history.frontier
         if not _comes_after(first.start, end):
             return []
-        wanted: Wanted[Any] = Wanted(topic.order, first.start.elements, end.elements, first.missed.elements)
-        return self._tasks(topic, wanted)
+        epochs: Wanted[Any] = Wanted(topic.order, first.start.elements, end.elements, first.missed.elements)
+        return self._tasks(topic, epochs)
 
 
 class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads completed epochs as micro-batches. Offsets are places among the epochs.
+    """Reads completed epochs as micro-batches. Offsets are positions among the epochs.
 
     Spark calls all methods except `read` in one process on the driver.
     """
@@ -288,12 +290,12 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
     _target: Antichain[Any] | None = None  # the end of a query with trigger AvailableNow
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        topic = self._look()
+        topic = self._open_topic()
         if self._options.start == "latest":
             topic.look_at_last()
         else:
             topic.look(now=True)
-        return self._place(topic, self._first(topic))
+        return self._offset(topic, self._first(topic))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         self._has_end = True
@@ -302,33 +304,34 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """The end of the next batch; ``start`` if no epoch was completed."""
-        topic = self._look()
-        given = place_of(start, topic.order, topic.partitions)
-        place = self._valid(topic, given)
-        if place is not given:
-            return place_to_json(place)
-        topic.begin_at(place)
+        """Return the end of the next batch, or ``start`` if no epoch was completed."""
+        topic = self._open_topic()
+        stored = place_of(start, topic.order, topic.partitions)
+        position = self._valid(topic, stored)
+        # The stream was replaced or truncated, and an empty batch moves the query to the new position.
+        if position is not stored:
+            return place_to_json(position)
+        topic.begin_at(position)
         if self._target is None:
             topic.look()
         end = topic.history.frontier if self._target is None else self._target
         if self._has_end:
             self._target = end
-        wanted = wanted_between(place, None, topic.order)
-        if not _comes_after(wanted.start, end):
+        epochs = wanted_between(position, None, topic.order)
+        if not _comes_after(epochs.start, end):
             return start
         most = self._options.max_epochs_per_trigger
-        reached = end.elements if most is None else topic.history.limited(wanted, end, most)
-        missed = wanted.missed.elements
-        segments = topic.history.segments(Wanted(topic.order, wanted.start.elements, reached, missed))
+        reached = end.elements if most is None else topic.history.limited(epochs, end, most)
+        missed = epochs.missed.elements
+        segments = topic.history.segments(Wanted(topic.order, epochs.start.elements, reached, missed))
         cut = None if segments is None else self._cut(segments)
-        return self._place(topic, Wanted(topic.order, reached, missed=missed), cut)
+        return self._offset(topic, Wanted(topic.order, reached, missed=missed), cut)
 
-    def _place(self, topic: TopicLook, wanted: Wanted[Any], cut: BatchCut | None = None) -> dict[str, Any]:
-        return place_to_json(topic.history.place(wanted, topic.facts.name, topic.facts.created), cut)
+    def _offset(self, topic: TopicLook, epochs: Wanted[Any], cut: BatchCut | None = None) -> dict[str, Any]:
+        return place_to_json(topic.history.place(epochs, topic.facts.name, topic.facts.created), cut)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[EpochPartition]:
-        topic = self._look()
+        topic = self._open_topic()
         begin, stop = (place_of(offset, topic.order, topic.partitions) for offset in (start, end))
         begin = self._valid(topic, begin)
         if begin.frontiers == stop.frontiers or (stop.stream, stop.incarnation) != (
@@ -337,42 +340,45 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         ):
             return []
         topic.begin_at(begin)
-        wanted = wanted_between(begin, stop, topic.order)
-        if not topic.lookup.accept(topic.history.lost(wanted, topic.facts.first_seq)):
-            wanted = topic.history.whole(wanted, topic.facts.first_seq)
-        return self._tasks(topic, wanted, cut_of(end))
+        epochs = wanted_between(begin, stop, topic.order)
+        if not topic.lookup.accept(topic.history.lost(epochs, topic.facts.first_seq)):
+            epochs = topic.history.whole(epochs, topic.facts.first_seq)
+        return self._tasks(topic, epochs, cut_of(end))
 
-    def _valid(self, topic: TopicLook, place: EpochPosition[Any]) -> EpochPosition[Any]:
-        """The place to continue from, which differs if the stream was replaced or truncated. Looks up the stream."""
+    def _valid(self, topic: TopicLook, position: EpochPosition[Any]) -> EpochPosition[Any]:
+        """Return the position to continue from, which differs if the stream was replaced or truncated.
+
+        Looks up the stream.
+        """
         topic.facts = topic.lookup.facts()
-        if not topic.lookup.accept(_another_stream(place, topic.facts)):
+        if not topic.lookup.accept(_another_stream(position, topic.facts)):
             return self._restarted(topic)
         until = time.monotonic() + _CONFIRMED
-        while _cut_short(place, topic.facts) and time.monotonic() < until:
+        while _cut_short(position, topic.facts) and time.monotonic() < until:
             # A new leader may need a moment to catch up.
             topic.again()
-        return place if topic.lookup.accept(_cut_short(place, topic.facts)) else self._restarted(topic)
+        return position if topic.lookup.accept(_cut_short(position, topic.facts)) else self._restarted(topic)
 
     def _restarted(self, topic: TopicLook) -> EpochPosition[Any]:
         topic.restart()
-        wanted = topic.history.earliest(topic.facts.first_seq)
-        return topic.history.place(wanted, topic.facts.name, topic.facts.created)
+        epochs = topic.history.earliest(topic.facts.first_seq)
+        return topic.history.place(epochs, topic.facts.name, topic.facts.created)
 
 
 _CONTINUES = "with option 'failOnDataLoss' = 'false' the query continues with the complete epochs there"
 
 
-def _another_stream(place: EpochPosition[Any], facts: StreamFacts) -> JetStreamError | None:
-    if (place.stream, place.incarnation) == (facts.name, facts.created):
+def _another_stream(position: EpochPosition[Any], facts: StreamFacts) -> JetStreamError | None:
+    if (position.stream, position.incarnation) == (facts.name, facts.created):
         return None
     return PositionInvalidError(
-        f"the query has read stream {place.stream!r} created at {place.incarnation}, but this is {facts.name!r} "
+        f"the query has read stream {position.stream!r} created at {position.incarnation}, but this is {facts.name!r} "
         f"created at {facts.created}. Use a new checkpoint; {_CONTINUES}"
     )
 
 
-def _cut_short(place: EpochPosition[Any], facts: StreamFacts) -> JetStreamError | None:
-    last = max(seq for _, seq in place.records)
+def _cut_short(position: EpochPosition[Any], facts: StreamFacts) -> JetStreamError | None:
+    last = max(seq for _, seq in position.records)
     if last <= facts.last_seq:
         return None
     return PositionInvalidError(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ..options.source import SourceOptions
 from .bounded import plan_bounded
+from .grouping import group_width, grouped
 from .pushdown import Narrowed, pushed
 from .tasks import read_spec
 
@@ -27,19 +29,26 @@ class LogBatchReader(DataSourceReader):
         self._narrowed = Narrowed(subjects=options.subjects)
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(task) for task in plan_bounded(self._options, self._narrowed)]
+        options, tasks = self._options, plan_bounded(self._options, self._narrowed)
+        widths = [task.range.width for task in tasks if task.range is not None]
+        together = 0
+        if options.has_several:
+            together = group_width(widths, options.min_partitions, options.max_messages_per_partition)
+        return [InputPartition(group) for group in grouped(tasks, widths, together)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from .reading import read_range
 
         if partition.value is None:  # Spark plans one such task for a read without tasks
             return iter(())
-        return read_range(partition.value.spec(self._spec), partition.value.range)
+        return chain.from_iterable(read_range(part.spec(self._spec), part.range) for part in partition.value)
 
 
 class PushdownReader(LogBatchReader):
     """`LogBatchReader` with filter pushdown. Spark rejects it in sessions that do not enable pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        self._narrowed, left = pushed(filters, self._narrowed, direct=self._options.read_mode == "direct")
-        return left
+        self._narrowed, remaining = pushed(
+            filters, self._narrowed, direct=self._options.read_mode == "direct"
+        )
+        return remaining

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from ...errors import ConfigError
@@ -14,10 +15,12 @@ from .tasks import LogPartition, cut, plan
 
 __all__ = ["plan_bounded"]
 
+_AT_ONCE = 16  # streams that are looked up at the same time
+
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What is read of a stream."""
+class _StreamRead:
+    """The range of a stream to read."""
 
     lookup: Lookup
     facts: StreamFacts
@@ -26,7 +29,7 @@ class _Found:
 
 
 def plan_bounded(options: SourceOptions, narrowed: Narrowed | None = None) -> list[LogPartition]:
-    """The tasks that read all messages between two positions, which are resolved now.
+    """Return the tasks that read all messages between two positions, which are resolved now.
 
     Args:
         options: Options of a batch read.
@@ -36,51 +39,55 @@ def plan_bounded(options: SourceOptions, narrowed: Narrowed | None = None) -> li
     if not options.has_several:
         lookup = Lookup(options)
         facts = lookup.facts()
-        one = _found(options, narrowed, lookup, facts)
-        if one is None or not _keeps_filters(lookup, facts, narrowed):
+        read = _plan_stream(options, narrowed, lookup, facts)
+        if read is None or not _keeps_filters(lookup, facts, narrowed):
             return []
-        return _tasks(options, one)
-    found = _found_in_several(options, narrowed)
-    total = sum(one.whole.width for one in found)
+        return _tasks(options, read)
+    reads = _plan_several(options, narrowed)
+    # Each stream gets tasks in proportion to its number of sequences.
+    total = sum(read.whole.width for read in reads)
     tasks = []
-    for one in found:
-        least = max(1, -(-options.min_partitions * one.whole.width // total))
-        tasks += _tasks(replace(options, min_partitions=least), one)
+    for read in reads:
+        least = max(1, -(-options.min_partitions * read.whole.width // total))
+        tasks += _tasks(replace(options, min_partitions=least), read)
     return tasks
 
 
-def _found_in_several(options: SourceOptions, narrowed: Narrowed) -> list[_Found]:
-    """What is read of each stream, in the order of their names."""
-    found: list[_Found] = []
+def _plan_several(options: SourceOptions, narrowed: Narrowed) -> list[_StreamRead]:
+    """Return what to read of each stream, in the order of their names."""
+    reads: list[_StreamRead] = []
     fitting: dict[str, tuple[str, ...]] = {}
-    for name in _names(options):
+    names = _names(options)
+    with ThreadPoolExecutor(min(_AT_ONCE, len(names)), "jsclient-spark-look") as pool:
+        lookups = [pool.submit(_plan_member, options.of(name), narrowed) for name in names]
+    for name, pending in zip(names, lookups, strict=True):
         try:
-            one, fitting[name] = _found_in(options.of(name), narrowed)
+            read, fitting[name] = pending.result()
         except NoSuchStreamError:
             if options.stream_pattern is None:
                 raise
-            continue  # deleted after it was listed
-        if one is not None:
-            found.append(one)
+            continue  # the stream was deleted after it was listed
+        if read is not None:
+            reads.append(read)
     check_filters(options, fitting)
-    return found
+    return reads
 
 
-def _found_in(options: SourceOptions, narrowed: Narrowed) -> tuple[_Found | None, tuple[str, ...]]:
-    """What is read of one of several streams, and the filters that can match a message of it."""
+def _plan_member(options: SourceOptions, narrowed: Narrowed) -> tuple[_StreamRead | None, tuple[str, ...]]:
+    """Return what to read of one of several streams, and the filters that can match its messages."""
     lookup = Lookup(options)
     facts = lookup.facts()
     lookup.subjects = fitting = lookup.fitting(facts)
     if bool(fitting) != bool(options.subjects):
-        return None, fitting  # no filter can match a message of it
-    one = _found(options, narrowed, lookup, facts)
-    if one is not None and not _keeps_filters(lookup, facts, narrowed):
-        one = None
-    return one, fitting
+        return None, fitting  # no filter can match a message of the stream
+    read = _plan_stream(options, narrowed, lookup, facts)
+    if read is not None and not _keeps_filters(lookup, facts, narrowed):
+        read = None
+    return read, fitting
 
 
 def _keeps_filters(lookup: Lookup, facts: StreamFacts, narrowed: Narrowed) -> bool:
-    """Drop filters that Spark pushed down and no message can match; False if none of them is left."""
+    """Drop filters that Spark pushed down and no message can match. Returns False if no filter remains."""
     lookup.subjects = lookup.fitting(facts)
     return bool(lookup.subjects) == bool(narrowed.subjects)
 
@@ -93,8 +100,10 @@ def _names(options: SourceOptions) -> tuple[str, ...]:
     return names
 
 
-def _found(options: SourceOptions, narrowed: Narrowed, lookup: Lookup, facts: StreamFacts) -> _Found | None:
-    """What is read of a stream; None: nothing."""
+def _plan_stream(
+    options: SourceOptions, narrowed: Narrowed, lookup: Lookup, facts: StreamFacts
+) -> _StreamRead | None:
+    """Return what to read of a stream, or None if no message is to be read."""
     read_mode = lookup.read_mode(facts)
     first, last = _first(options, lookup, facts), _last(options, lookup, facts)
     if options.start.kind == "sequence":
@@ -107,12 +116,12 @@ def _found(options: SourceOptions, narrowed: Narrowed, lookup: Lookup, facts: St
     if narrowed.nothing or last < first:
         return None
     lookup.subjects = narrowed.subjects
-    return _Found(lookup, facts, read_mode, SequenceRange(first, last))
+    return _StreamRead(lookup, facts, read_mode, SequenceRange(first, last))
 
 
-def _tasks(options: SourceOptions, found: _Found) -> list[LogPartition]:
-    parts = cut(found.lookup, options, found.whole, found.facts)
-    return plan(parts, found.lookup, found.facts, found.read_mode)
+def _tasks(options: SourceOptions, read: _StreamRead) -> list[LogPartition]:
+    parts = cut(read.lookup, options, read.whole, read.facts, read.read_mode)
+    return plan(parts, read.lookup, read.facts, read.read_mode)
 
 
 def _first(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
@@ -138,10 +147,10 @@ def _last(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
     return facts.last_seq
 
 
-def _not_beyond(name: str, given: int, most: int, options: SourceOptions, facts: StreamFacts) -> None:
+def _not_beyond(name: str, sequence: int, most: int, options: SourceOptions, facts: StreamFacts) -> None:
     """Raise `ConfigError` for a sequence after the end of the stream, instead of silently reading less."""
-    if given > most and options.fail_on_data_loss:
+    if sequence > most and options.fail_on_data_loss:
         raise ConfigError(
-            f"{name} is {given}, but stream {facts.name!r} ends at sequence {facts.last_seq}: give a smaller "
+            f"{name} is {sequence}, but stream {facts.name!r} ends at sequence {facts.last_seq}: give a smaller "
             "one, or 'failOnDataLoss' = 'false' to read the messages that exist"
         )

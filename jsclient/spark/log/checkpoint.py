@@ -1,7 +1,8 @@
 """The checkpoint of a streaming query in a local directory: the offsets it has planned and committed, and rewinding.
 
 Spark stores the end offset of each batch in ``offsets/N`` before it runs the batch, and ``commits/N`` after it. It
-creates these files exclusively: two writers of the same batch cannot both succeed, and Spark fails the query that lost.
+creates these files exclusively, so two writers of the same batch cannot both succeed, and Spark fails the query that
+has lost.
 
 The files have a line for each source. From Spark 4.3 on, a query whose sources have names writes version 2 of
 the file of offsets, in which each line begins with the name of its source: ``orders:{"seq": 8, ...}``.
@@ -54,7 +55,7 @@ class SeveralSourcesError(CheckpointError):
 
 
 class UnknownOffsetError(CheckpointError):
-    """Raised for files or offsets of a unknown version, or offsets of a source that has no sequences."""
+    """Raised for files or offsets of an unknown version, or offsets of a source that has no sequences."""
 
 
 class QueryRunningError(CheckpointError):
@@ -63,16 +64,16 @@ class QueryRunningError(CheckpointError):
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """What one batch has recorded about one source."""
+    """The record of one source in a batch."""
 
     mode: Literal["log", "queue", "other", "none"]  # "none": the source had no offset yet
-    offset: LogOffset | None = None  # in mode "log", of a source of one stream
-    streams: Mapping[str, LogOffset] | None = None  # by name, of a source of several streams
+    offset: LogOffset | None = None  # offset in mode "log", for a source of one stream
+    streams: Mapping[str, LogOffset] | None = None  # offsets by name, for a source of several streams
     name: str | None = None  # Spark's name of the source, in version 2 of the file
 
     @classmethod
     def parse_named(cls, line: str, where: Path) -> SourceEntry:
-        """Parse a line of version 2 of an offset file. Raises `UnknownOffsetError` as `parse`."""
+        """Parse a line of version 2 of an offset file. Raises the errors of `parse`."""
         name, colon, offset = line.partition(":")
         if not colon:
             raise UnknownOffsetError(f"{where} has a line without the name of a source: {line[:60]!r}")
@@ -84,20 +85,21 @@ class SourceEntry:
         if line == _VOID:
             return cls("none")
         try:
-            found = json.loads(line)
+            fields = json.loads(line)
         except ValueError:
             return cls("other")
-        if not isinstance(found, dict):
+        if not isinstance(fields, dict):
             return cls("other")
-        if {"b", "runs"} <= found.keys():
+        # A source is recognized by the form of its offsets.
+        if {"b", "runs"} <= fields.keys():
             return cls("queue")
-        several = isinstance(found.get("streams"), dict) and "seq" not in found
-        if not (several or {"seq", "created"} <= found.keys()):
+        several = isinstance(fields.get("streams"), dict) and "seq" not in fields
+        if not (several or {"seq", "created"} <= fields.keys()):
             return cls("other")
         try:
             if several:
-                return cls("log", streams=StreamOffsets.of_json(found).streams)
-            return cls("log", LogOffset.of_json(found))
+                return cls("log", streams=StreamOffsets.of_json(fields).streams)
+            return cls("log", LogOffset.of_json(fields))
         except PositionInvalidError as error:
             raise UnknownOffsetError(f"{where} has an offset of an unknown version: {error}") from None
 
@@ -111,24 +113,26 @@ class BatchEntry:
     sources: tuple[SourceEntry, ...]
 
     def in_order_of(self, other: BatchEntry) -> BatchEntry:
-        """The same batch with its named sources in the order of another batch, which may have more or fewer."""
-        if any(one.name is None for one in (*self.sources, *other.sources)):
+        """Return the same batch with its named sources in the order of another batch, which may have others."""
+        if any(source.name is None for source in (*self.sources, *other.sources)):
             return self
-        named = {one.name: one for one in self.sources}
+        named = {source.name: source for source in self.sources}
         return replace(
             self,
-            sources=tuple(named.get(one.name, SourceEntry("none", name=one.name)) for one in other.sources),
+            sources=tuple(
+                named.get(source.name, SourceEntry("none", name=source.name)) for source in other.sources
+            ),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint as found when it was read.
+    """The state of a checkpoint when it was read.
 
     Attributes:
-        id: Spark's id of the query; it stays the same over restarts.
-        planned: The last batch in ``offsets``; None before the first.
-        committed: The last batch in ``offsets`` that has a commit; None before the first.
+        id: Spark's id of the query, which stays the same over restarts.
+        planned: The last batch in ``offsets``, or None before the first batch.
+        committed: The last batch in ``offsets`` that has a commit, or None before the first commit.
         stateful: Whether the query has state, for example of an aggregation.
         written: When the newest file was written, in seconds since 1970.
     """
@@ -142,7 +146,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path | str) -> Checkpoint:
-        """Read a checkpoint, given the path of its directory, or a ``file:`` URL as Spark accepts it.
+        """Read a checkpoint, given the path of its directory, or a ``file:`` URL that Spark accepts.
 
         Raises:
             NotACheckpointError: The directory is not local, does not exist, or is not a checkpoint.
@@ -161,6 +165,7 @@ class Checkpoint:
                 "directory of option 'checkpointLocation'"
             ) from None
         offsets, commits = _numbers(path / "offsets"), _numbers(path / "commits")
+        # Spark removes old files, so the last committed batch is the last batch that has both files.
         done = [number for number in offsets if number in set(commits)]
         files = [path / "metadata", *(path / "offsets" / str(number) for number in offsets[-1:])]
         files += [path / "commits" / str(number) for number in commits[-1:]]
@@ -178,12 +183,12 @@ class Checkpoint:
         )
 
     def rewindable_offset(self) -> LogOffset:
-        """The committed offset of the only source, if it can be rewound.
+        """Return the committed offset of the only source, if it can be rewound.
 
         Raises:
-            CheckpointError: No batch is committed; or the query has state, which would count rows twice.
+            CheckpointError: No batch is committed, or the query has state, which would count rows twice.
             SeveralSourcesError: The query has several sources, or a source of several streams.
-            UnknownOffsetError: The source is not one of log mode.
+            UnknownOffsetError: The source is not in log mode.
         """
         if self.stateful:
             raise CheckpointError(
@@ -214,10 +219,10 @@ class Checkpoint:
         return source.offset
 
     def covered(self, created: str) -> tuple[list[SequenceRange], list[SequenceRange]]:
-        """The sequences of a stream in committed batches, and the others in batches that are planned only.
+        """Return the sequences of a stream in committed batches, and other sequences in batches that are only planned.
 
-        Batches before an earlier rewind count, but neither the empty one that it added nor what it skipped. Spark keeps
-        the last 100 batches: everything before these counts as committed.
+        Batches before an earlier rewind count, but neither the empty batch that it added nor the messages that it
+        skipped. Spark keeps the last 100 batches, so everything before these counts as committed.
         """
         commits = set(_numbers(self.path / "commits"))
         done: list[SequenceRange] = []
@@ -234,7 +239,7 @@ class Checkpoint:
                     (done if number in commits else planned).append(SequenceRange(first, offset.seq))
                 reached = offset.seq
         committed = merged(done)
-        return committed, [rest for one in merged(planned) for rest in without(one, committed)]
+        return committed, [part for one in merged(planned) for part in without(one, committed)]
 
     def refuse_running(self, now: float, least: float) -> None:
         """Raise `QueryRunningError` if a file was written less than ``least`` seconds ago."""
@@ -248,10 +253,10 @@ class Checkpoint:
     def rewind(self, offset: LogOffset) -> tuple[Path, Path]:
         """Add an empty, committed batch that ends at ``offset``, and return its two files. No file is changed.
 
-        A query that runs all the same fails at its next batch, because that batch exists.
+        A query that is still running fails at its next batch, because that batch exists.
 
         Raises:
-            CheckpointError: As `rewindable_offset`.
+            CheckpointError: See `rewindable_offset`.
             QueryRunningError: Another process has written the batch.
         """
         self.rewindable_offset()
@@ -273,16 +278,16 @@ class Checkpoint:
 
 
 def _local(text: str) -> Path:
-    """The local directory of a path or a URL. ``%20`` is not decoded, as in Spark."""
+    """Return the local directory of a path or a URL. Like in Spark, ``%20`` is not decoded."""
     if _URL.match(text) is None:
         return Path(text)
-    if found := _FILE_URL.fullmatch(text):
-        return Path(found[1])
+    if match := _FILE_URL.fullmatch(text):
+        return Path(match[1])
     raise NotACheckpointError(f"{text} is not a local directory: copy the checkpoint here first")
 
 
 def _numbers(folder: Path) -> list[int]:
-    """The numbers of the batches in a folder, in order."""
+    """Return the numbers of the batches in a folder, in order."""
     if not folder.is_dir():
         return []
     return sorted(int(file.name) for file in folder.iterdir() if file.name.isascii() and file.name.isdigit())
@@ -309,22 +314,22 @@ def _batch(path: Path, number: int) -> BatchEntry:
 
 
 def _create(file: Path, text: str) -> Path:
-    """Write a new file at once: no reader sees a part. Raises `QueryRunningError` if it exists."""
+    """Write a new file atomically, so that no reader sees a part. Raises `QueryRunningError` if it exists."""
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)
-    made = Path(name)
+    temporary = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as opened:
             opened.write(text)
             opened.flush()
             os.fsync(opened.fileno())
-        made.chmod(0o644)
+        temporary.chmod(0o644)
         if not file.exists():  # Hadoop would compare the new file with the checksum of a removed one
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-        file.hardlink_to(made)
+        file.hardlink_to(temporary)
     except FileExistsError:
         raise QueryRunningError(
             f"{file} exists now, so a query has written it: stop the query and try again"
         ) from None
     finally:
-        made.unlink()
+        temporary.unlink()
     return file

@@ -13,9 +13,9 @@ class TriggerDelay:
     """Decides whether the next batch waits for more messages. The first batch of a run does not wait.
 
     Args:
-        least: Number of messages that a batch waits for; None: it does not wait.
+        least: Number of messages that a batch waits for, or None if it does not wait.
         most: Seconds after the previous batch at which a batch with any messages starts.
-        now: Monotonic seconds.
+        now: The monotonic clock.
 
     Attributes:
         holding: Whether the last answer was to wait.
@@ -26,13 +26,13 @@ class TriggerDelay:
         self._most = most
         self._now = now
         self._before = -math.inf  # when the previous batch was started
-        self._counted: tuple[int, int] | None = None  # a range that has too few messages
+        self._counted: tuple[int, int] | None = None  # a range that was counted and has too few messages
         self.holding: bool = False
 
     def holds(self, after: int, last: int, count: Callable[[], int]) -> bool:
         """Return whether to wait with the messages after one sequence and up to another.
 
-        ``count``: counts these messages. It is called once for a range that has enough sequences.
+        ``count`` counts these messages. It is called once for a range that has enough sequences.
         """
         if self._least is None:
             return False

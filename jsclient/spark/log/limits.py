@@ -10,7 +10,7 @@ __all__ = ["limits", "read_limit"]
 
 
 def read_limit(options: SourceOptions) -> ReadLimit:
-    """The limit of a micro-batch. If both limits are given, `latestOffset` applies the other one."""
+    """Return the limit of a micro-batch. If both limits are given, `latestOffset` applies the other limit."""
     if options.max_messages_per_trigger is not None:
         return ReadMaxRows(options.max_messages_per_trigger)
     if options.max_bytes_per_trigger is not None:
@@ -19,7 +19,7 @@ def read_limit(options: SourceOptions) -> ReadLimit:
 
 
 def limits(options: SourceOptions, limit: ReadLimit) -> tuple[int | None, int | None]:
-    """The maximum rows and bytes of a micro-batch, given the limit that Spark asks for."""
+    """Return the maximum rows and bytes of a micro-batch, given the limit that Spark requests."""
     if isinstance(limit, ReadAllAvailable):
         return None, None
     rows, size = options.max_messages_per_trigger, options.max_bytes_per_trigger

@@ -1,4 +1,4 @@
-"""The states of many streams by one request, for a source that reads several."""
+"""The states of many streams by one request, for a source that reads several streams."""
 
 from __future__ import annotations
 
@@ -19,67 +19,83 @@ __all__ = ["Listing"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_FEW = 4  # streams that are asked for one by one
+_FEW = 4  # streams that are requested one by one, instead of a page of a list
 _SHARE = 4  # a list is not used if it has more than this many streams for each that is read
-_FRESH = 0.1  # seconds for which a list is used
-_SLOW = 2.0  # seconds; a cluster answers after four if a stream has no leader
+_FRESH = 5.0  # seconds for which a list is used within a round
+_SLOW = 2.0  # seconds for a page, for which a cluster takes four if a stream has no leader
+_PAGE = 256  # streams in an answer of a server
 _AGAIN = 60.0  # seconds until a list is tried again
 
 
 class Listing:
     """Lists the streams of the account, as long as that is cheaper than one request for each stream that is read.
 
-    Each list is used once for each stream. A stream that is not in it is asked for by the caller.
+    The streams are listed in each round when its first stream is requested, and the list is used once for each stream.
+    However long the server takes, they are listed again only for a stream that is requested twice. The caller requests
+    a stream that is not in the list.
 
     Attributes:
         names: The names of the streams that are read.
+        pages: Number of requests for lists in this round.
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self.names: frozenset[str] = frozenset(options.streams)
+        self.pages: int = 0
+        self._requested: int | None = None
         self._connect = options.connect
-        self._found: dict[str, StreamFacts] = {}  # of the last list, not yet used
+        self._listed: dict[str, StreamFacts] = {}  # the streams of the last list that are not yet used
         self._used: set[str] = set()
-        self._at = -math.inf  # monotonic seconds: time of the last list
-        self._again = -math.inf  # monotonic seconds: time of the next list at the earliest
+        self._at = -math.inf  # monotonic time of the last list
+        self._again = -math.inf  # earliest monotonic time of the next list
+
+    def begin_round(self, wanted: int | None = None) -> None:
+        """Begin a round, in which each stream is requested, or only ``wanted`` of them."""
+        self._listed.clear()
+        self._at, self.pages, self._requested = -math.inf, 0, wanted
 
     def take(self, name: str) -> StreamFacts | None:
-        """The state of a stream, at most 0.1 seconds old and not returned before; None if it is not known."""
-        if len(self.names) <= _FEW or time.monotonic() < self._again:
+        """Return the state of a stream in this round, once, or None if it is not known."""
+        count = len(self.names)
+        requested = count if self._requested is None else self._requested
+        if requested <= _FEW * -(-count // _PAGE) or time.monotonic() < self._again:
             return None
         if name in self._used or time.monotonic() > self._at + _FRESH:
             self._list()
-        found = self._found.pop(name, None)
-        if found is not None:
+        facts = self._listed.pop(name, None)
+        if facts is not None:
             self._used.add(name)
-        return found
+        return facts
 
     def _list(self) -> None:
         self._used.clear()
         self._at = began = time.monotonic()
+        before = self.pages
         try:
             opened = session(self._connect)
-            self._found = opened.run(self._asked(context_of(opened.js)))
+            self._listed = opened.run(self._list_streams(context_of(opened.js)))
         except JetStreamError as error:
-            self._found = {}
+            self._listed = {}
             self._again = math.inf if isinstance(error, PermissionDeniedError) else began + _AGAIN
             log.info("streams are not listed, but asked for one by one: %s", error)
         else:
-            if not self._found or time.monotonic() > began + _SLOW:
+            if not self._listed or time.monotonic() > began + _SLOW * (self.pages - before):
                 self._again = time.monotonic() + _AGAIN
 
-    async def _asked(self, context: Context) -> dict[str, StreamFacts]:
-        """The streams that are read; {} if there are too many others."""
-        found: dict[str, StreamFacts] = {}
+    async def _list_streams(self, context: Context) -> dict[str, StreamFacts]:
+        """List the streams that are read. Returns {} if there are too many other streams."""
+        listed: dict[str, StreamFacts] = {}
         count = 0
         async for item in pages(context, context.api.stream_list(), "streams"):
+            if count % _PAGE == 0:
+                self.pages += 1
             if (count := count + 1) > _SHARE * len(self.names):
                 return {}
             info = from_wire(StreamInfo, item)
             if info.name in self.names:
-                found[info.name] = StreamFacts.of(info)
-        return found
+                listed[info.name] = StreamFacts.of(info)
+        return listed
 
     def drop(self, name: str) -> None:
-        """Forget what the last list says of a stream, since it was asked for."""
-        self._found.pop(name, None)
+        """Drop the last list's state of a stream, since it is requested now."""
+        self._listed.pop(name, None)

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeVar
@@ -21,6 +22,7 @@ from ...errors import (
     NoRespondersError,
     PermissionDeniedError,
     StreamNotFoundError,
+    TooManyResultsError,
 )
 from ...protocol.consumers.ordered import ephemeral_config
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
@@ -49,8 +51,10 @@ T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_AGAIN = 0.25  # seconds between looks at a replica
-_SHORT_LIVED = 5.0  # seconds; inactivity threshold of the consumers that count messages
+_AGAIN = 0.25  # seconds between two requests to a replica
+_REMEMBERED = 100  # losses that are not logged again
+_FILTERS = 500  # filters in one request
+_SHORT_LIVED = 5.0  # inactivity threshold, in seconds, of the consumers that count messages
 
 
 class NoSuchStreamError(ConfigError):
@@ -66,16 +70,16 @@ class LossPolicy:
 
     def __init__(self, fail: bool) -> None:  # noqa: FBT001  the only argument
         self._fail = fail
-        self._logged: set[str] = set()
+        self._logged: deque[str] = deque(maxlen=_REMEMBERED)
 
     def accept(self, error: JetStreamError | None) -> bool:
-        """Return whether nothing was lost. Raises ``error``, or logs it once if ``failOnDataLoss`` is false."""
+        """Return whether no message was lost. Raises ``error``, or logs it once if ``failOnDataLoss`` is false."""
         if error is None:
             return True
         if self._fail:
             raise error
         if str(error) not in self._logged:
-            self._logged.add(str(error))
+            self._logged.append(str(error))
             log.warning("%s", str(error).replace("with option 'failOnDataLoss' = 'false' ", ""))
         return False
 
@@ -83,19 +87,20 @@ class LossPolicy:
 class Lookup:
     """Answers queries about one stream.
 
-    Every method raises `ConfigError` if the stream does not exist, permissions are missing, or it cannot be read with
-    these options; and the usual errors of a request if the server remains unavailable.
+    Every method raises `ConfigError` if the stream does not exist, permissions are missing, or the stream cannot be
+    read with these options. It raises the usual errors of a request if the server remains unavailable.
 
     Args:
         options: Options with the name of one stream.
-        narrows: Whether to leave out filters that can match no message of the stream, as `facts` finds its subjects.
+        narrows: Whether to omit filters that can match no message of the stream, as soon as `facts` knows its subjects.
         known: Whether another query with these options has succeeded, so that failures are transient.
-        listing: Has the states of many streams, for a source that reads several.
+        listing: The states of many streams, for a source that reads several.
 
     Attributes:
         subjects: The filters.
-        fits: Whether one of them can match a message of the stream, if it ``narrows``. If not, ``subjects`` are those
-            of the options, and are not to be read.
+        fits: Whether any of them can match a message of the stream, if it ``narrows``. If not, ``subjects`` are the
+            filters of the options and must not be read.
+        was_listed: Whether the last facts are from the listing.
     """
 
     def __init__(
@@ -116,41 +121,44 @@ class Lookup:
         self._narrowed_for: object = None  # what the filters were compared with
         self.subjects: tuple[str, ...] = options.subjects
         self.fits: bool = True
+        self.was_listed: bool = False
 
     def facts(self) -> StreamFacts:
-        """The current state of the stream, from its leader. Takes one request, more if the filters are compared."""
+        """Return the current state of the stream, from its leader. Takes one request, more to compare the filters."""
 
-        async def look() -> StreamFacts:
+        async def query() -> StreamFacts:
             stream = self._stream
             return StreamFacts.of(
-                (await self._found()).cached_info if stream is None else await stream.info()
+                (await self._open_stream()).cached_info if stream is None else await stream.info()
             )
 
+        self.was_listed = False
         if self._listing is not None:
             self._listing.drop(self._options.stream)
-        facts = self._asked(look)
+        facts = self._run_retried(query)
         if self._narrows:
             self._narrow(facts)
         return facts
 
     def polled_facts(self) -> StreamFacts:
-        """As `facts`, which may be 0.1 seconds old if the states of many streams are asked for together."""
+        """Like `facts`, but from the start of this round if the states of many streams are requested together."""
         listed = None if self._listing is None else self._listing.take(self._options.stream)
         if listed is None:
             return self.facts()
+        self.was_listed = True
         if self._narrows:
             self._narrow(listed)
         return listed
 
     def _narrow(self, facts: StreamFacts) -> None:
-        """Leave out filters that can match no message, whenever the subjects of the stream change."""
+        """Omit filters that can match no message. Compares them again when the subjects of the stream change."""
         compared = (facts.created, facts.subjects, facts.copies)
         if compared == self._narrowed_for:
             return
         before = (self.subjects, self.fits)
-        wanted = self._options.subjects
-        fitting = self._fitting(wanted, facts)
-        self.subjects, self.fits = fitting or wanted, bool(fitting)
+        requested = self._options.subjects
+        fitting = self._fitting(requested, facts)
+        self.subjects, self.fits = fitting or requested, bool(fitting)
         if self._narrowed_for is not None and before != (self.subjects, self.fits):
             log.info(
                 "stream %r has other subjects now: it is read by %s",
@@ -160,62 +168,65 @@ class Lookup:
         self._narrowed_for = compared
 
     def stream_names(self) -> list[str]:
-        """The names of all streams. Takes one request for each 1,024 of them. It is not retried."""
+        """Return the names of all streams. Takes one request for each 1,024 streams. It is not retried."""
 
-        async def look() -> list[str]:
+        async def query() -> list[str]:
             return [name async for name in self._opened().js.stream_names()]
 
-        return self._asked(look)
+        return self._run_retried(query)
 
     def last_matching(self) -> int:
-        """The sequence of the last matching message, from the leader; 0 if no message matches.
+        """Return the sequence of the last matching message, from the leader, or 0 if no message matches.
 
         Takes one request per filter.
         """
 
-        async def look(stream: Stream) -> int:
+        async def query(stream: Stream) -> int:
             last = 0
             for subject in self.subjects:
                 with contextlib.suppress(MessageNotFoundError):
                     last = max(last, (await stream.get_last_message(subject)).seq)
             return last
 
-        return self.run(look)
+        return self.run(query)
 
     def next_matching(self, seq: int) -> int:
-        """The sequence of the first matching message at or after ``seq``, from the leader; 0 if no message matches.
+        """Return the sequence of the first matching message at or after ``seq``, from the leader, or 0 for no match.
 
         Takes one request per filter.
         """
 
-        async def look(stream: Stream) -> int:
-            found: list[int] = []
+        async def query(stream: Stream) -> int:
+            sequences: list[int] = []
             for subject in self.subjects:
                 with contextlib.suppress(MessageNotFoundError):
-                    found.append((await stream.get_next_message(subject, seq)).seq)
-            return min(found, default=0)
+                    sequences.append((await stream.get_next_message(subject, seq)).seq)
+            return min(sequences, default=0)
 
-        return self.run(look)
+        return self.run(query)
 
     def stored_at(self, seq: int) -> str | None:
-        """When a message was stored, from the leader, in ISO 8601; None if it was removed. Takes one request."""
+        """Return when a message was stored, from the leader, in ISO 8601, or None if it was removed.
 
-        async def look(stream: Stream) -> str | None:
+        Takes one request.
+        """
+
+        async def query(stream: Stream) -> str | None:
             with contextlib.suppress(MessageNotFoundError):
                 return (await stream.get_message(seq)).time.isoformat()
             return None
 
-        return self.run(look)
+        return self.run(query)
 
     def rest(self, seq: int, facts: StreamFacts) -> int:
-        """The number of matching messages at or after ``seq``. May lag slightly.
+        """Return the number of matching messages at or after ``seq``. It may lag slightly.
 
         Takes one request, or three if a direct get cannot be used.
         """
 
         async def count(stream: Stream) -> int:
             if not self._gets(facts):
-                return (await self._made(stream, opt_start_seq=seq)).num_pending
+                return (await self._count_consumer(stream, opt_start_seq=seq)).num_pending
             subject = self.subjects[0] if self.subjects else None
             async for message in stream.get_batch(1, seq=seq, subject=subject):
                 return (message.num_pending or 0) + 1
@@ -225,21 +236,21 @@ class Lookup:
 
     def counts_cheaply(self, facts: StreamFacts) -> bool:
         """Whether `rest` takes one request, and the messages can be read by direct get."""
-        self._asked(self._found)
+        self._run_retried(self._open_stream)
         return self._gets(facts)
 
     def sequence_at(self, moment: str, facts: StreamFacts) -> int:
-        """The sequence of the first message stored at or after ``moment``; after the last one if no message was."""
+        """Return the sequence of the first message stored at or after ``moment``, or ``last_seq`` + 1 without one."""
         if not facts.messages or (facts.last_time and facts.last_time < datetime.fromisoformat(moment)):
             return facts.last_seq + 1
         return self.run(lambda stream: self._sequence_at(stream, moment, facts))
 
     def accept(self, error: JetStreamError | None) -> bool:
-        """Return whether nothing was lost, see `LossPolicy.accept`."""
+        """Return whether no message was lost. See `LossPolicy.accept`."""
         return self._policy.accept(error)
 
     def is_lost(self, facts: StreamFacts, since: datetime | None) -> bool:
-        """Whether a limit may have removed the oldest messages, see `Removal.is_harmless`."""
+        """Return whether a limit may have removed the oldest messages. See `Removal.is_harmless`."""
         return not facts.removal.is_harmless(since, context_of(self.js).connection.max_payload)
 
     def drive(self, counting: Generator[int, int, T], facts: StreamFacts) -> T:
@@ -252,27 +263,28 @@ class Lookup:
             return done.value  # type: ignore[no-any-return]
 
     def read_mode(self, facts: StreamFacts) -> str:
-        """The read mode of the executors, see `ReadSpec`. Checks what can be checked on the driver."""
-        wanted = self._options.read_mode
+        """Return the read mode of the executors, see `ReadSpec`. Checks what can be checked on the driver."""
+        read_mode = self._options.read_mode
         self._check_filters(facts)
-        if facts.work_queue and wanted == "consumer":
+        if facts.work_queue and read_mode == "consumer":
             raise WorkQueueError(
                 f"option 'readMode' is 'consumer', but stream {facts.name!r} is a work queue, which allows no reader "
                 "beside its workers: use 'readMode' = 'direct' to look at it, or 'mode' = 'queue' to work on it"
             )
-        if wanted == "direct":
+        if read_mode == "direct":
             self._check_gets(facts, "option 'readMode' is 'direct'")
         elif facts.work_queue:
             self._check_gets(facts, f"stream {facts.name!r} is a work queue")
         else:
+            # Creating a consumer shows whether the executors may create one.
             try:
-                self.run(lambda stream: self._made(stream, opt_start_seq=1))
+                self.run(lambda stream: self._count_consumer(stream, opt_start_seq=1))
             except ConfigError as error:
-                if wanted == "consumer" or not self.counts_cheaply(facts):
+                if read_mode == "consumer" or not self.counts_cheaply(facts):
                     raise
                 log.info("stream %r is read by direct get: %s", facts.name, error)
             else:
-                return wanted
+                return read_mode
         return "direct"
 
     def _check_filters(self, facts: StreamFacts) -> None:
@@ -280,7 +292,8 @@ class Lookup:
         for subject in self.subjects:
             if self._fits(subject, facts):
                 continue
-            stream = f"stream {facts.name!r}, whose subjects are {', '.join(facts.subjects) or 'those of its origin'}"
+            stored = ", ".join(facts.subjects) or "those of its origin"
+            stream = f"stream {facts.name!r}, whose messages have the subjects {stored}"
             if facts.copies:
                 log.warning("option 'subjects': %r matches no message of %s", subject, stream)
             else:
@@ -289,24 +302,43 @@ class Lookup:
                 )
 
     def fitting(self, facts: StreamFacts) -> tuple[str, ...]:
-        """The filters that can match a message of the stream. All of them, if it may store other subjects."""
+        """Return the filters that can match a message of the stream: all filters if it may store other subjects."""
         return self._fitting(self.subjects, facts)
 
     def _fitting(self, subjects: tuple[str, ...], facts: StreamFacts) -> tuple[str, ...]:
-        return tuple(subject for subject in subjects if facts.copies or self._fits(subject, facts))
+        if facts.copies:
+            return subjects
+        others = [subject for subject in subjects if not _takes(facts, subject)]
+        stored = self._stored(others, facts) if others else frozenset()
+        return tuple(subject for subject in subjects if subject in stored or _takes(facts, subject))
 
     def _fits(self, subject: str, facts: StreamFacts) -> bool:
-        return any(subjects_overlap(subject, one) for one in facts.subjects) or self._stores(subject)
+        return _takes(facts, subject) or bool(self._stored([subject], facts))
 
-    def _stores(self, subject: str) -> bool:
-        """Whether a stored message matches."""
+    def _stored(self, subjects: Sequence[str], facts: StreamFacts) -> frozenset[str]:
+        """Return the filters that a stored message matches, though the stream no longer accepts their subjects.
 
-        async def look(stream: Stream) -> bool:
-            with contextlib.suppress(MessageNotFoundError):
-                return bool((await stream.get_last_message(subject)).seq)
-            return False
+        Takes one request if there are no such filters, which is usual. Otherwise, and without direct gets, it takes one
+        request for each filter.
+        """
+        at_once = len(subjects) > 1 and facts.direct and is_at_least(self.js.server_version, BATCH_GET_SERVER)
 
-        return self.run(look)
+        async def query(stream: Stream) -> frozenset[str]:
+            stored: set[str] = set()
+
+            async def ask(subject: str) -> None:
+                with contextlib.suppress(MessageNotFoundError):
+                    await stream.get_last_message(subject)
+                    stored.add(subject)
+
+            for first in range(0, len(subjects), _FILTERS):
+                filters = subjects[first : first + _FILTERS]
+                # A single request shows that no filter matches, which is usual.
+                if not at_once or await _any_stored(stream, filters):
+                    await asyncio.gather(*map(ask, filters))
+            return frozenset(stored)
+
+        return self.run(query) if facts.messages else frozenset()
 
     def _check_gets(self, facts: StreamFacts, because: str) -> None:
         version = self.js.server_version
@@ -332,11 +364,11 @@ class Lookup:
         """Run a coroutine with the stream, with the same retries as the queries."""
 
         async def ask() -> T:
-            return await work(await self._found())
+            return await work(await self._open_stream())
 
-        return self._asked(ask)
+        return self._run_retried(ask)
 
-    async def _found(self) -> Stream:
+    async def _open_stream(self) -> Stream:
         if self._stream is None:
             self._stream = await self._opened().js.stream(self._options.stream)
         return self._stream
@@ -360,7 +392,7 @@ class Lookup:
             )
         return (await _short_lived(stream, opt_start_time=moment)).delivered.stream_seq + 1
 
-    async def _made(self, stream: Stream, **where: object) -> ConsumerInfo:
+    async def _count_consumer(self, stream: Stream, **where: object) -> ConsumerInfo:
         return await _short_lived(stream, **where, filter_subjects=list(self.subjects) or None)
 
     def _opened(self) -> Session:
@@ -368,7 +400,7 @@ class Lookup:
             self._session, self._stream = session(self._options.connect), None
         return self._session
 
-    def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
+    def _run_retried(self, ask: Callable[[], Awaitable[T]]) -> T:
         return self._opened().run(self._retried(ask))
 
     async def _retried(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -386,7 +418,10 @@ class Lookup:
                 log.warning("stream %r: %s; asking again", self._options.stream, error)
 
     def _explained(self, error: JetStreamError, *, known: bool) -> ConfigError | None:
-        """The `ConfigError` for an error that the options may have caused; ``known``: a query has succeeded."""
+        """Return the `ConfigError` for an error that the options may have caused, or None for any other error.
+
+        ``known`` tells that a query has succeeded.
+        """
         name, where = self._options.stream, ", ".join(self._options.connect.servers)
         if isinstance(error, StreamNotFoundError):
             return NoSuchStreamError(
@@ -406,10 +441,24 @@ class Lookup:
         return None
 
 
-def check_filters(options: SourceOptions, fitting: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise `ConfigError` for a filter that can match no message of any of the streams; a warning with a pattern.
+def _takes(facts: StreamFacts, subject: str) -> bool:
+    """Return whether the stream accepts messages that match a filter."""
+    return any(subjects_overlap(subject, stored) for stored in facts.subjects)
 
-    ``fitting``: the filters of each stream that can match a message of it.
+
+async def _any_stored(stream: Stream, subjects: Sequence[str]) -> bool:
+    try:
+        async for _ in stream.get_last_messages(subjects, batch=1):
+            return True
+    except TooManyResultsError:
+        return True
+    return False
+
+
+def check_filters(options: SourceOptions, fitting: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise `ConfigError` for a filter that can match no message of any stream. With a pattern, only log a warning.
+
+    ``fitting`` maps each stream to the filters that can match its messages.
     """
     matched = {subject for subjects in fitting.values() for subject in subjects}
     for subject in options.subjects:
@@ -424,14 +473,14 @@ def check_filters(options: SourceOptions, fitting: Mapping[str, tuple[str, ...]]
 
 
 def matching_names(options: SourceOptions) -> tuple[str, ...]:
-    """The names of the streams that match ``options.stream_pattern`` now, in order."""
+    """Return the names of the streams that match ``options.stream_pattern`` now, in order."""
     assert options.stream_pattern is not None
     names = Lookup(options.of(options.stream_pattern)).stream_names()
     return tuple(sorted(name for name in names if matches(name, options.stream_pattern)))
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether the name of a stream matches a pattern, in which ``*`` stands for any characters."""
+    """Return whether the name of a stream matches a pattern, in which ``*`` stands for any characters."""
     return fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]"))
 
 
@@ -443,7 +492,7 @@ async def _short_lived(stream: Stream, **fields: object) -> ConsumerInfo:
         deliver_policy=DeliverPolicy.BY_START_TIME if by_time else DeliverPolicy.BY_START_SEQUENCE,
         **fields,  # type: ignore[arg-type]
     )
-    made = await stream.create_consumer(ephemeral_config(config, _SHORT_LIVED))
+    consumer = await stream.create_consumer(ephemeral_config(config, _SHORT_LIVED))
     with contextlib.suppress(ConsumerNotFoundError, PermissionDeniedError):
-        await made.delete()  # otherwise it expires
-    return made.cached_info
+        await consumer.delete()  # if this fails, the consumer expires
+    return consumer.cached_info

@@ -1,4 +1,4 @@
-"""The streams of a source that reads several, and the planner of each."""
+"""The streams of a source that reads several streams, and the planner of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +24,7 @@ from .lookup import (
     matching_names,
 )
 from .offsets import LogOffset
+from .pace import SharedPace
 from .planner import StreamPlanner
 
 __all__ = ["Members"]
@@ -31,6 +33,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _LOOK_AGAIN = 1.0  # seconds between looks for streams that match the pattern
 _TRY_AGAIN = 60.0  # seconds between attempts to read a work queue
+_AT_ONCE = 16  # streams that are looked up at the same time
 
 
 class Members:
@@ -47,11 +50,13 @@ class Members:
         self.is_held: bool = False
         self.names: tuple[str, ...] = options.streams
         self._options = options
-        self._next = -math.inf  # monotonic seconds: time of the next look for streams that match the pattern
+        self._next = -math.inf  # monotonic time of the next look for streams that match the pattern
         self._listing = Listing(options)
+        self._pace = SharedPace(options.poll_interval)
         self._planners: dict[str, StreamPlanner] = {}
-        self._checked = False  # whether the filters were
-        self._left_out: set[str] = set()  # names that were logged
+        self._pending: dict[str, Future[StreamPlanner]] = {}  # planners that are not yet in use
+        self._checked = False  # whether the filters were checked
+        self._logged: set[str] = set()  # names that were logged
         self._refused: dict[str, float] = {}  # work queues, with the monotonic time of the next attempt
 
     def refresh(self) -> None:
@@ -60,10 +65,12 @@ class Members:
             return
         try:
             now = time.monotonic()
-            found = matching_names(self._options)
-            self.names = tuple(name for name in found if self._refused.get(name, now) <= now)
+            matching = matching_names(self._options)
+            self._refused = {name: again for name, again in self._refused.items() if name in matching}
+            self.names = tuple(name for name in matching if self._refused.get(name, now) <= now)
             self._listing.names = frozenset(self.names)
-        except JetStreamError as error:  # if the first look has succeeded, the options are right
+        except JetStreamError as error:
+            # If a look has succeeded before, the options are right and the failure is transient.
             if self._next == -math.inf:
                 raise
             log.warning("option 'streamPattern': %s; asking again", error)
@@ -75,16 +82,14 @@ class Members:
         self._next = time.monotonic() + _LOOK_AGAIN
 
     def planner(self, name: str) -> StreamPlanner:
-        """The planner of a stream.
+        """Return the planner of a stream.
 
-        Raises `NoSuchStreamError` if the stream does not exist, when it is asked for first.
+        The first call for a stream raises `NoSuchStreamError` if the stream does not exist.
         """
         if name not in self._planners:
-            options = self._options.of(name)
-            known = bool(self._planners)
-            made = StreamPlanner(options, Lookup(options, narrows=True, known=known, listing=self._listing))
-            made.facts  # noqa: B018  asks
-            if not made.lookup.fits:
+            pending = self._pending.pop(name, None)
+            planner = self._open_planner(name) if pending is None else pending.result()
+            if not planner.lookup.fits:
                 level = logging.WARNING if self._options.stream_pattern is None else logging.INFO
                 log.log(
                     level,
@@ -92,70 +97,116 @@ class Members:
                     name,
                 )
             if self.is_held:
-                made.hold_end()
-            self._planners[name] = made
+                planner.hold_end()
+            self._planners[name] = planner
         return self._planners[name]
 
+    def _open_planner(self, name: str) -> StreamPlanner:
+        known = bool(self._planners)
+        lookup = Lookup(self._options.of(name), narrows=True, known=known, listing=self._listing)
+        planner = StreamPlanner(self._options.of(name), lookup, pace=self._pace)
+        planner.facts  # noqa: B018  asks
+        return planner
+
+    def look_up(self, names: Iterable[str]) -> None:
+        """Look up the new streams among these, several at the same time.
+
+        The first stream is looked up alone, so that wrong options fail with a single request. `planner` raises the
+        other errors.
+        """
+        new = [name for name in names if name not in self._planners]
+        if not self._planners and new:
+            with contextlib.suppress(JetStreamError):
+                self.planner(new.pop(0))
+        if not self._planners or len(new) < 2:
+            return
+
+        def checked(name: str) -> StreamPlanner:
+            planner = self._open_planner(name)
+            with contextlib.suppress(JetStreamError):  # raised when its offsets are requested
+                planner.check(planner.facts)
+            return planner
+
+        with ThreadPoolExecutor(min(_AT_ONCE, len(new)), "jsclient-spark-look") as pool:
+            self._pending = {name: pool.submit(checked, name) for name in new}
+
+    def begin_round(self, *, look: bool) -> None:
+        """Begin a round. See `SharedPace.begin_round`."""
+        if self._pace.begin_round(look=look):
+            self._listing.begin_round()
+
+    def end_round(self) -> None:
+        """End the round."""
+        self._pace.end_round(self._listing.pages)
+
+    def refresh_facts(self, names: Sequence[str]) -> None:
+        """Refresh the facts of these streams, which are requested next. Looks up new streams."""
+        self.look_up(names)
+        self._listing.begin_round(len(names))
+
     def start(self) -> dict[str, LogOffset]:
-        """The offsets of a new query. Raises `NoSuchStreamError` if a stream that is named does not exist."""
+        """Return the offsets of a new query. Raises `NoSuchStreamError` if a named stream does not exist."""
         self.refresh()
-        found = {}
+        self.look_up(self.names)
+        offsets = {}
         for name in self.names:
-            with contextlib.suppress(*self._may_be_gone):
-                found[name] = self.planner(name).start()
-        return found
+            with contextlib.suppress(*self._ignored_errors):
+                offsets[name] = self.planner(name).start()
+        return offsets
 
     def joining(self, given: Mapping[str, LogOffset]) -> dict[str, LogOffset]:
-        """The first offsets of the streams that are not in the given ones.
+        """Return the first offsets of the streams that are not in ``given``.
 
-        Those that are named begin as the options say, those that match a pattern with their first message.
+        Named streams begin as the options say. Streams that match a pattern begin with their first message.
         """
-        found = {}
+        offsets = {}
+        self.look_up(self.names)
         for name in self.names:
             if name in given:
                 continue
             try:
                 planner = self.planner(name)
-                found[name] = planner.beginning() if self._options.stream_pattern else planner.start()
+                offsets[name] = planner.beginning() if self._options.stream_pattern else planner.start()
             except NoSuchStreamError as error:
-                if not self._may_be_gone:
+                if not self._ignored_errors:
                     self.policy.accept(error)
                 continue
             except WorkQueueError as error:
-                self._leave_out(name, error)
+                # The query must not fail because a work queue was created whose name matches the pattern.
+                self._skip_for_now(name, error)
                 continue
-            if not found[name].idle:
-                log.info("stream %r is read from now on, after sequence %d", name, found[name].seq)
-        return found
+            if not offsets[name].idle:
+                log.info("stream %r is read from now on, after sequence %d", name, offsets[name].seq)
+        return offsets
 
-    def _leave_out(self, name: str, error: WorkQueueError) -> None:
-        """Do not read a work queue that has begun to match the pattern, for a minute. Raises ``error`` without one."""
+    def _skip_for_now(self, name: str, error: WorkQueueError) -> None:
+        """Skip a work queue that matches the pattern for a minute. Raises ``error`` if there is no pattern."""
         if self._options.stream_pattern is None:
             raise error
         if name not in self._refused:
             log.warning("option 'streamPattern' matches %r, but it is not read: %s", name, error)
         self._refused[name] = time.monotonic() + _TRY_AGAIN
-        self.names = tuple(one for one in self.names if one != name)
+        self.names = tuple(other for other in self.names if other != name)
         self.forget(name)
 
     @property
-    def _may_be_gone(self) -> tuple[type[NoSuchStreamError], ...]:
-        """What is raised, and does not matter, for a stream that was deleted after it matched the pattern."""
+    def _ignored_errors(self) -> tuple[type[NoSuchStreamError], ...]:
+        """The errors to ignore, because a stream may be deleted after it has matched the pattern."""
         return () if self._options.stream_pattern is None else (NoSuchStreamError,)
 
     def reads(self, name: str, offset: LogOffset) -> bool:
-        """Whether a stream of the checkpoint is to be read. If not, its offset stays in the checkpoint.
+        """Return whether a stream of the checkpoint is to be read. If not, its offset stays in the checkpoint.
 
-        Raises `NoSuchStreamError` for one that matches the pattern, and was deleted.
+        Raises `NoSuchStreamError` for a stream that matches the pattern and was deleted.
         """
         pattern = self._options.stream_pattern
         if name in self.names:
             return True
         if pattern is not None and matches(name, pattern):
-            self.planner(name).lookup.facts()  # a list of names is not made at one moment
+            self.planner(name).lookup.facts()  # the list of names is no snapshot and may have missed it
             return True
-        if name not in self._left_out:
-            self._left_out.add(name)
+        if name not in self._logged:
+            self._logged.add(name)
             log.warning(
                 "stream %r of the checkpoint is not in the options: it is not read any further; its offset stays at "
                 "sequence %d",
@@ -165,31 +216,36 @@ class Members:
         return False
 
     def forget(self, name: str) -> bool:
-        """Forget a stream that was deleted, unless it is named: if it is created again, it is a new one."""
+        """Forget a deleted stream, unless it is named, since a stream that is created again is a new stream."""
         if self._options.stream_pattern is None:
             return False
         self._planners.pop(name, None)
         return True
 
     def hold_ends(self) -> None:
-        """Read the streams that exist now, no further than their ends."""
+        """Read the streams that exist now, and no further than their ends."""
         self.refresh()
         self.is_held = True
+        self.look_up(self.names)
         for name in self.names:
-            # Raised when the offsets are asked for.
+            # These errors are raised when the offsets are requested.
             with contextlib.suppress(NoSuchStreamError, WorkQueueError):
                 self.planner(name)
 
     def created(self) -> dict[str, str]:
-        """When each stream was created."""
-        found = {}
+        """Return when each stream was created."""
+        self.look_up(self.names)
+        times = {}
         for name in self.names:
-            with contextlib.suppress(*self._may_be_gone):
-                found[name] = self.planner(name).facts.created
-        return found
+            with contextlib.suppress(*self._ignored_errors):
+                times[name] = self.planner(name).facts.created
+        return times
 
     def beginnings(self, offset: LogOffset) -> dict[str, LogOffset]:
-        """The first messages of the streams that were created after the one of an offset: it may be one of them."""
+        """Return the beginnings of the streams that were created after the stream of an offset.
+
+        The stream of the offset may be one of them.
+        """
         return {
             name: self.planner(name).beginning()
             for name, created in self.created().items()
@@ -200,23 +256,23 @@ class Members:
         """Raise `ConfigError` for a filter that can match no message of any stream."""
         if self.names and not self._checked and self._planners.keys() >= {*self.names}:
             self._checked = True
-            lookups = {name: one.lookup for name, one in self._planners.items()}
+            lookups = {name: planner.lookup for name, planner in self._planners.items()}
             check_filters(
                 self._options, {name: one.subjects if one.fits else () for name, one in lookups.items()}
             )
 
     def report(self) -> dict[str, Any]:
-        """What is known of each stream, see `StreamPlanner.report`, and its filters, if it has any."""
-        found = {}
-        for name, one in sorted(self._planners.items()):
-            if (report := one.report()) is not None:
-                filters = one.lookup.subjects
-                found[name] = report | ({"subjects": [*filters]} if filters else {})
-        return found
+        """Return what is known of each stream, see `StreamPlanner.report`, and its filters, if it has any."""
+        reports = {}
+        for name, planner in sorted(self._planners.items()):
+            if (report := planner.report()) is not None:
+                filters = planner.lookup.subjects
+                reports[name] = report | ({"subjects": [*filters]} if filters else {})
+        return reports
 
 
 def _is_later(one: str, other: str) -> bool:
-    """Whether one time of creation is after another; False if one of them is unknown."""
+    """Return whether a time of creation is after another, or False if either is unknown."""
     try:
         return datetime.fromisoformat(one) > datetime.fromisoformat(other)
     except (ValueError, TypeError):

@@ -19,7 +19,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 _OWNER = (
     "jsclient_spark_query"  # in the metadata of a consumer that shows the progress: see `LogOffset.owner`
 )
-_RESET_SERVER = (2, 14)  # the first that can reset a consumer
+_RESET_SERVER = (2, 14)  # the first version that can reset a consumer
 
 
 class Mirror:
@@ -41,8 +41,8 @@ class Mirror:
         )
         self._name = name
         self._consumer: Consumer | None = None
-        self._made = False
-        self._owner: str | None = None  # of the last claim
+        self._created = False
+        self._owner: str | None = None  # the owner in the last claim
         self._shown: int | None = None  # sequence of the last reset
 
     def ensure(self, facts: StreamFacts) -> None:
@@ -57,21 +57,21 @@ class Mirror:
                 f"option 'consumer' in mode 'log' shows the progress, but stream {facts.name!r} is a work queue, whose "
                 "messages would stay for ever: leave it out, or use 'mode' = 'queue'"
             )
-        self._consumer, self._made = self._lookup.run(self._ensured)
+        self._consumer, self._created = self._lookup.run(self._ensured)
 
     async def _ensured(self, stream: Stream) -> tuple[Consumer, bool]:
         try:
-            found = await stream.consumer(self._name)
+            existing = await stream.consumer(self._name)
         except ConsumerNotFoundError:
             try:
                 return await stream.create_consumer(self._config), True
             except ApiError as error:
                 raise ConfigError(f"option 'consumer': {self._name!r} cannot be made: {error}") from error
-        wanted = self._config.replace(description=None, metadata=None)
-        if found.cached_info.is_push or sorted(found.config.filters) != sorted(self._subjects):
+        expected = self._config.replace(description=None, metadata=None)
+        if existing.cached_info.is_push or sorted(existing.config.filters) != sorted(self._subjects):
             raise self._wrong("it must be a pull consumer with the filters of option 'subjects'")
         try:
-            return await stream.ensure_consumer(wanted.replace(filter_subjects=None)), False
+            return await stream.ensure_consumer(expected.replace(filter_subjects=None)), False
         except ConfigMismatchError as error:
             raise self._wrong(str(error)) from error
 
@@ -82,9 +82,9 @@ class Mirror:
         )
 
     def claim(self, owner: str) -> None:
-        """Claim the consumer for a query. Raises `ConfigError` if another query has.
+        """Claim the consumer for a query. Raises `ConfigError` if another query has claimed it.
 
-        ``owner``: its name; "" only checks, for a query without a name so far.
+        ``owner`` is the name of the query. With "", for a query that has no name yet, the consumer is only checked.
         """
         if self._owner != owner:
             self._lookup.run(lambda stream: self._claimed(stream, owner))
@@ -97,15 +97,15 @@ class Mirror:
             config = (await stream.consumer(self._name)).config
         except ConsumerNotFoundError:
             return  # it was deleted meanwhile, and will be created again
-        found = (config.metadata or {}).get(_OWNER)
-        if found not in (None, owner):
+        current_owner = (config.metadata or {}).get(_OWNER)
+        if current_owner not in (None, owner):
             raise ConfigError(
                 f"option 'consumer' is {self._name!r}, which shows the progress of another query, or of another "
                 "checkpoint of this one; with two, an interest stream removes messages that the slower one needs: "
                 f"give each query its own. If the other one is gone, remove {_OWNER!r} from the metadata of the "
                 "consumer, or delete the consumer"
             )
-        if owner and found is None:
+        if owner and current_owner is None:
             metadata = {**(config.metadata or {}), _OWNER: owner}
             self._consumer = await stream.update_consumer(config.replace(metadata=metadata))
 
@@ -114,11 +114,11 @@ class Mirror:
 
         An existing consumer is not reset yet because it may retain messages.
         """
-        if self._made:
+        if self._created:
             self.done(seq)
 
     def done(self, seq: int) -> None:
-        """Show that everything up to ``seq`` is processed. A failure is logged; the next call repairs it."""
+        """Show that everything up to ``seq`` is processed. A failure is logged, and the next call repairs it."""
         if seq == self._shown:
             return
         try:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from ...errors import ConfigError, HistoryTruncatedError, JetStreamError, PositionInvalidError
-from ...protocol.models.consumer_checks import stores_other_subjects
+from ...protocol.models.stored_subjects import stored_subjects
 from ...protocol.models.stream import StreamInfo
 from ...protocol.models.stream_config import RetentionPolicy
 from ..options.source import Place
@@ -45,37 +45,37 @@ _Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """A message that a stream had: a stream that has another one in its place was restored from an older copy."""
+    """A message that a stream had. If it has another message at this sequence, it was restored from an older copy."""
 
     seq: _Positive
     time: str  # when it was stored, in ISO 8601, to the microsecond
 
     @property
     def following(self) -> str:
-        """The first time after that of the message."""
+        """The first time after the time of the message."""
         return (datetime.fromisoformat(self.time) + timedelta(microseconds=1)).isoformat()
 
 
 class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Position up to which a stream is read, inclusive. A batch covers (start.seq, end.seq]."""
 
-    seq: _Sequence  # stream sequence; 0: nothing is read
+    seq: _Sequence  # stream sequence, 0 before the first message
     # When the stream was created, as ``StreamInfo.created.isoformat()``. It identifies the stream if it is deleted and
     # recreated under the same name
     created: str
-    init: bool = False  # this is the start of a new query; nothing was processed yet
-    # Of an end offset: no message up to this sequence matches, as seen before they expired. 0: unknown
+    init: bool = False  # whether this is the start of a new query, which has processed no message yet
+    # In an end offset, no message up to this sequence matched when it was still stored. 0 if unknown
     free: _Sequence = 0
-    # Of an end offset: the first sequence of each task of its batch. A replay is cut at the same places, whatever the
-    # options and the stream are then, since the message ids of the sink contain the number of the task. (): unknown
+    # In an end offset, the first sequence of each task of its batch, () if unknown. A replay is cut at the same
+    # sequences, whatever the options and the stream are then, since the sink's message ids contain the task's number
     cuts: tuple[_Positive, ...] = ()
     owner: str = (
-        ""  # random name of the query, by which a consumer that shows the progress knows it; "": none yet
+        ""  # random name of the query, by which its progress consumer knows it, "" before it has a name
     )
-    # Of one of several streams: no filter could match a message of it up to this, so nothing before it is ever lost
+    # For one of several streams, whether no filter could match its messages up to here, so that none can be lost
     idle: bool = False
-    rewound: bool = False  # the end of an empty batch that a rewind added: nothing was read up to it
-    mark: Mark | None = None  # the last message of the stream when this offset was made; None: unknown
+    rewound: bool = False  # whether this is the end of an empty batch that a rewind added
+    mark: Mark | None = None  # the last message of the stream when this offset was made, None if unknown
 
     def __post_init__(self) -> None:
         ends = (*self.cuts, self.seq + 1)
@@ -84,33 +84,33 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
     @property
     def since(self) -> datetime | None:
-        """All messages after this offset were stored after this time; None: unknown."""
+        """The time after which all messages after this offset were stored, or None if unknown."""
         return datetime.fromisoformat(self.mark.time) if self.mark and self.mark.seq <= self.seq else None
 
     @property
     def parts(self) -> list[SequenceRange]:
-        """The ranges of the tasks of its batch; [] if unknown."""
+        """The ranges of the tasks of its batch, or [] if unknown."""
         ends = (*self.cuts, self.seq + 1)
         return [SequenceRange(first, following - 1) for first, following in pairwise(ends)]
 
     @property
     def is_start(self) -> bool:
-        """Whether a batch that ends here reads nothing of the stream: the next one begins to read it."""
+        """Whether a batch that ends here reads no message of the stream. The next batch begins to read it."""
         return self.init or self.idle
 
     @property
     def first(self) -> LogOffset:
-        """The start of its batch, as recorded; the end itself if unknown: there is nothing to read."""
+        """The recorded start of its batch. If unknown, this offset itself, so that the batch has no message to read."""
         return LogOffset(self.cuts[0] - 1, self.created, init=True, mark=self.mark) if self.cuts else self
 
     def to_json(self) -> dict[str, Any]:
-        made: dict[str, Any] = msgspec.to_builtins(self)
-        return made
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
 
     @classmethod
     def of_json(cls, offset: Mapping[str, Any]) -> LogOffset:
         """Parse an offset from a checkpoint. Raises `PositionInvalidError` if it is not valid in log mode."""
-        if offset.keys() == {"streams"}:
+        if "streams" in offset and "seq" not in offset:
             names = ", ".join(sorted(StreamOffsets.of_json(offset).streams)) or "none yet"
             raise PositionInvalidError(
                 f"the checkpoint is of a source of several streams ({names}), but option 'stream' has one: use a new "
@@ -122,18 +122,23 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 class StreamOffsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The offset of a source of several streams: the `LogOffset` of each, by name.
 
-    The end offset of a batch has a stream that joins the source without messages; the next batch begins to read it. So
-    a batch reads the streams that have cuts in its end offset, or are in both of its offsets.
+    A stream that joins the source without messages is in the end offset of that batch, and the next batch begins to
+    read it. So a batch reads the streams that have cuts in its end offset, or are in both of its offsets.
     """
 
     streams: dict[str, LogOffset]
+    # In an end offset, how many sequences of several streams a task reads together. With 0 a task reads one stream
+    together: _Sequence = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {"streams": {name: self.streams[name].to_json() for name in sorted(self.streams)}}
+        fields: dict[str, Any] = {
+            "streams": {name: self.streams[name].to_json() for name in sorted(self.streams)}
+        }
+        return fields | ({"together": self.together} if self.together else {})
 
     @classmethod
     def of_json(cls, offset: Mapping[str, Any]) -> StreamOffsets:
-        """Parse an offset from a checkpoint. Raises `PositionInvalidError` as `LogOffset.of_json`."""
+        """Parse an offset from a checkpoint. Raises the errors of `LogOffset.of_json`."""
         return _converted(offset, cls)
 
 
@@ -156,7 +161,7 @@ class StreamFacts:
 
     name: str
     created: str  # when the stream was created, in the format of `LogOffset.created`
-    first_seq: int  # sequence of the oldest message; ``last_seq`` + 1 if the stream is empty
+    first_seq: int  # sequence of the oldest message, ``last_seq`` + 1 if the stream is empty
     last_seq: int  # the last sequence assigned
     messages: int  # messages, bytes: number and total size of the stored messages
     bytes: int
@@ -165,15 +170,14 @@ class StreamFacts:
     work_queue: bool  # whether messages are removed when they are acked
     last_time: datetime | None = None  # when the last message was stored
     seen_at: datetime | None = None  # when the snapshot was taken, by the server's clock
-    subjects: tuple[str, ...] = ()
-    copies: bool = (
-        False  # whether it may store other subjects: it has a mirror, sources, or a subject transform
-    )
+    subjects: tuple[str, ...] = ()  # subjects of stored messages, after subject transforms
+    copies: bool = False  # whether it may store other subjects, which the streams that it copies decide
     removal: Removal = field(default_factory=Removal)
 
     @classmethod
     def of(cls, info: StreamInfo) -> StreamFacts:
         state, config = info.state, info.config
+        subjects = stored_subjects(config)
         return cls(
             name=info.name,
             created="" if info.created is None else info.created.isoformat(),
@@ -186,19 +190,19 @@ class StreamFacts:
             work_queue=config.retention == RetentionPolicy.WORKQUEUE,
             last_time=state.last_ts,
             seen_at=info.ts,
-            subjects=tuple(config.subjects or ()),
-            copies=stores_other_subjects(config),
+            subjects=tuple(config.subjects or ()) if subjects is None else subjects,
+            copies=subjects is None,
             removal=Removal.of(info),
         )
 
     @property
     def mean_bytes(self) -> int:
-        """Mean size of a message including its headers; at least 1."""
+        """Mean size of a message including its headers, at least 1."""
         return max(1, self.bytes // self.messages) if self.messages else 1
 
     @property
     def mark(self) -> Mark | None:
-        """The last message; None if the stream is empty."""
+        """The last message, or None if the stream is empty."""
         return Mark(self.last_seq, self.last_time.isoformat()) if self.messages and self.last_time else None
 
 
@@ -214,7 +218,7 @@ def another_stream(start: LogOffset, facts: StreamFacts) -> JetStreamError | Non
 
 
 def deleted(name: str, start: LogOffset) -> PositionInvalidError:
-    """The error if one of several streams was deleted, since messages after the offset may be lost."""
+    """Return the error if one of several streams was deleted, since messages after the offset may be lost."""
     return PositionInvalidError(
         f"stream {name!r} was deleted: the query has read it up to sequence {start.seq}, and whatever was stored after "
         f"that is lost. Remove it from option 'stream' if it is there, or use a new checkpoint; {_CONTINUES} with the "
@@ -223,7 +227,7 @@ def deleted(name: str, start: LogOffset) -> PositionInvalidError:
 
 
 def unknown_stream(start: LogOffset) -> PositionInvalidError:
-    """The error if a checkpoint of one stream continues with several, but that stream is not one of them."""
+    """Return the error if a checkpoint of one stream continues with several streams that do not include it."""
     return PositionInvalidError(
         f"the checkpoint is of a source of one stream, created at {start.created}, which is not one of the streams of "
         f"the options: add it, or use a new checkpoint if it was recreated; {_CONTINUES} with the first message of "
@@ -248,7 +252,7 @@ def cut_short(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
 
 
 def other_messages(mark: Mark, stored: str, name: str) -> JetStreamError | None:
-    """Return an error if another message is in the place of the mark; ``stored``: when that one was stored."""
+    """Return an error if another message has the mark's sequence. ``stored`` is when that message was stored."""
     if stored == mark.time:
         return None
     return PositionInvalidError(
@@ -259,15 +263,15 @@ def other_messages(mark: Mark, stored: str, name: str) -> JetStreamError | None:
 
 
 def lost_head(first: int, last: int, facts: StreamFacts, instead: str | None = None) -> JetStreamError | None:
-    """Return an error if messages at the head of the range were removed; ``instead``: see `LostHeadError`."""
+    """Return an error if messages at the head of the range were removed. For ``instead`` see `LostHeadError`."""
     if facts.first_seq <= first:
         return None
-    gone = min(last, facts.first_seq - 1)
-    return LostHeadError(facts.first_seq, first, facts.name, gone, instead or _EARLIEST)
+    last_removed = min(last, facts.first_seq - 1)
+    return LostHeadError(facts.first_seq, first, facts.name, last_removed, instead or _EARLIEST)
 
 
 def nothing_fits(whole: SequenceRange, facts: StreamFacts) -> JetStreamError:
-    """The error if a batch has messages of a stream, but the filters can match none of them any more."""
+    """Return the error if a batch has messages of a stream, but the filters can match none of them any more."""
     return ConfigError(
         f"option 'subjects': no filter can match a message of stream {facts.name!r}, but the batch that is run again "
         f"has its sequences {whole.first} to {whole.last}: use the filters that the query had; {_CONTINUES} without "
@@ -283,7 +287,7 @@ class LostHeadError(HistoryTruncatedError):
 
     Attributes:
         gone: Sequence of the last removed message in the range to be read.
-        instead: With which option or argument to start.
+        instead: The option or argument to start with.
     """
 
     gone: int = 0

@@ -21,7 +21,9 @@ from .offsets import (
     nothing_fits,
     other_messages,
 )
+from .pace import Pace
 from .ranges import SequenceRange, admit
+from .sizes import Sizes
 from .tasks import LogPartition, cut, plan
 
 __all__ = ["Ahead", "StreamPlanner"]
@@ -53,6 +55,7 @@ class StreamPlanner:
     Args:
         options: Options with the name of one stream.
         ensure: Called once with the facts, before the first batch is planned.
+        pace: Limits the rate of looks at the end of the stream.
 
     Attributes:
         lookup: Answers queries about the stream.
@@ -63,16 +66,18 @@ class StreamPlanner:
         options: SourceOptions,
         lookup: Lookup | None = None,
         ensure: Callable[[StreamFacts], None] | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.lookup: Lookup = lookup or Lookup(options)
         self._options = options
         self._ensure = ensure
-        self._head = Head(self.lookup, options.poll_interval)
+        self._head = Head(self.lookup, pace or Pace(options.poll_interval))
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # set once the stream was checked
         self._checked_for: tuple[str, ...] = ()  # the filters then
         self._compared: object = None  # the mark that the stream was compared with, and its last message then
         self._losses = Losses()
+        self._sizes = Sizes()
 
     @property
     def facts(self) -> StreamFacts:
@@ -130,6 +135,7 @@ class StreamPlanner:
             facts = head.look()
             self._done(given.seq, facts)
         self.check(facts)
+        self._sizes.note(facts)
         if given.idle and not self.lookup.fits:
             head.nothing_after(given.seq)
             stays = given.created == facts.created and facts.first_seq - 1 <= given.seq <= facts.last_seq
@@ -159,19 +165,25 @@ class StreamPlanner:
         beyond = lookup.rest(ahead.last + 1, facts)
         return max(0, lookup.rest(ahead.after + 1, facts) - beyond)
 
-    def end(self, ahead: Ahead, most: int | None, pieces: int | None = None) -> LogOffset:
+    def end(
+        self, ahead: Ahead, most: int | None, pieces: int | None = None, *, size: int | None = None
+    ) -> LogOffset:
         """The end of a batch.
 
         Args:
             ahead: As returned by `ahead`.
             most: Maximum rows; None: all of them.
             pieces: Minimum number of tasks, instead of that of the options.
+            size: Maximum bytes, which a single message may exceed; None: all of them.
         """
         facts = ahead.facts
         end = self._admitted(SequenceRange(ahead.after + 1, ahead.last), most, facts)
+        if size is not None:
+            end = self._within(SequenceRange(ahead.after + 1, end), size, facts)
         whole = SequenceRange(ahead.after + 1, end)
         options = self._options if pieces is None else replace(self._options, min_partitions=pieces)
-        parts = cut(self.lookup, options, whole.clipped(facts.first_seq, end) or whole, facts)
+        left = whole.clipped(facts.first_seq, end) or whole
+        parts = cut(self.lookup, options, left, facts, self._read_mode or "auto")
         cuts = tuple(part.first for part in parts)
         return LogOffset(end, facts.created, free=ahead.free, cuts=cuts, mark=facts.mark)
 
@@ -188,7 +200,7 @@ class StreamPlanner:
         if stop.is_start or ((begin.seq, begin.created) == (stop.seq, stop.created) and not at_start):
             return []
         lookup = self.lookup
-        facts = lookup.facts()
+        facts = lookup.polled_facts()
         self.check(facts)
         self._done(begin.seq, facts)
         parts = stop.parts
@@ -216,7 +228,7 @@ class StreamPlanner:
             lookup.accept(nothing_fits(left, facts))
             parts, left = parts or [left], None
         if not parts and left is not None:  # an offset of a release that did not record the cuts
-            parts = cut(lookup, self._options, left, facts)
+            parts = cut(lookup, self._options, left, facts, self._read_mode or "auto")
         return self._planned(parts, facts, left, since)
 
     def _done(self, seq: int, facts: StreamFacts) -> None:
@@ -256,11 +268,26 @@ class StreamPlanner:
         if most is None or whole.width <= most:
             return whole.last
         if not lookup.subjects and not facts.gaps:
-            return whole.first + most - 1
+            # Of what was removed at the head nothing counts: a compacted stream would have batches of nothing.
+            return min(whole.last, max(whole.first, facts.first_seq) + most - 1)
         after = lookup.rest(whole.last + 1, facts)  # first: what is stored meanwhile must not lower the count
         rest = lookup.rest(whole.first, facts)
         steps = {} if lookup.counts_cheaply(facts) else {"steps": _STEPS_BY_CONSUMER}
         return lookup.drive(admit(whole, rest, after, most, **steps), facts)
+
+    def _within(self, whole: SequenceRange, most: int, facts: StreamFacts) -> int:
+        """The last sequence of a batch of at most ``most`` bytes, or of one message that has more."""
+        sizes, subjects = self._sizes, self.lookup.subjects
+        if sizes.fit(whole, most, facts):
+            return whole.last
+        if self._read_mode == "direct":  # no consumer can tell the sizes
+            return self._admitted(whole, max(1, most // facts.mean_bytes), facts)
+        found = self.lookup.run(lambda stream: sizes.measure(stream, whole, most, facts, subjects))
+        if found.is_end or found.last >= whole.last:
+            return found.last
+        more = (most - found.bytes) // max(found.mean_bytes, facts.mean_bytes)
+        rest = SequenceRange(found.last + 1, whole.last)
+        return self._admitted(rest, more, facts) if more > 0 else found.last
 
     def _valid(self, begin: LogOffset, facts: StreamFacts) -> LogOffset:
         """The offset to continue from: ``begin``, unless the stream was recreated or ends before it."""
@@ -275,6 +302,7 @@ class StreamPlanner:
                 return LogOffset(facts.last_seq, facts.created)
         if self._continues(begin, facts):
             return begin
+        self._sizes.forget()
         return LogOffset(self._common(begin, facts), facts.created, mark=facts.mark)
 
     def _continues(self, offset: LogOffset, facts: StreamFacts) -> bool:
@@ -393,45 +421,47 @@ class Head:
     keep their expiry from being reported as data loss, this remembers up to which sequence no message matched.
 
     Args:
-        interval: Minimum mean time between requests, in seconds.
+        pace: Limits the rate of the requests.
     """
 
-    def __init__(self, lookup: Lookup, interval: float) -> None:
+    def __init__(self, lookup: Lookup, pace: Pace) -> None:
         self._lookup = lookup
-        self._interval = interval
-        self._next = 0.0  # monotonic seconds: time of the next request at the earliest
+        self._pace = pace
         self.facts: StreamFacts | None = None
         self.last: int = 0  # sequence of the last matching message
         self._found_for: object = None  # what it was looked for in
         self._seen_free = (0, 0)  # no message matched after the first, up to the second
 
     def look(self) -> StreamFacts:
-        """Refresh and return the facts. Sleeps first if the last request was less than the interval ago."""
-        if (wait := self._next - time.monotonic()) > 0:
-            time.sleep(wait)
+        """Refresh and return the facts, when the pace allows it."""
+        self._pace.wait()
         lookup = self._lookup
-        before, facts, asked = self.facts, lookup.facts() if self.facts is None else lookup.polled_facts(), 1
+        before, facts = self.facts, lookup.facts() if self.facts is None else lookup.polled_facts()
+        asked = 0 if lookup.was_listed else 1
         found_for = (facts.last_seq, facts.created, lookup.subjects, lookup.fits)
         if not lookup.subjects:
             self.last = facts.last_seq
         elif self._found_for != found_for:
             self.last = lookup.last_matching() if lookup.fits else 0
             asked += len(lookup.subjects) if lookup.fits else 0
+            if self.last > facts.last_seq:  # stored between the two requests: the facts must cover it
+                facts = lookup.facts()
+                asked += 1
         self._found_for = found_for
         if before is not None and before.created != facts.created:
             self._seen_free = (0, 0)  # belongs to the previous stream
         self.facts = facts
-        self._next = time.monotonic() + asked * self._interval
+        self._pace.asked(asked)
         return facts
 
     def asked(self) -> None:
         """Count a request that another object made."""
-        self._next += self._interval
+        self._pace.asked(1)
 
     @property
     def is_due(self) -> bool:
         """Whether `look` would not sleep."""
-        return time.monotonic() >= self._next
+        return self._pace.is_due
 
     def nothing_after(self, seq: int) -> None:
         """Remember that no message after ``seq`` matched at the last refresh."""

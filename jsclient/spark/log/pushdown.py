@@ -1,4 +1,4 @@
-"""Filter pushdown for batch reads: filters on sequence, timestamp and subject are applied by the server."""
+"""Filter pushdown for batch reads. The server applies filters on sequence, timestamp and subject."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...errors import InvalidNameError
-from ...protocol.wire.names import check_publish_subject, subject_matches
+from ...protocol.wire.names import check_publish_subject, subject_matches, subjects_overlap
 from ...protocol.wire.units import format_time
 
 __all__ = ["Narrowed", "pushed"]
@@ -28,38 +28,39 @@ class Narrowed:
 
     first: int = 1  # first, last: sequences, inclusive
     last: int = _MOST
-    since: str | None = None  # an RFC 3339 time; earlier messages are excluded
-    subjects: tuple[str, ...] = ()  # subject filters; empty: all messages
-    nothing: bool = False  # no message can match
+    since: str | None = None  # an RFC 3339 time, before which messages are excluded
+    subjects: tuple[str, ...] = ()  # subject filters, empty for all messages
+    nothing: bool = False  # whether no message can match
 
 
 def pushed(filters: Sequence[Any], narrowed: Narrowed, *, direct: bool) -> tuple[Narrowed, list[Any]]:
-    """Apply Spark's filters to a read. Returns the narrowed read and the filters left to Spark.
+    """Apply Spark's filters to a read. Returns the narrowed read and the filters that remain for Spark.
 
     Args:
         filters: The filters, combined with AND.
         narrowed: The read without the filters.
-        direct: The messages are read by direct get, which takes at most one subject.
+        direct: Whether the messages are read by direct get, which accepts at most one subject.
     """
-    left: list[Any] = []
-    for one in filters:
-        column, kind = getattr(one, "attribute", ()), type(one).__name__
-        value = getattr(one, "value", None)
+    remaining: list[Any] = []
+    for filter_ in filters:
+        column, kind = getattr(filter_, "attribute", ()), type(filter_).__name__
+        value = getattr(filter_, "value", None)
         after: Narrowed | None = None
         if column in {("sequence",), ("subject",), ("timestamp",)} and kind == "IsNotNull":
             continue  # these columns are never null
         if column == ("sequence",):
             after = _by_sequence(kind, value, narrowed)
         elif column == ("subject",):
-            after = _by_subject(kind, value, narrowed, direct=direct)
+            narrowed, needed = _by_subject(kind, value, narrowed, direct=direct)
+            after = None if needed else narrowed
         elif column == ("timestamp",):
             # Spark uses microseconds, the server nanoseconds, so Spark also evaluates the filter.
             narrowed = _by_time(kind, value, narrowed)
         if after is None:
-            left.append(one)
+            remaining.append(filter_)
         else:
             narrowed = after
-    return narrowed, left
+    return narrowed, remaining
 
 
 def _by_sequence(kind: str, value: Any, narrowed: Narrowed) -> Narrowed | None:
@@ -84,22 +85,51 @@ def _by_time(kind: str, value: Any, narrowed: Narrowed) -> Narrowed:
     return replace(narrowed, since=since)
 
 
-def _by_subject(kind: str, value: Any, narrowed: Narrowed, *, direct: bool) -> Narrowed | None:
+def _by_subject(kind: str, value: Any, narrowed: Narrowed, *, direct: bool) -> tuple[Narrowed, bool]:
+    """Return the narrowed read, and whether Spark has to evaluate the filter as well."""
+    if kind == "StringStartsWith" and isinstance(value, str):
+        return _by_prefix(value, narrowed)
+    named = _by_names(kind, value, narrowed, direct=direct)
+    return (narrowed, True) if named is None else (named, False)
+
+
+def _by_prefix(prefix: str, narrowed: Narrowed) -> tuple[Narrowed, bool]:
+    """``subject LIKE 'orders.eu.%'`` is the filter ``orders.eu.>``. A filter cannot end within a token."""
+    tokens = prefix.removesuffix(".")
+    if tokens == prefix or "\ufffd" in prefix or not _is_plain(tokens):
+        return narrowed, True
+    within = f"{tokens}.>"
+    if not narrowed.subjects or any(subject_matches(one, within) for one in narrowed.subjects):
+        return replace(narrowed, subjects=(within,)), False
+    overlapping = tuple(one for one in narrowed.subjects if subjects_overlap(one, within))
+    # A filter that overlaps the prefix only in part has other messages too.
+    exact = all(subject_matches(within, one) for one in overlapping)
+    return replace(narrowed, subjects=overlapping, nothing=narrowed.nothing or not overlapping), not exact
+
+
+def _by_names(kind: str, value: Any, narrowed: Narrowed, *, direct: bool) -> Narrowed | None:
     if kind in _SAME and isinstance(value, str):
-        wanted = [value]
+        subjects = [value]
     elif kind == "In" and not direct and isinstance(value, tuple | list) and len(value) <= _MOST_SUBJECTS:
-        wanted = sorted({one for one in value if isinstance(one, str)})
+        subjects = sorted({one for one in value if isinstance(one, str)})
     else:
         return None
-    if any("\ufffd" in one for one in wanted):
-        return None  # the replacement character stands for invalid UTF-8
-    found = tuple(one for one in wanted if _may_be(one, narrowed.subjects))
-    return replace(narrowed, subjects=found, nothing=narrowed.nothing or not found)
+    if any("\ufffd" in one or not {"*", ">"}.isdisjoint(one.split(".")) for one in subjects):
+        # The replacement character stands for invalid UTF-8. A server stores a message whose subject is a.*, but its
+        # filter a.* matches others too.
+        return None
+    possible = tuple(one for one in subjects if _may_be(one, narrowed.subjects))
+    return replace(narrowed, subjects=possible, nothing=narrowed.nothing or not possible)
 
 
-def _may_be(subject: str, filters: tuple[str, ...]) -> bool:
+def _is_plain(subject: str) -> bool:
+    """Return whether a message can have this subject."""
     try:
         check_publish_subject(subject)
     except InvalidNameError:
-        return False  # no message can have this subject
-    return not filters or any(subject_matches(one, subject) for one in filters)
+        return False
+    return True
+
+
+def _may_be(subject: str, filters: tuple[str, ...]) -> bool:
+    return _is_plain(subject) and (not filters or any(subject_matches(one, subject) for one in filters))

@@ -8,6 +8,7 @@ from the stream before they were read.
 from __future__ import annotations
 
 import abc
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,18 +28,18 @@ from ...errors import (
 from ...protocol.consumers.ack import sequences
 from ...protocol.consumers.fetch import Pull
 from ...protocol.consumers.ordered import ordered_pull_config
-from ...protocol.consumers.push import total_size
 from ...protocol.consumers.status import Ending
 from ...protocol.models.consumer import ConsumerConfig
 from ...protocol.models.message import read_stored_message
 from ...protocol.models.stream import StreamInfo
 from ...protocol.streams.direct_get import direct_sequence
 from ...protocol.wire.codec import from_wire
-from ...protocol.wire.frames import Frame
+from ...protocol.wire.frames import Frame, total_size
 from ...streams.stream import Stream
+from .ranges import SequenceRange
 from .removal import Removal
 
-__all__ = ["ConsumerRange", "DirectRange", "RangeReader", "RangeTracker"]
+__all__ = ["ConsumerRange", "DirectRange", "RangeReader", "RangeTracker", "sequences_between"]
 
 T = TypeVar("T")
 
@@ -131,10 +132,14 @@ class RangeReader(abc.ABC):
         may_supersede: Whether messages that newer ones superseded, or that expired by themselves, are no loss.
         since: The messages of the range were stored after this time; None: unknown.
         max_bytes: Bytes to request at a time.
+        max_messages: Messages to request at a time; None: as many as the range has.
+        headers_only: Whether payloads are left out: the header ``Nats-Msg-Size`` says how long each is. A direct get
+            brings them all the same.
 
     Attributes:
         lost: Number of sequences that were removed before they were read, if ``check_loss`` is false; at most so many
             messages.
+        headers_only: As given.
     """
 
     def __init__(
@@ -149,6 +154,8 @@ class RangeReader(abc.ABC):
         may_supersede: bool = False,
         since: datetime | None = None,
         max_bytes: int = 8 * 1024 * 1024,
+        max_messages: int | None = None,
+        headers_only: bool = False,
     ) -> None:
         self._context = context = stream._context  # noqa: SLF001  internal to the package
         self._stream = stream
@@ -158,6 +165,8 @@ class RangeReader(abc.ABC):
         self._may_supersede = may_supersede
         self._since = since
         self._max_bytes = max_bytes
+        self._max_messages = max_messages
+        self.headers_only: bool = headers_only
         self._range = RangeTracker(first, last)
         self.lost: int = 0  # sequences that were removed before they were read, if that is not an error
         self._looked_at = context.connection.now()
@@ -175,6 +184,12 @@ class RangeReader(abc.ABC):
 
     async def close(self) -> None:  # noqa: B027  not every reader holds resources
         """Release all resources. Idempotent."""
+
+    @property
+    def _at_once(self) -> int:
+        """Messages to request, at most."""
+        left = self._range.left
+        return left if self._max_messages is None else min(left, self._max_messages)
 
     async def _look(self, *, now: float | None = None) -> None:
         """Check the head of the stream for lost messages, if a check is due at ``now``. None checks always."""
@@ -260,6 +275,7 @@ class ConsumerRange(RangeReader):
             filter_subjects=self._subjects or None,
             opt_start_seq=self._range.first,
             inactive_threshold=_FORGOTTEN,
+            headers_only=self.headers_only or None,
         )
         puller = OrderedPuller(
             self._context,
@@ -273,7 +289,7 @@ class ConsumerRange(RangeReader):
         connection = self._context.connection
         # A message larger than the requested bytes would never be delivered.
         room = max(2 * self._max_bytes, connection.max_payload + _OVERHEAD)
-        pull = Pull(max(self._range.left, 1), _EXPIRES, room, idle_heartbeat=_HEARTBEAT)
+        pull = Pull(max(self._at_once, 1), _EXPIRES, room, idle_heartbeat=_HEARTBEAT)
         self._heard_at = self._came_at = connection.now()
         if not puller.num_pending and not await self._more_is_there():
             return puller
@@ -296,7 +312,7 @@ class ConsumerRange(RangeReader):
         frames = tracked.take(waiting, _sequence)
         if not tracked.is_over and not sequences(waiting[-1][1])[3]:
             await self._more_is_there()
-        tracker.buffer.max_messages = tracked.left
+        tracker.buffer.max_messages = self._at_once
         if not tracked.is_over:
             puller.carry_out(tracker.ask())
         return frames
@@ -344,7 +360,7 @@ class DirectRange(RangeReader):
 
     async def _page(self) -> tuple[list[Frame], Ending | None]:
         page = self._stream.get_batch(
-            min(self._range.left, _PAGE),
+            min(self._at_once, _PAGE),
             seq=self._range.position + 1,
             subject=self._subjects[0] if self._subjects else None,
             max_bytes=self._max_bytes,
@@ -358,3 +374,25 @@ class DirectRange(RangeReader):
             if not frames:
                 raise
         return frames, page.ending
+
+
+async def sequences_between(
+    stream: Stream, whole: SequenceRange, subjects: Sequence[str], created: datetime
+) -> Sequence[int]:
+    """The sequences of the messages of a range, without their payloads. Raises the same errors as `ConsumerRange`."""
+    reader = ConsumerRange(
+        stream,
+        whole.first,
+        whole.last,
+        subjects=subjects,
+        created=created,
+        check_loss=False,
+        headers_only=True,
+    )
+    found = array("q")
+    try:
+        while frames := await reader.read(_PAGE):
+            found.extend(map(_sequence, frames))
+    finally:
+        await reader.close()
+    return found

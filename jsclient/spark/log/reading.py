@@ -22,11 +22,12 @@ __all__ = ["open_range", "read_range"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_FEW = 256  # messages; for smaller ranges creating a consumer costs too much
+_FEW = 256  # messages, below which creating a consumer costs too much
+_FEW_PAYLOADS = 8  # the same number, if a consumer omits payloads
 
 
 def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.RecordBatch]:
-    """Yield all messages of a range in order, each exactly once. Nothing without a range.
+    """Yield all messages of a range in order, each exactly once. Yields no batch without a range.
 
     Raises:
         HistoryTruncatedError: Messages were removed before they were read.
@@ -37,13 +38,17 @@ def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.Reco
         return
     opened = session(spec.connect)
     schema = arrow_schema(spec.columns)
-    reader = opened.run(open_range(opened.js, spec, wanted))
+    headers_only = "data" not in spec.columns
+    reader = opened.run(open_range(opened.js, spec, wanted, headers_only=headers_only))
     try:
         while messages := opened.run(reader.read(spec.batch_rows)):
             for start in range(0, len(messages), spec.batch_rows):
                 part = messages[start : start + spec.batch_rows]
+                # A consumer gives the frames of messages, and direct gets give stored messages.
                 if isinstance(reader, ConsumerRange):
-                    yield frame_batch(part, schema, spec.stream, created=spec.created)
+                    yield frame_batch(
+                        part, schema, spec.stream, created=spec.created, headers_only=headers_only
+                    )
                 else:
                     columns = direct_columns(part, spec.columns, spec.stream, spec.created)
                     yield record_batch(schema, columns)
@@ -59,11 +64,13 @@ def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.Reco
         opened.end(reader.close())
 
 
-async def open_range(js: JetStream, spec: ReadSpec, wanted: SequenceRange) -> ConsumerRange | DirectRange:
+async def open_range(
+    js: JetStream, spec: ReadSpec, wanted: SequenceRange, *, headers_only: bool = False
+) -> ConsumerRange | DirectRange:
     """Create a reader for a range, which the caller must close. Raises the same errors as `read_range`.
 
     In read mode "auto", it reads by direct get if the stream and the server support it, and the range is small or the
-    stream is a work queue; otherwise through a consumer.
+    stream is a work queue. Otherwise it reads through a consumer. For ``headers_only`` see `RangeReader`.
     """
     stream = await js.stream(spec.stream)
     config = stream.config
@@ -74,7 +81,9 @@ async def open_range(js: JetStream, spec: ReadSpec, wanted: SequenceRange) -> Co
             and len(spec.subjects) < 2
             and is_at_least(js.server_version, BATCH_GET_SERVER)
         )
-        by_get = able and (config.retention == RetentionPolicy.WORKQUEUE or wanted.last - wanted.first < _FEW)
+        # For a small range, creating a consumer costs more than a direct get.
+        few = _FEW_PAYLOADS if headers_only else _FEW
+        by_get = able and (config.retention == RetentionPolicy.WORKQUEUE or wanted.last - wanted.first < few)
     kind: type[ConsumerRange | DirectRange] = DirectRange if by_get else ConsumerRange
     return kind(
         stream,
@@ -86,4 +95,5 @@ async def open_range(js: JetStream, spec: ReadSpec, wanted: SequenceRange) -> Co
         may_supersede=spec.may_supersede,
         since=spec.since,
         max_bytes=spec.fetch_max_bytes,
+        headers_only=headers_only,
     )

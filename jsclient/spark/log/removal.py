@@ -1,4 +1,4 @@
-"""Why a stream has removed its oldest messages: newer ones superseded them, they expired, or they are lost."""
+"""Why a stream has removed its oldest messages: newer messages superseded them, they expired, or they are lost."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["Removal"]
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What can remove messages from a stream, by its configuration and its state.
+    """The limits and settings that can remove messages from a stream, with its state.
 
     Attributes:
-        supersedes: Whether messages are removed that nobody misses: a newer message has the same subject, or they have
-            a time to live of their own.
-        room: How many messages fit until the oldest one is removed; None: any number.
-        room_bytes: The same in bytes.
-        largest: The greatest size of a message, if the stream has one.
-        expired_before: Messages stored before this have expired by the age of the stream; None: none has.
+        supersedes: Whether messages are removed that nobody misses, because a newer message has the same subject, or
+            because they have their own time to live.
+        room: How many messages fit before the oldest message is removed, or None for any number.
+        room_bytes: How many bytes fit, in the same way.
+        largest: The maximum size of a message, if the stream has a limit.
+        expired_before: Messages stored before this time have expired by the age of the stream. None if it has no limit.
     """
 
     supersedes: bool = False
@@ -33,47 +33,47 @@ class Removal:
     @classmethod
     def of(cls, info: StreamInfo) -> Removal:
         config, state = info.config, info.state
-        by_limits = config.retention in (None, RetentionPolicy.LIMITS)  # and not by acks
-        # The newest message of a stream is never superseded: if nothing is left, somebody removed it.
+        by_limits = config.retention in (None, RetentionPolicy.LIMITS)  # acks remove no messages
+        # The newest message of a stream is never superseded. If no message remains, somebody removed it.
         compacts = (config.max_msgs_per_subject or 0) > 0 and state.messages > 0
         removes_oldest = config.discard != DiscardPolicy.NEW
         return cls(
             supersedes=by_limits and (compacts or bool(config.allow_msg_ttl)),
-            room=_room(config.max_msgs, state.messages) if removes_oldest else None,
-            room_bytes=_room(config.max_bytes, state.bytes) if removes_oldest else None,
+            room=_free(config.max_msgs, state.messages) if removes_oldest else None,
+            room_bytes=_free(config.max_bytes, state.bytes) if removes_oldest else None,
             largest=config.max_msg_size if (config.max_msg_size or 0) > 0 else None,
             expired_before=_expired_before(config, info.ts),
         )
 
     def is_harmless(self, since: datetime | None, largest: int) -> bool:
-        """Whether no limit of the stream can have removed messages: they were superseded, or expired by themselves.
+        """Return whether no limit of the stream can have removed messages, which were superseded or have expired.
 
         Args:
-            since: All the messages were stored after this; None: unknown.
-            largest: The greatest size of a message on this server, in bytes.
+            since: All the messages were stored after this time. None if unknown.
+            largest: The maximum size of a message on this server, in bytes.
         """
         if not self.supersedes or self._is_full(largest):
             return False
         return self.expired_before is None or (since is not None and since > self.expired_before)
 
     def reaches_limit(self, largest: int) -> bool:
-        """Whether a limit of the stream may have removed messages; ``largest``: see `is_harmless`."""
+        """Return whether a limit of the stream may have removed messages. For ``largest`` see `is_harmless`."""
         return self.expired_before is not None or self._is_full(largest)
 
     def _is_full(self, largest: int) -> bool:
-        """Whether a message may have made room for another one."""
+        """Return whether the stream may have removed a message to store another message."""
         if self.room == 0:
             return True
         return self.room_bytes is not None and self.room_bytes < (self.largest or largest)
 
 
-def _room(limit: int | None, used: int) -> int | None:
+def _free(limit: int | None, used: int) -> int | None:
     return max(0, limit - used) if limit is not None and limit > 0 else None
 
 
 def _expired_before(config: StreamConfig, now: datetime | None) -> datetime | None:
     if not config.max_age:
         return None
-    if now is None:  # a server before 2.10 does not say: any message may have expired
+    if now is None:  # a server before 2.10 does not report its time, so any message may have expired
         return datetime.max.replace(tzinfo=UTC)
     return now - timedelta(seconds=config.max_age)

@@ -1,8 +1,7 @@
-"""The streaming source of log mode for several streams: a planner for each, and an offset with one for each."""
+"""The streaming source of log mode for several streams. Each stream has a planner, and an offset in the offset."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from ..options.source import SourceOptions
 from .delay import TriggerDelay
+from .grouping import group_width, grouped
 from .limits import limits, read_limit
 from .lookup import NoSuchStreamError
 from .members import Members
@@ -26,7 +26,7 @@ __all__ = ["SeveralStreamsReader"]
 
 
 class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream reader of log mode for several streams. Spark calls it as `LogStreamReader`."""
+    """The stream reader of log mode for several streams. Spark calls it like `LogStreamReader`."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -47,109 +47,150 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_limit(self._options)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """The end of the next batch, or ``start`` without new messages. Everything up to ``start`` is processed."""
+        """Return the end of the next batch, or ``start`` if there are no new messages.
+
+        Everything up to ``start`` is processed.
+        """
         members = self._members()
         members.refresh()
-        given = _by_name(start, members.created)
-        if isinstance(given, LogOffset):
-            members.policy.accept(unknown_stream(given))
-            given = members.beginnings(given)
-        ends = members.joining(given)
-        ahead = self._ahead(given, look=self._delay.holding)
+        offsets = _by_name(start, members.created)
+        if isinstance(offsets, LogOffset):
+            members.policy.accept(unknown_stream(offsets))
+            offsets = members.beginnings(offsets)
+        ends = members.joining(offsets)
+        ahead = self._ahead(offsets, look=self._delay.holding)
         members.check_filters()
+        # No stream has new messages, so wait for the poll interval and check all of them again.
         if (
             not members.is_held
             and not ends
-            and all(ahead.get(name) is offset for name, offset in given.items())
+            and all(ahead.get(name) is offset for name, offset in offsets.items())
         ):
-            ahead = self._ahead(given, look=True)
+            ahead = self._ahead(offsets, look=True)
         ends |= {name: one for name, one in ahead.items() if isinstance(one, LogOffset)}
-        found = {name: one for name, one in ahead.items() if isinstance(one, Ahead)}
-        ends |= {name: given[name] for name in found} if self._holds(found) else self._ends(found, limit)
-        return start if ends == given else StreamOffsets(ends).to_json()
+        pending = {name: one for name, one in ahead.items() if isinstance(one, Ahead)}
+        ends |= (
+            {name: offsets[name] for name in pending}
+            if self._waits_for_more(pending)
+            else self._ends(pending, limit)
+        )
+        return start if ends == offsets else StreamOffsets(ends, self._together(offsets, ends)).to_json()
 
-    def _ahead(self, given: Mapping[str, LogOffset], *, look: bool) -> dict[str, Ahead | LogOffset]:
-        """What is ahead of each offset; the offset itself for a stream that is not read. Without deleted streams.
+    def _together(self, offsets: Mapping[str, LogOffset], ends: Mapping[str, LogOffset]) -> int:
+        """Return how many sequences of several streams a task of the batch reads. See `StreamOffsets`."""
+        new = (stop for name, stop in ends.items() if offsets.get(name) is not stop)
+        widths = [part.width for stop in new for part in stop.parts]
+        return group_width(widths, self._options.min_partitions, self._options.max_messages_per_partition)
 
-        ``look``: whether to refresh the ends of all streams, see `StreamPlanner.ahead`.
+    def _ahead(self, offsets: Mapping[str, LogOffset], *, look: bool) -> dict[str, Ahead | LogOffset]:
+        """Return what is ahead of each offset, or the offset itself for a stream that is not read.
+
+        Deleted streams are omitted. With ``look`` the ends of all streams are refreshed, after a wait if the last look
+        was less than the poll interval ago. Without it they are refreshed only if that takes no wait.
         """
-        members, looked = self._members(), False
-        found: dict[str, Ahead | LogOffset] = {**given}
-        for name, offset in given.items():
+        members = self._members()
+        ahead: dict[str, Ahead | LogOffset] = {**offsets}
+        members.begin_round(look=look)
+        for name, offset in offsets.items():
             try:
                 if members.reads(name, offset):
-                    found[name] = members.planner(name).ahead(offset, look=look)
-                    looked = True
+                    ahead[name] = members.planner(name).ahead(offset, look=False)
             except NoSuchStreamError:
                 if not offset.idle:
                     members.policy.accept(deleted(name, offset))
                 if members.forget(name):
-                    del found[name]
-        if look and not looked:
-            time.sleep(self._options.poll_interval)
-        return found
+                    del ahead[name]
+        members.end_round()
+        return ahead
 
-    def _holds(self, found: Mapping[str, Ahead]) -> bool:
-        """Whether the batch waits for more messages, of all streams together."""
-        if not found or self._members().is_held:
+    def _waits_for_more(self, pending: Mapping[str, Ahead]) -> bool:
+        """Return whether the batch waits for more messages, of all streams together."""
+        if not pending or self._members().is_held:
             return False
-        after, last = sum(one.after for one in found.values()), sum(one.last for one in found.values())
-        return self._delay.holds(after, last, lambda: sum(self._rows(found).values()))
+        after, last = (
+            sum(ahead.after for ahead in pending.values()),
+            sum(ahead.last for ahead in pending.values()),
+        )
+        return self._delay.holds(after, last, lambda: sum(self._rows(pending).values()))
 
-    def _rows(self, found: Mapping[str, Ahead]) -> dict[str, int]:
-        """The number of messages ahead in each stream, an estimate."""
+    def _rows(self, pending: Mapping[str, Ahead]) -> dict[str, int]:
+        """Estimate the number of messages ahead in each stream."""
         members = self._members()
-        return {name: members.planner(name).rows(one) for name, one in found.items()}
+        return {name: members.planner(name).rows(ahead) for name, ahead in pending.items()}
 
-    def _ends(self, found: Mapping[str, Ahead], limit: ReadLimit) -> dict[str, LogOffset]:
-        """The end of the batch in each stream. Limits and tasks are shared in proportion to the messages ahead."""
-        waiting = {name: one.width for name, one in found.items()}
-        most = self._most(found, waiting, limit)
+    def _ends(self, pending: Mapping[str, Ahead], limit: ReadLimit) -> dict[str, LogOffset]:
+        """Return the end of the batch in each stream.
+
+        Limits and tasks are shared in proportion to the messages ahead.
+        """
+        waiting = {name: ahead.width for name, ahead in pending.items()}
+        most = self._most(pending, waiting, limit)
         if most is not None and sum(waiting.values()) > most:
             waiting = {
-                name: max(1, rows) for name, rows in self._rows(found).items()
+                name: max(1, rows) for name, rows in self._rows(pending).items()
             }  # the counts may be wrong
-            most = self._most(found, waiting, limit)
+            most = self._most(pending, waiting, limit)
         counts = list(waiting.values())
         rows = counts if most is None else shares(counts, most)
         total, least = max(1, sum(rows)), self._options.min_partitions
         is_limited = sum(rows) < sum(counts)
         ends = {}
-        for (name, one), share in zip(found.items(), rows, strict=True):
+        size = limits(self._options, limit)[1]
+        estimated = [
+            share * ahead.facts.mean_bytes for ahead, share in zip(pending.values(), rows, strict=True)
+        ]
+        for (name, ahead), share, estimate in zip(pending.items(), rows, estimated, strict=True):
             pieces = max(1, -(-least * share // total))
-            ends[name] = self._members().planner(name).end(one, share if is_limited else None, pieces)
+            size_share = None if size is None else max(1, size * estimate // max(1, sum(estimated)))
+            planner = self._members().planner(name)
+            ends[name] = planner.end(ahead, share if is_limited else None, pieces, size=size_share)
         return ends
 
-    def _most(self, found: Mapping[str, Ahead], waiting: Mapping[str, int], limit: ReadLimit) -> int | None:
-        """The maximum rows of a batch of these messages, whose bytes are estimated; None: no limit."""
+    def _most(self, pending: Mapping[str, Ahead], waiting: Mapping[str, int], limit: ReadLimit) -> int | None:
+        """Return the maximum rows of a batch of these messages, whose bytes are estimated, or None without a limit."""
         rows, size = limits(self._options, limit)
         total = sum(waiting.values())
         by_size = None
         if size is not None and total:
             by_size = max(
-                1, size * total // sum(waiting[name] * one.facts.mean_bytes for name, one in found.items())
+                1,
+                size
+                * total
+                // sum(waiting[name] * ahead.facts.mean_bytes for name, ahead in pending.items()),
             )
         return min((most for most in (rows, by_size) if most is not None), default=None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
-        """The last known end and the losses so far of each stream, without a request."""
+        """Return the last known end and the losses so far of each stream, without a request."""
         return None if self._asking is None else {"streams": self._asking.report()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of all streams, in the order of their names."""
-        ends = StreamOffsets.of_json(end).streams
-        begins = _by_name(start, lambda: {name: one.created for name, one in ends.items()})
+        """Return the tasks of all streams, in the order of their names. A task may read ranges of several streams."""
+        stored = StreamOffsets.of_json(end)
+        ends, together = stored.streams, stored.together
+        begins = _by_name(start, lambda: {name: offset.created for name, offset in ends.items()})
         if isinstance(begins, LogOffset):
             self._members().policy.accept(unknown_stream(begins))
             begins = {}
-        return [
-            InputPartition(task)
-            for name, stop in sorted(ends.items())
-            for task in self._tasks(name, begins.get(name) or stop.first, stop)
-        ]
+        self._members().refresh_facts([name for name, stop in ends.items() if begins.get(name) != stop])
+        tasks: list[LogPartition] = []
+        widths: list[int] = []  # as recorded, since a task whose messages were removed keeps its number
+        for name, stop in sorted(ends.items()):
+            planned = self._tasks(name, begins.get(name) or stop.first, stop)
+            parts = stop.parts
+            tasks += planned
+            widths += (
+                [part.width for part in parts]
+                if len(parts) == len(planned)
+                else [together + 1] * len(planned)
+            )
+        return [InputPartition(group) for group in grouped(tasks, widths, together)]
 
     def _tasks(self, name: str, begin: LogOffset, stop: LogOffset) -> list[LogPartition]:
-        """The tasks of one stream. They are empty if it was deleted, so those of the others keep their numbers."""
+        """Return the tasks of one stream.
+
+        If it was deleted, the tasks are empty, so that the tasks of other streams keep their numbers.
+        """
         if begin == stop or stop.is_start:
             return []
         members = self._members()
@@ -162,7 +203,8 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from .reading import read_range
 
-        return read_range(partition.value.spec(self._spec), partition.value.range)
+        for part in partition.value or ():
+            yield from read_range(part.spec(self._spec), part.range)
 
     def _members(self) -> Members:
         if self._asking is None:
@@ -173,16 +215,17 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _by_name(
     start: Mapping[str, Any], created: Callable[[], Mapping[str, str]]
 ) -> Mapping[str, LogOffset] | LogOffset:
-    """The start of a batch in each stream. The checkpoint may be that of a source of one of them.
+    """Return the start of a batch in each stream.
 
-    Returns the offset if it is, and the stream is not one of these: it may have been recreated since.
+    The checkpoint may be from a source of one stream. If that stream is not among these, perhaps because it was
+    recreated, its offset is returned.
 
     Args:
-        start: As Spark has it.
-        created: Returns the time when each stream was created, which identifies that one.
+        start: The offset that Spark has stored.
+        created: Returns the time when each stream was created, which identifies the stream.
     """
     if "streams" in start:
         return StreamOffsets.of_json(start).streams
-    one = LogOffset.of_json(start)
-    names = [name for name, time in created().items() if time == one.created]
-    return {names[0]: one} if len(names) == 1 else one
+    offset = LogOffset.of_json(start)
+    names = [name for name, time in created().items() if time == offset.created]
+    return {names[0]: offset} if len(names) == 1 else offset

@@ -10,10 +10,24 @@ from ..options.connect import ConnectOptions
 from ..options.source import SourceOptions
 from .lookup import Lookup
 from .offsets import StreamFacts
-from .ranges import SPARSE, SequenceRange, pieces_for, plan_ranges, plan_sparse
+from .range_reader import sequences_between
+from .ranges import (
+    SPARSE,
+    SequenceRange,
+    pieces_for,
+    plan_bounded_parts,
+    plan_by_messages,
+    plan_ranges,
+    plan_sparse,
+)
 
 __all__ = ["LogPartition", "ReadSpec", "cut", "pieces_of", "plan", "read_spec"]
 
+_MOST_FOUND = 500_000  # messages that are looked at to split a range between them
+_FOUND_A_PIECE = 500  # the same for each part: to count a few times costs as much
+_LOADED_A_PIECE = (
+    1024 * 1024
+)  # bytes that the server loads for that, since it reads payloads that it does not send
 _WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if counting needs a consumer
 
 
@@ -79,7 +93,7 @@ def pieces_of(options: SourceOptions, rows: int) -> int:
 
 
 def cut(
-    lookup: Lookup, options: SourceOptions, whole: SequenceRange, facts: StreamFacts
+    lookup: Lookup, options: SourceOptions, whole: SequenceRange, facts: StreamFacts, read_mode: str
 ) -> list[SequenceRange]:
     """Split a range into tasks. Together they cover the whole range even if counts were wrong."""
     if pieces_of(options, whole.width) == 1:
@@ -93,9 +107,23 @@ def cut(
     pieces = pieces_of(options, rows)
     if pieces == 1:
         return [whole]
-    if options.max_messages_per_partition is None and whole.width <= SPARSE * rows:
+    most = options.max_messages_per_partition
+    if most is None and whole.width <= SPARSE * rows:
         return plan_ranges(whole, pieces)
-    return lookup.drive(plan_sparse(whole, rest, after, pieces), facts)
+    # Each count makes the server go through a part of the stream, and a cut takes a few of them.
+    if read_mode != "direct" and _are_few(rows, pieces, facts):
+        created, subjects = datetime.fromisoformat(facts.created), lookup.subjects
+        messages = lookup.run(lambda stream: sequences_between(stream, whole, subjects, created))
+        return plan_by_messages(whole, messages, pieces_of(options, len(messages)))
+    if most is None:
+        return lookup.drive(plan_sparse(whole, rest, after, pieces), facts)
+    return lookup.drive(plan_bounded_parts(whole, rest, after, min(most, -(-rows // pieces))), facts)
+
+
+def _are_few(rows: int, pieces: int, facts: StreamFacts) -> bool:
+    """Whether a look at all messages costs less than to count them for each part."""
+    a_piece = -(-rows // pieces)
+    return rows <= _MOST_FOUND and a_piece <= _FOUND_A_PIECE and a_piece * facts.mean_bytes <= _LOADED_A_PIECE
 
 
 def plan(

@@ -1,4 +1,4 @@
-"""The figures of running queries, which are the sum of their reports, and log lines about them. No I/O and no clock.
+"""The figures of running queries, which sum up their reports, and log lines about them. No I/O and no clock.
 
 Times are seconds of a monotonic clock, which callers pass.
 """
@@ -16,23 +16,23 @@ __all__ = ["QueryFigures", "SourceFigures", "StreamFigures", "Unread"]
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What a server has answered about the messages after a place."""
+    """The answer of a server about the messages after a position."""
 
     last: (
-        int  # log: the last matching sequence, 0 if none is stored after the place. Queue: messages not acked
+        int  # log: the last matching sequence after the position, or 0. Queue: the number of unacked messages
     )
-    since: float  # no message after the place, or that is not acked, was stored before this time
+    since: float  # time before which no message after the position, or unacked message, was stored
 
 
 @dataclass
 class StreamFigures:
     """The figures of one stream of a source."""
 
-    report: StreamReport  # the latest
-    unread: Unread | None = None  # the latest answer; None: not asked, or the server did not answer
+    report: StreamReport  # the latest report
+    unread: Unread | None = None  # the latest answer, None if not requested or not answered
 
     def add(self, report: StreamReport) -> bool:
-        """Add the report of a batch. Returns whether it has more losses or lapsed claims than the one before."""
+        """Add the report of a batch. Returns whether it has more losses or lapsed claims than the previous report."""
         before, self.report = self.report, report
         place, old = report.place, before.place
         if isinstance(place, LogPlace) and isinstance(old, LogPlace) and place.created == old.created:
@@ -40,11 +40,11 @@ class StreamFigures:
         elif isinstance(place, QueuePlace) and place == old and report.pending is not None:
             self.unread = self.unread and replace(self.unread, last=report.pending)
         else:
-            self.unread = None  # it belongs to a previous stream
+            self.unread = None  # the answer belongs to a previous stream
         return _harm(report) > _harm(before)
 
     def answered(self, asked: Place, unread: Unread | None) -> None:
-        """Keep the answer of a server about an earlier place of this source, or its latest one."""
+        """Keep the answer of a server about an earlier or the latest position of this source."""
         place = self.report.place
         if isinstance(place, LogPlace) and isinstance(asked, LogPlace):
             fits = place.created == asked.created and place.seq >= asked.seq
@@ -54,25 +54,25 @@ class StreamFigures:
             self.unread = unread
 
     def position(self) -> int | None:
-        """The last sequence of the last completed batch, in log mode."""
+        """Return the last sequence of the last completed batch, in log mode."""
         place = self.report.place
         return place.seq if isinstance(place, LogPlace) else None
 
     def end(self) -> int | None:
-        """The last known sequence of the stream, or the last that matches, in log mode."""
+        """Return the last known sequence of the stream, or the last matching sequence, in log mode."""
         known = (self.report.last, None if self.unread is None else self.unread.last)
         ends, position = [end for end in known if end is not None], self.position()
         return max(position, *ends) if position is not None and ends else None
 
     def lag_messages(self) -> int | None:
-        """Messages after the last completed batch; in log mode their sequences, of which some may be deleted."""
+        """Return the number of messages after the last completed batch. In log mode it includes deleted sequences."""
         position, end = self.position(), self.end()
         if position is not None:
             return None if end is None else end - position
         return self.report.pending if self.unread is None else self.unread.last
 
     def lag_seconds(self, now: float) -> float | None:
-        """The age of the oldest message that is not read; while the query reads on, an upper bound of it."""
+        """Return the age of the oldest unread message, or an upper bound of it while the query reads on."""
         if self.unread is None:
             return None
         return max(0.0, now - self.unread.since) if self.lag_messages() else 0.0
@@ -82,9 +82,9 @@ class StreamFigures:
 class SourceFigures:
     """The figures of one source since its query started."""
 
-    report: SourceReport  # the latest
-    rows: int = 0  # of all batches
-    streams: dict[str, StreamFigures] = field(default_factory=dict)  # those of the latest report, by name
+    report: SourceReport  # the latest report
+    rows: int = 0  # rows of all batches
+    streams: dict[str, StreamFigures] = field(default_factory=dict)  # streams of the latest report, by name
 
     def add(self, report: SourceReport) -> bool:
         """Add the report of a batch. Returns whether a stream has more losses or lapsed claims than before."""
@@ -97,13 +97,13 @@ class SourceFigures:
         return sum(self.streams[one.name].add(one) for one in report.streams) > 0
 
     def lag_messages(self) -> int | None:
-        """The sum over the streams of which it is known."""
-        known = [lag for one in self.streams.values() if (lag := one.lag_messages()) is not None]
+        """Return the sum over the streams whose lag is known."""
+        known = [lag for stream in self.streams.values() if (lag := stream.lag_messages()) is not None]
         return sum(known) if known else None
 
     def lag_seconds(self, now: float) -> float | None:
-        """The maximum over the streams of which it is known."""
-        known = (one.lag_seconds(now) for one in self.streams.values())
+        """Return the maximum over the streams whose lag is known."""
+        known = (stream.lag_seconds(now) for stream in self.streams.values())
         return max((lag for lag in known if lag is not None), default=None)
 
 
@@ -114,9 +114,9 @@ class QueryFigures:
     id: str
     run: str
     name: str = ""
-    batch: int | None = None  # the last completed one
+    batch: int | None = None  # the last completed batch
     seconds: float | None = None  # its duration
-    output_rows: int | None = None  # of all batches; None: the sink does not count
+    output_rows: int | None = None  # rows of all batches, None if the sink does not count
     failed: bool = False
     sources: dict[int, SourceFigures] = field(default_factory=dict)
 
@@ -138,7 +138,7 @@ class QueryFigures:
             one.report = replace(one.report, input_rate=0.0, processed_rate=0.0)
 
     def line(self, source: SourceFigures, now: float) -> str:
-        """A sentence about the last batch of a source."""
+        """Return a sentence about the last batch of a source."""
         report = source.report
         streams = source.streams.values()
         what = f"stream {report.stream}" if report.stream else f"source {report.number}"
@@ -155,7 +155,7 @@ class QueryFigures:
         return f"{text}; since the start: {', '.join(harm)}" if harm else text
 
     def fields(self, source: SourceFigures, now: float) -> dict[str, Any]:
-        """The same as attributes of a log record."""
+        """Return the figures of a source as attributes of a log record."""
         report, streams = source.report, source.streams.values()
         return {
             "event": "QueryProgress",

@@ -11,22 +11,22 @@ log: logging.Logger = logging.getLogger("jsclient.spark.progress")
 
 
 class HarmlessLog:
-    """Writes to the logger ``jsclient.spark.progress``. Of the errors that handlers raise, the first is printed."""
+    """Writes to the logger ``jsclient.spark.progress``. Prints the first error that a handler raises."""
 
     def __init__(self) -> None:
         self._failed = False
         self._logged: set[tuple[str, type[Exception]]] = set()
 
-    def write(self, level: int, text: str, *args: object, **given: object) -> None:
+    def write(self, level: int, text: str, *args: object, **options: object) -> None:
         try:
-            log.log(level, text, *args, **given)  # type: ignore[arg-type]
-        except Exception:  # noqa: BLE001  a handler may raise anything, and the query is not to end by it
+            log.log(level, text, *args, **options)  # type: ignore[arg-type]
+        except Exception:  # noqa: BLE001  a handler may raise anything, which must not end the query
             if not self._failed:
                 self._failed = True
                 traceback.print_exc()
 
     def warn_once(self, text: str, error: Exception) -> None:
-        """Log a warning with the traceback of an error, unless there was one of this text and type."""
+        """Log a warning with the traceback of an error, once for each text and type."""
         if (key := (text, type(error))) not in self._logged:
             self._logged.add(key)
             self.write(logging.WARNING, "%s; later errors like this are not logged", text, exc_info=error)

@@ -26,21 +26,21 @@ __all__ = ["LagWatch", "unread_after"]
 
 K = TypeVar("K")
 
-_PATIENCE = 4  # timeouts of a request within which the answers about one place must come
-_AT_ONCE = 16  # places that are asked about at the same time
+_TIMEOUTS = 4  # request timeouts within which the server must answer about a position
+_AT_ONCE = 16  # positions that are requested at the same time
 _NAMED = 3  # streams that a warning names
 
 
 class LagWatch(Generic[K]):
-    """Asks a server at an interval, in a thread with an event loop and a connection of its own.
+    """Asks a server at an interval, in its own thread, with its own event loop and connection.
 
-    The thread ends when there is no place to ask about.
+    The thread ends when there is no position to ask about.
 
     Args:
         options: The server.
         every: Seconds between two rounds of requests.
-        places: Returns the places to ask about.
-        answer: Takes the answer about a place; None if the server did not answer.
+        places: Returns the positions to ask about.
+        answer: Receives the answer about a position, or None if the server did not answer.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LagWatch(Generic[K]):
         self._thread: threading.Thread | None = None
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self._closed = False
-        self._patience = options.timeout * _PATIENCE
+        self._timeout = options.timeout * _TIMEOUTS
         self._problems: dict[
             str, set[str]
         ] = {}  # the streams of each error of the last round, which is logged once
@@ -112,7 +112,7 @@ class LagWatch(Generic[K]):
             await connection.close()
 
     def _next(self) -> Mapping[K, Place]:
-        """The places to ask about. Without any, `start` starts another thread from now on."""
+        """Return the positions to ask about. If there are none, `start` starts another thread from now on."""
         with self._lock:
             places = {} if self._closed else self._places()
             if not places:
@@ -120,25 +120,25 @@ class LagWatch(Generic[K]):
             return places
 
     async def _round(self, connection: _Connection, places: Mapping[K, Place]) -> None:
-        """Ask about each place, and log the errors that are new."""
+        """Ask about each position, and log the errors that are new."""
         problems: dict[str, set[str]] = {}
-        room = asyncio.Semaphore(_AT_ONCE)
+        limit = asyncio.Semaphore(_AT_ONCE)
 
         async def ask(js: JetStream, key: K, place: Place) -> None:
             try:
-                async with room, asyncio.timeout(self._patience):
+                async with limit, asyncio.timeout(self._timeout):
                     self._answer(key, place, await unread_after(js, place))
-            except Exception as error:  # noqa: BLE001  it is logged, and the other places are asked about
+            except Exception as error:  # noqa: BLE001  it is logged, and the other positions are requested
                 failed(error, key, place)
 
         def failed(error: Exception, key: K, place: Place) -> None:
             text = str(error) if isinstance(error, JetStreamError | OSError) else repr(error)
-            text = text or f"the server did not answer within {self._patience:g} s"  # a TimeoutError
+            text = text or f"the server did not answer within {self._timeout:g} s"  # a TimeoutError
             problems.setdefault(text, set()).add(place.stream)
             self._answer(key, place, None)
 
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 js = await connection.get()
         except (JetStreamError, OSError) as error:
             for key, place in places.items():
@@ -179,42 +179,43 @@ class _Connection:
 
 
 async def unread_after(js: JetStream, place: Place) -> Unread:
-    """Look up the messages after a place. Ages are those of the server's clock, plus the time of a request.
+    """Look up the messages after a position. Ages are measured by the server's clock, plus the time of a request.
 
     Raises:
         PositionInvalidError: The stream was recreated.
-        JetStreamError: As any request.
+        JetStreamError: Any request error.
     """
     now = time.monotonic()
     stream = await js.stream(place.stream)
     facts = StreamFacts.of(stream.cached_info)
 
-    def since(found: Mapping[str, StoredMessage]) -> float:
+    def since(messages: Mapping[str, StoredMessage]) -> float:
         seen_at = facts.seen_at or datetime.now(UTC)
         return now - max(
-            (max(0.0, (seen_at - one.time).total_seconds()) for one in found.values()), default=0.0
+            (max(0.0, (seen_at - message.time).total_seconds()) for message in messages.values()), default=0.0
         )
 
     if isinstance(place, QueuePlace):
         info = (await stream.consumer(place.consumer)).cached_info
         waiting = info.num_pending + info.num_ack_pending
-        found = await _next(stream, info.config.filters, info.ack_floor.stream_seq) if waiting else {}
-        return Unread(waiting, since(found))
+        messages = await _next(stream, info.config.filters, info.ack_floor.stream_seq) if waiting else {}
+        return Unread(waiting, since(messages))
     if facts.created != place.created:
         raise PositionInvalidError(f"it was recreated at {facts.created}")
-    found = await _next(stream, place.subjects, place.seq) if facts.last_seq > place.seq else {}
-    last = max((one.seq for one in found.values()), default=0)
-    for subject in found:
+    messages = await _next(stream, place.subjects, place.seq) if facts.last_seq > place.seq else {}
+    # Each filter with an unread message may have later messages.
+    last = max((message.seq for message in messages.values()), default=0)
+    for subject in messages:
         with contextlib.suppress(MessageNotFoundError):
             end = (await stream.get_last_message(subject)).seq if place.subjects else facts.last_seq
             last = max(last, end)
-    return Unread(last, since(found))
+    return Unread(last, since(messages))
 
 
 async def _next(stream: Stream, filters: Iterable[str], seq: int) -> dict[str, StoredMessage]:
-    """The first message of each filter after a sequence, where there is one."""
-    found = {}
+    """Return the first message of each filter after a sequence. Filters without a message are omitted."""
+    messages = {}
     for subject in tuple(filters) or (">",):
         with contextlib.suppress(MessageNotFoundError):
-            found[subject] = await stream.get_next_message(subject, seq + 1)
-    return found
+            messages[subject] = await stream.get_next_message(subject, seq + 1)
+    return messages

@@ -1,4 +1,4 @@
-"""The listener that users add to a session, and that collects the figures of its queries."""
+"""The listener that users add to a session, which collects the figures of its queries."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FAILED = 100  # queries that have failed, of which `query_up` is kept
 def _harmless(
     callback: Callable[[JetStreamListener, E], None],
 ) -> Callable[[JetStreamListener, E], None]:
-    """A callback of Spark that logs its errors, each kind once."""
+    """Wrap a callback of Spark, which then logs each kind of error once instead of raising it."""
 
     @functools.wraps(callback)
     def called(self: JetStreamListener, event: E) -> None:
@@ -60,14 +60,14 @@ class JetStreamListener(StreamingQueryListener):
     Add it with ``spark.streams.addListener(listener)``, in a classic session or under Spark Connect, before the queries
     start. It logs, at level INFO to the logger ``jsclient.spark.progress``, a sentence about each source, and at level
     WARNING at once when messages were lost or claims have lapsed. `prometheus` and `register` give the figures to a
-    monitoring system. A query that is stopped disappears from them; one that fails keeps ``query_up``, as 0.
+    monitoring system. A stopped query disappears from the figures. A failed query keeps ``query_up``, with value 0.
 
     Args:
-        log_every: Minimum seconds between two sentences about a query; 0 for each batch, None for warnings only.
+        log_every: Minimum seconds between two sentences about a query, 0 for each batch, or None for warnings only.
         servers: The server, or a mapping with the options of the connection. With it, the listener also measures the
-            lag in seconds of sources in modes log and queue, in a thread and with a connection of its own.
-        ask_every: Seconds between two rounds of requests to the server. Each stream takes one request; with unread
-            messages one more, or two for each subject filter. In queue mode it takes up to three.
+            lag in seconds of sources in modes log and queue, in its own thread and with its own connection.
+        ask_every: Seconds between two rounds of requests to the server. Each stream takes one request. With unread
+            messages it takes one more, or two for each subject filter. In queue mode it takes up to three.
 
     Raises:
         ConfigError: An option is invalid.
@@ -87,11 +87,11 @@ class JetStreamListener(StreamingQueryListener):
         self._log = HarmlessLog()
         self._lock = threading.Lock()
         self._queries: dict[str, QueryFigures] = {}  # by id, which a query keeps over restarts
-        self._logged: dict[str, float] = {}  # by id of a query: when its next sentence is due
-        self._past: deque[str] = deque(maxlen=_PAST)  # runs that have ended: their last reports can be late
+        self._logged: dict[str, float] = {}  # when the next sentence about a query is due, by its id
+        self._past: deque[str] = deque(maxlen=_PAST)  # runs that have ended, whose last reports can be late
         self._watch: LagWatch[_Key] | None = None
         if servers is not None:
-            self._watch = LagWatch(ConnectOptions.of(servers), ask_every, self._places, self._answered)
+            self._watch = LagWatch(ConnectOptions.of(servers), ask_every, self._positions, self._answered)
 
     # --- called by Spark ---------------------------------------------------------------------------------------
 
@@ -133,8 +133,8 @@ class JetStreamListener(StreamingQueryListener):
             self._end(query)
             if event.exception is not None:
                 query.failed = True
-                self._queries[query.id] = query  # at the end, as the newest
-                failed = [one.id for one in self._queries.values() if one.failed]
+                self._queries[query.id] = query  # moves it to the end, as the newest query
+                failed = [figures.id for figures in self._queries.values() if figures.failed]
                 for old in failed[:-_FAILED]:
                     del self._queries[old]
         if event.exception is not None:
@@ -146,17 +146,17 @@ class JetStreamListener(StreamingQueryListener):
     # --- for monitoring systems --------------------------------------------------------------------------------
 
     def prometheus(self) -> str:
-        """The figures in the text format of Prometheus, version 0.0.4. May be called from any thread."""
+        """Return the figures in the text format of Prometheus, version 0.0.4. May be called from any thread."""
         with self._lock:
             return prometheus_text(self._queries.values(), time.monotonic())
 
     def register(self, meter: Meter) -> None:
         """Create an observable instrument of this meter for each metric.
 
-        Their names are those of `prometheus` with the prefix ``jsclient.spark.``, and without ``_total``.
+        They have the names of `prometheus` with the prefix ``jsclient.spark.``, and without ``_total``.
 
         Args:
-            meter: As ``opentelemetry.metrics.get_meter`` returns it.
+            meter: The result of ``opentelemetry.metrics.get_meter``.
 
         Raises:
             ConfigError: The package opentelemetry-api is not installed.
@@ -164,7 +164,7 @@ class JetStreamListener(StreamingQueryListener):
         register_metrics(meter, self._values)
 
     def close(self) -> None:
-        """Stop asking the server. To stop listening, call ``spark.streams.removeListener`` as well."""
+        """Stop the requests to the server. To stop listening, call ``spark.streams.removeListener`` as well."""
         if self._watch is not None:
             self._watch.close()
 
@@ -177,8 +177,8 @@ class JetStreamListener(StreamingQueryListener):
     def _begin(self, query: str, run: str, name: str) -> QueryFigures:
         if (before := self._queries.get(query)) is not None:
             self._end(before)
-        made = self._queries[query] = QueryFigures(query, run, name)
-        return made
+        figures = self._queries[query] = QueryFigures(query, run, name)
+        return figures
 
     def _end(self, query: QueryFigures) -> None:
         del self._queries[query.id]
@@ -188,7 +188,7 @@ class JetStreamListener(StreamingQueryListener):
     def _due(
         self, query: QueryFigures, worse: list[SourceFigures], now: float
     ) -> Iterable[tuple[int, str, dict[str, Any]]]:
-        """The log records about a batch: level, text, fields."""
+        """Yield level, text and fields of the log records about a batch."""
         due = self._log_every is not None and now >= self._logged.get(query.id, now)
         if self._log_every is not None and due and query.sources:
             self._logged[query.id] = now + self._log_every
@@ -200,7 +200,7 @@ class JetStreamListener(StreamingQueryListener):
 
     # --- for the watch -----------------------------------------------------------------------------------------
 
-    def _places(self) -> dict[_Key, Place]:
+    def _positions(self) -> dict[_Key, Place]:
         with self._lock:
             return {
                 (query.id, number, name): place
@@ -211,11 +211,11 @@ class JetStreamListener(StreamingQueryListener):
                 if name and (place := stream.report.place) is not None
             }
 
-    def _answered(self, key: _Key, asked: Place, unread: Unread | None) -> None:
+    def _answered(self, key: _Key, position: Place, unread: Unread | None) -> None:
         query_id, number, name = key
         with self._lock:
             query = self._queries.get(query_id)
             source = None if query is None else query.sources.get(number)
             stream = None if source is None else source.streams.get(name)
             if stream is not None:
-                stream.answered(asked, unread)
+                stream.answered(position, unread)

@@ -16,16 +16,16 @@ __all__ = ["METRICS", "Metric", "prometheus_text"]
 class Metric:
     """A metric and its value for a query, one of its sources, or one of their streams. A value of None is omitted."""
 
-    name: str  # without the prefix "jsclient_spark_"; that of a counter also without "_total"
+    name: str  # without the prefix "jsclient_spark_", and without the suffix "_total" of a counter
     kind: Literal["gauge", "counter"]
     help: str
-    unit: str = ""  # of OpenTelemetry
+    unit: str = ""  # the unit for OpenTelemetry
     of_query: Callable[[QueryFigures], float | None] | None = None
     of_source: Callable[[SourceFigures], float | None] | None = None
     of_stream: Callable[[StreamFigures, float], float | None] | None = None  # the float is the time
 
     def values(self, queries: Iterable[QueryFigures], now: float) -> Iterator[tuple[dict[str, str], float]]:
-        """Labels and value of each series."""
+        """Yield labels and value of each series."""
         for query in queries:
             labels = {"query": _encodable(query.name), "query_id": query.id}
             if self.of_query is not None and (value := self.of_query(query)) is not None:
@@ -128,11 +128,11 @@ METRICS = (
 
 
 def prometheus_text(queries: Iterable[QueryFigures], now: float) -> str:
-    """All metrics in the text format 0.0.4 of Prometheus. Metrics without a value are omitted."""
+    """Return all metrics in the text format 0.0.4 of Prometheus. Metrics without a value are omitted."""
     lines: list[str] = []
-    kept = list(queries)
+    figures = list(queries)
     for metric in METRICS:
-        series = list(metric.values(kept, now))
+        series = list(metric.values(figures, now))
         if not series:
             continue
         name = f"jsclient_spark_{metric.name}{'_total' if metric.kind == 'counter' else ''}"
@@ -144,7 +144,7 @@ def prometheus_text(queries: Iterable[QueryFigures], now: float) -> str:
 
 
 def _encodable(text: str) -> str:
-    """The text with ``?`` for halves of surrogate pairs, which Java's texts may contain."""
+    """Replace halves of surrogate pairs, which Java's texts may contain, by ``?``."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,7 +1,8 @@
 """Reads the progress of a query, as Spark passes it to listeners: its JetStream sources and their offsets. No I/O.
 
 The offsets of a JetStream source are recognized by their form, since Spark gives each source in Python the same
-description. ``latestOffset`` is what the source knew when it planned the batch, see ``reportLatestOffset`` of each.
+description. ``latestOffset`` is the state that the source knew when it planned the batch. See its
+``reportLatestOffset``.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ __all__ = [
 ]
 
 
-_MOST = 2**63 - 1  # of a count that OpenTelemetry takes
+_MOST = 2**63 - 1  # the maximum of a count that OpenTelemetry accepts
 
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """How far a source in log mode has read a stream."""
+    """The position up to which a source in log mode has read a stream."""
 
     stream: str
-    created: str  # when the stream was created, as in `LogOffset`
+    created: str  # when the stream was created, in the format of `LogOffset`
     seq: int  # the last sequence of the last completed batch
     subjects: tuple[str, ...] = ()  # the filters of the source
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """The consumer of a source in queue mode: it knows which messages are not acked."""
+    """The consumer of a source in queue mode, which knows the unacked messages."""
 
     stream: str
     consumer: str
@@ -49,25 +50,25 @@ Place = LogPlace | QueuePlace
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """What the progress of one batch contains about one stream of a source. None: it does not contain it."""
+    """The report about one stream of a source in the progress of a batch. A missing value is None."""
 
     name: str  # "" if unknown
     place: Place | None = None
     last: int | None = None  # log: the last matching sequence, when the batch was planned
     pending: int | None = None  # queue: messages that were not claimed, when the batch was planned
-    lost: int = 0  # lost, expired, lapsed: since the source started; see `Losses`, and `ClaimsLapsed`
+    lost: int = 0  # lost, expired, lapsed: since the source started, see `Losses` and `ClaimsLapsed`
     expired: int = 0
     lapsed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """What the progress of one batch contains about one JetStream source. None: it does not contain it."""
+    """The report about one JetStream source in the progress of a batch. A missing value is None."""
 
-    number: int  # of the source in the query, from 0
+    number: int  # number of the source in the query, from 0
     mode: Literal["log", "queue", "epochs"]
     stream: str  # "" if unknown, or several
-    rows: int  # of the batch
+    rows: int  # rows of the batch
     streams: tuple[StreamReport, ...]
     input_rate: float | None = None  # rows per second that arrive, and that are processed
     processed_rate: float | None = None
@@ -78,7 +79,7 @@ class QueryReport:
     """The progress of one batch of a query."""
 
     id: str
-    run: str  # of this start of the query
+    run: str  # id of this start of the query
     name: str  # "" without a name
     batch: int
     seconds: float | None  # duration of the batch
@@ -89,19 +90,19 @@ class QueryReport:
 def read_progress(progress: Mapping[str, Any]) -> QueryReport:
     """Read a ``StreamingQueryProgress``, or its decoded JSON.
 
-    Sources other than those of JetStream are omitted, and so is what has another form than in the Spark of today.
+    Other sources than JetStream's are omitted, and so are values whose form differs from the present Spark.
 
     Raises:
-        LookupError, TypeError, ValueError: It does not identify the query and the batch.
+        LookupError, TypeError, ValueError: The progress does not identify the query and the batch.
     """
-    given, sink, milliseconds = (
+    described, sink, milliseconds = (
         progress.get("sources"),
         progress.get("sink"),
         _rate(progress.get("batchDuration")),
     )
     sources = (
         _source(number, one)
-        for number, one in enumerate(given if isinstance(given, list) else ())
+        for number, one in enumerate(described if isinstance(described, list) else ())
         if isinstance(one, dict)
     )
     return QueryReport(
@@ -120,17 +121,18 @@ def read_progress(progress: Mapping[str, Any]) -> QueryReport:
 def _source(number: int, source: Mapping[str, Any]) -> SourceReport | None:
     end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
     name = _text(latest.get("stream"))
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "number": number,
         "stream": name,
         "rows": _count(source.get("numInputRows")),
         "input_rate": _rate(source.get("inputRowsPerSecond")),
         "processed_rate": _rate(source.get("processedRowsPerSecond")),
     }
-    if _is_place(end):
-        return SourceReport(**given, mode="log", streams=(_read_up_to(name, end, latest),))
+    # A source is recognized by the form of its offsets.
+    if _is_log_offset(end):
+        return SourceReport(**fields, mode="log", streams=(_read_up_to(name, end, latest),))
     if isinstance(ends := end.get("streams"), dict):
-        return SourceReport(**given, mode="log", streams=_several(ends, latest.get("streams")))
+        return SourceReport(**fields, mode="log", streams=_several(ends, latest.get("streams")))
     if {"b", "runs"} <= end.keys():
         consumer = _text(latest.get("consumer"))
         queue = StreamReport(
@@ -140,10 +142,10 @@ def _source(number: int, source: Mapping[str, Any]) -> SourceReport | None:
             lost=_count(latest.get("lost")),
             lapsed=_count(latest.get("lapsed")),
         )
-        return SourceReport(**given, mode="queue", streams=(queue,))
+        return SourceReport(**fields, mode="queue", streams=(queue,))
     if {"v", "since", "frontiers", "stream"} <= end.keys():
         name = _text(end["stream"])
-        return SourceReport(**(given | {"stream": name}), mode="epochs", streams=(StreamReport(name),))
+        return SourceReport(**(fields | {"stream": name}), mode="epochs", streams=(StreamReport(name),))
     return None
 
 
@@ -160,27 +162,30 @@ def _read_up_to(name: str, end: Mapping[str, Any], latest: Mapping[str, Any]) ->
 
 
 def _several(ends: Mapping[str, Any], latest: object) -> tuple[StreamReport, ...]:
-    """The streams that the source reads. Others stay in its offsets: those that left its options, or fit no filter."""
-    found = latest if isinstance(latest, dict) else {}
+    """Return the streams that the source reads.
+
+    Its offsets also have streams that left its options, or that match no filter.
+    """
+    known = latest if isinstance(latest, dict) else {}
     return tuple(
-        _read_up_to(name, end, found[name])
+        _read_up_to(name, end, known[name])
         for name, end in ends.items()
-        if isinstance(found.get(name), dict) and _is_place(end) and not end.get("idle")
+        if isinstance(known.get(name), dict) and _is_log_offset(end) and not end.get("idle")
     )
 
 
 def _offset(value: object) -> dict[str, Any]:
-    """An offset, given as JSON or decoded; {} if it is missing, or not an object."""
+    """Decode an offset, which may be decoded already. Returns {} if it is missing, or not an object."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:  # a classic session writes a missing one as "None"
+        except ValueError:  # a classic session writes a missing offset as "None"
             return {}
     return value if isinstance(value, dict) else {}
 
 
-def _is_place(offset: object) -> bool:
-    """Whether this is the offset of one stream in log mode."""
+def _is_log_offset(offset: object) -> bool:
+    """Return whether this is the offset of one stream in log mode."""
     return isinstance(offset, dict) and "created" in offset and _known_count(offset.get("seq")) is not None
 
 

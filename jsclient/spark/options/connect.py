@@ -1,6 +1,6 @@
-"""Reader of options, which Spark passes as str under names in any case; and the connection options, shared by all.
+"""Reads options, which Spark passes as str under names in any case, and the connection options, which all share.
 
-Every error is a `ConfigError` that names the option, its value, and the values allowed. Secrets are never shown.
+Every error is a `ConfigError` that names the option, its value, and the allowed values. Secrets are never shown.
 Paths and environment variables are resolved on the machine that connects: the driver and each executor.
 """
 
@@ -19,31 +19,16 @@ from typing import Any
 from ...errors import ConfigError, PermissionDeniedError
 from ...protocol.wire.api import DEFAULT_PREFIX
 from ...protocol.wire.names import check_publish_subject
+from .kafka_names import instead_of_kafkas
 from .providers import provided
 
 __all__ = ["ConnectOptions", "OptionReader", "not_permitted"]
 
-# Options that Spark itself may add to those of a source or sink.
+# Options that Spark itself may add to the options of a source or sink.
 _SPARKS = frozenset({"checkpointlocation", "path", "queryname"})
 # Properties of a table, which Spark adds if the source is used by CREATE TABLE.
 _OF_TABLES = frozenset({"provider", "owner", "location", "comment", "external", "is_managed_location"})
 _OF_TABLE_OPTIONS = "option."
-# The options of Kafka's source and sink that have another name here.
-_OF_KAFKA = {
-    "subscribe": "'stream', the stream to read, or several separated by commas, and 'subjects', its filters",
-    "subscribepattern": "'streamPattern', in which * stands for any characters",
-    "assign": "'stream'; a stream has no partitions",
-    "topic": "'subject'",
-    "startingoffsetsbytimestamp": "'startingTimestamp'",
-    "endingoffsets": "'endingSequence' or 'endingTimestamp'",
-    "endingoffsetsbytimestamp": "'endingTimestamp'",
-    "maxoffsetspertrigger": "'maxMessagesPerTrigger'",
-    "maxrecordsperpartition": "'maxMessagesPerPartition'",
-    "groupidprefix": "'consumer'",
-    "kafka.group.id": "'consumer'",
-    "kafka.bootstrap.servers": "'servers'",
-    "kafka.enable.idempotence": "'exactlyOnce'",
-}
 # Options that only pass a value on to `jsclient.connect`.
 _CLIENT = "nats."
 _CLIENT_SECONDS = {
@@ -59,23 +44,23 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class OptionReader:
-    """The options of one source or sink. Read each, then call `finish`, which refuses the options left over."""
+    """The options of one source or sink. Read each of them, then call `finish`, which refuses the remaining options."""
 
     def __init__(self, options: Mapping[str, str], what: str) -> None:
-        self._given = {name.lower(): (name, str(value)) for name, value in options.items()}
+        self._values = {name.lower(): (name, str(value)) for name, value in options.items()}
         self._what = what
         self._known: list[str] = []
-        for lower, (name, _) in self._given.items():
-            if lower in _OF_KAFKA:
-                raise ConfigError(f"{what} has no option {name!r}: that of Kafka is {_OF_KAFKA[lower]} here")
+        for lower, (name, _) in self._values.items():
+            if (instead := instead_of_kafkas(lower)) is not None:
+                raise ConfigError(f"{what} has no option {name!r}{instead}")
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """The value without surrounding spaces. An empty one is refused."""
+        """Return the value without surrounding spaces. An empty value is refused."""
         self._known.append(name)
-        given = self._given.get(name.lower())
-        if given is None:
+        entry = self._values.get(name.lower())
+        if entry is None:
             return default
-        value = given[1].strip()
+        value = entry[1].strip()
         if not value:
             raise ConfigError(f"option {name!r} is empty: omit it, or set a value")
         return value
@@ -88,11 +73,11 @@ class OptionReader:
 
     def _misspelt(self, name: str) -> str:
         known = {one.lower() for one in self._known}
-        near = difflib.get_close_matches(name.lower(), self._given.keys() - known, 1, 0.85)
-        return f", and there is no option {self._given[near[0]][0]!r}" if near else ""
+        near = difflib.get_close_matches(name.lower(), self._values.keys() - known, 1, 0.85)
+        return f", and there is no option {self._values[near[0]][0]!r}" if near else ""
 
     def names(self, name: str) -> tuple[str, ...]:
-        """A comma-separated list; () if the option is not set."""
+        """Return the parts of a comma-separated list, or () if the option is not set."""
         value = self.text(name)
         if value is None:
             return ()
@@ -114,7 +99,7 @@ class OptionReader:
     def count(
         self, name: str, default: int | None = None, *, least: int = 1, most: int = 2**63 - 1
     ) -> int | None:
-        """An integer within bounds."""
+        """Return an integer within bounds, or ``default`` if the option is not set."""
         value = self.text(name)
         if value is None:
             return default
@@ -123,19 +108,19 @@ class OptionReader:
         return int(value)
 
     def integer(self, name: str) -> int | None:
-        """An integer, which may be negative; None if the option is not set."""
+        """Return an integer, which may be negative, or None if the option is not set."""
         value = self.text(name)
         if value is not None and not re.fullmatch("-?[0-9]{1,18}", value, re.ASCII):
             raise ConfigError(f"option {name!r} is {value!r}: an integer is needed")
         return None if value is None else int(value)
 
     def size(self, name: str, default: int | None = None) -> int | None:
-        """Bytes: ``1048576``, ``8m``, ``8MiB``."""
+        """Return a number of bytes, which is set as ``1048576``, ``8m`` or ``8MiB``."""
         value = self.text(name)
         if value is None:
             return default
-        found = _SIZE.fullmatch(value)
-        size = 0 if found is None else int(found[1]) * _UNITS[found[2].lower()[:1].replace("b", "")]
+        match = _SIZE.fullmatch(value)
+        size = 0 if match is None else int(match[1]) * _UNITS[match[2].lower()[:1].replace("b", "")]
         if not 0 < size < 2**63:
             raise ConfigError(
                 f"option {name!r} is {value!r}: a number of bytes is needed, for example 8388608 or 8m"
@@ -143,7 +128,7 @@ class OptionReader:
         return size
 
     def seconds(self, name: str, default: float) -> float:
-        """Seconds above 0."""
+        """Return a number of seconds above 0."""
         value = self.text(name)
         if value is None:
             return default
@@ -163,7 +148,7 @@ class OptionReader:
     def finish(self) -> None:
         """Raise for an unknown option."""
         known = {name.lower(): name for name in self._known}
-        for lower, (name, _) in self._given.items():
+        for lower, (name, _) in self._values.items():
             if lower in known or lower in _SPARKS | _OF_TABLES or lower.startswith(_OF_TABLE_OPTIONS):
                 continue
             if lower.startswith(_CLIENT):
@@ -175,7 +160,7 @@ class OptionReader:
 
 
 def not_permitted(option: str, error: PermissionDeniedError, why: str) -> ConfigError:
-    """The `ConfigError` for a missing permission."""
+    """Return the `ConfigError` for a missing permission."""
     verb = "publish to" if error.operation == "publish" else "subscribe to"
     return ConfigError(
         f"option {option!r}: {why}, but the server does not let this user {verb} {error.subject!r}: allow it"
@@ -189,19 +174,19 @@ class ConnectOptions:
     servers: tuple[str, ...]  # URLs
     credentials_file: str | None = None  # a ``.creds`` file
     nkey_seed_file: str | None = None  # a file with an nkey seed
-    user: str | None = None  # with ``password``, or ``password_env``, the environment variable that holds it
+    user: str | None = None  # with ``password``, or with ``password_env``, its environment variable
     password: str | None = None
     password_env: str | None = None
-    token: str | None = None  # or ``token_env``, the environment variable that holds it
+    token: str | None = None  # or ``token_env``, its environment variable
     token_env: str | None = None
     token_provider: str | None = None  # token_provider, credentials_provider: ``package.module:function``
     credentials_provider: str | None = None
-    tls_ca: str | None = None  # tls_ca, tls_cert, tls_key: files; any of them requires TLS
+    tls_ca: str | None = None  # tls_ca, tls_cert and tls_key are files, and any of them requires TLS
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_hostname: str | None = None  # the name in the server's certificate
     tls_handshake_first: bool = False
-    domain: str | None = None  # domain, prefix: as of `jsclient.connect`
+    domain: str | None = None  # for domain and prefix see `jsclient.connect`
     prefix: str = DEFAULT_PREFIX
     inbox_prefix: str = "_INBOX"  # prefix of reply subjects
     timeout: float = 5.0  # seconds for an API request, and for one attempt to connect
@@ -209,37 +194,37 @@ class ConnectOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str] | str) -> ConnectOptions:
-        """From the options of a helper: a mapping, or only the URLs, separated by commas."""
-        given = OptionReader({"servers": options} if isinstance(options, str) else options, "the connection")
-        read = cls.read(given)
-        given.finish()
+        """Read the options of a helper, a mapping or only the URLs, separated by commas."""
+        reader = OptionReader({"servers": options} if isinstance(options, str) else options, "the connection")
+        read = cls.read(reader)
+        reader.finish()
         return read
 
     @classmethod
-    def read(cls, given: OptionReader) -> ConnectOptions:
-        """Read all of them. Raises `ConfigError` if one is missing or invalid, or two contradict each other."""
-        given.required("servers", "set the URL of a NATS server, or several separated by commas")
+    def read(cls, reader: OptionReader) -> ConnectOptions:
+        """Read all options. Raises `ConfigError` if any is missing or invalid, or if options contradict each other."""
+        reader.required("servers", "set the URL of a NATS server, or several separated by commas")
         read = cls(
-            servers=given.names("servers"),
-            credentials_file=given.text("credentialsFile"),
-            nkey_seed_file=given.text("nkeySeedFile"),
-            user=given.text("user"),
-            password=given.text("password"),
-            password_env=given.text("passwordEnv"),
-            token=given.text("token"),
-            token_env=given.text("tokenEnv"),
-            token_provider=given.text("tokenProvider"),
-            credentials_provider=given.text("credentialsProvider"),
-            tls_ca=given.text("tlsCa"),
-            tls_cert=given.text("tlsCert"),
-            tls_key=given.text("tlsKey"),
-            tls_hostname=given.text("tlsHostname"),
-            tls_handshake_first=given.flag("tlsHandshakeFirst", default=False),
-            domain=given.text("domain"),
-            prefix=given.text("prefix", DEFAULT_PREFIX) or DEFAULT_PREFIX,
-            inbox_prefix=given.text("inboxPrefix", "_INBOX") or "_INBOX",
-            timeout=given.seconds("timeout", 5.0),
-            client=_read_client(given),
+            servers=reader.names("servers"),
+            credentials_file=reader.text("credentialsFile"),
+            nkey_seed_file=reader.text("nkeySeedFile"),
+            user=reader.text("user"),
+            password=reader.text("password"),
+            password_env=reader.text("passwordEnv"),
+            token=reader.text("token"),
+            token_env=reader.text("tokenEnv"),
+            token_provider=reader.text("tokenProvider"),
+            credentials_provider=reader.text("credentialsProvider"),
+            tls_ca=reader.text("tlsCa"),
+            tls_cert=reader.text("tlsCert"),
+            tls_key=reader.text("tlsKey"),
+            tls_hostname=reader.text("tlsHostname"),
+            tls_handshake_first=reader.flag("tlsHandshakeFirst", default=False),
+            domain=reader.text("domain"),
+            prefix=reader.text("prefix", DEFAULT_PREFIX) or DEFAULT_PREFIX,
+            inbox_prefix=reader.text("inboxPrefix", "_INBOX") or "_INBOX",
+            timeout=reader.seconds("timeout", 5.0),
+            client=_read_client(reader),
         )
         read._check()
         return read
@@ -279,20 +264,20 @@ class ConnectOptions:
         check_publish_subject(self.inbox_prefix)
 
     def __repr__(self) -> str:
-        """Without secrets."""
+        """Show the servers, without secrets."""
         return f"ConnectOptions(servers={','.join(self.servers)})"
 
     def arguments(self, distributed: Callable[[], Path | None] = lambda: None) -> dict[str, Any]:
-        """The arguments of `jsclient.connect`, resolved on this machine.
+        """Return the arguments of `jsclient.connect`, resolved on this machine.
 
         Args:
-            distributed: Returns the directory of the files that Spark distributes, None if Spark does not run here.
+            distributed: Returns the directory of the files that Spark distributes, or None if Spark does not run here.
 
         Raises:
             ConfigError: A file or an environment variable does not exist. The error names the machine.
         """
         find = partial(_file, distributed)
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "servers": list(self.servers),
             "domain": self.domain,
             "prefix": self.prefix,
@@ -311,7 +296,7 @@ class ConnectOptions:
             **provided(self.token_provider, self.credentials_provider),
             **dict(self.client),
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in arguments.items() if value is not None}
 
     def _tls(self, find: Callable[[str, str | None], str | None]) -> ssl.SSLContext | None:
         if self.tls_ca is None and self.tls_cert is None:
@@ -324,14 +309,14 @@ class ConnectOptions:
         return context
 
 
-def _read_client(given: OptionReader) -> tuple[tuple[str, Any], ...]:
-    """The arguments of `jsclient.connect` that are given by their own names."""
+def _read_client(reader: OptionReader) -> tuple[tuple[str, Any], ...]:
+    """Return the arguments of `jsclient.connect` that options set under their own names."""
     read = {
-        argument: given.seconds(option, 0.0)
+        argument: reader.seconds(option, 0.0)
         for option, argument in _CLIENT_SECONDS.items()
-        if given.text(option) is not None
+        if reader.text(option) is not None
     }
-    name = given.text("nats.name")
+    name = reader.text("nats.name")
     return tuple(read.items()) if name is None else (*read.items(), ("name", name))
 
 
@@ -339,6 +324,7 @@ def _file(distributed: Callable[[], Path | None], name: str, path: str | None) -
     """Return the path of a file on this machine. ``--files`` copies into the working directory of executors only."""
     if path is None or Path(path).is_file():
         return path
+    # An absolute path is never a file of ``--files``.
     host, shared = os.uname().nodename, None if Path(path).is_absolute() else distributed()
     if shared is None:
         hint = (

@@ -17,7 +17,7 @@ _MOST_PARTITIONS = 4096
 
 
 def is_epochs(options: Mapping[str, str]) -> bool:
-    """Whether these are the options of a topic of epochs, rather than of a stream."""
+    """Return whether these are the options of a topic of epochs, rather than of a stream."""
     return any(name.lower() == "epochs" for name in options)
 
 
@@ -27,7 +27,7 @@ class EpochSourceOptions:
 
     topic: str
     read: SourceOptions  # its stream, and how its messages are read
-    start: str | int = "latest"  # of a new query: "earliest", "latest", or the number of the first epoch
+    start: str | int = "latest"  # start of a new query: "earliest", "latest", or the number of an epoch
     max_epochs_per_trigger: int | None = None  # epochs of one micro-batch at most
 
     @classmethod
@@ -35,31 +35,31 @@ class EpochSourceOptions:
         """Read the options.
 
         Args:
-            options: As passed by Spark.
+            options: The options that Spark passes.
             streaming: True for a streaming read, False for a batch read, None if unknown.
 
         Raises:
             ConfigError: An option is missing, invalid or unknown, or contradicts another.
         """
-        given = OptionReader(options, "the source 'jetstream' with option 'epochs'")
-        connect = ConnectOptions.read(given)
-        topic, stream = _topic(given)
+        reader = OptionReader(options, "the source 'jetstream' with option 'epochs'")
+        connect = ConnectOptions.read(reader)
+        topic, stream = _topic(reader)
         if streaming is False:
             for name in ("startingOffsets", "maxEpochsPerTrigger", "pollIntervalMs"):
-                given.refuse(name, "is for streaming reads: a batch read reads everything stored; omit it")
-        read = SourceOptions(connect, stream, (f"{topic}.*.data",), **read_settings(given))
-        start = _start(given, "earliest" if streaming is False else "latest")
-        most = given.count("maxEpochsPerTrigger")
-        given.finish()
+                reader.refuse(name, "is for streaming reads: a batch read reads everything stored; omit it")
+        read = SourceOptions(connect, stream, (f"{topic}.*.data",), **read_settings(reader))
+        start = _start(reader, "earliest" if streaming is False else "latest")
+        most = reader.count("maxEpochsPerTrigger")
+        reader.finish()
         return cls(topic, read, start, most)
 
 
-def _start(given: OptionReader, default: str) -> str | int:
-    epoch = given.integer("startingEpoch")
-    chosen = given.choice("startingOffsets", ("earliest", "latest"), default)
+def _start(reader: OptionReader, default: str) -> str | int:
+    epoch = reader.integer("startingEpoch")
+    chosen = reader.choice("startingOffsets", ("earliest", "latest"), default)
     if epoch is None:
         return chosen
-    if given.text("startingOffsets") is not None:
+    if reader.text("startingOffsets") is not None:
         raise ConfigError("options 'startingOffsets' and 'startingEpoch' are both given: choose one")
     return epoch
 
@@ -70,32 +70,32 @@ class EpochSinkOptions:
 
     topic: str
     stream: str
-    partitions: int | None  # number of partitions; None: those of the topic, or one for a new topic
+    partitions: int | None  # number of partitions, None for the topic's number, or 1 for a new topic
     write: SinkOptions  # how rows are published
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> EpochSinkOptions:
-        """Read the options. Raises `ConfigError` as `SinkOptions.parse`."""
-        given = OptionReader(options, "the sink of JetStream with option 'epochs'")
-        connect = ConnectOptions.read(given)
-        topic, stream = _topic(given)
-        dedup = given.choice("dedup", ("auto", "content", "column"), "auto")
+        """Read the options. Raises the errors of `SinkOptions.parse`."""
+        reader = OptionReader(options, "the sink of JetStream with option 'epochs'")
+        connect = ConnectOptions.read(reader)
+        topic, stream = _topic(reader)
+        dedup = reader.choice("dedup", ("auto", "content", "column"), "auto")
         write = SinkOptions(
             connect=connect,
             subject=f"{topic}.0.data",
             dedup=None if dedup == "auto" else dedup,
             expected_stream=stream,
-            **publish_settings(given),
+            **publish_settings(reader),
         )
-        partitions = given.count("partitions", most=_MOST_PARTITIONS)
-        given.finish()
+        partitions = reader.count("partitions", most=_MOST_PARTITIONS)
+        reader.finish()
         return cls(topic, stream, partitions, write)
 
 
-def _topic(given: OptionReader) -> tuple[str, str]:
-    """The names of the topic, and of its stream."""
-    name = given.required("epochs", "give the name of the topic")
-    stream = given.text("stream")
+def _topic(reader: OptionReader) -> tuple[str, str]:
+    """Return the names of the topic and of its stream."""
+    name = reader.required("epochs", "give the name of the topic")
+    stream = reader.text("stream")
     try:
         check_publish_subject(name)
     except InvalidNameError as error:

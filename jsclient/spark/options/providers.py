@@ -1,4 +1,4 @@
-"""Functions that provide credentials: an option names one, and it is called at each attempt to connect."""
+"""Functions that provide credentials. An option names a function, which is called at each attempt to connect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", re.ASCII)
 
 
 def provided(token: str | None, credentials: str | None) -> dict[str, Any]:
-    """The arguments of `jsclient.connect` for the options ``tokenProvider`` and ``credentialsProvider``.
+    """Return the arguments of `jsclient.connect` for the options ``tokenProvider`` and ``credentialsProvider``.
 
     Raises `ConfigError` if a function cannot be imported on this machine.
     """
@@ -32,14 +32,14 @@ def provided(token: str | None, credentials: str | None) -> dict[str, Any]:
 
 
 def _function(option: str, name: str) -> Callable[[], str]:
-    named = _NAME.fullmatch(name)
-    if named is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         raise ConfigError(f"option {option!r} is {name!r}: package.module:function is needed")
     try:
-        function = getattr(importlib.import_module(named[1]), named[2])
+        function = getattr(importlib.import_module(match[1]), match[2])
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"option {option!r} is {name!r}, on {os.uname().nodename}: {error}") from None
     if not callable(function):
         raise ConfigError(f"option {option!r} is {name!r}: that is {type(function).__name__}, not a function")
-    found: Callable[[], str] = function
-    return found
+    provider: Callable[[], str] = function
+    return provider

@@ -18,21 +18,21 @@ MAX_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """The options of a sink; they are sent to the executors."""
+    """The options of a sink, which are sent to the executors."""
 
     connect: ConnectOptions
     subject: str | None = None  # subject of rows without one
-    # The source of message ids: "content" of the row, the message of the "source" that it was made from, the "column"
-    # ``msg_id``, or "none". None: "column" if that column exists, else "content"
+    # The source of message ids: the "content" of the row, the message of the "source" that it was made from, the
+    # "column" ``msg_id``, or "none". None selects "column" if that column exists, and else "content"
     dedup: str | None = None
-    # For equal rows, with ids from content. "partition": each is a message. "epoch": equal rows of different partitions
-    # are one message, so a replay may move rows between partitions
+    # Equal rows with content ids: "partition" stores each of them, "epoch" stores equal rows of different partitions
+    # once, so that a replay may move rows between partitions
     dedup_scope: str = "partition"
     # Headers of rows whose names begin with "Nats-": "own" drops them, "keep" publishes them
     headers: str = "own"
-    # "window": within the stream's duplicate window; "ledger": at any time; "none": at least once
+    # "window" works within the stream's duplicate window, "ledger" at any time, and "none" stores rows at least once
     exactly_once: str = "window"
-    # Expected duplicate window of the stream, seconds; a shorter one is logged as a warning
+    # Expected duplicate window of the stream in seconds. A shorter window is logged as a warning
     min_duplicate_window: float = 120.0
     expected_stream: str | None = None  # the stream that must store the messages
     ack_timeout: float = 10.0  # seconds to wait for an ack, per attempt
@@ -41,19 +41,19 @@ class SinkOptions:
     window_bytes: int = MAX_BYTES  # bytes in flight per task
     ledger: str = "jsclient_spark"  # name of the bucket with the ledgers
     fail_on_older_checkpoint: bool = True  # whether a query whose ledger has later epochs is refused
-    # dedup_key, dedup_batch: name of a batch write, and its number under that name. Repeating a write with the same key
-    # and number stores nothing twice
+    # dedup_key, dedup_batch: name of a batch write, and its number under that name. A write that is repeated with the
+    # same key and number stores no row twice
     dedup_key: str | None = None
     dedup_batch: int | None = None
-    # Number of the write among those of its batch with the same destination, counted by `publish_batch`
+    # Number of the write among the writes of its batch to the same destination, counted by `publish_batch`
     dedup_write: int = 0
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Read the options of ``writeStream`` or ``write``. Raises `ConfigError` as `SourceOptions.parse`."""
-        given = OptionReader(options, "the sink of JetStream")
-        dedup = given.choice("dedup", ("auto", "content", "source", "column", "none"), "auto")
-        exactly_once = given.choice(
+        """Read the options of ``writeStream`` or ``write``. Raises the errors of `SourceOptions.parse`."""
+        reader = OptionReader(options, "the sink of JetStream")
+        dedup = reader.choice("dedup", ("auto", "content", "source", "column", "none"), "auto")
+        exactly_once = reader.choice(
             "exactlyOnce", ("window", "ledger", "none"), "none" if dedup == "none" else "window"
         )
         if dedup == "none" and exactly_once != "none":
@@ -61,25 +61,26 @@ class SinkOptions:
                 f"options 'dedup' and 'exactlyOnce' are 'none' and {exactly_once!r}: without message ids "
                 "nothing is stored exactly once; omit 'dedup', or set 'exactlyOnce' to 'none'"
             )
+        # Storing rows at least once needs no message ids.
         if dedup == "auto" and exactly_once == "none":
             dedup = "none"
-        subject, stream = given.text("subject"), given.text("expectedStream")
-        ledger = given.text("ledger", cls.ledger) or cls.ledger
+        subject, stream = reader.text("subject"), reader.text("expectedStream")
+        ledger = reader.text("ledger", cls.ledger) or cls.ledger
         read = cls(
-            connect=ConnectOptions.read(given),
+            connect=ConnectOptions.read(reader),
             subject=None if subject is None else check_publish_subject(subject),
             dedup=None if dedup == "auto" else dedup,
             exactly_once=exactly_once,
-            min_duplicate_window=given.seconds("minDuplicateWindow", cls.min_duplicate_window),
+            min_duplicate_window=reader.seconds("minDuplicateWindow", cls.min_duplicate_window),
             expected_stream=None if stream is None else check_stream_name(stream),
-            **publish_settings(given),
+            **publish_settings(reader),
             ledger=check_stream_name(check_token(ledger, "ledger")),
-            fail_on_older_checkpoint=given.flag("failOnOlderCheckpoint", default=True),
-            dedup_key=given.text("dedupKey"),
-            dedup_batch=given.count("dedupBatch", least=0),
-            dedup_write=given.count("dedupWrite", 0, least=0) or 0,
+            fail_on_older_checkpoint=reader.flag("failOnOlderCheckpoint", default=True),
+            dedup_key=reader.text("dedupKey"),
+            dedup_batch=reader.count("dedupBatch", least=0),
+            dedup_write=reader.count("dedupWrite", 0, least=0) or 0,
         )
-        given.finish()
+        reader.finish()
         if exactly_once == "ledger" and subject is None and stream is None:
             raise ConfigError("option 'expectedStream' is missing: the ledger has to know where the rows go")
         if read.dedup_batch is not None and read.dedup_key is None:
@@ -91,7 +92,7 @@ class SinkOptions:
         return read
 
     def ids(self, *, column: bool) -> str:
-        """The source of ids: "content", "source", "column" or "none".
+        """Return the source of ids: "content", "source", "column" or "none".
 
         Args:
             column: Whether the rows have a column ``msg_id``.
@@ -111,14 +112,14 @@ class SinkOptions:
         return self.dedup
 
 
-def publish_settings(given: OptionReader) -> dict[str, Any]:
-    """The fields of `SinkOptions` that say how rows are published, wherever they go."""
+def publish_settings(reader: OptionReader) -> dict[str, Any]:
+    """Return the fields of `SinkOptions` that say how rows are published, for any destination."""
     default = SinkOptions
     return {
-        "dedup_scope": given.choice("dedupScope", ("partition", "epoch"), default.dedup_scope),
-        "headers": given.choice("headers", ("own", "keep"), default.headers),
-        "ack_timeout": given.seconds("ackTimeout", default.ack_timeout),
-        "retries": given.count("retries", default.retries, least=0, most=1000) or 0,
-        "window": given.count("window", default.window, most=1_000_000) or default.window,
-        "window_bytes": given.size("windowBytes", default.window_bytes) or default.window_bytes,
+        "dedup_scope": reader.choice("dedupScope", ("partition", "epoch"), default.dedup_scope),
+        "headers": reader.choice("headers", ("own", "keep"), default.headers),
+        "ack_timeout": reader.seconds("ackTimeout", default.ack_timeout),
+        "retries": reader.count("retries", default.retries, least=0, most=1000) or 0,
+        "window": reader.count("window", default.window, most=1_000_000) or default.window,
+        "window_bytes": reader.size("windowBytes", default.window_bytes) or default.window_bytes,
     }

@@ -62,7 +62,7 @@ def ddl(columns: Mapping[str, str]) -> str:
 
 
 MOST_FETCH = 24 << 20  # two requests in flight stay below the 64 MiB at which a server disconnects a client
-WORTH_A_TASK = 512  # rows; with fewer, a second task costs more than it saves
+WORTH_A_TASK = 512  # rows that justify another task: with fewer it costs more than it saves
 _DEFAULT_PARTITIONS = 2
 
 
@@ -81,12 +81,12 @@ class SourceOptions:
     """Options of a source."""
 
     connect: ConnectOptions
-    stream: str  # its name; "": several streams
-    subjects: tuple[str, ...] = ()  # filters; empty: all messages
+    stream: str  # the name of the stream, "" for several streams
+    subjects: tuple[str, ...] = ()  # filters, empty for all messages
     mode: str = "log"  # "log" (by sequence, repeatable) or "queue" (claimed from ``consumer``)
-    consumer: str | None = None  # durable: shows the progress (log), or messages are claimed from it (queue)
+    consumer: str | None = None  # durable that shows the progress (log) or has the messages (queue)
     start: Place = Place("latest")  # start of a new query or a batch read
-    end: Place = Place("latest")  # of a batch read; a sequence is inclusive, a time is exclusive
+    end: Place = Place("latest")  # end of a batch read: a sequence is inclusive, a time is exclusive
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None  # log mode: messages that a batch waits for
@@ -97,51 +97,51 @@ class SourceOptions:
     fail_on_data_loss: bool = True  # whether removed messages are an error
     read_mode: str = "auto"  # "auto", "consumer" or "direct"
     include_headers: bool = True  # whether the default schema has a headers column
-    pushdown: bool = False  # of the filters of a batch read; Spark needs a setting for it, too
+    pushdown: bool = False  # whether a batch read pushes filters down, which needs a setting of Spark too
     poll_interval: float = 0.1  # seconds between two polls for new messages at least
     fetch_max_bytes: int = 8 << 20  # bytes requested at once
     batch_rows: int = 8192  # rows of one Arrow batch
     ack_on: str = "batch"  # when claimed messages are acked: "batch", "manual" or "purge"
     streams: tuple[str, ...] = ()  # the names of several streams, in order
-    stream_pattern: str | None = None  # instead: those with such a name, in which * stands for any characters
+    stream_pattern: str | None = None  # instead of names, a pattern in which * stands for any characters
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
         """Read the options of a source.
 
         Args:
-            options: As passed by Spark.
-            streaming: True for a streaming read, False for a batch read. None: unknown, so options that only one of
-                them accepts are not refused.
+            options: The options that Spark passes.
+            streaming: True for a streaming read, False for a batch read. With None this is unknown, and options of
+                either kind of read are accepted.
 
         Raises:
             ConfigError: An option is missing, invalid or unknown, or contradicts another.
         """
-        given = OptionReader(options, "the source 'jetstream'")
-        connect = ConnectOptions.read(given)
-        mode = given.choice("mode", ("log", "queue"), "log")
-        _refuse_by_mode(given, mode)
-        _refuse_by_kind(given, streaming, mode)
-        names, pattern = _streams(given, mode)
+        reader = OptionReader(options, "the source 'jetstream'")
+        connect = ConnectOptions.read(reader)
+        mode = reader.choice("mode", ("log", "queue"), "log")
+        _refuse_by_mode(reader, mode)
+        _refuse_by_kind(reader, streaming, mode)
+        names, pattern = _streams(reader, mode)
         read = cls(
             connect=connect,
             stream=names[0] if len(names) == 1 else "",
             streams=names if len(names) > 1 else (),
             stream_pattern=pattern,
-            subjects=_subjects(given),
+            subjects=_subjects(reader),
             mode=mode,
-            consumer=_consumer(given, mode),
-            start=_start(given, "earliest" if streaming is False else "latest"),
-            end=_end(given),
-            max_messages_per_trigger=given.count("maxMessagesPerTrigger"),
-            max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
-            min_offsets_per_trigger=given.count("minOffsetsPerTrigger"),
-            max_trigger_delay=_delay(given),
-            pushdown=given.flag("pushdown", default=False),
-            **read_settings(given),
-            ack_on=given.choice("ackOn", ("batch", "manual", "purge"), "batch"),
+            consumer=_consumer(reader, mode),
+            start=_start(reader, "earliest" if streaming is False else "latest"),
+            end=_end(reader),
+            max_messages_per_trigger=reader.count("maxMessagesPerTrigger"),
+            max_bytes_per_trigger=reader.size("maxBytesPerTrigger"),
+            min_offsets_per_trigger=reader.count("minOffsetsPerTrigger"),
+            max_trigger_delay=_delay(reader),
+            pushdown=reader.flag("pushdown", default=False),
+            **read_settings(reader),
+            ack_on=reader.choice("ackOn", ("batch", "manual", "purge"), "batch"),
         )
-        given.finish()
+        reader.finish()
         read._check()
         return read
 
@@ -171,33 +171,33 @@ class SourceOptions:
         return bool(self.streams or self.stream_pattern)
 
     def of(self, stream: str) -> SourceOptions:
-        """The options for one of several streams."""
+        """Return the options for one of several streams."""
         return replace(self, stream=stream, streams=(), stream_pattern=None)
 
     @property
     def columns(self) -> dict[str, str]:
         """The columns of the default schema."""
         known = LOG_COLUMNS if self.mode == "log" else QUEUE_COLUMNS
-        left_out = BY_SCHEMA if self.include_headers else {*BY_SCHEMA, "headers"}
-        return {name: kind for name, kind in known.items() if name not in left_out}
+        omitted = BY_SCHEMA if self.include_headers else {*BY_SCHEMA, "headers"}
+        return {name: kind for name, kind in known.items() if name not in omitted}
 
 
-def read_settings(given: OptionReader) -> dict[str, Any]:
-    """The fields of `SourceOptions` that say how messages are read, whatever they are."""
-    least = given.count("minPartitions", most=100_000)
-    size = given.size("fetchMaxBytes", 8 << 20) or 0
+def read_settings(reader: OptionReader) -> dict[str, Any]:
+    """Return the fields of `SourceOptions` that say how messages are read, for messages of any kind."""
+    least = reader.count("minPartitions", most=100_000)
+    size = reader.size("fetchMaxBytes", 8 << 20) or 0
     if size > MOST_FETCH:
         raise ConfigError(f"option 'fetchMaxBytes' is {size}: {MOST_FETCH} at most")
     return {
         "min_partitions": _DEFAULT_PARTITIONS if least is None else least,
         "min_partition_rows": WORTH_A_TASK if least is None else 1,
-        "max_messages_per_partition": given.count("maxMessagesPerPartition"),
-        "fail_on_data_loss": given.flag("failOnDataLoss", default=True),
-        "read_mode": given.choice("readMode", ("auto", "consumer", "direct"), "auto"),
-        "include_headers": given.flag("includeHeaders", default=True),
-        "poll_interval": (given.count("pollIntervalMs", 100, most=3_600_000) or 100) / 1000,
+        "max_messages_per_partition": reader.count("maxMessagesPerPartition"),
+        "fail_on_data_loss": reader.flag("failOnDataLoss", default=True),
+        "read_mode": reader.choice("readMode", ("auto", "consumer", "direct"), "auto"),
+        "include_headers": reader.flag("includeHeaders", default=True),
+        "poll_interval": (reader.count("pollIntervalMs", 100, most=3_600_000) or 100) / 1000,
         "fetch_max_bytes": size,
-        "batch_rows": given.count("batchRows", 8192, most=1 << 20) or 8192,
+        "batch_rows": reader.count("batchRows", 8192, most=1 << 20) or 8192,
     }
 
 
@@ -211,54 +211,56 @@ _OF_ONE_STREAM = {
 }
 
 
-def _refuse_by_mode(given: OptionReader, mode: str) -> None:
+def _refuse_by_mode(reader: OptionReader, mode: str) -> None:
     if mode == "log":
-        given.refuse("ackOn", "is for mode 'queue': log mode needs no acks")
+        reader.refuse("ackOn", "is for mode 'queue': log mode needs no acks")
         return
     for name in (*_STARTS, *_ENDS):
-        given.refuse(name, "is for mode 'log': a queue starts at the position of its consumer")
-    given.refuse("subjects", "is for mode 'log': the consumer of a queue has its own filters")
-    given.refuse("readMode", "is for mode 'log': claimed messages are read by direct get")
+        reader.refuse(name, "is for mode 'log': a queue starts at the position of its consumer")
+    reader.refuse("subjects", "is for mode 'log': the consumer of a queue has its own filters")
+    reader.refuse("readMode", "is for mode 'log': claimed messages are read by direct get")
     for name in _WAITS:
-        given.refuse(name, "is for mode 'log': a queue claims messages as they are stored")
+        reader.refuse(name, "is for mode 'log': a queue claims messages as they are stored")
 
 
-def _refuse_by_kind(given: OptionReader, streaming: bool | None, mode: str) -> None:  # noqa: FBT001  private
+def _refuse_by_kind(reader: OptionReader, streaming: bool | None, mode: str) -> None:  # noqa: FBT001  private
     if streaming:
         for name in _ENDS:
-            given.refuse(name, "is for batch reads: a streaming query has no end")
-        given.refuse("pushdown", "is for batch reads: Spark pushes no filters into a streaming query")
+            reader.refuse(name, "is for batch reads: a streaming query has no end")
+        reader.refuse("pushdown", "is for batch reads: Spark pushes no filters into a streaming query")
     elif streaming is False:
         if mode == "queue":
             raise ConfigError("option 'mode' is 'queue': that is for streaming reads; batch reads need 'log'")
         for name in ("maxMessagesPerTrigger", "maxBytesPerTrigger", "pollIntervalMs", *_WAITS):
-            given.refuse(name, "is for streaming reads: a batch read has one batch; omit it")
-        given.refuse("consumer", "is for streaming reads: a batch read has no progress to show")
+            reader.refuse(name, "is for streaming reads: a batch read has one batch; omit it")
+        reader.refuse("consumer", "is for streaming reads: a batch read has no progress to show")
 
 
 _DURATION = re.compile(r"([0-9]{1,12})(us|ms|s|m|min|h|d|)", re.IGNORECASE | re.ASCII)
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def _delay(given: OptionReader) -> float:
-    """Seconds, from a time as Spark writes it: ``15m``, ``500ms``; without a unit milliseconds."""
-    text = given.text("maxTriggerDelay")
+def _delay(reader: OptionReader) -> float:
+    """Return the seconds of a time as Spark writes it: ``15m``, ``500ms``, or milliseconds without a unit."""
+    text = reader.text("maxTriggerDelay")
     if text is None:
         return 900.0
-    if given.text("minOffsetsPerTrigger") is None:
+    if reader.text("minOffsetsPerTrigger") is None:
         raise ConfigError("option 'maxTriggerDelay' needs 'minOffsetsPerTrigger': omit it, or set both")
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise ConfigError(f"option 'maxTriggerDelay' is {text!r}: a time such as 15m, 30s or 500ms is needed")
-    return int(found[1]) * _SECONDS[found[2].lower()]
+    return int(match[1]) * _SECONDS[match[2].lower()]
 
 
-def _streams(given: OptionReader, mode: str) -> tuple[tuple[str, ...], str | None]:
-    """The names of the streams, in order, or the pattern of their names."""
-    pattern = given.text("streamPattern")
+def _streams(reader: OptionReader, mode: str) -> tuple[tuple[str, ...], str | None]:
+    """Return the names of the streams, in order, or the pattern of their names."""
+    pattern = reader.text("streamPattern")
     if pattern is None:
-        given.required("stream", "set the name of the stream to read, or 'streamPattern' for several streams")
-    names = given.names("stream")
+        reader.required(
+            "stream", "set the name of the stream to read, or 'streamPattern' for several streams"
+        )
+    names = reader.names("stream")
     if names and pattern is not None:
         raise ConfigError("options 'stream' and 'streamPattern' are both set: choose one")
     for name in names:
@@ -267,14 +269,15 @@ def _streams(given: OptionReader, mode: str) -> tuple[tuple[str, ...], str | Non
         return names, None
     if len(set(names)) < len(names):
         raise ConfigError(f"option 'stream' is {','.join(names)!r}: one of the names is there twice; omit it")
-    told = f"'stream' is {','.join(names)!r}" if pattern is None else f"'streamPattern' is {pattern!r}"
+    # There are several streams from here on, so the options of a single stream are refused.
+    setting = f"'stream' is {','.join(names)!r}" if pattern is None else f"'streamPattern' is {pattern!r}"
     if mode == "queue":
         raise ConfigError(
-            f"option {told}, but mode 'queue' claims the messages of one stream, that of 'consumer': use one source "
+            f"option {setting}, but mode 'queue' claims the messages of one stream, that of 'consumer': use one source "
             "for each stream and union them"
         )
     for option, instead in _OF_ONE_STREAM.items():
-        given.refuse(option, f"is for one stream, and {told}: {instead}")
+        reader.refuse(option, f"is for one stream, and {setting}: {instead}")
     return tuple(sorted(names)), None if pattern is None else _pattern(pattern)
 
 
@@ -294,17 +297,17 @@ def _pattern(text: str) -> str:
     return text
 
 
-def _subjects(given: OptionReader) -> tuple[str, ...]:
-    names = given.names("subjects")
+def _subjects(reader: OptionReader) -> tuple[str, ...]:
+    names = reader.names("subjects")
     for name in names:
         _named("subjects", check_filter_subject, name)
     return () if names == (">",) else names
 
 
-def _consumer(given: OptionReader, mode: str) -> str | None:
+def _consumer(reader: OptionReader, mode: str) -> str | None:
     if mode == "queue":
-        given.required("consumer", "mode 'queue' needs the durable pull consumer to claim messages from")
-    name = given.text("consumer")
+        reader.required("consumer", "mode 'queue' needs the durable pull consumer to claim messages from")
+    name = reader.text("consumer")
     return None if name is None else _named("consumer", check_consumer_name, name)
 
 
@@ -315,37 +318,37 @@ def _named(option: str, check, name: str) -> str:  # type: ignore[no-untyped-def
         raise ConfigError(f"option {option!r}: {error}") from None
 
 
-def _start(given: OptionReader, default: Literal["earliest", "latest"]) -> Place:
-    _one_of(given, _STARTS)
-    if given.text("startingSequence"):
-        return Place("sequence", sequence=given.count("startingSequence") or 1)
-    if (time := _time(given, "startingTimestamp")) is not None:
+def _start(reader: OptionReader, default: Literal["earliest", "latest"]) -> Place:
+    _one_of(reader, _STARTS)
+    if reader.text("startingSequence"):
+        return Place("sequence", sequence=reader.count("startingSequence") or 1)
+    if (time := _time(reader, "startingTimestamp")) is not None:
         return Place("time", time=time)
-    chosen = given.choice("startingOffsets", ("earliest", "latest"), default)
+    chosen = reader.choice("startingOffsets", ("earliest", "latest"), default)
     return Place("earliest" if chosen == "earliest" else "latest")
 
 
-def _end(given: OptionReader) -> Place:
-    _one_of(given, _ENDS)
-    if given.text("endingSequence"):
-        return Place("sequence", sequence=given.count("endingSequence") or 1)
-    if (time := _time(given, "endingTimestamp")) is not None:
+def _end(reader: OptionReader) -> Place:
+    _one_of(reader, _ENDS)
+    if reader.text("endingSequence"):
+        return Place("sequence", sequence=reader.count("endingSequence") or 1)
+    if (time := _time(reader, "endingTimestamp")) is not None:
         return Place("time", time=time)
     return Place("latest")
 
 
-def _one_of(given: OptionReader, names: tuple[str, ...]) -> None:
-    found = [name for name in names if given.text(name) is not None]
-    if len(found) > 1:
-        raise ConfigError(f"options {' and '.join(map(repr, found))} are both set: choose one")
+def _one_of(reader: OptionReader, names: tuple[str, ...]) -> None:
+    chosen = [name for name in names if reader.text(name) is not None]
+    if len(chosen) > 1:
+        raise ConfigError(f"options {' and '.join(map(repr, chosen))} are both set: choose one")
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _time(given: OptionReader, name: str) -> str | None:
-    """RFC 3339 as given, or milliseconds since 1970 as accepted by Kafka's source."""
-    text = given.text(name)
+def _time(reader: OptionReader, name: str) -> str | None:
+    """Return a time in RFC 3339. The option may also be milliseconds since 1970, which Kafka's source accepts."""
+    text = reader.text(name)
     if text is None:
         return None
     try:

@@ -1,19 +1,20 @@
 """Claiming messages from a durable consumer, on the driver, and keeping claims alive until their batch is committed.
 
-A claim is a delivery that was pulled and is not yet acked. Its payload is dropped: executors read it from the stream.
-Everything here runs on the engine's loop.
+A claim is a delivery that was pulled and is not yet acked. Its payload is dropped, since executors read it from the
+stream. Everything here runs on the engine's loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 
 from ...client import JetStream
 from ...consumers.consumer import Consumer
 from ...consumers.message import Message
-from ...consumers.pull.fetch import Batch
+from ...consumers.pull.batch import Batch
 from ...errors import (
     ClosedError,
     ConfigError,
@@ -23,6 +24,7 @@ from ...errors import (
     PermissionDeniedError,
     PositionInvalidError,
     StreamNotFoundError,
+    counted,
 )
 from ...protocol.consumers.ack import AckKind, sequences
 from ...protocol.consumers.status import Ending
@@ -51,13 +53,15 @@ from .unclaimed import Unclaimed
 
 __all__ = ["Claimer", "Holder", "open_queue"]
 
+log: logging.Logger = logging.getLogger("jsclient.spark")
+
 _LEAST_PAUSE = 0.05  # seconds between two in-progress acks
 _PULL = 2000  # messages per pull
-_BLIND_PULL = 16  # the same with headers_only: the byte limit does not cover the omitted payloads
+_BLIND_PULL = 16  # the same with headers_only, since the byte limit does not cover omitted payloads
 _MOST = 100_000  # claims per batch without other limits
 _MOST_RUNS = 10_000  # runs per batch, to keep its offset small
 _LONGEST_WAIT = 10.0  # seconds per waiting pull
-_LOOK = 5.0  # seconds without a message after which the consumer is looked up
+_LOOKUP_AFTER = 5.0  # seconds without a message after which the consumer is looked up
 
 
 @dataclass(slots=True)
@@ -65,18 +69,18 @@ class _Held:
     """The claims of one batch that are kept alive."""
 
     offset: QueueOffset
-    alive_at: float  # monotonic seconds: up to here all in-progress acks were in time
-    doubtful: bool = False  # ack_wait may have expired, so the server may redeliver them until they are acked
-    reported: int = 0  # number of them reported as possibly redelivered
+    alive_at: float  # monotonic time up to which all in-progress acks were in time
+    doubtful: bool = False  # whether ack_wait may have expired, so that the server may redeliver claims
+    reported: int = 0  # number of claims that were reported as possibly redelivered
 
 
 class Holder:
     """The open claims of one query.
 
     Attributes:
-        made: When the consumer was created, as in an offset.
+        made: When the consumer was created, in the format of an offset.
         collecting: Deliveries of the batch that is being claimed.
-        form: The parts of their ack subjects; see `ack_form`.
+        form: The parts of their ack subjects. See `ack_form`.
         forgotten: Stream sequences of messages that were processed but could not be acked, since the server lost the
             delivery. They are acked when the server redelivers them.
         lapsed: Number of claims that other clients may have received as well.
@@ -124,11 +128,11 @@ class Holder:
 
     @property
     def held(self) -> int:
-        """The number of claims that are kept alive here."""
-        return sum(claimed(one.offset.runs) for one in self._held.values())
+        """Number of claims that are kept alive here."""
+        return sum(claimed(held.offset.runs) for held in self._held.values())
 
     def holds(self, batch: int) -> bool:
-        """Whether the claims of a batch are kept alive here."""
+        """Return whether the claims of a batch are kept alive here."""
         return batch in self._held
 
     async def hold_again(self, offset: QueueOffset) -> bool:
@@ -152,20 +156,20 @@ class Holder:
                 )
             self._report(claimed(offset.runs), "the consumer was recreated")
             return False
-        asked = self._now()
+        sent_at = self._now()
         replies = list(ack_subjects(offset.runs, offset.form))
         try:
             await settle(self._js, replies, AckKind.IN_PROGRESS.value)
         except PermissionDeniedError as error:
             raise not_permitted("consumer", error, "claims are kept alive") from error
-        held = self._held[offset.batch] = _Held(offset, asked)
+        held = self._held[offset.batch] = _Held(offset, sent_at)
         if time.time() * 1000 - offset.at <= self.ack_wait * 1000:
             return True
-        await self._look_for_others(held, "the query was down for longer than ack_wait")
+        await self._count_lapsed(held, "the query was down for longer than ack_wait")
         return False
 
-    async def _look_for_others(self, held: _Held, reason: str) -> None:
-        """Report how many claims other clients may have received: at most the number of deliveries since."""
+    async def _count_lapsed(self, held: _Held, reason: str) -> None:
+        """Report how many claims other clients may have received, at most the number of deliveries since."""
         held.doubtful = True
         info = await self._consumer.info()
         since = info.delivered.consumer_seq - held.offset.last_consumer_seq
@@ -199,28 +203,28 @@ class Holder:
                 self._context.report(error)
                 pause = min(interval, 1.0)
 
-    async def _sign_of_life(self, asked: float) -> None:
+    async def _sign_of_life(self, sent_at: float) -> None:
         held = list(self._held.values())
-        runs: list[Run] = [run for one in held for run in one.offset.runs]
+        runs: list[Run] = [run for batch in held for run in batch.offset.runs]
         form = held[0].offset.form if held else self.form
         if self.collecting is not None:
             runs += self.collecting.runs()
         replies = list(ack_subjects(runs, form))
         await confirm(self._context, replies, AckKind.IN_PROGRESS.value, timeout=max(1.0, self.ack_wait / 3))
         answered = self._now()
-        for one in held:
-            late = answered - one.alive_at
-            one.alive_at = asked
-            if late > self.ack_wait and one.offset.batch in self._held:
-                await self._look_for_others(one, f"no sign of life for {late:.1f} s")
+        for batch in held:
+            late = answered - batch.alive_at
+            batch.alive_at = sent_at
+            if late > self.ack_wait and batch.offset.batch in self._held:
+                await self._count_lapsed(batch, f"no sign of life for {late:.1f} s")
 
     async def finish(self, offset: QueueOffset) -> None:
         """Settle the claims of a committed batch as ``ackOn`` says, and release them.
 
         Raises:
             ConfigError: This user may not ack or purge.
-            RequestTimeoutError, DisconnectedError: Retries failed. Whether the claims are settled is unknown; they are
-                still held.
+            RequestTimeoutError, DisconnectedError: Retries failed. It is unknown whether the claims are settled, and
+                they are still kept alive.
         """
         if offset.made != self.made:
             self._report(claimed(offset.runs), "the consumer was recreated")
@@ -228,7 +232,7 @@ class Holder:
             held = self._held.get(offset.batch)
             if held is not None and held.doubtful:
                 # The server redelivers expired claims to any client, despite later in-progress acks.
-                await self._look_for_others(held, "they were delivered again during the batch")
+                await self._count_lapsed(held, "they were delivered again during the batch")
             try:
                 if self._options.ack_on != "purge" or not await self._purge(offset):
                     await self.ack(list(ack_subjects(offset.runs, offset.form)))
@@ -237,14 +241,14 @@ class Holder:
         self._held.pop(offset.batch, None)
 
     async def ack(self, replies: list[bytes]) -> None:
-        """Ack deliveries. Those that the server does not know are remembered, and acked when redelivered."""
+        """Ack deliveries. Deliveries that the server does not know are remembered, and acked when redelivered."""
         unknown = await settle(self._js, replies, AckKind.ACK.value)
         if unknown:
             self.forgotten.update(sequences(reply)[0] for reply in unknown)
             self._report(len(unknown), "the server lost the record of these deliveries")
 
     async def _purge(self, offset: QueueOffset) -> bool:
-        """Purge the claimed messages, if that removes no others. Returns whether it did."""
+        """Purge the claimed messages, unless that removes other messages. Returns whether they were purged."""
         info = await self._stream.info()
         if not covers(offset.runs, info.state.first_seq):
             return False
@@ -271,6 +275,7 @@ async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Con
         consumer = await stream.consumer(consumer_name)
         check_queue(stream.config, consumer.cached_info, options.ack_on)
         option, why = "stream", "executors read claimed messages by direct get"
+        # A request shows whether direct gets are permitted, and an empty stream is no error.
         try:
             await get_directly(context_of(js), name, {"seq": max(1, stream.cached_info.state.first_seq)})
         except MessageNotFoundError:
@@ -293,7 +298,7 @@ class Claimer:
     """Claims messages for one query.
 
     Attributes:
-        pending: Messages pending on the consumer, as last reported.
+        pending: Messages pending on the consumer at its last report.
         unclaimed: Tells which messages were removed before they could be claimed.
     """
 
@@ -305,11 +310,12 @@ class Claimer:
         self._options = options
         self._holder = holder
         self._config = consumer.config
-        self._idle = False  # the last pull returned nothing, so the next one may wait
-        self._seen_at = self._now()  # monotonic seconds: when the consumer was last known to exist
+        self._idle = False  # whether the last pull returned no message, so that the next pull may wait
+        self._seen_at = self._now()  # monotonic time when the consumer was last known to exist
         self._again: list[bytes] = []  # replies of redelivered messages that were processed before
         self.pending: int = consumer.cached_info.num_pending
-        self._is_new = True  # nothing was claimed yet
+        self._is_new = True  # until the first claim
+        self._is_paused = False
         self.unclaimed: Unclaimed = Unclaimed(
             stream, consumer, LossPolicy(options.fail_on_data_loss), self._context.connection.max_payload
         )
@@ -321,18 +327,18 @@ class Claimer:
         return min(bound, _MOST) if bound > 0 else _MOST
 
     async def claim(self, batch: int, most: int, most_bytes: int | None, wait: float) -> QueueOffset | None:
-        """Claim the available messages, up to the limits. Returns None if nothing is available.
+        """Claim the available messages, up to the limits. Returns None if no message is available.
 
         Args:
             batch: Number of the batch.
             most: Maximum number of messages.
-            most_bytes: Maximum size in bytes; the first message may exceed it.
-            wait: Seconds to wait for the first message; 0: do not wait.
+            most_bytes: Maximum size in bytes. The first message may exceed it.
+            wait: Seconds to wait for the first message, or 0 not to wait.
 
         Raises:
             ConfigError: This user may not pull or ack.
             UnclaimedRemovedError: Messages were removed before they could be claimed, and ``failOnDataLoss`` is set.
-            JetStreamError: As `Consumer.fetch`, if nothing was claimed before the error.
+            JetStreamError: An error of `Consumer.fetch`, if no message was claimed before it.
         """
         holder = self._holder
         holder.keep()
@@ -342,14 +348,14 @@ class Claimer:
         began, at, size = self._now(), int(time.time() * 1000), 0
         try:
             while collector.count < most and collector.run_count < _MOST_RUNS:
-                room = None if most_bytes is None else most_bytes - size
-                if room is not None and room <= 0:
+                free = None if most_bytes is None else most_bytes - size
+                if free is not None and free <= 0:
                     break
-                wanted = most - collector.count
-                if room is not None and self._config.headers_only:
-                    wanted = min(wanted, _BLIND_PULL)
+                count = most - collector.count
+                if free is not None and self._config.headers_only:
+                    count = min(count, _BLIND_PULL)
                 first = not collector.count
-                messages = await self._pull(wanted, room, wait if first else 0.0, first=first)
+                messages = await self._pull(count, free, wait if first else 0.0, first=first)
                 for message in messages:
                     self._add(collector, message)
                     size += self._size(message)
@@ -360,7 +366,7 @@ class Claimer:
         except PermissionDeniedError as error:
             raise not_permitted("consumer", error, "messages are claimed by pulls") from error
         except JetStreamError:
-            # The claims so far form a batch; the error recurs with the next one.
+            # The claims so far form a batch. If the error lasts, the next batch raises it.
             if not collector.count:
                 raise
         finally:
@@ -369,7 +375,7 @@ class Claimer:
         self._is_new = False
         await self._ack_again()
         if not collector.count:
-            await self._see()
+            await self._check_exists()
             return None
         self.pending = collector.last_pending
         offset = QueueOffset(batch, collector.finish(), *holder.form, holder.made, at)
@@ -385,28 +391,29 @@ class Claimer:
             except JetStreamError as error:
                 self._context.report(error)  # retried with the next batch
 
-    async def _pull(self, most: int, room: int | None, wait: float, *, first: bool) -> Batch:
+    async def _pull(self, most: int, free: int | None, wait: float, *, first: bool) -> Batch:
+        # The server refuses pulls above the limits of the consumer.
         most = min(most, _PULL, self._config.max_batch or most)
         wait = min(wait, _LONGEST_WAIT, self._config.max_expires or wait)
         bound = self._config.max_bytes
-        most_bytes = min(size for size in (self._options.fetch_max_bytes, room, bound) if size and size > 0)
+        most_bytes = min(size for size in (self._options.fetch_max_bytes, free, bound) if size and size > 0)
         if not self._idle:
-            got = await self._fetch(most, most_bytes, first=first)
-            self._idle = not got
-            if got or not wait:
-                return got
+            messages = await self._fetch(most, most_bytes, first=first)
+            self._idle = not messages
+            if messages or not wait:
+                return messages
         if not wait:
             return await self._fetch(most, most_bytes, first=first)
-        got = await self._consumer.fetch(1, expires=wait)
-        self._idle = not got
-        return got
+        messages = await self._consumer.fetch(1, expires=wait)
+        self._idle = not messages
+        return messages
 
     async def _fetch(self, most: int, most_bytes: int, *, first: bool) -> Batch:
-        got = await self._consumer.fetch(most, no_wait=True, max_bytes=most_bytes)
-        if first and not got and got.ending is Ending.MAX_BYTES:
+        messages = await self._consumer.fetch(most, no_wait=True, max_bytes=most_bytes)
+        if first and not messages and messages.ending is Ending.MAX_BYTES:
             # The first message is larger than the byte limit of a pull.
             return await self._consumer.fetch(1, no_wait=True)
-        return got
+        return messages
 
     def _add(self, collector: ClaimCollector, message: Message) -> None:
         data, forgotten = message.metadata, self._holder.forgotten
@@ -420,44 +427,58 @@ class Claimer:
             self._holder.form = ack_form(message.reply)
         collector.add(data.stream_seq, data.consumer_seq, data.num_delivered, data.num_pending)
 
-    async def _see(self) -> None:
-        """Check at intervals that the consumer still exists: older servers do not report its deletion to a pull."""
-        if self._now() >= self._seen_at + _LOOK:
+    async def _check_exists(self) -> None:
+        """Check at intervals that the consumer exists, since older servers do not report its deletion to a pull."""
+        if self._now() >= self._seen_at + _LOOKUP_AFTER:
             await self.outstanding()
 
     async def is_empty(self) -> bool:
-        """Whether the consumer can deliver nothing now. Raises `JetStreamError` as any request."""
+        """Return whether the consumer can deliver no message now. Raises the errors of any request."""
         info = await self._info()
         bound = self._config.max_ack_pending or 0
         full = bound > 0 and info.num_ack_pending >= bound
         return not info.num_pending or full or info.paused
 
     async def held_by_others(self) -> int:
-        """The number of messages that were delivered to other clients and are not acked."""
+        """Return the number of messages that were delivered to other clients and are not acked."""
         return max(0, (await self._info()).num_ack_pending - self._holder.held)
 
     async def outstanding(self) -> int:
-        """The number of messages that are pending, or delivered but not acked."""
+        """Return the number of messages that are pending, or delivered but not acked."""
         info = await self._info()
         return info.num_pending + info.num_ack_pending
 
     async def _info(self) -> ConsumerInfo:
         info = await self._consumer.info()
         self.pending, self._seen_at = info.num_pending, self._now()
+        self._log_pause(info)
         if info.created is not None:
             self._holder.made = info.created.isoformat()  # the consumer may have been recreated
         return info
+
+    def _log_pause(self, info: ConsumerInfo) -> None:
+        """Log once for each pause that no message is delivered, since an AvailableNow query ends without rows then."""
+        if info.paused and not self._is_paused:
+            until = info.config.pause_until
+            log.warning(
+                "consumer %r of stream %r is paused%s: none of its %s is delivered before it is resumed",
+                info.name,
+                info.stream_name,
+                f" until {until}" if until else "",
+                counted(info.num_pending, "pending message"),
+            )
+        self._is_paused = info.paused
 
     async def close(self) -> None:
         """Close the consumer's subscription."""
         await self._consumer.close()
 
     def _size(self, message: Message) -> int:
-        """Size of a message in bytes, including a payload that headers_only omits."""
+        """Return the size of a message in bytes, including a payload that headers_only omits."""
         size = message.size
         if self._config.headers_only:
-            left_out = message.headers.get(MSG_SIZE, "")
-            size += int(left_out) if left_out.isascii() and left_out.isdecimal() and len(left_out) < 12 else 0
+            omitted = message.headers.get(MSG_SIZE, "")
+            size += int(omitted) if omitted.isascii() and omitted.isdecimal() and len(omitted) < 12 else 0
         return size
 
     def _now(self) -> float:

@@ -1,13 +1,13 @@
 """Claims of queue mode: the offset that stores them, and their division, reading and acks. Does no I/O.
 
 A claim is one delivery: its stream sequence, its consumer sequence, the number of deliveries, and the number of
-messages pending after it. Consecutive claims form a run, so 50,000 of them take about 100 bytes of JSON::
+messages pending after it. Consecutive claims form a run, so 50,000 claims take about 100 bytes of JSON::
 
     {"b": 7, "runs": [[first stream seq, first consumer seq, count, delivered, pending after the first], ...],
      "ack": "$JS.ACK.ORDERS.spark", "made": "2026-01-31T12:00:00+00:00", "at": 1769860800000}
 
 In a run both sequences count up and the number of pending messages counts down. That number is exact unless messages
-are published meanwhile; an ack does not depend on it. The offset also stores the start of the ack subjects as the
+are published meanwhile, and acks do not depend on it. The offset also stores the start of the ack subjects as the
 server sent it, so the claims can be acked from the offset alone.
 """
 
@@ -40,9 +40,9 @@ __all__ = [
     "spans",
 ]
 
-_FIRST_FORM = 9  # tokens of a JSAck; the second form has 11 or more
+_FIRST_FORM = 9  # tokens of a JSAck in its first form, the second form has 11 or more
 _NUMBERS = 5
-NEAR = 64  # sequences between two runs: reading and dropping them is cheaper than a second request
+NEAR = 64  # up to this many sequences between two runs are read and dropped, which is cheaper than a second request
 _FEW = 4  # groups of up to this many claims are read one by one
 _SINGLES = 512  # claims per span that is read one by one
 _ACK_WAIT = 30.0  # seconds: the server's default
@@ -58,8 +58,8 @@ class Run(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     stream_seq: _Positive
     consumer_seq: _Positive
     count: _Positive
-    delivered: _Natural  # number of deliveries, including this one
-    pending: _Natural  # messages pending after the first one
+    delivered: _Natural  # number of deliveries, including this delivery
+    pending: _Natural  # messages pending after the first claim
 
     @property
     def last(self) -> int:
@@ -67,25 +67,25 @@ class Run(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
         return self.stream_seq + self.count - 1
 
     def part(self, start: int, count: int) -> Run:
-        """``count`` claims of this run, starting with number ``start``."""
+        """Return ``count`` claims of this run, starting with number ``start``."""
         pending = max(0, self.pending - start)
         return Run(self.stream_seq + start, self.consumer_seq + start, count, self.delivered, pending)
 
 
 def claimed(runs: Iterable[Run]) -> int:
-    """The number of claims in these runs."""
+    """Return the number of claims in these runs."""
     return sum(run.count for run in runs)
 
 
 def ack_form(reply: str) -> tuple[str, str]:
-    """The parts of a JSAck before and after its five numbers. The second is empty with all servers so far."""
+    """Return the parts of a JSAck before and after its five numbers. All servers so far send an empty second part."""
     tokens = reply.split(".")
     before = 4 if len(tokens) == _FIRST_FORM else 6
     return ".".join(tokens[:before]), "".join(f".{token}" for token in tokens[before + _NUMBERS :])
 
 
 def ack_subjects(runs: Iterable[Run], form: tuple[str, str]) -> Iterator[bytes]:
-    """The JSAck of each claim. Its timestamp, which the server ignores, is 0."""
+    """Yield the JSAck of each claim. Its timestamp, which the server ignores, is 0."""
     before, behind = (part.encode("utf-8", "surrogateescape").replace(b"%", b"%%") for part in form)
     for run in runs:
         shift = run.consumer_seq - run.stream_seq
@@ -95,7 +95,7 @@ def ack_subjects(runs: Iterable[Run], form: tuple[str, str]) -> Iterator[bytes]:
 
 
 def covers(runs: Sequence[Run], first: int) -> bool:
-    """Whether every sequence from ``first`` to the last claim is claimed, so a purge removes nothing else."""
+    """Return whether every sequence from ``first`` to the last claim is claimed, so a purge removes only claims."""
     ordered = sorted(runs, key=lambda run: run.stream_seq)
     following = first
     for run in ordered:
@@ -113,13 +113,13 @@ def share_out(runs: Iterable[Run], parts: int) -> list[tuple[Run, ...]]:
     shares: list[tuple[Run, ...]] = []
     number, offset = 0, 0  # index of the current run, and number of its claims that are taken
     for part in range(parts):
-        wanted = total * (part + 1) // parts - total * part // parts
+        size = total * (part + 1) // parts - total * part // parts
         share: list[Run] = []
-        while wanted:
+        while size:
             run = ordered[number]
-            taken = min(wanted, run.count - offset)
+            taken = min(size, run.count - offset)
             share.append(run.part(offset, taken))
-            wanted, offset = wanted - taken, offset + taken
+            size, offset = size - taken, offset + taken
             if offset == run.count:
                 number, offset = number + 1, 0
         shares.append(tuple(share))
@@ -137,8 +137,8 @@ class ClaimCollector:
     def __init__(self) -> None:
         self.count: int = 0
         self.last_pending: int = 0
-        self._runs: list[list[int]] = []  # as the fields of a `Run`
-        # Of a delivery that continues the last run:
+        self._runs: list[list[int]] = []  # the fields of each `Run`
+        # The fields of a delivery that would continue the last run
         self._next_stream_seq = self._next_consumer_seq = self._delivered = 0
         self._again = False  # a message may have been added twice
 
@@ -164,40 +164,41 @@ class ClaimCollector:
         else:
             self._runs.append([stream_seq, consumer_seq, 1, delivered, pending])
             self._delivered = delivered
-            # A server that was killed forgets deliveries: it delivers those messages as if for the first time.
+            # A server that was killed forgets deliveries, and delivers those messages as if for the first time.
             self._again = self._again or delivered > 1 or stream_seq < self._next_stream_seq
         self._next_stream_seq, self._next_consumer_seq = stream_seq + 1, consumer_seq + 1
 
     def finish(self) -> tuple[Run, ...]:
-        """The runs of all claims. A message that was delivered again is claimed by its last delivery."""
+        """Return the runs of all claims. A message that was delivered again is claimed by its last delivery."""
         runs = tuple(self.runs())
         if not self._again:
             return runs
         newest: dict[int, Run] = {}
         for run in runs:
             for number in range(run.count):
-                one = run.part(number, 1)
-                newest.pop(one.stream_seq, None)
-                newest[one.stream_seq] = one
+                claim = run.part(number, 1)
+                newest.pop(claim.stream_seq, None)
+                newest[claim.stream_seq] = claim
+        # Every message was delivered once, so the runs are right.
         if len(newest) == self.count:
             return runs
-        again = ClaimCollector()
-        for one in newest.values():
-            again.add(one.stream_seq, one.consumer_seq, one.delivered, one.pending)
-        return tuple(again.runs())
+        last_claims = ClaimCollector()
+        for claim in newest.values():
+            last_claims.add(claim.stream_seq, claim.consumer_seq, claim.delivered, claim.pending)
+        return tuple(last_claims.runs())
 
 
 class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unknown_fields=True):
-    """The claims of one batch. The batch between two offsets consists of the claims of the second one."""
+    """The claims of one batch. The batch between two offsets consists of the claims of the second offset."""
 
-    batch: _Natural  # number of the batch; 0: nothing was claimed yet
+    batch: _Natural  # number of the batch, 0 before the first claim
     runs: tuple[Run, ...]
     ack: str = ""  # ack, behind: the parts of their ack subjects before and after the numbers
     behind: str = ""
-    # When the consumer was created, as ``ConsumerInfo.created.isoformat()``: a recreated consumer voids them
+    # When the consumer was created, as ``ConsumerInfo.created.isoformat()``. A recreated consumer voids the claims
     made: str = ""
     at: _Natural = 0  # when they were claimed, in milliseconds since 1970
-    # The number of tasks that share them. A replay has as many, whatever the options are then. 0: unknown
+    # The number of tasks that share the claims, 0 if unknown. A replay has as many, whatever the options are then
     parts: _Natural = 0
 
     @property
@@ -207,21 +208,21 @@ class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unk
 
     @property
     def last_consumer_seq(self) -> int:
-        """The highest consumer sequence; 0 without claims."""
+        """The highest consumer sequence, or 0 without claims."""
         return max((run.consumer_seq + run.count - 1 for run in self.runs), default=0)
 
     def to_json(self) -> dict[str, Any]:
-        made: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "b": self.batch,
             "runs": [[*msgspec.structs.astuple(run)] for run in self.runs],
         }
         if self.runs:
-            made |= {"ack": self.ack, "made": self.made, "at": self.at}
+            fields |= {"ack": self.ack, "made": self.made, "at": self.at}
             if self.behind:
-                made["behind"] = self.behind
+                fields["behind"] = self.behind
             if self.parts:
-                made["parts"] = self.parts
-        return made
+                fields["parts"] = self.parts
+        return fields
 
     @classmethod
     def of_json(cls, offset: Mapping[str, Any]) -> QueueOffset:
@@ -244,8 +245,8 @@ class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unk
 class Span:
     """Claims that are read together, in order of stream sequence.
 
-    ``singly``: one request per message, since the claims are scattered; otherwise batch requests cover the span from
-    the first claim to the last.
+    ``singly`` tells that the claims are scattered, so that each message takes a request. Otherwise batch requests cover
+    the span from the first claim to the last.
     """
 
     runs: tuple[Run, ...]
@@ -270,31 +271,32 @@ def spans(runs: Sequence[Run], *, by_filter: bool, batches: bool = True) -> list
             groups[-1].append(run)
         else:
             groups.append([run])
-    made: list[Span] = []
+    result: list[Span] = []
     scattered: list[Run] = []
     for group in groups:
+        # Few claims are read with a request each, together with other scattered claims.
         if claimed(group) <= _FEW:
             scattered += group
             continue
-        made += _singles(scattered)
+        result += _singles(scattered)
         scattered = []
-        made.append(Span(tuple(group)))
-    return made + _singles(scattered)
+        result.append(Span(tuple(group)))
+    return result + _singles(scattered)
 
 
 def _singles(runs: Sequence[Run]) -> list[Span]:
-    made: list[list[Run]] = []
-    room = 0
+    parts: list[list[Run]] = []
+    free = 0
     for run in runs:
         start = 0
         while start < run.count:
-            if not room:
-                made.append([])
-                room = _SINGLES
-            count = min(room, run.count - start)
-            made[-1].append(run.part(start, count))
-            start, room = start + count, room - count
-    return [Span(tuple(part), singly=True) for part in made]
+            if not free:
+                parts.append([])
+                free = _SINGLES
+            count = min(free, run.count - start)
+            parts[-1].append(run.part(start, count))
+            start, free = start + count, free - count
+    return [Span(tuple(part), singly=True) for part in parts]
 
 
 @dataclass(slots=True)
@@ -318,7 +320,7 @@ class ClaimMatcher:
     def __init__(self, runs: Sequence[Run]) -> None:
         self._runs = runs
         self._number = 0  # index of the current run
-        self._offset = 0  # claims of this run that are done
+        self._offset = 0  # number of claims of this run that are matched or missing
         self.left: int = claimed(runs)
         self.missing: list[Run] = []
 
@@ -328,21 +330,21 @@ class ClaimMatcher:
         return self._runs[self._number].stream_seq + self._offset
 
     def take(self, seqs: Iterable[int]) -> Found:
-        """Match messages, given by ascending stream sequences. Claims before and between them are missing."""
-        found = Found([], [], [], [])
-        for place, seq in enumerate(seqs):
+        """Match messages, given by ascending stream sequences. Claims before and between the messages are missing."""
+        matched = Found([], [], [], [])
+        for index, seq in enumerate(seqs):
             self.passed(seq - 1)
             if not self.left:
                 break
             run = self._runs[self._number]
             if seq < run.stream_seq:
-                continue  # claimed by another client, or not at all
-            found.places.append(place)
-            found.consumer_seqs.append(run.consumer_seq + self._offset)
-            found.delivered.append(run.delivered)
-            found.pending.append(max(0, run.pending - self._offset))
+                continue  # another client has claimed this message, or none has
+            matched.places.append(index)
+            matched.consumer_seqs.append(run.consumer_seq + self._offset)
+            matched.delivered.append(run.delivered)
+            matched.pending.append(max(0, run.pending - self._offset))
             self._step(1)
-        return found
+        return matched
 
     def passed(self, seq: int) -> None:
         """Record the remaining claims up to this sequence as missing."""
@@ -400,6 +402,6 @@ def check_queue(stream: StreamConfig, consumer: ConsumerInfo, ack_on: str) -> No
 
 
 def effective_ack_wait(consumer: ConsumerInfo) -> float:
-    """The shortest time in seconds after which the server redelivers an unacked message."""
+    """Return the shortest time in seconds after which the server redelivers an unacked message."""
     config = consumer.config
     return min([*(wait for wait in config.backoff or () if wait), config.ack_wait or _ACK_WAIT])

@@ -1,4 +1,4 @@
-"""Reads claimed messages on an executor, by direct get: it needs no consumer and does not affect one."""
+"""Reads claimed messages on an executor, by direct get, which neither needs nor affects a consumer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ClaimSpec:
     batch_rows: int  # maximum number of rows per record batch
     fetch_max_bytes: int  # bytes per request
     fail_on_data_loss: bool  # whether missing messages are an error
-    term_missing: bool  # whether missing messages are terminated here: no rows exist by which to ack them
+    term_missing: bool  # whether missing messages, which have no rows to ack them by, are terminated here
     created: str = ""  # when the stream was created, in ISO format
 
 
@@ -65,9 +65,10 @@ class ClaimSpec:
 class ClaimPartition(InputPartition):
     """The claims that one task reads.
 
-    ``lapsed``: other clients may have received some of them, or the batch was read before and some were acked, so
-    missing messages do not count as data loss. ``acks_remove``: what the batch acks is removed from the stream, and it
-    may be read twice, so missing messages are lost only if a limit may have removed them.
+    ``lapsed`` tells that other clients may have received some of the claims, or that the batch was read before and some
+    were acked. Missing messages do not count as data loss then. ``acks_remove`` tells that acks of the batch remove its
+    messages from the stream, and that the batch may be read twice. Missing messages are lost then only if a limit may
+    have removed them.
     """
 
     runs: tuple[Run, ...]
@@ -87,29 +88,29 @@ def read_claims(spec: ClaimSpec, partition: ClaimPartition) -> Iterator[pa.Recor
     schema = arrow_schema(spec.columns)
     reader = _ClaimReader(opened.js, spec, partition)
     while (rows := opened.run(reader.read())) is not None:
-        frames, found = rows
+        frames, matched = rows
         for start in range(0, len(frames), spec.batch_rows):
             end = start + spec.batch_rows
-            columns = _columns(spec, partition.form, frames[start:end], found, slice(start, end))
+            columns = _columns(spec, partition.form, frames[start:end], matched, slice(start, end))
             yield record_batch(schema, columns)
 
 
 def _columns(
-    spec: ClaimSpec, form: tuple[str, str], frames: list[Frame], found: Found, rows: slice
+    spec: ClaimSpec, form: tuple[str, str], frames: list[Frame], matched: Found, rows: slice
 ) -> dict[str, Any]:
-    numbers = found.delivered[rows], found.consumer_seqs[rows], found.pending[rows]
-    wanted = {*spec.columns, "sequence", "timestamp_ns"} if "reply" in spec.columns else spec.columns
-    made = direct_columns(frames, tuple(wanted), spec.stream, spec.created)
-    made["consumer"] = pa.repeat(spec.consumer, len(frames))
-    made["num_delivered"], made["consumer_sequence"], made["num_pending"] = numbers
+    numbers = matched.delivered[rows], matched.consumer_seqs[rows], matched.pending[rows]
+    names = {*spec.columns, "sequence", "timestamp_ns"} if "reply" in spec.columns else spec.columns
+    columns = direct_columns(frames, tuple(names), spec.stream, spec.created)
+    columns["consumer"] = pa.repeat(spec.consumer, len(frames))
+    columns["num_delivered"], columns["consumer_sequence"], columns["num_pending"] = numbers
     if "reply" in spec.columns:
         before, behind = form
-        places = made["sequence"].to_pylist(), made["timestamp_ns"].to_pylist()
-        made["reply"] = [
+        stored = columns["sequence"].to_pylist(), columns["timestamp_ns"].to_pylist()
+        columns["reply"] = [
             f"{before}.{delivered}.{seq}.{consumer_seq}.{time_ns}.{pending}{behind}"
-            for seq, time_ns, delivered, consumer_seq, pending in zip(*places, *numbers, strict=True)
+            for seq, time_ns, delivered, consumer_seq, pending in zip(*stored, *numbers, strict=True)
         ]
-    return made
+    return columns
 
 
 class _ClaimReader:
@@ -122,16 +123,16 @@ class _ClaimReader:
         self._context = context_of(js)
         self._spec = spec
         self._partition = partition
-        self._spans: list[Span] | None = None  # None: not yet planned
+        self._spans: list[Span] | None = None  # None before they are planned
         self._matcher: ClaimMatcher | None = None
-        self._retry = Retry(_RETRY)  # since the last progress
+        self._retry = Retry(_RETRY)  # replaced after each progress
 
     async def read(self) -> tuple[list[Frame], Found] | None:
-        """The next messages and their claims; None at the end."""
+        """Return the next messages and their claims, or None at the end."""
         while self._spans is None or self._spans or self._matcher is not None:
             try:
                 if self._spans is None:
-                    self._spans = await self._look()
+                    self._spans = await self._plan_spans()
                     continue
                 if self._matcher is None:
                     self._span = self._spans.pop(0)
@@ -146,12 +147,13 @@ class _ClaimReader:
                 if not await self._retry.again(error):
                     raise
                 continue
+            # These rows are progress, so a later failure is retried for the full time again.
             if rows[0]:
                 self._retry = Retry(_RETRY)
                 return rows
         return None
 
-    async def _look(self) -> list[Span]:
+    async def _plan_spans(self) -> list[Span]:
         self._stream = await self._js.stream(self._spec.stream)
         return spans(
             self._partition.runs,
@@ -160,27 +162,30 @@ class _ClaimReader:
         )
 
     async def _read_on(self, matcher: ClaimMatcher) -> tuple[list[Frame], Found]:
-        """The next messages of a span. No request may follow the match: if it failed, the messages would be lost."""
+        """Return the next messages of a span.
+
+        No request may follow the match, because the messages would be lost if it failed.
+        """
         frames, answered = await (self._singles(matcher) if self._span.singly else self._page(matcher))
-        found = matcher.take(map(direct_sequence, frames))
+        matched = matcher.take(map(direct_sequence, frames))
         matcher.passed(answered)
-        return [frames[place] for place in found.places], found
+        return [frames[index] for index in matched.places], matched
 
     async def _end_span(self, matcher: ClaimMatcher, spans_left: list[Span]) -> None:
-        """Ask the leader about the claims of a span that were not found; those that it has are read again."""
-        gone = await self._confirmed_gone(matcher.missing)
-        there, self._matcher = _without(matcher.missing, gone), None
-        if there:
-            spans_left.insert(0, Span(tuple(there), singly=True))
-        if gone:
-            await self._report_gone(gone)
-        if there:
+        """Ask the leader about the missing claims of a span. Read the claims again whose messages it has."""
+        confirmed = await self._confirm_missing(matcher.missing)
+        stored, self._matcher = _without(matcher.missing, confirmed), None
+        if stored:
+            spans_left.insert(0, Span(tuple(stored), singly=True))
+        if confirmed:
+            await self._report_missing(confirmed)
+        if stored:
             lag = RequestTimeoutError("messages that a replica does not have yet", _RETRY.patience)
             if not await self._retry.again(lag):
                 raise lag
 
     async def _page(self, matcher: ClaimMatcher) -> tuple[list[Frame], int]:
-        """Messages from the next claim on, and the sequence up to which all were returned; 0: unknown."""
+        """Return messages from the next claim on, and the sequence up to which all were returned, 0 if unknown."""
         page = self._stream.get_batch(
             min(matcher.left, _PAGE),
             seq=matcher.next_seq,
@@ -191,10 +196,10 @@ class _ClaimReader:
         return frames, self._span.runs[-1].last if page.ending is Ending.NO_MESSAGES else 0
 
     async def _singles(self, matcher: ClaimMatcher) -> tuple[list[Frame], int]:
-        """The messages of the next claims, one request each, and the sequence of the last of these claims."""
+        """Return the messages of the next claims, one request each, and the sequence of the last of these claims."""
         following = matcher.next_seq
         seqs = (seq for run in self._span.runs for seq in range(max(run.stream_seq, following), run.last + 1))
-        asked = list(islice(seqs, _AT_ONCE))
+        requested = list(islice(seqs, _AT_ONCE))
         context = self._context
         subject = context.api.direct_get(self._stream.name)
         answers = await asyncio.gather(
@@ -202,7 +207,7 @@ class _ClaimReader:
                 context.requests.ask(
                     subject, encode({"seq": seq}), timeout=context.timeout, what="direct get", again=True
                 )
-                for seq in asked
+                for seq in requested
             ),
             return_exceptions=True,
         )
@@ -212,30 +217,30 @@ class _ClaimReader:
                 raise answer
             if inline_status(answer[2]):
                 try:
-                    read_direct_answer(answer)  # a stored message may have a status line, too
+                    read_direct_answer(answer)  # does not raise if a stored message has a status line itself
                 except MessageNotFoundError:
                     continue
             frames.append((*answer[:2], answer[2][:-2] + _AS_IN_BATCH, answer[3]))
-        return frames, asked[-1]
+        return frames, requested[-1]
 
-    async def _confirmed_gone(self, missing: list[Run]) -> list[Run]:
-        """The claims whose messages are missing on the stream's leader as well: a replica may lag."""
-        gone: list[Run] = []
-        # The leader has no message from `following` up to `found`, exclusive; a `found` of 0: none at all.
-        following, found = 0, 0
+    async def _confirm_missing(self, missing: list[Run]) -> list[Run]:
+        """Return the claims whose messages are missing on the stream's leader as well, since a replica may lag."""
+        confirmed: list[Run] = []
+        # The leader has no message from `following` up to `next_stored`, exclusive, or none at all if that is 0.
+        following, next_stored = 0, 0
         for run in missing:
             start = 0
             while start < run.count:
                 seq = run.stream_seq + start
-                if not following <= seq <= (found or seq) or not following:
-                    following, found = seq, await self._next_of_leader(seq)
-                if found == seq:
+                if not following <= seq <= (next_stored or seq) or not following:
+                    following, next_stored = seq, await self._next_of_leader(seq)
+                if next_stored == seq:
                     start += 1
                     continue
-                count = (min(run.last, found - 1) if found else run.last) - seq + 1
-                gone.append(run.part(start, count))
+                count = (min(run.last, next_stored - 1) if next_stored else run.last) - seq + 1
+                confirmed.append(run.part(start, count))
                 start += count
-        return gone
+        return confirmed
 
     async def _next_of_leader(self, seq: int) -> int:
         try:
@@ -244,15 +249,15 @@ class _ClaimReader:
             return 0
 
     async def _were_acked(self) -> bool:
-        """Whether the missing messages can only have been removed by acks of the batch, since no limit was reached."""
+        """Return whether only acks of the batch can have removed the missing messages, since no limit was reached."""
         if not self._partition.acks_remove:
             return False
         largest = self._context.connection.max_payload
         return not Removal.of(await self._stream.info()).reaches_limit(largest)
 
-    async def _report_gone(self, gone: list[Run]) -> None:
+    async def _report_missing(self, missing: list[Run]) -> None:
         spec, partition = self._spec, self._partition
-        count, first, last = claimed(gone), gone[0].stream_seq, gone[-1].last
+        count, first, last = claimed(missing), missing[0].stream_seq, missing[-1].last
         if spec.fail_on_data_loss and not partition.lapsed and not await self._were_acked():
             raise PositionInvalidError(
                 f"{count} claimed messages of stream {spec.stream!r} no longer exist, from sequence {first} to {last}: "
@@ -270,19 +275,19 @@ class _ClaimReader:
             )
         )
         if spec.term_missing:
-            replies = list(ack_subjects(gone, partition.form))
+            replies = list(ack_subjects(missing, partition.form))
             try:
                 await settle(self._js, replies, ack_payload(AckKind.TERM, reason="gone from the stream"))
             except JetStreamError as error:
-                self._context.report(error)  # the server finds out later
+                self._context.report(error)  # the server redelivers the claims later and finds no messages
 
 
-def _without(runs: list[Run], gone: list[Run]) -> list[Run]:
-    """The claims in ``runs`` that are not in ``gone``."""
-    away = {seq for run in gone for seq in range(run.stream_seq, run.last + 1)}
+def _without(runs: list[Run], removed: list[Run]) -> list[Run]:
+    """Return the claims in ``runs`` that are not in ``removed``."""
+    sequences_removed = {seq for run in removed for seq in range(run.stream_seq, run.last + 1)}
     return [
         run.part(number, 1)
         for run in runs
         for number in range(run.count)
-        if run.stream_seq + number not in away
+        if run.stream_seq + number not in sequences_removed
     ]

@@ -6,13 +6,13 @@ next offset. Spark does so only after the batch was committed, and after the las
 that is retried, or a query that restarts from its checkpoint, gets exactly the same claims.
 
 A claim is exclusive while it is kept alive. If the driver is away for longer than ``ack_wait``, the server may
-redeliver its messages to other clients: each is then handled at least once, and the event `ClaimsLapsed` reports how
-many may be affected. A message that another client acked meanwhile is gone from a work queue: it is skipped (event
-`ClaimsGone`).
+redeliver its messages to other clients. Each message is then handled at least once, and the event `ClaimsLapsed`
+reports how many may be affected. A work queue removes a message that another client acked meanwhile. Such a message is
+skipped (event `ClaimsGone`).
 
-With ``ackOn`` "manual" the driver keeps claims alive but acks nothing; `ack_batch` does. A work queue removes acked
-messages, so a batch that is read again afterwards (by a second action, or after a failure) lacks them: ``persist`` the
-batch first, or ack last.
+With ``ackOn`` "manual" the driver keeps claims alive, but `ack_batch` acks them. A work queue removes acked messages,
+so a batch that is read again afterwards (by a second action, or after a failure) lacks them. ``persist`` the batch
+first, or ack last.
 
 Spark's ``asyncProgressTrackingEnabled`` must stay off: with it, Spark asks for the next offset before a batch is in its
 log, so acks would come too early. A source cannot read this option, but rejects a checkpoint that skips a batch.
@@ -67,7 +67,7 @@ _RETRY = RetryPolicy(_PAUSE, _PAUSE, patience=_OUTAGE, also=(HeartbeatError,))
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of queue mode: one on the driver, copies on the executors.
+    """The reader of queue mode. The driver has it, and executors have copies.
 
     Args:
         options: Options of the source.
@@ -75,7 +75,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Raises:
         ConfigError: An option does not fit the stream, the consumer or the permissions of this user.
-        JetStreamError: As `jsclient.connect` and any request.
+        JetStreamError: An error of `jsclient.connect` or of any request.
     """
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
@@ -99,18 +99,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             fetch_max_bytes=options.fetch_max_bytes,
             fail_on_data_loss=options.fail_on_data_loss,
             term_missing=options.ack_on == "manual",
-            created="" if (made := stream.cached_info.created) is None else made.isoformat(),
+            created="" if (created := stream.cached_info.created) is None else created.isoformat(),
         )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_driver": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """The offset without claims."""
+        """Return the offset without claims."""
         return QueueOffset(0, ()).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """The limit from the options. If both are given, `latestOffset` applies the other one."""
+        """Return the limit of the options. If both limits are given, `latestOffset` applies the other limit."""
         return read_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
@@ -118,7 +118,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._on_driver(_Driver.prepare_available_now)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Settle the claims of ``start``, which is committed, and claim more; ``start`` if nothing is available."""
+        """Settle the claims of ``start``, which is committed, and claim more. Returns ``start`` if there are none."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         offset = QueueOffset.of_json(start)
@@ -126,7 +126,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if claims is offset else claims.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
-        """Stream, consumer, pending messages and lapsed claims, for the progress. Sends no request."""
+        """Return stream, consumer, pending messages and lapsed claims, for the progress. Sends no request."""
         return None if self._driver is None else self._driver.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[ClaimPartition]:
@@ -140,8 +140,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "'asyncProgressTrackingEnabled', which mode 'queue' cannot work with: turn it off"
             )
         ours = self._on_driver(lambda driver: driver.keep(claims))
-        # What the user acked is gone from a work queue when a batch is read again, which is no loss. Nobody can have
-        # acked a batch that this process has just claimed; but two actions may read it.
+        # When a batch is read again, a work queue has removed the messages that the user acked, which is no loss.
+        # Nobody can have acked a batch that this process has just claimed, though two actions may read it.
         acks_remove = self._options.ack_on == "manual" and self._removes_acked
         lapsed = not ours or (acks_remove and not self._on_driver(lambda driver: driver.has_claimed(claims)))
         parts = claims.parts or pieces_of(self._options, claimed(claims.runs))
@@ -150,12 +150,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition; see `read_claims`."""
+        """Read the rows of one partition. See `read_claims`."""
         assert isinstance(partition, ClaimPartition)
         return read_claims(self._spec, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark calls this late, and not for the last batch. See `latestOffset`."""
+        """Do nothing, because Spark calls this late, and not for the last batch. See `latestOffset`."""
 
     def stop(self) -> None:
         """Stop keeping claims alive. Spark may end the process first, which has the same effect."""
@@ -180,8 +180,8 @@ class _Driver:
         self._options = options
         self._handed_out: QueueOffset | None = None
         self._finished = 0  # the last batch that was settled
-        self._left: int | None = None  # AvailableNow: number of messages still to be claimed
-        # AvailableNow, in monotonic seconds: what other clients had when it began has come back by then
+        self._remaining: int | None = None  # with AvailableNow, how many messages remain to be claimed
+        # With AvailableNow, the monotonic time by which messages that other clients had at its start are redelivered
         self._others_until: float | None = None
 
     @classmethod
@@ -206,11 +206,11 @@ class _Driver:
         } | ({"lost": lost} if lost else {})
 
     async def prepare_available_now(self) -> None:
-        self._left = await self._surely(self.claimer.outstanding)
+        self._remaining = await self._with_retries(self.claimer.outstanding)
         self._others_until = context_of(self.session.js).connection.now() + self.holder.ack_wait + _LATE
 
     async def has_claimed(self, claims: QueueOffset) -> bool:
-        """Whether this process has claimed them: they are not those of an earlier run."""
+        """Return whether this process has claimed them, and not an earlier run."""
         handed = self._handed_out
         return handed is not None and (handed.batch, handed.made) == (claims.batch, claims.made)
 
@@ -218,28 +218,28 @@ class _Driver:
         """Keep claims alive. Returns whether no other client can have received any of them."""
         if self.holder.holds(claims.batch):
             return True
-        return await self._surely(lambda: self.holder.hold_again(claims))
+        return await self._with_retries(lambda: self.holder.hold_again(claims))
 
     async def latest(self, start: QueueOffset, rows: int | None, size: int | None) -> QueueOffset:
         handed = self._handed_out
         if handed is not None and handed.batch == start.batch + 1:
             return handed  # Spark asked again before it ran the batch
         if start.batch > self._finished and start.runs:
-            await self._surely(lambda: self.holder.finish(start))
+            await self._with_retries(lambda: self.holder.finish(start))
             self._finished = start.batch
         most = min(
             limit for limit in (rows, self._options.max_messages_per_trigger, self.claimer.most) if limit
         )
         sizes = [limit for limit in (size, self._options.max_bytes_per_trigger) if limit]
-        if self._left is not None:
-            most = min(most, self._left)
+        if self._remaining is not None:
+            most = min(most, self._remaining)
         if not most:
             return start
         claims = await self._claim(start.batch + 1, most, min(sizes, default=None))
         if claims is None:
             return start
-        if self._left is not None:
-            self._left = max(0, self._left - claimed(claims.runs))
+        if self._remaining is not None:
+            self._remaining = max(0, self._remaining - claimed(claims.runs))
         parts = pieces_of(self._options, claimed(claims.runs))
         claims = msgspec.structs.replace(claims, parts=parts)
         self._handed_out = claims
@@ -247,23 +247,25 @@ class _Driver:
 
     async def _claim(self, batch: int, most: int, size: int | None) -> QueueOffset | None:
         claimer, connection = self.claimer, context_of(self.session.js).connection
-        wait = 0.0 if self._left is not None else self._options.poll_interval
+        wait = 0.0 if self._remaining is not None else self._options.poll_interval
         deadline = connection.now() + _OUTAGE
         while True:
-            claims = await self._surely(lambda: claimer.claim(batch, most, size, wait))
-            if claims is not None or self._left is None:
+            claims = await self._with_retries(lambda: claimer.claim(batch, most, size, wait))
+            if claims is not None or self._remaining is None:
                 return claims
-            # The server may only be slow: look at the consumer before the query ends.
-            if await self._surely(claimer.is_empty):
-                if not await self._surely(self._may_come_again):
+            # The server may only be slow, so check the consumer before the query ends.
+            if await self._with_retries(claimer.is_empty):
+                if not await self._with_retries(self._may_come_again):
                     return None
             elif connection.now() >= deadline:
                 raise RequestTimeoutError("the consumer has messages, but none comes", _OUTAGE)
             await asyncio.sleep(_PAUSE)
 
     async def _may_come_again(self) -> bool:
-        """Whether messages were delivered to another client before this run, which may be gone: an earlier run that was
-        killed. The server delivers them again after ``ack_wait``, unless they are acked.
+        """Return whether messages may be redelivered that another client received before this run.
+
+        That client may be an earlier run that was killed. The server delivers its messages again after ``ack_wait``,
+        unless they are acked.
         """
         others = await self.claimer.held_by_others()
         if not others or self._others_until is None:
@@ -280,15 +282,15 @@ class _Driver:
         )
         return False
 
-    async def _surely(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _with_retries(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Retry while the server is unavailable. Events of the connection report the outage."""
         retry = Retry(_RETRY)
         while True:
             try:
                 return await ask()
             except JetStreamError as error:
-                gone = isinstance(error, ConsumerNotFoundError | ConsumerDeletedError)
-                if gone or (isinstance(error, NoRespondersError) and await self._is_gone()):
+                deleted = isinstance(error, ConsumerNotFoundError | ConsumerDeletedError)
+                if deleted or (isinstance(error, NoRespondersError) and await self._was_deleted()):
                     raise ConfigError(
                         f"option 'consumer': {self._options.consumer!r} of stream {self._options.stream!r} was deleted "
                         "while the query ran"
@@ -296,7 +298,7 @@ class _Driver:
                 if not await retry.again(error):
                     raise
 
-    async def _is_gone(self) -> bool:
+    async def _was_deleted(self) -> bool:
         try:
             await self.claimer.outstanding()
         except ConsumerNotFoundError:

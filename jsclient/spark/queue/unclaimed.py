@@ -1,4 +1,4 @@
-"""Tells which messages a stream has removed before the consumer of a query delivered them."""
+"""Reports the messages that a stream has removed before the consumer of a query delivered them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class UnclaimedRemovedError(HistoryTruncatedError):
     """Raised when messages were removed from a stream before a query claimed them.
 
     Attributes:
-        last: Sequence of the last one of them.
+        last: Sequence of the last of these messages.
         consumer: The consumer that would have delivered them.
     """
 
@@ -38,16 +38,16 @@ class UnclaimedRemovedError(HistoryTruncatedError):
 
 
 class Unclaimed:
-    """Compares what a consumer has delivered with the head of its stream.
+    """Compares the deliveries of a consumer with the head of its stream.
 
-    The consumer needs to be without filters: what it has not delivered may have matched none of them.
+    The consumer must have no filters, since messages that it has not delivered may have matched none of them.
 
     Args:
-        largest: The greatest size of a message on this server, in bytes.
+        largest: The maximum size of a message on this server, in bytes.
 
     Attributes:
-        lost: Number of messages that were removed before they were delivered, if that is not an error; deleted ones
-            count.
+        lost: Number of messages that were removed before they were delivered, if that is not an error. Deleted messages
+            count too.
         applies: Whether the consumer delivers all messages of the stream.
     """
 
@@ -55,22 +55,23 @@ class Unclaimed:
         self._stream, self._consumer, self._policy, self._largest = stream, consumer, policy, largest
         self._gaps: list[tuple[int, int | None]] = []  # first and last sequence
         self._last: tuple[int, int] | None = None  # consumer and stream sequence of the last claim
-        self._told = 0  # sequence up to which losses were told
+        self._reported = 0  # sequence up to which losses were reported
         self.lost: int = 0
         config = consumer.config
         self.applies: bool = not config.filters and config.deliver_policy != DeliverPolicy.LAST_PER_SUBJECT
 
     async def look(self, ask: Callable[[], Awaitable[ConsumerInfo]]) -> None:
-        """Check what is between the last delivery and the head of the stream. Raises `UnclaimedRemovedError`.
+        """Check the messages between the last delivery and the head of the stream. Raises `UnclaimedRemovedError`.
 
-        The consumer is asked last: what other clients claim and ack meanwhile is behind its last delivery then.
+        The consumer is requested last, so that messages which other clients claim and ack meanwhile are before its last
+        delivery.
         """
         if self.applies:
             stream = await self._stream.info()
             self._check(stream, [((await ask()).delivered.stream_seq + 1, None)])
 
     def delivered(self, consumer_seq: int, stream_seq: int) -> None:
-        """Note a first delivery. If it follows the one before, what lies between was never delivered to anyone."""
+        """Note a first delivery. If it follows the previous delivery, the messages in between were never delivered."""
         if not self.applies:
             return
         before = self._last
@@ -90,20 +91,20 @@ class Unclaimed:
         if Removal.of(info).is_harmless(None, self._largest):
             return
         for first, last in gaps:
-            self._tell(info, max(first, self._told + 1), last)
+            self._report(info, max(first, self._reported + 1), last)
 
-    def _tell(self, info: StreamInfo, first: int, last: int | None) -> None:
-        """Tell of a gap that the head of the stream has passed. One above the head was deleted, not lost.
+    def _report(self, info: StreamInfo, first: int, last: int | None) -> None:
+        """Report a gap that the head of the stream has passed. Messages above the head were deleted, not lost.
 
-        ``last``: the last sequence of the gap; None: the head.
+        ``last`` is the last sequence of the gap, or None for a gap up to the head.
         """
         state = info.state
         head = state.first_seq if state.messages else state.last_seq + 1
-        gone = head - 1 if last is None else min(head - 1, last)
-        if gone < first:
+        last_removed = head - 1 if last is None else min(head - 1, last)
+        if last_removed < first:
             return
         error = UnclaimedRemovedError(head, first, info.name)
-        error.last, error.consumer = gone, self._consumer.name
+        error.last, error.consumer = last_removed, self._consumer.name
         if not self._policy.accept(error):
-            self.lost += gone - first + 1
-        self._told = gone
+            self.lost += last_removed - first + 1
+        self._reported = last_removed

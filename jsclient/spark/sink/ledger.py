@@ -7,22 +7,18 @@ from dataclasses import dataclass
 
 from ...client import JetStream
 from ...errors import ConfigError, StreamNotFoundError
-from ...protocol.consumers.ack import sequences
 from ...protocol.models.stream_config import DiscardPolicy, StreamConfig
-from ...protocol.wire.header_names import MSG_ID
 from ...protocol.wire.names import check_stream_name
 from ...streams.buckets import Bucket, ConflictError, Entry
 from ...streams.stream import Stream
 from ..engine import context_of
-from ..log.range_reader import ConsumerRange
 from ..task_context import Task
 from .ledger_rules import Begin, Beginning, PartitionRecord, QueryRecord, decide
 from .message_ids import query_hash
 
-__all__ = ["Ledger", "LedgerPlace", "ensure_bucket", "forget", "stored_ids"]
+__all__ = ["Ledger", "LedgerPlace", "ensure_bucket", "forget"]
 
-_TRIES = 100  # attempts to write a record; one fails only if another task has written first
-_PAGE = 10_000  # messages
+_TRIES = 100  # attempts to write a record, which fail only if another task has written first
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +29,16 @@ class LedgerPlace:
     query: str
     target: str  # name of the target stream
     run: str  # id of this run, which is Spark's attempt to write an epoch
-    ascending: bool = False  # whether an epoch older than the newest one is an error
+    ascending: bool = False  # whether an epoch older than the newest epoch is an error
 
     def keys(self, js: JetStream) -> Bucket:
-        """The query's keys in the bucket."""
+        """Return the query's keys in the bucket."""
         prefix = f"$KV.{self.bucket}.{query_hash(self.query)}."
         return Bucket(context_of(js), f"KV_{self.bucket}", prefix)
 
 
 async def ensure_bucket(js: JetStream, bucket: str, replicas: int) -> None:
-    """Create the bucket unless it exists. Raises `ConfigError` if the existing one cannot be used as a ledger."""
+    """Create the bucket unless it exists. Raises `ConfigError` if an existing bucket cannot be used as a ledger."""
     name = check_stream_name(f"KV_{bucket}")
     try:
         stream = await js.stream(name)
@@ -50,7 +46,7 @@ async def ensure_bucket(js: JetStream, bucket: str, replicas: int) -> None:
         stream = await js.create_stream(
             StreamConfig(
                 name=name,
-                description="where the epochs of Spark queries begin (jsclient.spark)",
+                description="where the batches of Spark queries begin (jsclient.spark)",
                 subjects=[f"$KV.{bucket}.>"],
                 max_msgs_per_subject=1,
                 discard=DiscardPolicy.NEW,
@@ -77,30 +73,30 @@ class Ledger:
         self._task = task
 
     async def begin(self, target: Stream) -> int:
-        """Record that this task begins its epoch. Must be called before it publishes anything.
+        """Record that this task begins its epoch. It must be called before the task publishes a row.
 
         Args:
             target: The target stream, with current info.
 
         Returns:
-            The sequence at or after which rows of this task may already be stored; 0 if none can be.
+            The sequence at or after which rows of this task may already be stored, or 0 if none can be.
 
         Raises:
-            CheckpointBehindError: As `decide`.
+            CheckpointBehindError: See `decide`.
             ConfigError: The bucket doesn't exist.
         """
         place, task_key = self._place, f"p{self._task.partition}"
         keys = place.keys(self._js)
         try:
-            entry, mine = await asyncio.gather(keys.get("epochs"), keys.get(task_key))
+            entry, own_entry = await asyncio.gather(keys.get("epochs"), keys.get(task_key))
         except StreamNotFoundError as error:
             raise ConfigError(
                 f"the ledger's bucket {place.bucket!r} no longer exists: restart the query, which creates it; "
                 "rows written before are unknown to it"
             ) from error
-        begun = PartitionRecord(self._epoch, place.run)
-        stored = None if mine.value is None else PartitionRecord.decode(mine.value)
-        partition = begun if self._task.attempt else stored
+        own_record = PartitionRecord(self._epoch, place.run)
+        stored = None if own_entry.value is None else PartitionRecord.decode(own_entry.value)
+        partition = own_record if self._task.attempt else stored
         for _ in range(_TRIES):
             record = None if entry.value is None else QueryRecord.decode(entry.value)
             info = target.cached_info
@@ -123,42 +119,8 @@ class Ledger:
             raise ConfigError(
                 f"the ledger of {place.query!r} is being written by something else all the time"
             )
-        await keys.put(task_key, begun.encode())
+        await keys.put(task_key, own_record.encode())
         return decision
-
-
-async def stored_ids(target: Stream, start: int, prefix: bytes, subject: str | None) -> dict[bytes, int]:
-    """Map the message ids in the target that start with ``prefix`` to their sequences. The prefix is cut off.
-
-    Args:
-        target: The target stream.
-        start: The first sequence to search.
-        prefix: Prefix of the ids.
-        subject: Search only messages with this subject; None: all.
-    """
-    info = await target.info()
-    found: dict[bytes, int] = {}
-    first, last = max(start, info.state.first_seq), info.state.last_seq
-    if last < first:
-        return found
-    name = f"\r\n{MSG_ID}: ".encode()
-    wanted, skip = name + prefix, len(name) + len(prefix)
-    reader = ConsumerRange(
-        target,
-        first,
-        last,
-        subjects=() if subject is None else (subject,),
-        check_loss=False,  # removed messages are not stored, so they don't matter
-    )
-    try:
-        while frames := await reader.read(_PAGE):
-            for _, reply, block, _ in frames:
-                at = block.find(wanted)
-                if at >= 0:
-                    found[block[at + skip : block.find(b"\r\n", at + skip)]] = sequences(reply)[0]
-    finally:
-        await reader.close()
-    return found
 
 
 async def forget(js: JetStream, place: LedgerPlace) -> None:

@@ -4,12 +4,12 @@ A stream remembers message ids only for its duplicate window. The ledger records
 epoch of a query began. A task that may be a replay reads the messages stored from that sequence on, and skips their
 rows.
 
-The ledger uses two kinds of keys in a bucket. The *query* key holds, for each of the latest epochs, the sequence of the
+The ledger uses two kinds of keys in a bucket. The *query* key has, for each of the latest epochs, the sequence of the
 target at or after which all its messages are stored, and the run that began it. The first task writes it, before any
-task publishes. The *partition* key holds the last epoch that a task of the partition has begun, and its run.
+task publishes. The *partition* key has the last epoch that a task of the partition has begun, and its run.
 
 The beginning is recorded per epoch instead of per partition because a replay may distribute rows over partitions
-differently: a task searches for its rows from the point at which the first task of the epoch began.
+differently. A task searches for its rows from the point at which the first task of the epoch began.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Begin", "Beginning", "CheckpointBehindError", "PartitionRecord", "Qu
 
 
 class CheckpointBehindError(ConfigError):
-    """Raised when a query writes an epoch, and an earlier run has written later ones: its checkpoint was put back."""
+    """Raised when a query writes an epoch after later epochs, which shows that its checkpoint was put back."""
 
 
 KEPT = 100
@@ -35,7 +35,7 @@ class Beginning:
     """The beginning of an epoch in the target."""
 
     epoch: int
-    start: int  # all messages of the epoch have this sequence or a later one
+    start: int  # all messages of the epoch have this sequence or a later sequence
     run: str  # id of the run that began it, unique to each attempt of Spark to write an epoch
 
 
@@ -47,7 +47,7 @@ class QueryRecord:
     beginnings: tuple[Beginning, ...] = ()  # beginnings in ascending order of epochs
 
     def encode(self) -> bytes:
-        starts = [[one.epoch, one.start, one.run] for one in self.beginnings]
+        starts = [[beginning.epoch, beginning.start, beginning.run] for beginning in self.beginnings]
         return json.dumps({"v": 1, "target": self.target, "epochs": starts}, separators=(",", ":")).encode()
 
     @classmethod
@@ -67,17 +67,17 @@ class QueryRecord:
             ) from error
 
     def find(self, epoch: int) -> Beginning | None:
-        return next((one for one in self.beginnings if one.epoch == epoch), None)
+        return next((beginning for beginning in self.beginnings if beginning.epoch == epoch), None)
 
     def with_epoch(self, beginning: Beginning) -> QueryRecord:
-        """Return a copy with another beginning, without the oldest ones if there are more than `KEPT`."""
-        beginnings = sorted((*self.beginnings, beginning), key=lambda one: one.epoch)
+        """Return a copy with another beginning, without the oldest beginnings if there are more than `KEPT`."""
+        beginnings = sorted((*self.beginnings, beginning), key=lambda beginning: beginning.epoch)
         return QueryRecord(self.target, tuple(beginnings[-KEPT:]))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """The value of a partition key: a task has begun ``epoch`` in ``run``."""
+    """The value of a partition key, which records that a task has begun ``epoch`` in ``run``."""
 
     epoch: int
     run: str
@@ -93,7 +93,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The decision for a new epoch: add its beginning, at the end of the target, to ``record`` and write it."""
+    """The decision to begin a new epoch: add its beginning, at the end of the target, to ``record`` and write it."""
 
     record: QueryRecord
 
@@ -109,22 +109,22 @@ def decide(
 ) -> Begin | int:
     """Decide what a task does before its first row.
 
-    ``ascending``: epochs are written in order, so later ones in the ledger are an error.
+    ``ascending`` tells that epochs are written in order, so that later epochs in the ledger are an error.
 
     Returns:
-        `Begin`: write the beginning, then decide again. A sequence: rows of this task may be stored at or after it.
-        0: no rows of this task can be stored.
+        `Begin` to write the beginning and then decide again. A sequence at or after which rows of this task may be
+        stored. 0 if no rows of this task can be stored.
 
     Raises:
-        CheckpointBehindError: The epoch is older than the oldest one in the ledger, or, if ``ascending``, than the
+        CheckpointBehindError: The epoch is older than the oldest epoch in the ledger, or, if ``ascending``, than the
             newest.
     """
     if record is None or record.target != target:
-        # The ledger has no record for this stream. A recreated stream holds no rows of this query.
+        # The ledger has no record for this stream. A recreated stream has no rows of this query.
         return Begin(QueryRecord(target))
     beginning, beginnings = record.find(epoch), record.beginnings
     newest = max((one.epoch for one in beginnings), default=epoch)
-    # A task that Spark has abandoned may begin late; its run has begun the epoch.
+    # A task that Spark has abandoned may begin late, after its run has begun the epoch.
     if ascending and epoch < newest and (beginning is None or beginning.run != run):
         raise CheckpointBehindError(
             f"epoch {epoch} is written, but the ledger has epoch {newest} of this query already: was an older "

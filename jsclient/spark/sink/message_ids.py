@@ -10,30 +10,32 @@ stream's duplicate window::
     the row's msg_id                                dedup=column
 
 ``query`` is a hash of 8 bytes (11 characters), ``content`` a hash of 12 bytes (16 characters), ``subject`` a hash of 6
-bytes (8 characters). Numbers are hexadecimal, but for those of a source. Spark stores the query id in the checkpoint,
-so it survives a restart.
+bytes (8 characters). Numbers are hexadecimal, except the numbers of a source. Spark stores the query id in the
+checkpoint, so it survives a restart.
 
-An id names the row and its destination. Two writes of one batch, each to its own subject, therefore never take the rows
-of the other for repetitions. Two writes of one batch to the same subjects are numbered by `publish_batch`.
+An id names the row and its destination. So two writes of one batch, each to its own subject, never mistake each other's
+rows for repetitions. Two writes of one batch to the same subjects are numbered by `publish_batch`.
 
 ``stream``, ``created`` (in microseconds) and ``sequence`` identify the message of the source that a row was made from.
-They depend on neither query, epoch nor partition, so rows are known over restored and new checkpoints. Two rows that
-are made from one message and have the same subject have the same id, so only one of them would be stored. A task
-refuses them if it sees both, and the commit of the write if two tasks do: see `own_sequences`.
+They depend on neither query, epoch nor partition, so rows are recognized over restored and new checkpoints. Two rows
+that are made from one message and have the same subject have the same id, so only one of them would be stored. A task
+refuses them if it sees both, and the commit of the write refuses them if two tasks do. See `own_sequences`.
+
+Ids of a column are published unchanged, so that other clients know them. Rows that share an id are stored as one
+message if they are equal, and are an error otherwise. See `column_ids` and `shared_rows`.
 
 **Why content.** The order of rows in a partition may change when a shuffle is fetched again. The hash of subject,
-headers and payload does not depend on the order. Among equal rows, the first has no number and the others are numbered;
-since they are equal, their order does not matter.
+headers and payload does not depend on the order. Among equal rows, the first has no number and the others are numbered.
+Since they are equal, their order does not matter.
 
 **Why the id contains the partition.** A replay of an epoch may distribute rows over partitions differently: the cluster
 or an option has changed, or adaptive execution has coalesced shuffle partitions differently. An id with the partition
-then changes, and the row is stored twice. An id without the partition stays the same. However, equal rows in two
-partitions, each the first of its kind, would then share one id, and the server would discard the second as a duplicate:
-a row is lost, in every run and without any failure. No task can distinguish the two cases because it does not know the
-rows of other tasks. Losing a row is worse than storing it twice, and equal rows ("21.5" from a sensor) are more common
-than replays with other partitions. The id therefore contains the partition unless ``dedupScope=epoch`` states that no
-rows are equal, that equal rows may count as one, or that they are always in the same partition, as after
-``repartition("subject", "data")``. A replay must then contain the same rows, in any distribution.
+then changes, so the server does not recognize the row. An id without the partition stays the same. However, equal rows
+in two partitions, each the first of its kind, would then share one id, and the server would discard the second as a
+duplicate. That loses a row, in every run and without any failure. No task can distinguish the two cases because it does
+not know the rows of other tasks. So a replay compares the rows of all tasks with the stored rows. See `moved_rows`.
+With ``dedupScope=epoch`` the id does not contain the partition, which needs no comparison. Then no rows may be equal,
+or equal rows count as one, or they are always in the same partition, as after ``repartition("subject", "data")``.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def query_hash(query: str) -> str:
 
 
 def epoch_prefix(query: str, epoch: int) -> bytes:
-    """The prefix of the ids of all rows of an epoch.
+    """Return the prefix of the ids of all rows of an epoch.
 
     Args:
         query: The query's id.
@@ -77,7 +79,7 @@ def epoch_prefix(query: str, epoch: int) -> bytes:
 
 
 class _Starts(dict[bytes, "blake2b"]):
-    """Caches the beginning of a hash per subject, which personalizes it: a copy is cheaper than a new hash."""
+    """Caches the beginning of a hash per subject, which personalizes it, because a copy is cheaper than a new hash."""
 
     def __init__(self, salt: bytes = b"") -> None:
         super().__init__()
@@ -95,7 +97,7 @@ class ContentIds:
     """Content-based ids for the rows of one partition. Stateful: pass each row once.
 
     Attributes:
-        prefix: The common prefix of the ids; `tails` returns the rest.
+        prefix: The common prefix of the ids. `tails` returns their remainders.
     """
 
     def __init__(self, epoch: bytes, partition: int | None) -> None:
@@ -113,11 +115,11 @@ class ContentIds:
         blocks: Sequence[bytes] | None,
         payloads: Sequence[bytes],
     ) -> list[bytes]:
-        """The ids of these rows, without the prefix.
+        """Return the ids of these rows, without the prefix.
 
         Args:
             subjects: The subjects that the rows are published to.
-            blocks: The rows' own header blocks; None if no row has headers.
+            blocks: The rows' header blocks, or None if no row has headers.
             payloads: The rows' payloads.
 
         Raises:
@@ -135,14 +137,14 @@ class ContentIds:
         add = digests.append
         if blocks is None:
             for subject, data in zip(subjects, payloads, strict=True):
-                one = starts[subject].copy()
-                one.update(data)
-                add(one.digest())
+                hash_ = starts[subject].copy()
+                hash_.update(data)
+                add(hash_.digest())
         else:
             for subject, block, data in zip(subjects, blocks, payloads, strict=True):
-                one = (self._with_headers if block else starts)[subject].copy()
-                one.update(block + data)
-                add(one.digest())
+                hash_ = (self._with_headers if block else starts)[subject].copy()
+                hash_.update(block + data)
+                add(hash_.digest())
         text = b2a_base64(b"".join(digests), newline=False)
         tails = [tail for (tail,) in _TAIL.iter_unpack(text)]
         seen = self._seen
@@ -151,7 +153,7 @@ class ContentIds:
             seen.update(digests)
             if len(seen) == known + count:
                 return tails
-            seen.difference_update(digests)  # some are equal to each other
+            seen.difference_update(digests)  # some of these rows are equal
         for row, digest in enumerate(digests):
             if digest in seen:
                 self._again[digest] = number = self._again.get(digest, 0) + 1
@@ -165,7 +167,7 @@ class SourceIds(dict[bytes, bytes]):
     """Ids of rows by the messages that they were made from. Caches the end of the ids of each subject.
 
     Args:
-        write: Number of the write among those of its batch with the same destination.
+        write: Number of the write among the writes of its batch to the same destination.
     """
 
     def __init__(self, write: int = 0) -> None:
@@ -180,5 +182,5 @@ class SourceIds(dict[bytes, bytes]):
         return end
 
     def ids(self, subjects: Sequence[bytes], messages: Sequence[bytes]) -> list[bytes]:
-        """The ids of rows with these subjects, made from these messages (``stream.created.sequence``)."""
+        """Return the ids of rows with these subjects, made from these messages (``stream.created.sequence``)."""
         return list(map(add, messages, map(self.__getitem__, subjects)))

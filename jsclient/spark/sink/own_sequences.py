@@ -1,24 +1,25 @@
-"""Checks that each row of a write has a message of its own, for ids that two rows may share.
+"""Checks that no two rows of a write share a message, for ids that two rows may share.
 
-With ``dedup=source``, two rows that were made from one message have the same id. The stream stores the first one, and
-acks the second as a duplicate, with the sequence of the first. So each task records the sequences that its rows were
-acked with. On the driver, a sequence that two rows share is a row that was not stored.
+With ``dedup=source``, two rows that were made from one message have the same id, and with ``dedup=column`` two rows may
+have the same id. The stream stores the first row, and acks the second as a duplicate, with the sequence of the first.
+So each task records the sequences that its rows were acked with. On the driver, a sequence that two rows share shows
+that a row was not stored.
 
-A repetition does not look like that. A task that runs again, and a batch that is written again, get the sequences of
-the messages that were stored before, and each of their rows gets another one.
+Repetitions are different. A task that runs again, and a batch that is written again, get the sequences of the messages
+that were stored before, and each of their rows gets a different sequence.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...protocol.models.publish import PubAck
 
-__all__ = ["RowSequences", "SequenceRanges", "Shared", "shared_sequence"]
+__all__ = ["RowSequences", "SequenceRanges", "Shared", "shared_sequences"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +27,17 @@ class SequenceRanges:
     """Sequences as ranges in ascending order. A sequence that occurs twice is in two ranges."""
 
     starts: array[int]
-    ends: array[int]  # the sequences after the last ones
+    ends: array[int]  # the sequences after the last sequences
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A message that is the message of two rows."""
+    """Messages that two rows share."""
 
     stream: str
-    sequence: int
+    sequence: int  # the sequence of the first message
     partitions: tuple[int, int]
+    count: int  # the number of consecutive messages
 
 
 class RowSequences:
@@ -76,7 +78,7 @@ class RowSequences:
         ends.extend([sequence + 1 for sequence in sequences])
 
     def ranges(self) -> dict[str, SequenceRanges]:
-        """The recorded sequences by stream, in ascending order."""
+        """Return the recorded sequences by stream, in ascending order."""
         return {stream: _merged(starts, ends) for stream, (starts, ends) in self._runs.items()}
 
 
@@ -92,14 +94,11 @@ def _merged(starts: Iterable[int], ends: Iterable[int]) -> SequenceRanges:
     return SequenceRanges(merged_starts, merged_ends)
 
 
-def shared_sequence(tasks: Mapping[int, Mapping[str, SequenceRanges]]) -> Shared | None:
-    """Find a message that two rows share.
+def shared_sequences(tasks: Mapping[int, Mapping[str, SequenceRanges]]) -> Iterator[Shared]:
+    """Find the messages that two rows share. A message of three rows is found twice.
 
     Args:
         tasks: The sequences of each task's rows, by partition and stream.
-
-    Returns:
-        The first such message of a stream; None if each row has its own.
     """
     streams: dict[str, list[tuple[int, int, int]]] = {}
     for partition, of_streams in tasks.items():
@@ -107,9 +106,9 @@ def shared_sequence(tasks: Mapping[int, Mapping[str, SequenceRanges]]) -> Shared
             of_stream = streams.setdefault(stream, [])
             of_stream += zip(ranges.starts, ranges.ends, [partition] * len(ranges.starts), strict=True)
     for stream, of_stream in streams.items():
-        covered, owner = 0, -1  # the end of all ranges so far, and the partition of the one that ends there
+        covered, owner = 0, -1  # the end of all ranges so far, and the partition of the range that ends there
         for start, end, partition in sorted(of_stream):
             if start < covered:
-                return Shared(stream, start, (owner, partition))
-            covered, owner = end, partition
-    return None
+                yield Shared(stream, start, (owner, partition), min(end, covered) - start)
+            if end > covered:
+                covered, owner = end, partition

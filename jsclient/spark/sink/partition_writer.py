@@ -3,36 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ..._runtime.retry import PATIENT, Retry, RetryPolicy, is_transient
 from ...client import JetStream
 from ...errors import (
+    ApiError,
     ClosedError,
     ConfigError,
+    ConsumerLimitError,
     DisconnectedError,
     JetStreamError,
     MaxPayloadError,
     NoRespondersError,
+    PermissionDeniedError,
     RequestTimeoutError,
+    StreamNotFoundError,
 )
 from ...publishing.bulk import BulkPublisher, Failed
+from ...streams.stream import Stream
 from ..engine import context_of
 from ..options.sink import SinkOptions
 from ..task_context import Task
-from .ledger import Ledger, LedgerPlace, stored_ids
+from .column_ids import ColumnIds, RowKeys
+from .earlier_runs import MISSING, EarlierRuns, NotRecordedError, RunPlace, why_removed, why_unseen
+from .ledger import Ledger, LedgerPlace
 from .message_ids import ContentIds, SourceIds, epoch_prefix
+from .moved_rows import Checked, StoredRows
 from .own_sequences import RowSequences, SequenceRanges
 from .row_columns import RowMessages, RowReader, RowShape, set_headers, whole_headers
 from .row_error import BadRow, RowError, advice, is_passing
+from .stored_ids import each_stored, stored_ids
 
 __all__ = ["Outcome", "PartitionWriter", "WritePlan"]
 
 _UNKNOWN = (RequestTimeoutError, DisconnectedError, ClosedError)  # the message may or may not be stored
 _ROWS = 16_384  # prepared per step, which blocks the event loop for some milliseconds
 _LOOK = 1.5  # seconds without an ack before looking for the stream of rows that nothing responds to
+_READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers, too
 _PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds before a retry
 
 
@@ -50,11 +62,19 @@ class WritePlan:
     line: bytes = b""  # more header lines of every message
     subject_in_ids: bool = True  # whether equal rows with different subjects have different ids
     reserved: frozenset[str] = frozenset()  # names of more headers that rows cannot set
+    runs: RunPlace | None = None  # the record of the runs of the batch; None: none is kept
+    target: str | None = None  # name of the target stream; None: it depends on the rows
 
     @property
     def by_task(self) -> bool:
         """Whether message ids identify rows only within their partition."""
         return self.ids == "content" and self.options.dedup_scope == "partition"
+
+    def subject_in(self, target: Stream) -> str | None:
+        """The subject of all rows in the target, if they have one in common."""
+        if self.shape.has_subject or target.cached_info.config.subject_transform is not None:
+            return None
+        return self.shape.subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +92,13 @@ class Outcome:
     streams: tuple[str, ...] = ()  # names of the streams that store the messages
     dropped_headers: frozenset[str] = frozenset()  # names of headers of the server that rows had
     sequences: dict[str, SequenceRanges] | None = None  # of all rows, by stream; None: not recorded
+    checked: Checked | None = (
+        None  # the comparison with earlier runs of the batch; None: this is the first one
+    )
+    unchecked: str = ""  # why the rows could not be compared with those of earlier runs
+    keys: RowKeys | None = None  # of all rows, with ids from a column; None: not recorded
+    # Why it is unknown whether rows with ids from a column were left out for messages with other subjects
+    unseen: str = ""
 
 
 class PartitionWriter:
@@ -102,26 +129,82 @@ class PartitionWriter:
             timeout=options.ack_timeout,
             repeatable=plan.ids != "none",
         )
+        self._column = _column_ids(plan)
         self._sequences = RowSequences() if plan.ids == "source" else None
-        if self._sequences is not None:
+        if self._column is not None and plan.subject_in_ids:
+            self._sequences = self._column.sequences
+            self._bulk.tally.on_acks = self._column.add_acks
+        elif self._sequences is not None:
             self._bulk.tally.on_acks = self._sequences.add
         self._ids = _ids(plan, task)
         self.prefix: bytes = plan.prefix if self._ids is None else self._ids.prefix
         self.stored: dict[bytes, int] = {}
+        self._earlier: StoredRows | None = None
+        self._unchecked = ""
         self._rows = 0  # rows received
         self._skipped = 0
         self._taken: set[str] = set()  # subjects that did not respond, though a stream takes them
 
-    async def begin(self) -> None:
-        """Consult the ledger. Must be called before the first batch."""
+    async def begin(self, subject: str | None = None) -> None:
+        """Look for rows that are stored already. Must be called before the first batch.
+
+        Args:
+            subject: The subject of the first row, by which the target is found if the plan does not name it.
+        """
+        runs = self._plan.runs
+        if runs is not None and self._plan.by_task:
+            await Retry(PATIENT).run(lambda: self._look_for_earlier_runs(runs, subject))
         place = self._plan.ledger
         if place is None:
             return
         target = await self._js.stream(place.target)
         start = await Ledger(self._js, place, self._plan.epoch, self._task).begin(target)
         if start:
-            fixed = None if self._plan.shape.has_subject else self._plan.shape.subject
-            self.stored = await stored_ids(target, start, self.prefix, fixed)
+            self.stored = await stored_ids(target, start, self.prefix, self._plan.subject_in(target))
+
+    async def _look_for_earlier_runs(self, place: RunPlace, subject: str | None) -> None:
+        """Find the rows that earlier runs of the batch have stored, in any partition."""
+        plan = self._plan
+        try:
+            name = plan.target or await _stream_of(self._js, subject)
+            if name is None:
+                return  # the first row is refused when it is written
+            target = await Retry(MISSING).run(lambda: self._js.stream(name))
+            earlier = EarlierRuns(self._js, place, plan.epoch)
+            sequences = await earlier.sequences(target)
+        except (PermissionDeniedError, StreamNotFoundError, NotRecordedError) as error:
+            self._unchecked = f"the record of runs cannot be used ({error})"
+            return
+        if not sequences:
+            return
+        if not sequences.start:
+            self._unchecked = "the record of runs does not reach back to it"
+            return
+        self._unchecked = why_unseen(target, keeps_headers=plan.options.headers == "keep")
+        if self._unchecked:
+            return
+        try:
+            rows = await Retry(_READING).run(lambda: self._read_stored(target, sequences, earlier.time))
+        except (ApiError, PermissionDeniedError) as error:
+            if is_transient(error):
+                raise
+            self._unchecked = f"stream {name!r} cannot be read ({error})"
+            return
+        # Look after the read: what was removed before it was not seen.
+        self._unchecked = await why_removed(target, sequences)
+        if not self._unchecked:
+            self._earlier, self.stored = rows, rows.own
+
+    async def _read_stored(self, target: Stream, sequences: range, began: int) -> StoredRows:
+        plan = self._plan
+        window = float(target.cached_info.config.duplicate_window or 0)
+        # With a ledger, repetitions after a long time are what the user wants.
+        old = began if plan.ledger is None and 0 < began < time.time() - window else 0
+        prefix = epoch_prefix(plan.query, plan.epoch)
+        rows = StoredRows(target.name, sequences, self._task.partition, old=old)
+        async for rest, sequence, _ in each_stored(target, sequences, prefix, plan.subject_in(target)):
+            rows.add(rest, sequence)
+        return rows
 
     async def write(self, batch: pa.RecordBatch) -> None:
         """Publish a batch. Waits for room in the window, but not for the acks.
@@ -134,6 +217,8 @@ class PartitionWriter:
             part = batch.slice(start, _ROWS)
             try:
                 messages = self._reader.read(part)
+                if self._column is not None:
+                    self._column.add(messages, self._rows)
                 tails = self._tails(messages)
             except BadRow as bad:
                 raise await self._bad(bad, part) from None
@@ -143,7 +228,7 @@ class PartitionWriter:
             rows: Sequence[int] = range(self._rows, self._rows + part.num_rows)
             self._rows += part.num_rows
             subjects, payloads = messages.subjects, messages.payloads
-            if self.stored and tails is not None:
+            if (self.stored or self._earlier is not None) and tails is not None:
                 kept = self._not_stored(tails)
                 self._skipped += len(rows) - len(kept)
                 rows = [rows[at] for at in kept]
@@ -152,14 +237,17 @@ class PartitionWriter:
             await self._send(rows, subjects, blocks, payloads)
 
     def _not_stored(self, tails: Sequence[bytes]) -> list[int]:
-        """Places of the rows that no earlier attempt has stored."""
+        """Places of the rows that the task has to publish."""
         if self._sequences is None:
-            return [at for at, tail in enumerate(tails) if self.stored.pop(tail, None) is None]
+            kept = [at for at, tail in enumerate(tails) if self.stored.pop(tail, None) is None]
+            if self._earlier is None:
+                return kept
+            return [at for at in kept if not self._earlier.is_open(tails[at])]
         # Another row may have the same id, so the ids stay.
         known = [self.stored.get(tail, 0) for tail in tails]
         place = self._plan.ledger
         assert place is not None
-        self._sequences.add_stored(place.target, [seq for seq in known if seq])
+        (self._column or self._sequences).add_stored(place.target, [seq for seq in known if seq])
         return [at for at, seq in enumerate(known) if not seq]
 
     def _tails(self, messages: RowMessages) -> list[bytes] | None:
@@ -172,6 +260,7 @@ class PartitionWriter:
         """Wait until all rows are stored, then close. Raises `RowError` if one was rejected, or may not be stored."""
         await self._settle()
         await self._recover()
+        unseen = "" if self._column is None else await self._check_repetitions(self._column)
         tally = self._bulk.tally
         await self.close()
         return Outcome(
@@ -185,11 +274,32 @@ class PartitionWriter:
             streams=tuple(sorted(tally.streams)),
             dropped_headers=frozenset(self._reader.dropped),
             sequences=None if self._sequences is None else self._sequences.ranges(),
+            checked=None if self._earlier is None else self._earlier.result(self.stored),
+            unchecked=self._unchecked,
+            keys=None if self._column is None else self._column.keys,
+            unseen=unseen,
         )
+
+    async def _check_repetitions(self, column: ColumnIds) -> str:
+        """Look at the messages that rows repeat. Returns why some could not be seen."""
+        try:
+            return await column.check(self._js)
+        except BadRow as bad:
+            raise await self._error(bad.row, "", bad.column, bad.reason) from None
+        except JetStreamError as error:
+            raise await self._failed(error) from error
 
     async def close(self) -> None:
         """Close the publisher. Messages in flight are abandoned."""
         await self._bulk.close()
+
+    async def publish(
+        self, subjects: Sequence[bytes], blocks: Sequence[bytes], payloads: Sequence[bytes]
+    ) -> None:
+        """Publish whole messages, which have their ids. Raises as `write`."""
+        rows = range(self._rows, self._rows + len(payloads))
+        self._rows += len(payloads)
+        await self._send(rows, subjects, blocks, payloads)
 
     async def _send(
         self,
@@ -319,11 +429,36 @@ class PartitionWriter:
         )
 
 
+def _column_ids(plan: WritePlan) -> ColumnIds | None:
+    options = plan.options
+    kept = plan.ids == "none" and options.headers == "keep" and plan.shape.has_headers  # they may have ids
+    if not kept and plan.ids != "column":
+        return None
+    # In epochs, an id names a row whatever its subject is, which is that of a partition.
+    in_epoch = not plan.subject_in_ids
+    return ColumnIds(
+        one_stream=in_epoch or plan.target is not None or options.expected_stream is not None,
+        column="headers" if kept else "msg_id",
+        with_subjects=not in_epoch,
+    )
+
+
 def _ids(plan: WritePlan, task: Task) -> ContentIds | None:
     if plan.ids != "content":
         return None
     prefix = plan.prefix or epoch_prefix(plan.query, plan.epoch)
     return ContentIds(prefix, task.partition if plan.by_task else None)
+
+
+async def _stream_of(js: JetStream, subject: str | None) -> str | None:
+    """The name of the stream that takes a subject; None if none does, or if the subject is invalid."""
+    if subject is None:
+        return None
+    try:
+        names = await js.stream_name_by_subject(subject)
+    except ConfigError:
+        return None
+    return names[0] if names else None
 
 
 async def _pause(tries: int) -> None:

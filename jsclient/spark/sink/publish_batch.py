@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from itertools import count
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -37,24 +36,26 @@ def publish_batch(
         stream.writeStream.foreachBatch(write).start()
 
     Args:
-        df: Rows with the columns of the sink: ``data`` or ``value``; ``subject``, unless it is set by the option; and
+        df: Rows with the columns of the sink: ``data`` or ``value``, ``subject`` unless the option sets it, and
             optionally ``headers`` and ``msg_id``.
         options: Options of the sink, or only the servers.
         batch_id: The batch id that ``foreachBatch`` passes. A repeated batch then stores no row twice, under the same
-            conditions as with the sink. None: only retries of this call's tasks are deduplicated.
+            conditions as with the sink. With None, only retries of this call's tasks are deduplicated.
         query: Name of the query that the batches belong to. Defaults to the streaming query that calls
-            ``foreachBatch``, which is unknown under Spark Connect. Calls that write one batch to different subjects
-            (option ``subject``) share a name. Calls that write it to the same subjects, or to a column of subjects,
-            are told apart by their order, which must be the same when the batch is repeated. Give them different
-            names if it may vary, and always under Spark Connect.
+            ``foreachBatch``, which is unknown under Spark Connect. A name belongs to one checkpoint. After a new
+            checkpoint, whose batches begin with 0 again, give another name. Otherwise rows that are equal to old rows
+            of the same batch are omitted. Calls that write one batch to different subjects (option ``subject``) share a
+            name. Calls that write it to the same subjects, or to a column of subjects, are distinguished by their
+            order, which must be the same when the batch is repeated. Give them different names if it may vary, and
+            always under Spark Connect.
 
     Raises:
-        ConfigError: An option is wrong, or ``batch_id`` is given and the query is unknown. Nothing was published.
+        ConfigError: An option is wrong, or ``batch_id`` is given and the query is unknown. No row was published.
 
     Other errors are raised as Spark's exceptions. They quote the error of the task: which row was rejected, why, and
     how many rows are stored.
     """
-    given = {"servers": options} if isinstance(options, str) else {k: str(v) for k, v in options.items()}
+    settings = {"servers": options} if isinstance(options, str) else {k: str(v) for k, v in options.items()}
     if batch_id is not None:
         name = query or driver_query(df.sparkSession)
         if name is None:
@@ -62,57 +63,76 @@ def publish_batch(
                 "batch_id is given, but Spark does not provide the query here: give query=, "
                 "a name that is the same after a restart"
             )
-        given |= {"dedupKey": name, "dedupBatch": str(batch_id)}
+        settings |= {"dedupKey": name, "dedupBatch": str(batch_id)}
     elif query is not None:
         raise ConfigError("query is given without batch_id: give both, and a repeated batch is stored once")
-    read = SinkOptions.parse(given)
+    read = SinkOptions.parse(settings)
     register_once(df.sparkSession, source_class())
     activate(df.sparkSession)
-    with _numbered(df.sparkSession, read) as number:
+    # If there is a column, a subject in the options is only for rows without a subject.
+    subject = None if any(name.lower() == "subject" for name in df.columns) else read.subject
+    with _numbered(df.sparkSession, read, subject) as number:
         if number:
-            given["dedupWrite"] = str(number)
-        df.write.format("jetstream").mode("append").options(**given).save()
+            settings["dedupWrite"] = str(number)
+        df.write.format("jetstream").mode("append").options(**settings).save()
 
 
 class _Batch:
-    """The writes of the batch that a run of a streaming query is at."""
+    """The writes of the current batch of a run of a streaming query."""
 
     def __init__(self, number: int) -> None:
         self.number: int = number
-        # The numbers of the writes that succeeded or are running, by name and destination
-        self.taken: dict[tuple[str | None, ...], set[int]] = {}
+        # The subjects of the writes that succeeded or are running, by name and number. None if a column has subjects
+        self.taken: dict[str | None, list[set[str | None]]] = {}
 
 
-_batches: OrderedDict[str, _Batch] = OrderedDict()  # by run, the latest ones
+_batches: OrderedDict[str, _Batch] = OrderedDict()  # the latest batches by run
 _MAX_RUNS = 1000
 _lock = Lock()
 
 
 @contextmanager
-def _numbered(spark: object, options: SinkOptions) -> Generator[int]:
-    """Number the writes of a batch that have one name and destination, from 0, so that their rows have different ids.
+def _numbered(spark: object, options: SinkOptions, subject: str | None) -> Generator[int]:
+    """Number the writes of a batch that have the same name and may share subjects, so that rows have different ids.
 
-    A write that fails gives its number back: when it is tried again, its rows have the same ids. Outside of
-    ``foreachBatch``, and under Spark Connect, repeated writes cannot be told from others, and have number 0.
+    Numbers begin with 0. A write whose subjects are in a column may share them with every other write. It is unknown
+    whether two writes go to the same stream, since servers have several names, and the stream need not be given. So two
+    writes with a common subject always have different numbers.
+
+    A write that fails returns its number, so that its rows have the same ids when it is tried again. Outside of
+    ``foreachBatch``, and under Spark Connect, repeated writes cannot be recognized, and have number 0.
     """
     run = driver_run(spark)
     if run is None or options.dedup_batch is None:
         yield 0
         return
-    destination = options.dedup_key, *options.connect.servers, options.expected_stream, options.subject
     with _lock:
         batch = _batches.get(run)
+        # The run has begun another batch, whose writes are counted from 0 again.
         if batch is None or batch.number != options.dedup_batch:
             batch = _batches[run] = _Batch(options.dedup_batch)
         _batches.move_to_end(run)
         while len(_batches) > _MAX_RUNS:
             _batches.popitem(last=False)
-        taken = batch.taken.setdefault(destination, set())
-        number = next(one for one in count() if one not in taken)
-        taken.add(number)
+        number, subjects = _number_write(batch.taken.setdefault(options.dedup_key, []), subject)
     try:
         yield number
     except BaseException:
         with _lock:
-            taken.discard(number)
+            subjects.discard(subject)
         raise
+
+
+def _number_write(taken: list[set[str | None]], subject: str | None) -> tuple[int, set[str | None]]:
+    """Return the first number that no write with a common subject has, and the subjects of the writes that have it."""
+    number = 0
+    while number < len(taken) and _overlap(taken[number], subject):
+        number += 1
+    if number == len(taken):
+        taken.append(set())
+    taken[number].add(subject)
+    return number, taken[number]
+
+
+def _overlap(subjects: set[str | None], subject: str | None) -> bool:
+    return bool(subjects) and (subject is None or None in subjects or subject in subjects)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import ConfigError, InvalidNameError
-from ...protocol.wire.header_names import EXPECTED_STREAM, MSG_ID
+from ...protocol.wire.header_names import BATCH_ID, EXPECTED_STREAM, MSG_ID
 from ...protocol.wire.headers import encode_headers
 from ...protocol.wire.names import check_publish_subject
 from .message_ids import SourceIds
@@ -42,10 +42,18 @@ _ALLOWED = {
 }
 _SOURCE = {"stream": "string", "stream_created": "timestamp", "sequence": "bigint"}  # with dedup=source
 _ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
+# A server carries out what is published here, and no stream stores it. $JS.EVENT has advisories, which streams store.
+_REQUEST = re.compile(rb"\$(SYS\.|JS\.(?!EVENT\.))")
 _MAX_SUBJECTS = 100_000  # maximum number of cached legal subjects
 _NO_BLOCK = b""
 # A copied message has these headers from its own publish, or from the server. In another stream they are commands.
 _OF_SERVER = re.compile("nats-", re.IGNORECASE)
+
+# The server would hold such rows back until the batch is complete, in the order of their numbers.
+_IN_BATCH = (
+    f"{BATCH_ID} makes the row part of an atomic batch, which a sink cannot publish, since it publishes row by row: "
+    "leave out the headers named Nats-Batch-..., or option headers=keep"
+)
 
 ONE_ROW_A_MESSAGE = (
     "dedup=source is for at most one row for each message and subject. Use dedup=content, or a column msg_id"
@@ -99,7 +107,8 @@ class RowMessages:
     subjects: list[bytes]
     blocks: list[bytes] | None  # the rows' own headers, b"" for rows without; None: no row has headers
     payloads: list[bytes]
-    ids: list[bytes] | None  # of the column ``msg_id``, or of the source; None: neither is used
+    # Of the column ``msg_id``, of the source, or of kept headers, b"" for rows without; None: there are none
+    ids: list[bytes] | None
 
 
 class RowReader:
@@ -125,6 +134,8 @@ class RowReader:
         self._replaced = replaced
         self._fixed = None if shape.subject is None else check_publish_subject(shape.subject).encode()
         self._legal: set[bytes] = set()
+        self._keeps_ids = keep and MSG_ID not in replaced
+        self._kept_ids: list[bytes] = []
 
     def read(self, batch: pa.RecordBatch) -> RowMessages:
         """Convert a batch. Raises `BadRow` if a row cannot be published."""
@@ -142,10 +153,17 @@ class RowReader:
                 if not one or _ILLEGAL_ID.search(one):
                     what = "holds a control character" if one else "is empty"
                     raise BadRow(row, "msg_id", f"it {what}: an id is a line of text")
+                if one != one.strip(b" "):
+                    # To the server " a" and "a" are one id, and " " is none.
+                    raise BadRow(
+                        row, "msg_id", "it has spaces around it, which servers drop: use trim(msg_id)"
+                    )
         elif shape.by_source:
             ids = self._source_ids.ids(subjects, _source_messages(batch))
             _check_different(ids)
         blocks = self._blocks(batch.column("headers")) if shape.has_headers else None
+        if self._kept_ids:
+            ids, self._kept_ids = self._kept_ids, []
         return RowMessages(subjects, blocks, payloads, ids)
 
     def _subjects(self, batch: pa.RecordBatch) -> list[bytes]:
@@ -164,6 +182,9 @@ class RowReader:
         new = set(subjects) - self._legal
         if new:
             for one in new:
+                if _REQUEST.match(one):
+                    reason = "what is published to it is a request to the server: drop the row, or change its subject"
+                    raise BadRow(subjects.index(one), "subject", reason)
                 try:
                     check_publish_subject(one.decode())
                 except (InvalidNameError, UnicodeDecodeError) as error:
@@ -191,11 +212,22 @@ class RowReader:
                 blocks.append(_NO_BLOCK)
                 continue
             headers = {names[at]: values(at) for at in range(start, end) if names[at] not in replaced}
+            if BATCH_ID in headers:
+                raise BadRow(row, "headers", _IN_BATCH)
             try:
                 blocks.append(encode_headers(headers) if headers else _NO_BLOCK)
             except (InvalidNameError, ConfigError) as error:
                 raise BadRow(row, "headers", f"{error}") from None
+            if self._keeps_ids and MSG_ID in headers:
+                self._keep_id(row, len(column), headers[MSG_ID])
         return blocks if any(blocks) else None
+
+    def _keep_id(self, row: int, rows: int, value: str | Sequence[str]) -> None:
+        """Remember the id in a row's headers as a server reads it."""
+        if not self._kept_ids:
+            self._kept_ids = [b""] * rows
+        first = value if isinstance(value, str) else next(iter(value), "")
+        self._kept_ids[row] = first.lstrip(" ").encode()
 
 
 def _source_messages(batch: pa.RecordBatch) -> list[bytes]:

@@ -22,12 +22,19 @@ from ...errors import (
 __all__ = ["BadRow", "RowError", "advice", "is_passing"]
 
 _NO_ROOM = 429
-_WRONG_STREAM = 10060
-_TOO_LARGE = 10054
+_EXPECTED = "the row's headers expect it: leave out those named Nats-Expected-..."
+_REMEDIES = {  # by err_code
+    10054: "make the row smaller, or raise max_msg_size of the stream",
+    10060: "another stream than that of option 'expectedStream' has this subject: name that one, or change the subject",
+    10070: _EXPECTED,
+    10097: "make msg_id and headers shorter",
+    10109: "the stream is sealed, which cannot be undone, so write to another one",
+    10165: "the header Nats-TTL of a row is a number of seconds, or a duration such as 1h",
+}
 
 
 class BadRow(Exception):
-    """Raised when a row cannot be published, before any row of its batch is.
+    """Raised when a row cannot be published, before any row of its batch is published.
 
     Attributes:
         row: Index of the row in the batch.
@@ -44,10 +51,10 @@ class RowError(PublishError):
     """Raised when a row of a partition cannot be published, which fails the task.
 
     Attributes:
-        partition: Number of the partition.
-        row: Index of the row in the partition, from 0; -1 if the error is not about a row.
-        subject: Subject of the row; "" if unknown.
-        column: Column that causes the error; "" if it is not about a column.
+        partition: Number of the partition, or -1 for rows that the driver publishes.
+        row: Index of the row in the partition, from 0, or -1 if the error is not about a row.
+        subject: Subject of the row, or "" if unknown.
+        column: Column that causes the error, or "" if it is not about a column.
         reason: The cause, and how to fix it.
         stored: Number of rows of the partition that are stored.
         unknown: Number of rows that may or may not be stored.
@@ -66,20 +73,20 @@ class RowError(PublishError):
         self.unknown = unknown
 
     def __str__(self) -> str:
-        where = f"partition {self.partition}"
+        where = f"partition {self.partition}" if self.partition >= 0 else "the driver's part of the batch"
         if self.row >= 0:
             where = f"row {self.row} of {where}"
             if self.subject:
                 where += f" (subject {self.subject!r:.200})"
         if self.column:
             where += f", column {self.column!r}"
-        rest = f"; of {self.unknown} more this is unknown" if self.unknown else ""
-        return f"{where}: {self.reason}. Of this partition {self.stored} rows are stored{rest}"
+        unknown = f"; of {self.unknown} more this is unknown" if self.unknown else ""
+        return f"{where}: {self.reason}. Of this partition {self.stored} rows are stored{unknown}"
 
 
 def is_passing(error: JetStreamError) -> bool:
-    """Whether a retry can succeed or find the message stored."""
-    # Unlike a question, a row is also sent again if the server has no room for it at present, or refuses a reconnect.
+    """Return whether a retry can succeed or find the message stored."""
+    # Unlike a request, a row is also sent again if the server has no space for it now, or refuses a reconnect.
     return (
         is_transient(error)
         or isinstance(error, ConnectionError)
@@ -88,7 +95,7 @@ def is_passing(error: JetStreamError) -> bool:
 
 
 def advice(error: JetStreamError, servers: Sequence[str]) -> str:
-    """The text of an error, and how to fix it. ``servers`` are the URLs to name if they did not answer."""
+    """Return the text of an error, and how to fix it. ``servers`` are the URLs to name if they did not answer."""
     text = str(error)
     if isinstance(error, NoRespondersError):
         return f"{text}: create a stream with this subject, or look at account, domain and prefix"
@@ -100,11 +107,9 @@ def advice(error: JetStreamError, servers: Sequence[str]) -> str:
     if isinstance(error, MaxPayloadError):
         return f"{text}: make the row smaller, or raise max_payload of the server"
     if isinstance(error, WrongLastSequenceError):
-        return f"{text}: the row's headers expect it: leave out those named Nats-Expected-..."
-    if isinstance(error, ApiError) and error.err_code == _WRONG_STREAM:
-        return f"{text}: another stream than that of option 'expectedStream' has this subject"
-    if isinstance(error, ApiError) and error.err_code == _TOO_LARGE:
-        return f"{text}: make the row smaller, or raise max_msg_size of the stream"
+        return f"{text}: {_EXPECTED}"
+    if isinstance(error, ApiError) and error.err_code in _REMEDIES:
+        return f"{text}: {_REMEDIES[error.err_code]}"
     if isinstance(error, RequestTimeoutError):
         return (
             f"{text}: the server or the network ({', '.join(servers)}) was too slow; "

@@ -18,7 +18,8 @@ import os
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -27,20 +28,17 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ..._runtime.retry import PATIENT, Retry
-from ...client import JetStream
-from ...errors import ConfigError, JetStreamError, PermissionDeniedError, StreamNotFoundError
-from ...protocol.models.stream_config import RetentionPolicy
-from ...protocol.wire.header_names import MSG_ID
-from ...protocol.wire.names import subject_matches
-from ...streams.stream import Stream
+from ...errors import JetStreamError
 from ..engine import Session, session
 from ..options.sink import SinkOptions
 from ..task_context import check_epoch, current_task, epoch_of
-from .ledger import LedgerPlace, ensure_bucket, forget
-from .own_sequences import shared_sequence
+from .earlier_runs import RunPlace
+from .ledger import LedgerPlace, forget
 from .partition_writer import Outcome, PartitionWriter, WritePlan
-from .row_columns import ONE_ROW_A_MESSAGE, RowShape, rows_shape
+from .rest_of_batch import publish_rest
+from .row_columns import RowShape, rows_shape
+from .shared_rows import refuse_shared
+from .target import Target, look
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +49,6 @@ __all__ = [
     "JetStreamStreamWriter",
     "Written",
     "batch_text",
-    "look",
     "make_audible",
     "report_dropped_headers",
     "summary",
@@ -65,7 +62,8 @@ _KEEPS_LOGS = (
     "PYSPARK_SPARK_SESSION_UUID"  # environment variable set when Spark captures the logs of Python workers
 )
 
-_looked: dict[tuple[SinkOptions, object], str | None] = {}  # names of target streams, cached per process
+_looked: dict[tuple[SinkOptions, RowShape, bool], Target] = {}  # cached per process
+_MOST_LOOKED = 100
 
 
 @dataclass(frozen=True)
@@ -75,6 +73,7 @@ class Written(WriterCommitMessage):
     partition: int  # number of the partition
     epoch: int  # the epoch that the task has determined; -1 if it did not need to
     outcome: Outcome  # the result of writing the partition
+    query: str = ""  # the query that it has determined
 
 
 class _Writer:
@@ -88,23 +87,51 @@ class _Writer:
         self._shape = rows_shape(schema, options)
         self._ids = options.ids(column=self._shape.has_id)
         self._run = uuid.uuid4().hex[:16]  # shared by all tasks and their retries
-        self._target: str | None = None
+        self._target = Target(None, keeps_runs=False)
 
     def __getstate__(self) -> dict[str, object]:
         # Look up the target only when pickling for tasks: commit runs in another process and doesn't need it.
-        key = (self._options, self._shape)
+        # The number of a batch in `publish_batch` changes nothing about the target.
+        options = replace(self._options, dedup_key=None, dedup_batch=None, dedup_write=0)
+        key = (options, self._shape, self._repeatable())
         if key not in _looked:
+            while len(_looked) >= _MOST_LOOKED:
+                del _looked[next(iter(_looked))]
             opened = session(self._options.connect)
-            _looked[key] = opened.run(look(opened.js, self._options, self._shape, ids=self._ids))
+            looking = look(opened.js, options, self._shape, ids=self._ids, repeatable=self._repeatable())
+            _looked[key] = opened.run(looking)
         self._target = _looked[key]
         return self.__dict__
 
     def _ledger(self, query: str) -> LedgerPlace | None:
         options = self._options
-        if options.exactly_once != "ledger" or self._target is None:
+        if options.exactly_once != "ledger" or self._target.stream is None:
             return None
         ascending = self._ascending and options.fail_on_older_checkpoint
-        return LedgerPlace(options.ledger, query, self._target, self._run, ascending)
+        return LedgerPlace(options.ledger, query, self._target.stream, self._run, ascending)
+
+    def _runs(self, query: str) -> RunPlace | None:
+        """The record of the runs of a batch; None if none is kept, or if this write cannot be repeated."""
+        if not self._target.keeps_runs or not self._repeatable():
+            return None
+        subject = "" if self._shape.has_subject else self._shape.subject or ""
+        return RunPlace(self._options.ledger, query, self._run, subject)
+
+    def _plan(self, query: str, epoch: int) -> WritePlan:
+        return WritePlan(
+            self._options,
+            self._shape,
+            self._ids,
+            query,
+            epoch,
+            self._ledger(query),
+            runs=self._runs(query),
+            target=self._target.stream,
+        )
+
+    def _repeatable(self) -> bool:
+        """Whether the write may be repeated under the same ids."""
+        return True
 
     def _needs_epoch(self) -> bool:
         return self._ids == "content" or self._options.exactly_once == "ledger"
@@ -116,23 +143,49 @@ class _Writer:
     def _write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         task = current_task()
         query, epoch = self._place()
-        plan = WritePlan(self._options, self._shape, self._ids, query, epoch, self._ledger(query))
+        plan = self._plan(query, epoch)
         batches = (batch for batch in iterator if batch.num_rows)
         first = next(batches, None)
         if first is None:
-            return Written(task.partition, epoch, Outcome())  # an empty partition needs no connection
+            return Written(task.partition, epoch, Outcome(), query)  # an empty partition needs no connection
         opened = session(self._options.connect)
+        subject = first.column("subject")[0].as_py() if self._shape.has_subject else None
 
         async def begin() -> PartitionWriter:
             writer = PartitionWriter(opened.js, plan, task)
             try:
-                await writer.begin()
+                await writer.begin(subject or self._shape.subject)
             except BaseException:
                 await writer.close()
                 raise
             return writer
 
-        return Written(task.partition, epoch, write_all(opened, opened.run(begin()), first, batches))
+        return Written(task.partition, epoch, write_all(opened, opened.run(begin()), first, batches), query)
+
+    def _end(self, what: str, epoch: int, written: Sequence[Written]) -> None:
+        """Make sure that each row is stored once, and report."""
+        refuse_shared(written, self._options)
+        strangers = self._publish_rest(what, epoch, written)
+        _report(what, written, self._options, strangers)
+
+    def _publish_rest(self, what: str, epoch: int, written: Sequence[Written]) -> int:
+        """Publish the rows that tasks left open. Returns the number of stored rows that the batch does not have."""
+        _report_unchecked(what, written)
+        _report_unseen(what, written)
+        _report_old(what, written)
+        tasks = {one.partition: one.outcome.checked for one in written if one.outcome.rows}
+        if not any(one is not None and one.open for one in tasks.values()):
+            return sum(one.outcome.strangers for one in written)
+        opened = session(self._options.connect)
+        plan = self._plan(written[0].query, epoch)
+        rest = opened.run(publish_rest(opened.js, plan, tasks))
+        log.warning(
+            "%s was repeated with rows in other partitions, or with equal rows in several partitions. Its rows were "
+            "compared with the stored ones; the driver has published %d",
+            what,
+            rest.count,
+        )
+        return rest.missing
 
 
 class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -158,8 +211,7 @@ class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         written = _written(messages)
         check_epoch(batchId, (one.epoch for one in written if one.epoch >= 0))
-        _refuse_shared(written, self._options)
-        _report(batch_text(self._query, batchId), written, self._options)
+        self._end(batch_text(self._query, batchId), batchId, written)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         _report_abort(batch_text(self._query, batchId), messages, self._ids)
@@ -167,6 +219,9 @@ class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
     """Writes a DataFrame. Retried tasks store no row twice."""
+
+    def _repeatable(self) -> bool:
+        return self._options.dedup_key is not None
 
     def _place(self) -> tuple[str, int]:
         key = self._options.dedup_key
@@ -180,8 +235,7 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = _written(messages)
-        _refuse_shared(written, self._options)
-        _report("write", written, self._options)
+        self._end("write", self._options.dedup_batch or 0, written)
         if self._options.dedup_key is not None:
             return
         # Without a dedup key, this write is never repeated.
@@ -231,43 +285,14 @@ def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
     return [one for one in messages if isinstance(one, Written)]
 
 
-def _refuse_shared(written: Sequence[Written], options: SinkOptions) -> None:
-    """Raise `ConfigError` if two rows share a message, so that one of them is not stored."""
-    if not any(one.outcome.duplicates or one.outcome.skipped for one in written):
-        return  # each row made a new message
-    shared = shared_sequence({one.partition: one.outcome.sequences or {} for one in written})
-    if shared is None:
-        return
-    first, second = shared.partitions
-    rows = f"two rows of partition {first}" if first == second else f"rows of partitions {first} and {second}"
-    opened = session(options.connect)
-
-    async def about() -> str:
-        message = await (await opened.js.stream(shared.stream)).get_message(shared.sequence)
-        msg_id = message.headers.get(MSG_ID) if message.headers else None
-        made_from = (msg_id or "").rpartition(".")[0]
-        return f"have subject {message.subject!r} and are made from message {made_from}"
-
-    try:
-        what = opened.run(about())
-    except JetStreamError as error:
-        what = f"are made from one message (which one is unknown: {error})"
-    raise ConfigError(
-        f"{rows} {what}. Only one of them is stored, as message {shared.sequence} of stream {shared.stream!r}: "
-        f"{ONE_ROW_A_MESSAGE}"
-    )
-
-
-def _report(what: str, written: Sequence[Written], options: SinkOptions) -> None:
+def _report(what: str, written: Sequence[Written], options: SinkOptions, strangers: int) -> None:
     """Log a summary of the write, and a warning for each anomaly."""
     make_audible()
     log.info("%s: %s", what, summary(written))
-    strangers = sum(one.outcome.strangers for one in written)
     if strangers:
         log.warning(
-            "%s was replayed with other rows: %d messages that an earlier run has stored are not among the rows that "
-            "their partitions have now. If rows have only changed places they are stored twice; dedupScope=epoch "
-            "prevents that",
+            "%s was replayed with other rows: %d messages that an earlier run has stored are not among its rows now. "
+            "If their content differs each time, as with the current time, use a column msg_id or dedup=source",
             what,
             strangers,
         )
@@ -291,6 +316,49 @@ def report_dropped_headers(what: str, written: Sequence[Written], told: set[str]
             "such as a TTL or an expected sequence. Option headers=keep publishes them",
             what,
             ", ".join(sorted(names)),
+        )
+
+
+_told_unchecked: set[str] = set()
+
+
+def _report_unchecked(what: str, written: Sequence[Written]) -> None:
+    """Warn that moved rows would not be noticed, once in this process for each reason."""
+    reasons = {one.outcome.unchecked for one in written} - {""}
+    checked = {one.outcome.checked.stream for one in written if one.outcome.checked is not None}
+    if checked and len(streams := checked.union(*(one.outcome.streams for one in written))) > 1:
+        reasons.add(f"its rows go to several streams ({', '.join(sorted(streams))})")
+    for reason in sorted(reasons - _told_unchecked):
+        _told_unchecked.add(reason)
+        log.warning(
+            "%s: rows cannot be compared with those that earlier runs of the batch have stored, because %s. If it was "
+            "repeated with rows in other partitions, they are stored twice. A column msg_id, dedup=source or "
+            "dedupScope=epoch prevents that",
+            what,
+            reason,
+        )
+
+
+def _report_unseen(what: str, written: Sequence[Written]) -> None:
+    """Warn that rows with ids of a column were taken for repetitions of messages that nobody has compared with them."""
+    for reason in sorted({one.outcome.unseen for one in written} - {""}):
+        log.warning(
+            "%s: the stream has left out rows whose msg_id it knew. Whether the stored messages have their subjects is "
+            "unknown, because %s. If two rows with different subjects have one msg_id, one of them is not stored",
+            what,
+            reason,
+        )
+
+
+def _report_old(what: str, written: Sequence[Written]) -> None:
+    """Warn that rows were left out because of a run long ago: perhaps another program, or a new checkpoint."""
+    times = [one.outcome.checked.old for one in written if one.outcome.checked is not None]
+    if latest := max(times, default=0):
+        log.warning(
+            "%s has rows that a run at %s had stored, so they are not stored again. That is right if the same batch is "
+            "repeated. A new checkpoint, or another program, needs another query= or dedupKey",
+            what,
+            datetime.fromtimestamp(latest, UTC).isoformat(),
         )
 
 
@@ -334,94 +402,3 @@ def _report_abort(what: str, messages: Sequence[WriterCommitMessage | None], ids
         summary(written),
         then,
     )
-
-
-async def look(js: JetStream, options: SinkOptions, shape: RowShape, *, ids: str) -> str | None:
-    """Check that the target can store the rows with the guarantees of the options. Returns the name of its stream.
-
-    None: it depends on the rows. Logs a warning if the guarantees are weakened, and creates the ledger's bucket if one
-    is needed.
-
-    Raises:
-        ConfigError: The target cannot store the rows.
-    """
-    try:
-        return await Retry(PATIENT).run(lambda: _look(js, options, shape, ids))
-    except PermissionDeniedError as error:
-        if options.exactly_once == "ledger":
-            raise ConfigError(
-                f"{error}: a ledger needs the JetStream API (STREAM.INFO, STREAM.CREATE of its bucket, consumers "
-                "of the target)"
-            ) from error
-        log.warning("%s: so it is not known for how long the target remembers message ids", error)
-        return options.expected_stream
-
-
-async def _look(js: JetStream, options: SinkOptions, shape: RowShape, ids: str) -> str | None:
-    stream = await _find(js, options, shape)
-    if stream is None:
-        if options.exactly_once == "ledger":
-            raise ConfigError("option 'expectedStream' is missing: the ledger has to know where the rows go")
-        return None
-    config = stream.config
-    if config.sealed or config.mirror is not None:
-        raise ConfigError(f"stream {stream.name!r} takes no messages: it is sealed, or a mirror")
-    if shape.subject is not None and not any(
-        subject_matches(one, shape.subject) for one in config.subjects or ()
-    ):
-        raise ConfigError(
-            f"option 'subject' is {shape.subject!r}, which stream {stream.name!r} does not take: "
-            f"its subjects are {', '.join(config.subjects or ()) or 'none'}"
-        )
-    if options.exactly_once == "ledger":
-        if config.retention != RetentionPolicy.LIMITS:
-            raise ConfigError(
-                f"stream {stream.name!r} removes consumed messages ({config.retention} retention), so a ledger cannot "
-                "know which rows were stored: set option 'exactlyOnce' to 'window'"
-            )
-        await ensure_bucket(js, options.ledger, config.num_replicas or 1)
-    if ids != "none":
-        _judge_window(stream.name, float(config.duplicate_window or 0), options)
-    return stream.name
-
-
-async def _find(js: JetStream, options: SinkOptions, shape: RowShape) -> Stream | None:
-    name = options.expected_stream
-    if name is None:
-        if shape.has_subject or shape.subject is None:
-            return None
-        names = await js.stream_name_by_subject(shape.subject)
-        if not names:
-            raise ConfigError(
-                f"no stream takes the subject {shape.subject!r} of option 'subject': create one, "
-                "or look at account, 'domain' and 'prefix'"
-            )
-        name = names[0]
-    try:
-        return await js.stream(name)
-    except StreamNotFoundError as error:
-        raise ConfigError(
-            f"stream {name!r} of option 'expectedStream' does not exist: create it, "
-            "or look at account, 'domain' and 'prefix'"
-        ) from error
-
-
-def _judge_window(name: str, window: float, options: SinkOptions) -> None:
-    tries = options.ack_timeout * (options.retries + 1)
-    if options.exactly_once == "window" and window < options.min_duplicate_window:
-        log.warning(
-            "stream %r remembers message ids for %g s: rows that are written again later than that, as after a "
-            "restart, are stored twice. Raise its duplicate_window, use exactlyOnce=ledger, or lower "
-            "minDuplicateWindow (%g s)",
-            name,
-            window,
-            options.min_duplicate_window,
-        )
-    elif window < tries:
-        log.warning(
-            "stream %r remembers message ids for %g s, but a row may be tried for %g s (ackTimeout, retries), and be "
-            "stored twice then",
-            name,
-            window,
-            tries,
-        )

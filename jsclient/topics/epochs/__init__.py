@@ -1,1 +1,1 @@
-"""Topics of epochs: a subscriber sees all or nothing of an epoch."""
+"""Topics of epochs. A subscriber sees an epoch as a whole or not at all."""

@@ -1,4 +1,4 @@
-"""The base of subscriptions to stored and live topics: events one at a time, and whole epochs."""
+"""The base of subscriptions to stored and live topics, which return single events or whole epochs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class CompletedEpoch(Generic[T]):
-    """All data of one ``time``, from all partitions: messages ``first_seq`` to ``last_seq`` of the stream."""
+    """All data of a ``time``, from all partitions, in messages ``first_seq`` to ``last_seq`` of the stream."""
 
     def __init__(self, epoch: Epoch[T], again: Callable[[], AsyncIterator[Any]]) -> None:
         self.time = epoch.time
@@ -38,10 +38,11 @@ class CompletedEpoch(Generic[T]):
 
     @property
     def items(self) -> list[Any]:
-        """The items of all its batches, which must be lists, in one.
+        """The items of all its batches, which must be lists, in a single list.
 
         Raises:
-            ConfigError: It was too large to be kept, or a batch is not a list: ``async for batch in epoch`` reads it.
+            ConfigError: The epoch was too large to be kept, or a batch is not a list. Read it with
+                ``async for batch in epoch``.
         """
         if self._batches is None:
             raise ConfigError(
@@ -58,11 +59,11 @@ class CompletedEpoch(Generic[T]):
         return items
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """Its batches, as they were sent, in the order of the stream.
+        """Yield its batches as they were sent, in the order of the stream.
 
         Raises:
-            EpochsLostError: Messages of it were removed before they were read again: discard the batches before the
-                error. And those of any request.
+            EpochsLostError: Messages of the epoch were removed before they were read again. Discard the batches before
+                the error. Also any request error.
         """
         if self._batches is not None:
             for batch in self._batches:
@@ -76,9 +77,9 @@ class CompletedEpoch(Generic[T]):
 
 
 class CompletedEpochs(Generic[T]):
-    """Whole epochs, for ``async for``. Made by `EpochSubscription.completed`.
+    """Whole epochs, for ``async for``. Created by `EpochSubscription.completed`.
 
-    An error ends the loop only: after `EpochsLostError` another loop continues with the epochs that are whole.
+    An error ends only the loop. After `EpochsLostError` another loop continues with the epochs that are whole.
     `EpochSubscription.position` counts an epoch as consumed once it was returned.
     """
 
@@ -104,7 +105,7 @@ class CompletedEpochs(Generic[T]):
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the payloads kept for them."""
+        """Bytes of the payloads that are kept for open epochs."""
         return self._buffer.kept_bytes
 
     def __aiter__(self) -> Self:
@@ -117,7 +118,10 @@ class CompletedEpochs(Generic[T]):
             raise StopAsyncIteration from None
 
     async def next(self, timeout: float | None = None) -> CompletedEpoch[T]:
-        """The next epoch. Raises as `EpochSubscription.next`; ``timeout`` is between two events of it."""
+        """Return the next epoch. Raises the errors of `EpochSubscription.next`.
+
+        ``timeout`` limits the wait between two events of the subscription.
+        """
         while not self._ready:
             try:
                 event, size = await self._events.sized(timeout)
@@ -140,8 +144,8 @@ class CompletedEpochs(Generic[T]):
 
 
 Filter: TypeAlias = Literal["atomic"] | Iterable[Any] | None
-"""The data that a subscriber drops. "atomic": epochs that it cannot receive in full; None: nothing; times: besides the
-former, everything at or before one of them."""
+"""The data that a subscriber drops. "atomic" drops epochs that it cannot receive in full, and None drops no data. Times
+drop, in addition to "atomic", all data at or before one of them."""
 
 
 class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
@@ -158,17 +162,17 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
             order, frozenset(partitions), atomic=filter is not None, coarser=coarser
         )
         self._events: deque[Data[T] | FrontierUpdate[T]] = deque()
-        self._error: JetStreamError | None = None  # EpochsLostError is raised once, any other error for ever
-        self._given = False
+        self._error: JetStreamError | None = None  # EpochsLostError is raised once, any other error always
+        self._has_returned_data = False
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The partitions that it reads."""
+        """The partitions that the subscription reads."""
         return self._partitions
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The merged lower frontier: further data is at or after one of its elements. Empty: the topic is over."""
+        """The merged lower frontier. Further data is at or after its elements. It is empty after the topic's end."""
         return self._core.frontier
 
     @property
@@ -177,7 +181,7 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         return self._core.filter
 
     def is_completed(self, time: T) -> bool:
-        """Whether nothing more of this time can come, from any partition."""
+        """Return whether no further data of this time can come from any partition."""
         return self._core.is_completed(time)
 
     def __repr__(self) -> str:
@@ -185,18 +189,19 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         return f"<{name} of {self._topic} {list(self._partitions)} at {list(self.frontier)}>"
 
     async def next(self, timeout: float | None = None) -> Data[T] | FrontierUpdate[T]:
-        """The next event.
+        """Return the next event.
 
         Raises:
-            RequestTimeoutError: No event came in ``timeout`` seconds. ClosedError: The topic is over, or it was closed.
+            RequestTimeoutError: No event came in ``timeout`` seconds. ClosedError: The topic has ended, or the
+                subscription was closed.
             EpochsLostError: See the class. The next call continues.
             ProtocolError: Data cannot be decoded. Every further call raises it.
-            PositionInvalidError: The stream was recreated. And permanent errors of the server.
+            PositionInvalidError: The stream was recreated. Also permanent errors of the server.
         """
         return (await self.sized(timeout))[0]
 
     async def sized(self, timeout: float | None = None) -> tuple[Data[T] | FrontierUpdate[T], int]:
-        """The next event, and the encoded size of its items. Raises as `next`."""
+        """Return the next event, and the encoded size of its items. Raises the errors of `next`."""
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             if self._error is not None:
@@ -232,7 +237,7 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
             )
             raise self._error from error
         self._events.popleft()
-        self._given = True
+        self._has_returned_data = True
         return msgspec.structs.replace(event, items=items), len(event.items)
 
     def completed(self, *, max_bytes: int = 256 * 1024 * 1024) -> CompletedEpochs[T]:
@@ -247,15 +252,15 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         Raises:
             ConfigError: Data was read before, so an epoch could be incomplete without notice.
         """
-        if self._given:
+        if self._has_returned_data:
             raise ConfigError("data was read from this subscription: call completed() before that")
         self._core.hold = True
         return CompletedEpochs(self, self._core, self._owners, self._read_again, max_bytes)
 
     def _owners(self) -> dict[int, str]:
-        """The producers whose data counts now, by partition."""
+        """Return the producers whose data counts now, by partition."""
         return {}
 
     @abc.abstractmethod
     def _read_again(self, epoch: Epoch[T], owners: dict[int, str]) -> AsyncIterator[Any]:
-        """Read the items of an epoch again. ``owners``: of the partitions at its first message."""
+        """Read the items of an epoch again. ``owners`` are the owners of the partitions at its first message."""

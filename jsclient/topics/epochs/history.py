@@ -1,4 +1,4 @@
-"""What the log of a topic says of its partitions: their last frontiers, where to start, which data counts."""
+"""Reads from the log of a topic the last frontiers of its partitions, where to start, and which data counts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ R = TypeVar("R")
 T = TypeVar("T", bound=Hashable)
 
 Start: TypeAlias = Literal["now", "first"]
-"""The start of a subscriber: the epochs that are latent now, or the oldest stored ones."""
+"""The start of a subscriber: the epochs that are latent now, or the oldest stored epochs."""
 
 StoreRecord: TypeAlias = Callable[[bytes, Mapping[str, str], int, str], Awaitable[int]]
 
@@ -53,17 +53,17 @@ _FIRST_REPORT = 5.0  # seconds of such a wait
 
 
 class Wait:
-    """The wait of a subscriber for a topic or its partitions: pauses between two looks, and `PartitionsMissing`."""
+    """The wait of a subscriber for a topic or its partitions. Pauses between requests, and reports a long wait."""
 
     def __init__(self, emit: Callable[[Event], None], topic: str) -> None:
         self._emit = emit
         self._topic = topic
-        self._begun = asyncio.get_running_loop().time()
+        self._started_at = asyncio.get_running_loop().time()
         self._pause, self._report = _FIRST_PAUSE, _FIRST_REPORT
 
     def look(self, reason: str, partitions: Sequence[int], *, may_fail: bool = True) -> None:
-        """Report the wait if it is due. ``may_fail``: See `PartitionsMissing`."""
-        waited = asyncio.get_running_loop().time() - self._begun
+        """Report the wait if it is due. For ``may_fail`` see `PartitionsMissing`."""
+        waited = asyncio.get_running_loop().time() - self._started_at
         if waited >= self._report:
             self._report = 2 * waited
             self._emit(
@@ -77,7 +77,7 @@ class Wait:
             )
 
     async def again(self, error: JetStreamError, partitions: Sequence[int]) -> None:
-        """Pause before the next look. ``error`` is why the last one failed."""
+        """Pause before the next request. ``error`` is the reason why the last request failed."""
         missing = isinstance(error, TopicNotFoundError)
         self.look(
             "no publisher has written there yet, or its records were removed" if missing else str(error),
@@ -90,8 +90,8 @@ class Wait:
 class LastFrontier(NamedTuple, Generic[T]):
     """The newest frontier record of a partition and the message that it was read from, or None.
 
-    ``last_seq`` is the last message of the subject, which the next record has to follow; 0: none. Those in between are
-    invalid.
+    ``last_seq`` is the last message of the subject, which the next record has to follow, or 0 without a message. The
+    messages after the record are invalid.
     """
 
     entry: FrontierEntry[T] | None
@@ -123,14 +123,14 @@ class EpochHistory(Generic[T]):
         self.topic: str = topic
 
     def report_skipped(self, record: Record, error: ProtocolError, count: int = 1) -> None:
-        """Report an invalid record: the first one of a reader, and then each doubling."""
+        """Report an invalid record, if it is the first of a reader or its number is a power of two."""
         if count & (count - 1) == 0:
             stream, subject = self.log.stream, record.subject
             self.log.emit(
                 RecordSkipped(stream=stream, subject=subject, stream_seq=record.seq, count=count, error=error)
             )
 
-    async def _patiently(self, ask: Callable[[], Awaitable[R]]) -> R:
+    async def _retried(self, ask: Callable[[], Awaitable[R]]) -> R:
         """Send a request until it succeeds. Raises errors that are not transient."""
         tries = Retry()
         while True:
@@ -148,7 +148,7 @@ class EpochHistory(Generic[T]):
         """
         page = Page([])
         for _ in range(_LAG_PAUSES):
-            page = await self._patiently(partial(self.log.history, since, limit, _PAGE_BYTES))
+            page = await self._retried(partial(self.log.history, since, limit, _PAGE_BYTES))
             if page.records or page.up_to >= end:
                 break
             await asyncio.sleep(_LAG_PAUSE)
@@ -173,23 +173,23 @@ class EpochHistory(Generic[T]):
             return None
 
     async def last_frontier(self, partition: int) -> LastFrontier[T]:
-        """Find the newest valid frontier record of a partition. Raises those of any request."""
+        """Find the newest valid frontier record of a partition. Raises the errors of any request."""
         subject = frontier_subject(self.topic, partition)
-        found = await self.log.last(subject)
-        if found is None:
+        last = await self.log.last(subject)
+        if last is None:
             return LastFrontier(None, None, 0)
         try:
-            return LastFrontier(FrontierEntry.read(found, self.order), found, found.seq)
+            return LastFrontier(FrontierEntry.read(last, self.order), last, last.seq)
         except ProtocolError as error:
-            self.report_skipped(found, error)
+            self.report_skipped(last, error)
         first = (await self.log.extent()).first_seq
         record = await search_back(
             self.records,
             first,
-            found.seq - 1,
-            lambda one: one.subject == subject and self._entry(one) is not None,
+            last.seq - 1,
+            lambda other: other.subject == subject and self._entry(other) is not None,
         )
-        return LastFrontier(None if record is None else self._entry(record), record, found.seq)
+        return LastFrontier(None if record is None else self._entry(record), record, last.seq)
 
     # --- taking over a partition -----------------------------------------------------------------------------
 
@@ -197,13 +197,13 @@ class EpochHistory(Generic[T]):
         """Continue from the state of the last producer of a partition, or start it. The last producer is fenced.
 
         Args:
-            store: Stores a frontier record, as `Outlet.record`.
-            start: The least time of a new partition; by default that of the order.
+            store: Stores a frontier record, like `Outlet.record`.
+            start: The least time of a new partition. By default the least time of the order.
 
         Raises:
-            ProducerFencedError: Other producers keep taking it.
-            HistoryTruncatedError: It has no frontier record, and one may have been removed: give ``start``.
-            ConfigError: ``start`` is not a valid time. And those of any request.
+            ProducerFencedError: Other producers keep taking the partition.
+            HistoryTruncatedError: It has no frontier record, and records may have been removed: give ``start``.
+            ConfigError: ``start`` is not a valid time. Also any request error.
         """
         producer = secrets.token_hex(8)
         for _ in range(_RACES):
@@ -220,7 +220,7 @@ class EpochHistory(Generic[T]):
                     return Taken(publisher, producer, seq)
                 return await self._continued(partition, last, producer, write)
             except WrongLastSequenceError:
-                pass  # another producer took it meanwhile
+                pass  # another producer took the partition meanwhile
         raise ProducerFencedError(frontier_subject(self.topic, partition))
 
     async def _new(self, start: T | None) -> EpochPublisher[T]:
@@ -255,7 +255,7 @@ class EpochHistory(Generic[T]):
             more = page.more
         publisher = EpochPublisher.restored(self.order, last.record, times)
         seq = await write(FrontierEntry(publisher.record(), 0, producer, up_to, last.producer))
-        # Data stored meanwhile is the predecessor's and counts.
+        # Data stored before the new frontier record belongs to the predecessor, and counts.
         later: set[T] = set()
         await self._scan_to(seq, reading, up_to, later)
         if later:
@@ -263,7 +263,7 @@ class EpochHistory(Generic[T]):
         return Taken(publisher, producer, seq)
 
     async def _scan_to(self, end: int, reading: EpochReading[T], since: int, times: set[T]) -> None:
-        """Collect the times of data between a sequence and a stored record; a replica may not have it yet."""
+        """Collect the times of data between a sequence and a stored record, which a lagging replica may lack."""
         async for record in self.records(since, end):
             since = record.seq
             if since < end:
@@ -279,14 +279,14 @@ class EpochHistory(Generic[T]):
     # --- data that was stored before -------------------------------------------------------------------------
 
     async def counting(self, partition: int, *, first: int, last: int, ours: tuple[str, int]) -> set[int]:
-        """The sequences between ``first`` and ``last``, both included, of the partition's data that counts.
+        """Return the sequences between ``first`` and ``last``, both included, of the partition's data that counts.
 
         Data counts if its producer owned the partition at that sequence. The next frontier record names the owner.
         ``ours`` is our token and the sequence of our first record: after it the partition is ours.
         """
         data, frontier = data_subject(self.topic, partition), frontier_subject(self.topic, partition)
-        found: set[int] = set()
-        earlier: list[tuple[int, str]] = []  # the owner of the partition at that sequence is not known yet
+        counting_seqs: set[int] = set()
+        earlier: list[tuple[int, str]] = []  # data with its producer, while the partition's owner is unknown
         producer, taken_at = ours
         owner, since, end = producer if first > taken_at else "", first - 1, max(last, taken_at)
         while since < end and not (since >= last and owner):
@@ -296,7 +296,7 @@ class EpochHistory(Generic[T]):
             for record in page.records:
                 since = record.seq
                 if record.subject == frontier and (entry := self._entry(record)) is not None:
-                    found.update(seq for seq, by in earlier if by == (entry.before or entry.producer))
+                    counting_seqs.update(seq for seq, by in earlier if by == (entry.before or entry.producer))
                     earlier.clear()
                     owner = entry.producer
                 elif record.subject == data and since <= last:
@@ -304,29 +304,29 @@ class EpochHistory(Generic[T]):
                     if not owner:
                         earlier.append((since, by))
                     elif by == owner:
-                        found.add(since)
-        return found
+                        counting_seqs.add(since)
+        return counting_seqs
 
     # --- the start of a subscriber ---------------------------------------------------------------------------
 
     async def snapshots(self, partitions: Sequence[int], start: Start, *, wait: bool) -> Join[T]:
-        """Start with the last frontier record of each partition, or with its first stored one.
+        """Start with the last frontier record of each partition, or with its first stored record.
 
-        Each snapshot is read from the stream's leader. They need not be of one instant: messages of a partition before
-        its own snapshot are skipped. Reading starts after the oldest of them.
+        Each snapshot is read from the stream's leader. They need not be of one instant, since messages of a partition
+        before its own snapshot are skipped. Reading starts after the oldest snapshot.
 
         Args:
-            partitions: Which ones.
+            partitions: The numbers of the partitions.
             start: "now" or "first".
             wait: Wait until all partitions exist.
 
         Raises:
-            TopicNotFoundError: Some do not exist. PositionInvalidError: The stream ends before a snapshot. And those of
-                any request; with ``wait`` not the transient ones.
+            TopicNotFoundError: Some partitions do not exist. PositionInvalidError: The stream ends before a snapshot.
+                Also any request error, except transient errors with ``wait``.
         """
-        pauses, look = Wait(self.log.emit, self.topic), partial(self._look, partitions, start)
+        pauses, read = Wait(self.log.emit, self.topic), partial(self._read_entries, partitions, start)
         while True:
-            entries, extent = await (self._patiently(look) if wait else look())
+            entries, extent = await (self._retried(read) if wait else read())
             # The records after a snapshot's sequence must still be stored.
             missing = [
                 partition
@@ -336,36 +336,36 @@ class EpochHistory(Generic[T]):
             if not missing:
                 position = extent.end.at(min(entry.up_to for entry in entries.values()))
                 if position.seq > extent.last_seq:
-                    await self._patiently(partial(check_position, self.log, position))
+                    await self._retried(partial(check_position, self.log, position))
                 return Join(entries, position)
             error = TopicNotFoundError(self.topic, missing)
             if not wait:
                 raise error
             await pauses.again(error, missing)
 
-    async def _look(
+    async def _read_entries(
         self, partitions: Sequence[int], start: Start
     ) -> tuple[dict[int, FrontierEntry[T]], Extent]:
         if start == "first":
             return await self._first_entries(partitions), await self.log.extent()
-        found = await asyncio.gather(*map(self.last_frontier, partitions))
+        frontiers = await asyncio.gather(*map(self.last_frontier, partitions))
         entries = {
             partition: last.entry
-            for partition, last in zip(partitions, found, strict=True)
+            for partition, last in zip(partitions, frontiers, strict=True)
             if last.entry is not None
         }
         return entries, await self.log.extent()
 
     async def _first_entries(self, partitions: Sequence[int]) -> dict[int, FrontierEntry[T]]:
-        """The first frontier record of each partition after which nothing was removed."""
+        """Return the first frontier record of each partition after which no message was removed."""
         start = (await self.log.extent()).start.seq  # 0 for a stream that never had a message
-        wanted = {frontier_subject(self.topic, partition): partition for partition in partitions}
+        requested = {frontier_subject(self.topic, partition): partition for partition in partitions}
         entries: dict[int, FrontierEntry[T]] = {}
         since, more = start, True
         while more and len(entries) < len(partitions):
             page = await self.log.history(since, _PAGE, _PAGE_BYTES)
             for record in page.records:
-                since, partition = record.seq, wanted.get(record.subject)
+                since, partition = record.seq, requested.get(record.subject)
                 if partition is not None and partition not in entries:
                     try:
                         entry = FrontierEntry.read(record, self.order)
@@ -381,9 +381,9 @@ class EpochHistory(Generic[T]):
         """Start with the records of a saved position.
 
         Raises:
-            PositionInvalidError: It is of another stream, or of an earlier stream of that name.
-            EpochsLostError: Records that it needs were removed. ConfigError: It is of other partitions. And those of
-                any request.
+            PositionInvalidError: The position is of another stream, or of an earlier stream of that name.
+            EpochsLostError: Records that it needs were removed. ConfigError: It is of other partitions. Also any
+                request error.
         """
         if {partition for partition, _ in position.records} != {*partitions}:
             raise ConfigError(
@@ -391,13 +391,13 @@ class EpochHistory(Generic[T]):
                 f"not {[*partitions]}"
             )
         where = Position(position.stream, position.incarnation, position.since)
-        await self._patiently(partial(check_position, self.log, where))
+        await self._retried(partial(check_position, self.log, where))
         entries = {}
         for partition, seq in position.records:
             page = await self.page(max(seq, 1) - 1, seq, 1)
             if not page.records or page.records[0].seq != seq:
                 raise EpochsLostError((), f"frontier record {seq} of partition {partition} was removed")
             entries[partition] = FrontierEntry.read(page.records[0], self.order)
-        # Reading starts at the later of both: everything after the first record of a partition is needed.
+        # Everything after the first record of a partition is needed, so reading starts at the later of both.
         first = min((entry.up_to for entry in entries.values()), default=0)
         return Join(entries, where.at(max(position.since, first)))

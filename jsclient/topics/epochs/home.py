@@ -43,7 +43,7 @@ _BATCH_TIMEOUT: Final = 10.0  # seconds that a server keeps a batch
 
 
 class Outgoing(NamedTuple):
-    """A message of data. ``named``: its id is the user's, so it may have been stored before."""
+    """A message of data. ``named`` tells that the user chose its id, so that it may have been stored before."""
 
     data: bytes
     headers: Mapping[str, str]
@@ -55,8 +55,8 @@ class Outlet:
     """Writes to one partition of a log, one record at a time.
 
     Attributes:
-        repeated: Since `flush`: messages that were not stored because their id had been stored before, each with the
-            sequence of that message.
+        repeated: The messages since `flush` that were not stored because a message with their id had been stored
+            before, each with the sequence of the stored message.
     """
 
     def __init__(self, log: Log, data_subject: str, frontier_subject: str) -> None:
@@ -65,7 +65,7 @@ class Outlet:
         self._data, self._frontier = data_subject, frontier_subject
 
     async def send(self, message: Outgoing) -> None:
-        """Send data; `flush` reports whether it was stored. Raises those of a publish: nothing was sent."""
+        """Send data. `flush` reports whether it was stored. After an error of the publish, it was not sent."""
         end = (await self._log.extent()).last_seq if message.named else 0
         stored = await self._log.append(
             message.data, subject=self._data, headers=message.headers, msg_id=message.msg_id
@@ -76,13 +76,13 @@ class Outlet:
     async def flush(self) -> None:
         """Wait until everything that was sent is stored.
 
-        Raises `PublishesFailedError` if some was not, or the outcome is unknown; every further call raises it too.
+        Raises `PublishesFailedError` if a message was not stored, or the outcome is unknown. So does every later call.
         """
 
     async def record(self, data: bytes, headers: Mapping[str, str], expected: int, msg_id: str | None) -> int:
         """Store a frontier record that directly follows the message ``expected``, 0 for none. Returns its sequence.
 
-        Raises `WrongLastSequenceError` if it would follow another one, and those of any publish.
+        Raises `WrongLastSequenceError` if it would follow another message, and the errors of any publish.
         """
         stored = await self._log.append(
             data,
@@ -102,19 +102,22 @@ class Outlet:
     async def commit(
         self, messages: Sequence[Outgoing], data: bytes, headers: Mapping[str, str], expected: int
     ) -> int:
-        """Store data and a frontier record, all or nothing. Returns the sequence of the record. Raises as `record`."""
+        """Store data and a frontier record, all of them or none. Returns the sequence of the frontier record.
+
+        Raises the errors of `record`.
+        """
         last = await self._log.last(self._frontier)
         if expected == (last.seq if last else 0):
-            for message in messages:  # in memory, without yielding to other tasks
+            for message in messages:  # a log in memory does not yield to other tasks meanwhile
                 await self.send(message)
         return await self.record(data, headers, expected, None)
 
     async def close(self) -> None:
-        """Write nothing more. Messages in flight may be stored or not."""
+        """Stop writing. Messages in flight may be stored or not."""
 
 
 class StreamOutlet(Outlet):
-    """Writes to a stream: data through a window of publishes, and an epoch as an atomic batch if that is possible."""
+    """Writes data to a stream through a window of publishes, and an epoch as an atomic batch if that is possible."""
 
     def __init__(
         self,
@@ -132,7 +135,7 @@ class StreamOutlet(Outlet):
         self._context = context
         self._stream = stream
         self._publisher = publisher
-        self._named_under_way: set[asyncio.Future[PubAck]] = set()
+        self._named_in_flight: set[asyncio.Future[PubAck]] = set()
         self._failure: JetStreamError | None = None
 
     async def send(self, message: Outgoing) -> None:
@@ -145,11 +148,11 @@ class StreamOutlet(Outlet):
             msg_id=message.msg_id,
         )
         if message.named:
-            self._named_under_way.add(future)
+            self._named_in_flight.add(future)
             future.add_done_callback(lambda done: self._acked(done, message))
 
     def _acked(self, future: asyncio.Future[PubAck], message: Outgoing) -> None:
-        self._named_under_way.discard(future)
+        self._named_in_flight.discard(future)
         if future.cancelled():
             return
         error = future.exception()
@@ -165,9 +168,9 @@ class StreamOutlet(Outlet):
             await self._publisher.flush()
         except PublishesFailedError as error:
             self._failure = self._failure or error
-        while self._named_under_way:
-            await asyncio.wait(self._named_under_way)
-            await asyncio.sleep(0)  # their callbacks come before this
+        while self._named_in_flight:
+            await asyncio.wait(self._named_in_flight)
+            await asyncio.sleep(0)  # their callbacks run before this call continues
         if self._failure is not None:
             raise self._failure
 
@@ -218,43 +221,46 @@ _RACES = 3  # attempts, as other clients may create or change the stream at the 
 
 
 class Home(abc.ABC):
-    """The storage of one topic. Call `schema` or `make` before the rest."""
+    """The storage of one topic. Call `schema` or `make` before the other methods."""
 
     topic: str
 
     @property
     def context(self) -> Context:
-        """Its connection. Raises `ConfigError` for a topic in memory."""
+        """The context of its connection. Raises `ConfigError` for a topic in memory."""
         raise ConfigError(f"topic {self.topic!r} is in memory: it has no connection")
 
     @property
     def trouble(self) -> str:
-        """Why there is no connection, as far as is known; "" while there is one, or none is needed."""
+        """Why there is no connection, as far as is known. "" if it is connected, or needs no server."""
         return ""
 
     @property
     def max_age(self) -> float:
-        """Seconds after which messages are removed; 0: never."""
+        """Seconds after which messages are removed, or 0 if they never are."""
         return 0.0
 
     @abc.abstractmethod
     async def schema(self) -> Schema:
-        """The schema of the topic.
+        """Return the schema of the topic.
 
-        Raises `TopicNotFoundError`, `ConfigError` if its stream cannot keep epochs whole, and those of any request.
+        Raises `TopicNotFoundError`, `ConfigError` if its stream cannot keep epochs whole, and any request error.
         """
 
     @abc.abstractmethod
     async def make(self, schema: Schema, fields: dict[str, Any]) -> Schema:
-        """Return the schema of the topic, which is created with this one if it does not exist. Raises as `schema`."""
+        """Return the schema of the topic. If the topic does not exist, create it with ``schema``.
+
+        Raises the errors of `schema` except `TopicNotFoundError`.
+        """
 
     @abc.abstractmethod
     async def has_publisher(self, partition: int) -> bool:
-        """Whether a partition has a publisher that is alive. Raises `DisconnectedError` and `ClosedError`."""
+        """Return whether a partition has a publisher that is alive. Raises `DisconnectedError` and `ClosedError`."""
 
     @abc.abstractmethod
     async def announce(self, partition: int, is_alive: Callable[[], bool]) -> Presence | None:
-        """Have `has_publisher` return True while ``is_alive`` does. Raises those of a subscription."""
+        """Let `has_publisher` return True as long as ``is_alive`` does. Raises any error of subscribing."""
 
     @abc.abstractmethod
     def emit(self, event: Event) -> None:
@@ -262,11 +268,11 @@ class Home(abc.ABC):
 
     @abc.abstractmethod
     def log(self, partition: int | None = None) -> Log:
-        """The log of one partition, or of all."""
+        """Return the log of one partition, or of all partitions."""
 
     @abc.abstractmethod
     def outlet(self, partition: int, *, max_in_flight: int, timeout: float | None) -> Outlet:
-        """A writer to a partition."""
+        """Return a writer to a partition."""
 
 
 class MemoryHome(Home):
@@ -307,12 +313,12 @@ class MemoryHome(Home):
 
 
 class StreamHome(Home):
-    """A topic in a stream, whose metadata holds the schema; one stream may hold several topics."""
+    """A topic in a stream, whose metadata has the schema. A stream may have several topics."""
 
     def __init__(self, streams: StreamManager, topic: str, stream: str) -> None:
         self.topic = topic
         self._streams = streams
-        self._context = streams._context  # noqa: SLF001  a handle is made of what another one is made of
+        self._context = streams._context  # noqa: SLF001  shared by all handles
         self._name = stream
         self._stream: Stream | None = None
 
@@ -329,10 +335,10 @@ class StreamHome(Home):
             stream = await self._streams.stream(self._name)
         except StreamNotFoundError:
             raise TopicNotFoundError(self.topic) from None
-        found = self._schema_of(stream)
-        if found is None:
+        schema = self._schema_of(stream)
+        if schema is None:
             raise TopicNotFoundError(self.topic)
-        return found
+        return schema
 
     async def make(self, schema: Schema, fields: dict[str, Any]) -> Schema:
         for _ in range(_RACES):
@@ -343,9 +349,9 @@ class StreamHome(Home):
                     stream = await self._streams.create_stream(self._new(schema, fields))
                 except StreamExistsError:
                     continue
-            found = self._schema_of(stream)
-            if found is not None:
-                return found
+            existing = self._schema_of(stream)
+            if existing is not None:
+                return existing
             await self._streams.update_stream(self._with_topic(stream.config, schema))
         raise ProtocolError(f"stream {self._name!r} does not keep the schema of topic {self.topic!r}")
 
@@ -362,16 +368,16 @@ class StreamHome(Home):
         return config
 
     def _with_topic(self, config: StreamConfig, schema: Schema) -> StreamConfig:
-        """The configuration of an existing stream with this topic added."""
+        """Return the configuration of an existing stream with this topic added."""
         self._check(config)
         subjects = [*(config.subjects or ())]
         return config.replace(
-            subjects=[*subjects, *(one for one in self._subjects() if one not in subjects)],
+            subjects=[*subjects, *(subject for subject in self._subjects() if subject not in subjects)],
             metadata={**(config.metadata or {}), schema_key(self.topic): schema.to_json()},
         )
 
     def _schema_of(self, stream: Stream) -> Schema | None:
-        """The schema in a stream's metadata, None if the stream does not hold the topic."""
+        """Return the schema in a stream's metadata, or None if the stream does not have the topic."""
         text = (stream.config.metadata or {}).get(schema_key(self.topic))
         if text is None:
             return None
@@ -380,7 +386,7 @@ class StreamHome(Home):
         return read_schema(text, self.topic)
 
     def _check(self, config: StreamConfig) -> None:
-        """Refuse a stream that removes messages from the middle: parts of an epoch would be missing without notice."""
+        """Refuse a stream that may remove messages from the middle, since parts of an epoch would be lost unnoticed."""
         retention = config.retention or RetentionPolicy.LIMITS
         if retention != RetentionPolicy.LIMITS:
             raise ConfigError(
@@ -394,7 +400,7 @@ class StreamHome(Home):
 
     @property
     def stream(self) -> Stream:
-        """The stream, as last seen."""
+        """The stream when it was last looked up."""
         assert self._stream is not None, "schema() or make() comes first"
         return self._stream
 

@@ -1,4 +1,4 @@
-"""The publisher of a partition of a live topic: nothing is stored, each connected subscriber has a queue."""
+"""The publisher of a partition of a live topic. Each connected subscriber has a queue, and no message is stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 from ..._runtime.context import Context
-from ..._runtime.handle import Handle, State
+from ..._runtime.handle import Handle, State, body_error_first
 from ..._runtime.nats.connection import Inbox, Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError, ProducerFencedError, ProtocolError, PublisherExistsError
@@ -26,16 +26,16 @@ __all__ = ["LivePublisher"]
 
 T = TypeVar("T", bound=Hashable)
 
-_AT_ONCE: Final = 100  # messages to one subscriber before the next one's turn
+_AT_ONCE: Final = 100  # messages to a subscriber before it is the next subscriber's turn
 _FULL: Final = 1000  # length of the longest queue at which sending waits
 _FAREWELL: Final = 5.0  # seconds that closing waits for the queues to drain
 
 
 class LivePublisher(Handle, Generic[T]):
-    """Sends data and frontier of one partition to connected subscribers. Made by `EpochTopic.live_publisher`.
+    """Sends data and frontier of one partition to connected subscribers. Created by `EpochTopic.live_publisher`.
 
-    Nothing is stored: without subscribers, data is dropped. A new subscriber receives both frontiers, and then all that
-    is sent afterwards. The publisher knows the number of the last message and the last sign of life of each subscriber.
+    No message is stored, so without subscribers data is dropped. A new subscriber receives both frontiers, and then all
+    messages sent afterwards. The publisher knows each subscriber's last message number and last sign of life.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LivePublisher(Handle, Generic[T]):
         self._types = f"order {order_name(order)}, codec {codec_name(codec)}"
         self._broadcast: EpochBroadcast[T] = EpochBroadcast(EpochPublisher(order))
         self._sent: dict[str, int] = {}  # the last number of each subscriber
-        self._heard: dict[str, float] = {}  # when it was heard of, monotonic seconds
+        self._last_signs: dict[str, float] = {}  # monotonic time of each subscriber's last sign of life
         self._wake, self._changed = Signal(), Signal()
         self._inbox: Inbox | None = None
         self._presence = Presence(
@@ -69,7 +69,7 @@ class LivePublisher(Handle, Generic[T]):
         self._pumping: asyncio.Task[None] | None = None
 
     async def begin(self, *, takeover: bool) -> None:
-        """Listen for subscribers. Raises `PublisherExistsError`, and those of a subscription."""
+        """Listen for subscribers. Raises `PublisherExistsError`, and any error of subscribing."""
         present = await is_present(self._context, self._presence.subject, "take" if takeover else "ask")
         if present and not takeover:
             raise PublisherExistsError(self._topic, self._partition)
@@ -87,12 +87,12 @@ class LivePublisher(Handle, Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The lower frontier."""
+        """The publisher's lower frontier. Epochs before it are completed."""
         return self._broadcast.publisher.lower
 
     @property
     def upper(self) -> Antichain[T]:
-        """The upper frontier."""
+        """The publisher's upper frontier, the greatest times ever sent."""
         return self._broadcast.publisher.upper
 
     @property
@@ -102,44 +102,44 @@ class LivePublisher(Handle, Generic[T]):
 
     @property
     def refused(self) -> int:
-        """Requests so far that were not answered: unreadable, without an inbox, or beyond ``max_subscribers``."""
+        """Number of requests refused so far: unreadable, without an inbox, or beyond ``max_subscribers``."""
         return self._refused
 
     @property
     def put_out(self) -> int:
-        """Subscribers disconnected so far because their queue was full."""
+        """Number of subscribers disconnected so far because their queue was full."""
         return self._broadcast.put_out
 
     def state(self, time: T) -> EpochState:
-        """Whether an epoch is latent, active or completed."""
+        """Return whether an epoch is latent, active or completed."""
         return self._broadcast.publisher.state(time)
 
     async def send(self, time: T, items: Any) -> None:
         """Send a batch of items of one time to all connected subscribers.
 
         Raises:
-            EpochCompletedError: The epoch is completed. ConfigError, MaxPayloadError: It cannot be sent.
-            ClosedError: The publisher was closed. ProducerFencedError: Another one took over.
+            EpochCompletedError: The epoch is completed. ConfigError, MaxPayloadError: The batch cannot be sent.
+            ClosedError: The publisher was closed. ProducerFencedError: Another publisher took over.
         """
         self._check()
         data = self._codec.encode(items)
         self._connection.check_size(len(data) + 256)
-        await self._room()
+        await self._wait_for_queues()
         self._broadcast.send(time, data)
         self._wake.set()
 
     async def advance(self, to: T) -> None:
         """Complete the epochs before a time. See `PartitionPublisher.advance`."""
-        await self._told(lambda: self._broadcast.advance(to))
+        await self._change(lambda: self._broadcast.advance(to))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
         """Drop and add capabilities. See `PartitionPublisher.update`."""
         pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
-        await self._told(lambda: self._broadcast.update(pairs))
+        await self._change(lambda: self._broadcast.update(pairs))
 
     async def close(self) -> None:
-        """Complete everything, wait up to 5 s until all subscribers have received it, and end."""
-        await self._told(self._broadcast.close)
+        """Complete all epochs, wait up to 5 s until all subscribers have received this, and end."""
+        await self._change(self._broadcast.close)
         try:
             async with asyncio.timeout(_FAREWELL):
                 while self._broadcast.subscribers:
@@ -148,13 +148,13 @@ class LivePublisher(Handle, Generic[T]):
             pass
         await self.release()
 
-    async def _told(self, change: Callable[[], None]) -> None:
+    async def _change(self, change: Callable[[], None]) -> None:
         self._check()
-        await self._room()
+        await self._wait_for_queues()
         change()
         self._wake.set()
 
-    async def _room(self) -> None:
+    async def _wait_for_queues(self) -> None:
         """Wait while the longest queue is full."""
         while self._broadcast.longest >= _FULL:
             await self._changed.wait()
@@ -169,19 +169,19 @@ class LivePublisher(Handle, Generic[T]):
     async def _pump(self) -> None:
         """Send queued messages, subscriber by subscriber in turn."""
         while not self.is_closed:
-            some = False
-            for subscriber in [*self._heard]:
+            has_sent = False
+            for subscriber in [*self._last_signs]:
                 for number, message in self._broadcast.take(subscriber, _AT_ONCE):
-                    some = True
+                    has_sent = True
                     self._sent[subscriber] = number
                     header, payload = write_live(LiveMessage("message", number, message), self._order)
                     try:
                         await self._connection.publish(subscriber, payload, header=header)
                     except JetStreamError:
-                        self._forget(subscriber)  # it connects again
+                        self._forget(subscriber)  # the subscriber connects again
                         break
             self._changed.set()
-            if not some:
+            if not has_sent:
                 due = asyncio.get_running_loop().time() + self._beat
                 await self._wake.wait_until(due)
             self._expire()
@@ -190,7 +190,7 @@ class LivePublisher(Handle, Generic[T]):
         for subject, reply, _, data in frames:
             who = reply.decode(errors="replace")
             try:
-                asked = read_asked(data)
+                request = read_asked(data)
                 if not may_answer(who, self._reply_prefixes):
                     raise ProtocolError(
                         f"{who!r:.200} is not an inbox, the reply of a subscriber on {subject!r} needs one"
@@ -198,12 +198,13 @@ class LivePublisher(Handle, Generic[T]):
             except ProtocolError as error:
                 self._refuse(error)
                 continue
-            if asked.verb == "leave":
+            # Other verbs are signs of life, also of subscribers that this publisher has dropped.
+            if request.verb == "leave":
                 self._forget(who)
-            elif asked.verb == "connect":
-                self._connect(who, f"order {asked.order}, codec {asked.codec}")
-            elif who in self._heard:
-                self._heard[who] = asyncio.get_running_loop().time()
+            elif request.verb == "connect":
+                self._connect(who, f"order {request.order}, codec {request.codec}")
+            elif who in self._last_signs:
+                self._last_signs[who] = asyncio.get_running_loop().time()
                 self._wake.set()
                 self._answer(who, LiveMessage("there", self._sent.get(who, 0)))
             else:
@@ -213,18 +214,18 @@ class LivePublisher(Handle, Generic[T]):
         if types != self._types:
             self._answer(who, LiveMessage("mismatch", 0, None, self._types))
             return
-        if who not in self._heard and len(self._heard) >= self._max_subscribers:
+        if who not in self._last_signs and len(self._last_signs) >= self._max_subscribers:
             self._refuse(
-                ProtocolError(f"partition {self._partition} already has {len(self._heard)} subscribers")
+                ProtocolError(f"partition {self._partition} already has {len(self._last_signs)} subscribers")
             )
             return
         self._broadcast.connect(who)
         self._sent[who] = 0
-        self._heard[who] = asyncio.get_running_loop().time()
+        self._last_signs[who] = asyncio.get_running_loop().time()
         self._wake.set()
 
     def _refuse(self, error: ProtocolError) -> None:
-        """Report the first refusal and then each doubling: requests come from strangers."""
+        """Report the first refusal and then each doubling, since strangers may send many requests."""
         self._refused += 1
         if self._refused & (self._refused - 1) == 0:
             self._context.report(error)
@@ -234,36 +235,36 @@ class LivePublisher(Handle, Generic[T]):
         try:
             self._connection.send(who, payload, header=header)
         except JetStreamError:
-            pass  # it asks again
+            pass  # the subscriber asks again
 
     def _forget(self, who: str) -> None:
         self._broadcast.disconnect(who)
-        self._heard.pop(who, None)
+        self._last_signs.pop(who, None)
         self._sent.pop(who, None)
         self._changed.set()
 
     def _expire(self) -> None:
-        """Forget subscribers that were silent for three beats, and disconnected ones."""
+        """Drop disconnected subscribers, and subscribers that were silent for three beats."""
         now, connected = asyncio.get_running_loop().time(), set(self._broadcast.subscribers)
-        for who, heard in [*self._heard.items()]:
-            if who not in connected or now > heard + 3 * self._beat:
+        for who, last_sign in [*self._last_signs.items()]:
+            if who not in connected or now > last_sign + 3 * self._beat:
                 self._forget(who)
 
     def _lifecycle(self, what: Lifecycle) -> None:
-        """Messages in flight may be lost: all subscribers have to connect again."""
+        """Drop all subscribers if the connection was lost, since messages in flight may be lost with it."""
         if what is not Lifecycle.CONNECTED:
-            for who in [*self._heard]:
+            for who in [*self._last_signs]:
                 self._forget(who)
 
     def _taken(self) -> None:
-        """Another publisher takes over: its subscribers connect to that one."""
+        """Handle that another publisher takes over, to which the subscribers connect."""
         self._is_taken = True
         self._context.tasks.start(self.release(), "live publisher: taken")
 
     async def release(self) -> None:
         """Stop sending. Subscribers wait for another publisher, which starts with the least time.
 
-        Cancelled: it continues in the background.
+        A cancelled call continues in the background.
         """
         if not self.is_closed:
             self._state = State.CLOSED
@@ -279,10 +280,11 @@ class LivePublisher(Handle, Generic[T]):
         await self._presence.end()
 
     async def abandon(self) -> None:
-        """End with the connection, as `release`."""
+        """Release the publisher, because its connection is being closed."""
         await self.release()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.release()
+        with body_error_first(error, self):
+            await self.release()

@@ -37,25 +37,26 @@ T = TypeVar("T", bound=Hashable)
 
 _MAX_PENDING: Final = 100_000  # messages
 _PAUSE: Final = 0.1  # seconds between two attempts to connect
-_PATIENCE: Final = 3  # beats without an answer
+_SILENT_BEATS: Final = 3  # beats without an answer
 
 
 @dataclass(slots=True)
 class _Channel:
     """The connection to one publisher."""
 
-    token: str = ""  # of the inbox; each attempt has its own, so answers to earlier ones are recognized
-    number: int = 0  # of the last message; 0: not connected
-    heard: float = 0.0  # monotonic seconds
+    token: str = ""  # token of the inbox, new for each attempt, by which late answers are recognized
+    number: int = 0  # number of the last message, 0 if not connected
+    heard: float = 0.0  # monotonic time
     asked: float = 0.0
 
 
 class LiveSubscription(EpochEvents[T]):
-    """Reads a live topic, for ``async for``: events `Data` and `FrontierUpdate`. Made by `EpochTopic.live_subscribe`.
+    """Reads events `Data` and `FrontierUpdate` of a live topic, for ``async for``.
 
-    It returns all data of the epochs that were latent in all its partitions when it connected. It ends when the
-    frontier is empty. After a lost message or a change of publisher the next read raises `EpochsLostError` once:
-    discard the received parts of those epochs. Further reads wait for new snapshots of all partitions.
+    It is created by `EpochTopic.live_subscribe`. It returns all data of the epochs that were latent in all its
+    partitions when it connected. It ends when the frontier is empty. After a lost message or a change of publisher the
+    next read raises `EpochsLostError` once. Discard the received parts of those epochs then. Further reads wait for new
+    snapshots of all partitions.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class LiveSubscription(EpochEvents[T]):
         self._tries = self._skipped = 0
         self._queue: deque[tuple[int, Message[T]]] = deque()
         self._missing: set[int] = set()  # partitions without a publisher
-        self._may_fail = False  # it is being opened, and waits only because of its options
+        self._may_fail = False  # whether it is being opened, and waits only because of its options
         self._arrived = Signal()
         self._inbox: Inbox | None = None
         self._tending: asyncio.Task[None] | None = None
@@ -86,14 +87,15 @@ class LiveSubscription(EpochEvents[T]):
         """Connect, and wait for the snapshots of all partitions.
 
         Raises:
-            TopicNotFoundError: Some have no publisher, and ``wait`` is not set. TopicMismatchError: A publisher
-                uses another order or codec. And those of a subscription.
+            TopicNotFoundError: Some partitions have no publisher, and ``wait`` is not set. TopicMismatchError: A
+                publisher uses another order or codec. Also any error of subscribing.
         """
         self._context.attach(self, self._lifecycle)
         self._may_fail = wait
         try:
             self._inbox = await self._connection.subscribe(f"{self._prefix}*", self._receive)
             self._tending = self._context.tasks.start(self._tend(), "live subscription")
+            # The subscription is ready when each partition has sent its snapshot.
             while not self._core.is_ready:
                 if self._error is not None:
                     raise self._error
@@ -107,7 +109,7 @@ class LiveSubscription(EpochEvents[T]):
 
     @property
     def skipped(self) -> int:
-        """Invalid messages that were skipped. They are reported with the event `ErrorRaised`."""
+        """Number of invalid messages that were skipped. They are reported with the event `ErrorRaised`."""
         return self._skipped
 
     async def _more(self, deadline: float | None, timeout: float) -> None:
@@ -118,7 +120,7 @@ class LiveSubscription(EpochEvents[T]):
             except EpochsLostError as error:
                 self._lost(error.reason)
             except ProtocolError as error:
-                self._skip(error)
+                self._report_invalid(error)
         elif not await self._arrived.wait_until(deadline) and not self._queue:
             raise RequestTimeoutError("the next event of a topic", timeout, self._connection.trouble)
 
@@ -129,7 +131,7 @@ class LiveSubscription(EpochEvents[T]):
         yield
 
     def _lost(self, reason: str) -> None:
-        """Messages are missing: connect to all publishers again."""
+        """Connect to all publishers again, because messages are missing."""
         if self._error is not None or self.is_closed:
             return
         was_ready, error = self._core.is_ready, self._core.lost(reason)
@@ -145,31 +147,32 @@ class LiveSubscription(EpochEvents[T]):
         for subject, _, block, payload in frames:
             partition = self._by_token.get(subject.decode(errors="replace")[len(self._prefix) :])
             if partition is None:
-                continue  # of an earlier try
+                continue  # the answer belongs to an earlier attempt
             if inline_status(block):
                 self._missing.add(partition)
                 if self._channels[partition].number:
                     self._lost("its publisher is gone")
                 continue
             try:
-                self._take(partition, read_live(block, payload, self._order))
+                self._handle(partition, read_live(block, payload, self._order))
             except ProtocolError as error:
-                self._skip(error)
+                self._report_invalid(error)
         self._arrived.set()
 
-    def _skip(self, error: ProtocolError) -> None:
-        """Report the first invalid message and then each doubling. A gap in the numbers shows what is missing."""
+    def _report_invalid(self, error: ProtocolError) -> None:
+        """Report the first invalid message and then each doubling. A gap in the numbers shows missing messages."""
         self._skipped += 1
         if self._skipped & (self._skipped - 1) == 0:
             self._context.report(error)
 
-    def _take(self, partition: int, live: LiveMessage[T]) -> None:
+    def _handle(self, partition: int, live: LiveMessage[T]) -> None:
         channel = self._channels[partition]
         channel.heard = asyncio.get_running_loop().time()
         self._missing.discard(partition)
+        # A gap in the numbers of the publisher's messages shows a loss, also in its signs of life.
         if live.what == "mismatch":
-            mine = f"order {order_name(self._order)}, codec {codec_name(self._codec)}"
-            self._error = TopicMismatchError(self._topic, [("types", mine, live.text)])
+            own_types = f"order {order_name(self._order)}, codec {codec_name(self._codec)}"
+            self._error = TopicMismatchError(self._topic, [("types", own_types, live.text)])
         elif live.what == "unknown":
             self._lost("its publisher no longer knows this subscriber")
         elif live.what == "there":
@@ -187,7 +190,7 @@ class LiveSubscription(EpochEvents[T]):
     async def _tend(self) -> None:
         """Connect to publishers, and send signs of life."""
         wait = Wait(self._context.emit, self._topic)
-        before: set[int] = set()  # absent partitions of the last look
+        before: set[int] = set()  # absent partitions of the last check
         while not self.is_closed:
             now = asyncio.get_running_loop().time()
             absent = [partition for partition, channel in self._channels.items() if not channel.number]
@@ -200,7 +203,7 @@ class LiveSubscription(EpochEvents[T]):
                 if not channel.number:
                     if now >= channel.asked + (_PAUSE if partition in self._missing else self._beat):
                         self._connect(partition, now)
-                elif now >= channel.heard + _PATIENCE * self._beat:
+                elif now >= channel.heard + _SILENT_BEATS * self._beat:
                     self._lost(f"the publisher of partition {partition} is silent")
                 elif now >= channel.asked + self._beat:
                     channel.asked = now
@@ -230,12 +233,12 @@ class LiveSubscription(EpochEvents[T]):
             self._channels[partition] = _Channel()
 
     def _ask(self, partition: int, verb: Verb) -> None:
-        asked = Asked(1, verb, order_name(self._order), codec_name(self._codec))
+        request = Asked(1, verb, order_name(self._order), codec_name(self._codec))
         reply = f"{self._prefix}{self._channels[partition].token}"
         try:
-            self._connection.send(live_subject(self._topic, partition), asked.to_json(), reply=reply)
+            self._connection.send(live_subject(self._topic, partition), request.to_json(), reply=reply)
         except JetStreamError:
-            pass  # disconnected: it is sent again after the reconnect
+            pass  # the request is sent again after the reconnect
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is Lifecycle.CLOSED:
@@ -258,5 +261,5 @@ class LiveSubscription(EpochEvents[T]):
             await self._connection.unsubscribe(self._inbox)
 
     async def abandon(self) -> None:
-        """End with the connection, as `close`."""
+        """Close the subscription, because its connection is being closed."""
         await self.close()

@@ -1,4 +1,4 @@
-"""Whether a partition has a publisher that is alive: it answers on a subject of its own."""
+"""Tells whether a partition has a publisher that is alive, which answers on a separate subject."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["Presence", "is_present"]
 
 
 async def is_present(context: Context, subject: str, verb: Verb = "ask") -> bool:
-    """Whether a publisher answers on ``subject``. Raises `DisconnectedError` and `ClosedError`.
+    """Return whether a publisher answers on ``subject``. Raises `DisconnectedError` and `ClosedError`.
 
-    One that does not answer within a second counts as dead, and so does one that this user may not ask.
+    A publisher that does not answer within a second counts as dead, and so does a publisher that this user may not ask.
     """
     try:
         answer = await context.requests.ask(subject, write_presence(verb), timeout=ANSWER, what="publisher")
@@ -33,7 +33,7 @@ async def is_present(context: Context, subject: str, verb: Verb = "ask") -> bool
 
 
 class Presence:
-    """Answers on ``subject`` while ``is_alive`` returns True; ``taken`` is called when another publisher takes over."""
+    """Answers on ``subject`` while ``is_alive`` returns True. Calls ``taken`` when another publisher takes over."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Presence:
         self._inbox: Inbox | None = None
 
     async def begin(self) -> None:
-        """Listen. Raises those of a subscription."""
+        """Listen. Raises any error of subscribing."""
         self._inbox = await self._connection.subscribe(self.subject, self._receive)
 
     def _receive(self, frames: list[Frame]) -> None:
@@ -69,10 +69,10 @@ class Presence:
         try:
             self._connection.send(who, write_presence("alive"))
         except JetStreamError:
-            pass  # the other one counts this publisher as dead, and fences it
+            pass  # the other publisher counts this publisher as dead, and fences it
 
     async def end(self) -> None:
-        """Stop listening. On return the server has no question for this publisher any more."""
+        """Stop listening. On return the server has no request for this publisher any more."""
         inbox, self._inbox = self._inbox, None
         if inbox is not None:
             await self._connection.drain(inbox, ANSWER)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from ..._runtime.handle import Handle, State
+from ..._runtime.handle import Handle, State, body_error_first
 from ...errors import (
     ClosedError,
     ConfigError,
@@ -37,16 +37,16 @@ T = TypeVar("T", bound=Hashable)
 
 
 class PartitionPublisher(Handle, Generic[T]):
-    """Sends the data of one partition, and its frontier. Made by `EpochTopic.publisher`.
+    """Sends the data of one partition, and its frontier. Created by `EpochTopic.publisher`.
 
-    A partition has one publisher: another one that takes over fences this one. Data sent by then counts; data sent
-    later is skipped by every subscriber, and the next frontier record is refused: `ProducerFencedError`.
+    A partition has one publisher. Another publisher that takes over fences this publisher. Data sent by then counts.
+    Every subscriber skips data sent later, and the next frontier record is refused with `ProducerFencedError`.
 
     Data is sent through a window without waiting for acks. A frontier record waits until all data before it is stored.
-    If data was refused, if its outcome is unknown, or if the partition was taken, every further call raises that error:
-    open another publisher, look at its `frontier`, and send the data of open epochs again.
+    If data was refused, if its outcome is unknown, or if the partition was taken, every further call raises that error.
+    Open another publisher then, check its `frontier`, and send the data of open epochs again.
 
-    Leaving ``async with`` waits until data is stored and releases the partition; open epochs stay open. `close` ends
+    Leaving ``async with`` waits until data is stored and releases the partition. Open epochs stay open. `close` ends
     the partition.
     """
 
@@ -56,10 +56,10 @@ class PartitionPublisher(Handle, Generic[T]):
         self._history, self._log = history, history.log
         self._out = outlet
         self._core, self._producer, self._taken_at = taken
-        self._seq = self._taken_at  # of the last frontier record
+        self._seq = self._taken_at  # sequence of the last frontier record
         self._last_seq = (
             self._taken_at
-        )  # of the last message on its subject, which the next record has to follow
+        )  # sequence of the last message on its subject, which the next record has to follow
         self._topic = history.topic
         self._partition = partition
         self._codec = codec
@@ -67,19 +67,19 @@ class PartitionPublisher(Handle, Generic[T]):
         self._count = 0
         self._last: tuple[T, dict[str, str]] | None = None  # the last time sent, and its headers
         self._error: JetStreamError | None = None
-        self._keeping: asyncio.Task[None] | None = None
+        self._rewriting: asyncio.Task[None] | None = None
         self._presence: Presence | None = None
 
     # --- what it is ------------------------------------------------------------------------------------------
 
     @property
     def partition(self) -> int:
-        """Which one it is."""
+        """The number of the partition."""
         return self._partition
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The lower frontier: data may be sent at or after one of its elements. Empty: the partition has ended."""
+        """The lower frontier. Data may be sent at or after any of its elements. If empty, the partition has ended."""
         return self._core.lower
 
     @property
@@ -88,12 +88,12 @@ class PartitionPublisher(Handle, Generic[T]):
         return self._core.upper
 
     def state(self, time: T) -> EpochState:
-        """Whether an epoch is latent, active or completed, in this partition."""
+        """Return whether an epoch is latent, active or completed in this partition."""
         return self._core.state(time)
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can send: it is not closed, and no call has failed for good."""
+        """Whether the publisher can send. It cannot after it was closed or a call has failed permanently."""
         return not self.is_closed and self._error is None
 
     def __repr__(self) -> str:
@@ -105,19 +105,19 @@ class PartitionPublisher(Handle, Generic[T]):
         """Send a batch of items of one time without waiting for the ack.
 
         Args:
-            time: Its epoch, which becomes active.
-            items: What the topic's codec can encode.
-            msg_id: Makes the message stored once in this partition and epoch inside the stream's duplicate window, also
-                across publishers, so that a half-sent epoch can be sent again.
+            time: The epoch of the items, which becomes active.
+            items: Items that the topic's codec can encode.
+            msg_id: A message with this id is stored once in this partition and epoch within the stream's duplicate
+                window, also across publishers, so that a half-sent epoch can be sent again.
 
         Raises:
             EpochCompletedError: The epoch is completed, or no capability allows it.
-            ConfigError, MaxPayloadError: It cannot be sent. RequestTimeoutError: Not connected, or the window stayed
-                full.
+            ConfigError, MaxPayloadError: The batch cannot be sent. RequestTimeoutError: There is no connection, or the
+                window stayed full.
             ProducerFencedError, PublishesFailedError: See the class.
 
-        After the first three, and when it is cancelled, it was not sent (over a nats-py connection of your own,
-        cancelled: it may have been).
+        After one of the first four errors, and after a cancelled call, the batch was not sent. A call that is cancelled
+        over your own nats-py connection may have sent it.
         """
         async with self._lock:
             self._check()
@@ -126,7 +126,7 @@ class PartitionPublisher(Handle, Generic[T]):
             self._core.send(time)
             try:
                 await self._out.send(message)
-            except PublishesFailedError as error:  # of others
+            except PublishesFailedError as error:  # earlier messages have failed
                 self._error = error
                 raise
 
@@ -145,7 +145,7 @@ class PartitionPublisher(Handle, Generic[T]):
         return Outgoing(self._codec.encode(items), headers, f"{where}{self._producer}/{self._count}")
 
     async def flush(self) -> None:
-        """Wait until all sent data is stored. Raises as `send`. Cancelled: as `advance`."""
+        """Wait until all sent data is stored. Raises the errors of `send`. Can be cancelled like `advance`."""
         await self._in_background(self._flush_in_turn())
 
     async def _flush_in_turn(self) -> None:
@@ -156,47 +156,45 @@ class PartitionPublisher(Handle, Generic[T]):
     async def advance(self, to: T) -> None:
         """Complete all epochs that are before a time in the topic's order.
 
-        Waits until data is stored, and then until this is stored. Does nothing if the frontier stays the same.
+        Waits until data is stored, and then until the new frontier is stored. Returns at once if the frontier does not
+        change. A cancelled call continues in the background, and the next call waits for it.
 
         Raises:
-            EpochCompletedError: It is before the frontier. And as `send`.
-
-        Cancelled: it continues in the background; the next call waits for it.
+            EpochCompletedError: The time is before the frontier. Also the errors of `send`.
         """
-        await self._in_background(self._tell(lambda: self._core.advance(to)))
+        await self._in_background(self._write_change(lambda: self._core.advance(to)))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
-        """Drop capabilities (-1) and add others that the held ones allow (+1), at once. As `advance`.
+        """Drop capabilities (-1) and add capabilities that the present ones allow (+1), in a single step.
 
-        A capability allows its time and all later ones; a publisher starts with one for the least time. Times that no
-        capability allows are completed.
+        A capability allows its time and all later times. A publisher starts with a capability for the least time. Times
+        that no capability allows are completed. Waits, raises and can be cancelled like `advance`.
         """
         pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
-        await self._in_background(self._tell(lambda: self._core.update(pairs)))
+        await self._in_background(self._write_change(lambda: self._core.update(pairs)))
 
     async def close(self) -> None:
-        """Complete everything: the frontier becomes empty, and no publisher can send to the partition again.
+        """Complete all epochs. The frontier becomes empty, and no publisher can send to the partition again.
 
-        Subscribers end when all their partitions have. As `advance`.
+        Subscribers end when all their partitions have ended. Waits, raises and can be cancelled like `advance`.
         """
-        await self._in_background(self._tell(self._core.close))
+        await self._in_background(self._write_change(self._core.close))
         await self.release()
 
     async def commit_epoch(self, time: T, *batches: Any, to: T | None = None) -> None:
-        """Send all of an epoch and complete it, all or nothing.
+        """Send all data of an epoch and complete it.
 
-        In an atomic batch (server 2.12, stream with ``allow_atomic``) all of it is stored or nothing. Without one it is
-        `send` and `advance`: a crash leaves the epoch open with a part of its data. Sent again inside the stream's
-        duplicate window, that part is not stored twice. Subscribers see all of it or nothing in both cases.
+        With an atomic batch (server 2.12, stream with ``allow_atomic``) the epoch is stored completely or not at all.
+        Without it, this is `send` and `advance`, and a crash leaves the epoch open with a part of its data. If the
+        epoch is sent again within the stream's duplicate window, that part is not stored twice. In both cases
+        subscribers receive the epoch completely or not at all.
 
         Args:
             time: The epoch.
-            batches: Its items, each batch a message; a server takes 999 of them.
-            to: The time to advance to; by default the next time, if the order has one.
+            batches: Its items. Each batch is a message, and a server accepts 999 messages.
+            to: The time to advance to. By default the next time, if the order has a next time.
 
-        Raises: as `send` and `AtomicBatch.commit`.
-
-        Cancelled: as `advance`.
+        Raises the errors of `send` and `AtomicBatch.commit`. Can be cancelled like `advance`.
         """
         if to is None:
             successor = getattr(self._core.order, "successor", None)
@@ -209,6 +207,7 @@ class PartitionPublisher(Handle, Generic[T]):
         self._core.order.encode(after)
         if time == after or not self._core.order.less_equal(time, after):
             raise ConfigError(f"{time!r} is not completed by going to {after!r}")
+        # Without atomic batches, message ids prevent that a repeated commit stores data twice.
         if not self._out.is_atomic:
             for number, batch in enumerate(batches):
                 await self.send(time, batch, msg_id=f"of all {number}")
@@ -236,12 +235,12 @@ class PartitionPublisher(Handle, Generic[T]):
             )
 
     async def announce(self, home: Home) -> None:
-        """Let other publishers know that this one is alive. Raises those of a subscription."""
+        """Announce that this partition has a publisher. Raises any error of subscribing."""
         self._presence = await home.announce(self._partition, lambda: self.is_alive)
 
     def keep_record(self, every: float) -> None:
         """Write the frontier record again every ``every`` seconds, before the stream removes it for its age."""
-        self._keeping = self._log.tasks.start(self._keep_record(every), "frontier record kept")
+        self._rewriting = self._log.tasks.start(self._keep_record(every), "frontier record kept")
 
     async def _keep_record(self, every: float) -> None:
         while True:
@@ -249,12 +248,12 @@ class PartitionPublisher(Handle, Generic[T]):
             await asyncio.sleep(every)
             if seq == self._seq:
                 try:
-                    await self._tell(self._core.record)
+                    await self._write_change(self._core.record)
                 except JetStreamError as error:
                     self._log.report(error)
                     return
 
-    async def _tell(self, change: Callable[[], FrontierRecord[T] | None]) -> None:
+    async def _write_change(self, change: Callable[[], FrontierRecord[T] | None]) -> None:
         async with self._lock:
             self._check()
             await self._flush()
@@ -270,7 +269,7 @@ class PartitionPublisher(Handle, Generic[T]):
             )
 
     async def _store(self, write: Callable[[], Coroutine[Any, Any, int]]) -> None:
-        """Write a frontier record, after any invalid messages. A failure ends this publisher: the state is unknown."""
+        """Write a frontier record, after any invalid messages. A failure ends this publisher with an unknown state."""
         while True:
             try:
                 self._seq = self._last_seq = await write()
@@ -284,7 +283,7 @@ class PartitionPublisher(Handle, Generic[T]):
                 raise
 
     async def _refused(self) -> JetStreamError | None:
-        """The reason why a record could not follow the last one; None: only invalid messages are in between."""
+        """Return why a record could not follow the last record, or None if only invalid messages are in between."""
         subject = frontier_subject(self._topic, self._partition)
         try:
             last, _, last_seq = await self._history.last_frontier(self._partition)
@@ -320,15 +319,15 @@ class PartitionPublisher(Handle, Generic[T]):
             raise
 
     async def _send_again(self, repeated: list[tuple[Outgoing, int]]) -> None:
-        """Send again messages whose id was stored earlier by a fenced publisher: that data does not count."""
+        """Send messages again whose id a fenced publisher has stored earlier, in data that does not count."""
         stored = [seq for _, seq in repeated]
         ours = self._producer, self._taken_at
         counts = await self._history.counting(self._partition, first=min(stored), last=max(stored), ours=ours)
         for message, seq in repeated:
             if seq not in counts:
-                # The next publisher, if it sends this again, comes the same way to the same id.
+                # A later publisher that sends this again derives the same id in the same way.
                 await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
-            del self._out.repeated[0]  # only now: a failed send leaves it in the list
+            del self._out.repeated[0]  # deleted after the send, so that a failed send leaves it in the list
 
     def _check(self) -> None:
         if self._error is not None:
@@ -339,12 +338,12 @@ class PartitionPublisher(Handle, Generic[T]):
     # --- the end ---------------------------------------------------------------------------------------------
 
     async def release(self) -> None:
-        """Release the partition; open epochs stay open. Unflushed data may be stored or not.
+        """Release the partition. Open epochs stay open, and unflushed data may be stored or not.
 
-        Cancelled: it continues in the background.
+        A cancelled call continues in the background.
         """
-        if self._keeping is not None:
-            self._keeping.cancel()
+        if self._rewriting is not None:
+            self._rewriting.cancel()
         if not self.is_closed:
             await asyncio.wait([self._log.tasks.start(self._release(), "release of a partition")])
 
@@ -363,4 +362,5 @@ class PartitionPublisher(Handle, Generic[T]):
             if error is None and self._error is None and not self.is_closed:
                 await self.flush()
         finally:
-            await self.release()
+            with body_error_first(error, self):
+                await self.release()

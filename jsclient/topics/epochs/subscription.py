@@ -1,4 +1,4 @@
-"""A subscriber of some partitions of a topic: it receives all of an epoch or nothing."""
+"""A subscriber of some partitions of a topic, which receives an epoch completely or not at all."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ __all__ = ["EpochSubscription"]
 
 T = TypeVar("T", bound=Hashable)
 
-_AT_ONCE = 500  # records taken from the reader
+_AT_ONCE = 500  # records taken from the reader at once
 
 
 class EpochSubscription(EpochEvents[T]):
-    """Reads a topic of epochs, for ``async for``: events `Data` and `FrontierUpdate`. Made by `EpochTopic.subscribe`.
+    """Reads events `Data` and `FrontierUpdate` of a topic of epochs, for ``async for``.
 
-    It returns all data of the epochs that were latent in all its partitions at its start; `frontier` bounds further
-    data. It ends when the frontier is empty. A cancelled read loses nothing.
+    It is created by `EpochTopic.subscribe`. It returns all data of the epochs that were latent in all its partitions at
+    its start, and `frontier` bounds further data. It ends when the frontier is empty. A cancelled read loses no event.
 
-    If history was removed before it was read, the next read raises `EpochsLostError` once: discard the received parts
-    of those epochs. Further reads start with new snapshots.
+    If history was removed before it was read, the next read raises `EpochsLostError` once. Discard the received parts
+    of those epochs then. Further reads start with new snapshots.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class EpochSubscription(EpochEvents[T]):
         self._reader: LogReader | None = None
         self._where: Position
         self._records: deque[Record] = deque()
-        self._lost_at: EpochPosition[T] | None = None  # until new snapshots have come
+        self._lost_at: EpochPosition[T] | None = None  # set until new snapshots are read
         self._moved_ns = 0
 
     @property
     def frontier_age(self) -> float:
-        """Seconds since the record was stored that moved the frontier last, by the server's clock and this one's.
+        """Seconds since the last record that moved the frontier was stored, by the server's and this machine's clock.
 
         It grows while a publisher is gone or does not advance.
         """
@@ -74,9 +74,9 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def position(self) -> EpochPosition[T]:
-        """Where another subscription, in any process, continues; it receives all data of open epochs again.
+        """The position at which another subscription, in any process, continues with all data of open epochs again.
 
-        ``position.to_json()`` is a token to store, `EpochPosition.from_json` reads it.
+        ``position.to_json()`` is a token to store, and `EpochPosition.from_json` reads it.
         """
         if self._lost_at is not None:
             return self._lost_at
@@ -85,16 +85,16 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def refused(self) -> int:
-        """Data messages skipped because their producer had been replaced, or because they name none."""
+        """Number of data messages skipped because their producer had been replaced, or because they name none."""
         return self._reading.refused
 
     @property
     def skipped(self) -> int:
-        """Invalid records that were skipped. They are reported with the event `RecordSkipped`."""
+        """Number of invalid records skipped so far. Each is counted in the event `RecordSkipped`."""
         return self._skipped
 
     async def begin(self, start: Start = "now", *, wait: bool) -> None:
-        """Take the snapshots and start reading. Raises as `EpochHistory.snapshots` and `EpochHistory.at`."""
+        """Take the snapshots and start reading. Raises the errors of `EpochHistory.snapshots` and `EpochHistory.at`."""
         history, partitions = self._history, self._partitions
         if self._resume is None:
             self._start(await history.snapshots(partitions, start, wait=wait))
@@ -132,17 +132,17 @@ class EpochSubscription(EpochEvents[T]):
                 why = self._history.log.trouble
                 raise RequestTimeoutError("new snapshots of a topic", timeout, why) from None
         elif self._records or await self._fill(deadline, timeout):
-            self._take(self._records.popleft())
+            self._handle(self._records.popleft())
 
     async def _fill(self, deadline: float | None, timeout: float) -> bool:
-        """Wait for records. False: history was lost."""
+        """Wait for records. Returns False if history was lost."""
         reader = self._reader
         assert reader is not None
         try:
             self._records.extend(reader.take(_AT_ONCE))
             if not self._records:
-                left = None if deadline is None else deadline - asyncio.get_running_loop().time()
-                self._records.append(await reader.next(left))
+                remaining = None if deadline is None else deadline - asyncio.get_running_loop().time()
+                self._records.append(await reader.next(remaining))
         except HistoryTruncatedError as error:
             lost_at, self._reader = self.position, None
             self._error = self._core.lost(str(error))
@@ -153,20 +153,20 @@ class EpochSubscription(EpochEvents[T]):
             raise RequestTimeoutError("the next event of a topic", timeout, error.why) from None
         return True
 
-    def _take(self, record: Record) -> None:
-        """Handle one record: at most one event, so that `position` matches the events that were returned."""
-        found = self._reading.message(record, self._core.lower_of)
-        if found is None:
+    def _handle(self, record: Record) -> None:
+        """Handle a record, with at most one event, so that `position` matches the events that were returned."""
+        message = self._reading.message(record, self._core.lower_of)
+        if message is None:
             return
         try:
-            events = self._core.receive(*found, record.seq)
+            events = self._core.receive(*message, record.seq)
         except ProtocolError as error:
             self._skip(record, error)
             return
         self._events.extend(events)
         while self._core.invalid:
-            seq, held = self._core.invalid.pop()
-            self._skip(Record(seq=seq, subject=record.subject, data=b""), held)
+            seq, reason = self._core.invalid.pop()
+            self._skip(Record(seq=seq, subject=record.subject, data=b""), reason)
         if events and isinstance(events[-1], FrontierUpdate):
             self._moved_ns = record.time_ns
 
@@ -178,17 +178,17 @@ class EpochSubscription(EpochEvents[T]):
         return self._reading.owners
 
     async def _read_again(self, epoch: Epoch[T], owners: dict[int, str]) -> AsyncIterator[Any]:
-        """Read the items of an epoch again from the stream. ``owners``: of the partitions at its first message."""
+        """Read the items of an epoch again. ``owners`` are the owners of the partitions at its first message."""
         reading: EpochReading[T] = EpochReading(self._order, self._topic, self._partitions)
         reading.owners = owners
-        first, last, left = epoch.first_seq, epoch.last_seq, epoch.count
+        first, last, remaining = epoch.first_seq, epoch.last_seq, epoch.count
         async for record in self._history.records(first - 1, last, _AT_ONCE):
-            if record.seq > last or (left == epoch.count and record.seq > first):
+            if record.seq > last or (remaining == epoch.count and record.seq > first):
                 break
             if reading.entry_of(record) is None and reading.time_of(record) == epoch.time:
-                left -= 1
+                remaining -= 1
                 yield self._codec.decode(record.data)
-        if left > 0:
+        if remaining > 0:
             raise EpochsLostError(
                 (epoch.time,), f"messages of {first} to {last} were removed before it was read again"
             )

@@ -51,9 +51,10 @@ _ONE: Final = 1
 
 
 class EpochTopic(Generic[T]):
-    """Data in epochs, from several partitions: subscribers see all of an epoch or nothing. Made by `JetStream.epochs`.
+    """Data in epochs from several partitions. Created by `JetStream.epochs`.
 
-    Each partition has one publisher at a time and any number of subscribers, which may start at any time.
+    Subscribers receive an epoch completely or not at all. Each partition has one publisher at a time and any number of
+    subscribers, which may start at any time.
 
     Source: Strymon's publish-subscribe protocol.
     """
@@ -69,12 +70,12 @@ class EpochTopic(Generic[T]):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the topic."""
         return self._home.topic
 
     @property
     def order(self) -> Order[T]:
-        """The order of its times."""
+        """The order of the topic's times."""
         return self._order
 
     def __repr__(self) -> str:
@@ -89,12 +90,12 @@ class EpochTopic(Generic[T]):
                 and schema, and is not changed otherwise.
 
         Raises:
-            TopicMismatchError: It exists with another order, codec or number of partitions.
-            ConfigError: The stream's retention is not limits, or it has ``max_msgs_per_subject``. And those
-                of any request.
+            TopicMismatchError: The topic exists with another order, codec or number of partitions.
+            ConfigError: The stream's retention is not limits, or it has ``max_msgs_per_subject``. Also any request
+                error.
         """
-        wanted = make_schema(self._order, self._codec, _ONE if self._partitions is None else self._partitions)
-        return self._checked(await self._home.make(wanted, dict(stream))).partitions
+        schema = make_schema(self._order, self._codec, _ONE if self._partitions is None else self._partitions)
+        return self._checked(await self._home.make(schema, dict(stream))).partitions
 
     def _checked(self, schema: Schema) -> Schema:
         schema.check(self.name, self._order, self._codec, self._partitions)
@@ -102,7 +103,10 @@ class EpochTopic(Generic[T]):
         return schema
 
     async def partitions(self) -> int:
-        """The number of partitions. Raises `TopicNotFoundError`, `TopicMismatchError`, and those of any request."""
+        """Return the number of partitions.
+
+        Raises `TopicNotFoundError`, `TopicMismatchError`, and the errors of any request.
+        """
         return self._checked(await self._home.schema()).partitions
 
     @opening
@@ -119,28 +123,29 @@ class EpochTopic(Generic[T]):
 
         ``await`` it, or use it with ``async with``.
 
-        It continues from the state of the partition: completed epochs stay completed, active ones stay open. Opening
-        waits up to 30 s for a leader election or a restart of the server.
+        The publisher continues from the state of the partition: completed epochs stay completed, active epochs stay
+        open. Opening waits up to 30 s for a leader election or a restart of the server.
 
         Args:
-            partition: Which one.
-            start: The least time of a new partition; by default that of the order.
-            takeover: Fence a publisher that is alive. By default it is an error; one that does not answer within a
-                second, such as one whose process was killed, is fenced anyway.
-            max_in_flight: Messages in flight.
-            timeout: Seconds within which each must be stored, across server restarts; by default the timeout of this
-                connection.
+            partition: The number of the partition.
+            start: The least time of a new partition. By default the least time of the order.
+            takeover: Fence a publisher that is alive. By default such a publisher is an error. A publisher that does
+                not answer within a second, for example because its process was killed, is always fenced.
+            max_in_flight: Messages that may be in flight.
+            timeout: Seconds within which each message must be stored, across server restarts. The default is the
+                timeout of this connection.
 
         Raises:
             PublisherExistsError: The partition has a publisher that is alive, and ``takeover`` is not set.
-            HistoryTruncatedError: The partition has no frontier record, and one may have been removed: give
-                ``start``. ProducerFencedError: Other producers keep taking it. And those of `create`.
+            HistoryTruncatedError: The partition has no frontier record, and records may have been removed: give
+                ``start``. ProducerFencedError: Other producers keep taking the partition. Also the errors of `create`.
         """
         count = await self.create() if self._schema is None else self._schema.partitions
         check_partition(partition, count)
         if start is not None:
             self._order.encode(start)
         retry = Retry(PATIENT)
+        # Taking the partition fences its publisher, so first find out whether that is alive.
         if not takeover and await retry.run(partial(self._home.has_publisher, partition)):
             raise PublisherExistsError(self.name, partition)
         outlet = self._home.outlet(partition, max_in_flight=max_in_flight, timeout=timeout)
@@ -170,24 +175,26 @@ class EpochTopic(Generic[T]):
     ) -> EpochSubscription[T]:
         """Subscribe to some partitions, by default all: ``await`` it, or use it with ``async with``.
 
+        Cancelling the call leaves no subscription behind.
+
         Args:
-            partitions: Which ones.
-            filter: "atomic": only epochs that are latent at the start. None: everything, including parts of epochs that
-                were active (``Data.whole`` is false). Times: as "atomic", and nothing at or before one of them.
-            start: "now": the epochs that are latent now. "first": the oldest epochs that are stored in full. A
-                position: continue from the `EpochSubscription.position` of a subscription to the same partitions.
-            wait: Wait until a publisher has written to each of the partitions; otherwise raise `TopicNotFoundError`.
-            timeout: Seconds to wait for that; by default there is no limit, and a long wait is reported with the
+            partitions: The numbers of the partitions.
+            filter: ``"atomic"`` selects the epochs that are latent at the start. None selects everything, including
+                parts of epochs that were active (``Data.whole`` is false). Times select like ``"atomic"``, without the
+                epochs at or before one of these times.
+            start: ``"now"`` starts with the epochs that are latent now, ``"first"`` with the oldest epochs that are
+                stored in full. A position continues from the `EpochSubscription.position` of a subscription to the same
+                partitions.
+            wait: Wait until a publisher has written to each of the partitions. Otherwise raise `TopicNotFoundError`.
+            timeout: Seconds to wait for publishers. By default there is no limit, and a long wait is reported with the
                 event `PartitionsMissing`.
-            push, quiet: As of `LogReader`.
+            push, quiet: See `LogReader`.
 
         Raises:
-            TopicNotFoundError: It does not exist. RequestTimeoutError: It was not created in time.
+            TopicNotFoundError: The topic does not exist. RequestTimeoutError: It was not created in time.
             TopicMismatchError: It has another order, codec or number of partitions.
-            ConfigError: A partition does not exist, or the position is of others. PositionInvalidError: The position
-                is of another order or another stream. And those of any request.
-
-        Cancelled: nothing is left.
+            ConfigError: A partition does not exist, or the position is of other partitions. PositionInvalidError: The
+                position is of another order or another stream. Also any request error.
         """
         resume = None
         if isinstance(start, EpochPosition):
@@ -195,7 +202,7 @@ class EpochTopic(Generic[T]):
         if start not in ("now", "first"):
             raise ConfigError(f"start is {start!r:.40}, needs 'now', 'first' or an EpochPosition")
         async with self._within(timeout):
-            chosen = self._chosen(partitions, await self._found(partitions, wait=wait))
+            chosen = self._check_partitions(partitions, await self._partition_count(partitions, wait=wait))
             log = self._home.log(chosen[0] if len(chosen) == 1 else None)
             subscription = EpochSubscription(
                 EpochHistory(log, self._order, self.name),
@@ -219,22 +226,22 @@ class EpochTopic(Generic[T]):
         max_subscribers: int = 1000,
         reply_prefix: str | None = None,
     ) -> LivePublisher[T]:
-        """Publish a partition to connected subscribers over plain NATS: nothing is stored.
+        """Publish a partition to connected subscribers over plain NATS, without storing messages.
 
-        Each publisher starts with the least time. Two that are opened at the same moment may both publish.
+        Each publisher starts with the least time. Two publishers that are opened at the same moment may both publish.
 
         Args:
-            partition: Which one.
-            takeover: End a publisher that is alive, whose next call raises `ProducerFencedError`. By default it is an
-                error. One that does not answer within a second counts as dead.
-            beat: Seconds; a subscriber that is silent for three of them is forgotten.
-            max_subscribers: Further subscribers are refused.
-            reply_prefix: The prefix of the inboxes that are answered; a subscriber with another one is refused. By
+            partition: The number of the partition.
+            takeover: End a publisher that is alive, whose next call raises `ProducerFencedError`. By default such a
+                publisher is an error. A publisher that does not answer within a second counts as dead.
+            beat: Seconds between signs of life. A subscriber that is silent for three of them is dropped.
+            max_subscribers: The number of subscribers above which further subscribers are refused.
+            reply_prefix: The prefix of the inboxes that are answered. A subscriber with another prefix is refused. By
                 default ``_INBOX``, which includes ``_INBOX_guest``, and the inbox prefix of this connection.
 
         Raises:
             PublisherExistsError: The partition has a publisher that is alive, and ``takeover`` is not set.
-            ConfigError: The partition does not exist, or the topic is in memory. And those of a subscription.
+            ConfigError: The partition does not exist, or the topic is in memory. Also any error of subscribing.
         """
         check_partition(partition, self._partitions or _ONE)
         check_count("max_subscribers", max_subscribers)
@@ -260,18 +267,18 @@ class EpochTopic(Generic[T]):
         timeout: float | None = None,
         beat: float = 2.0,
     ) -> LiveSubscription[T]:
-        """Subscribe to live publishers: whole epochs from now on, as long as no message is lost.
+        """Subscribe to live publishers. Returns whole epochs from now on, as long as no message is lost.
 
         Args:
-            partitions, filter, timeout: As of `subscribe`; by default the partitions of this object.
-            wait: Wait until all partitions have a publisher; otherwise raise `TopicNotFoundError`. A long wait is
-                reported with the event `PartitionsMissing`, also after a publisher has gone.
-            beat: Seconds between two signs of life; silence for three of them is a loss.
+            partitions, filter, timeout: See `subscribe`. By default, all partitions of this object.
+            wait: Wait until all partitions have a publisher. Otherwise raise `TopicNotFoundError`. A long wait is
+                reported with the event `PartitionsMissing`, also after a publisher has ended.
+            beat: Seconds between two signs of life. Silence for three of them is a loss.
 
         Raises:
-            TopicNotFoundError, RequestTimeoutError, TopicMismatchError, ConfigError: As `subscribe`.
+            TopicNotFoundError, RequestTimeoutError, TopicMismatchError, ConfigError: See `subscribe`.
         """
-        chosen = self._chosen(partitions, self._partitions or _ONE)
+        chosen = self._check_partitions(partitions, self._partitions or _ONE)
         subscription = LiveSubscription(
             self._home.context,
             self.name,
@@ -286,7 +293,7 @@ class EpochTopic(Generic[T]):
         return subscription
 
     @staticmethod
-    def _chosen(partitions: Sequence[int] | None, count: int) -> tuple[int, ...]:
+    def _check_partitions(partitions: Sequence[int] | None, count: int) -> tuple[int, ...]:
         chosen = tuple(range(count)) if partitions is None else tuple(dict.fromkeys(partitions))
         if not chosen:
             raise ConfigError("no partitions are given")
@@ -306,9 +313,9 @@ class EpochTopic(Generic[T]):
             what = f"topic {self.name!r}, or some of its partitions"
             raise RequestTimeoutError(what, timeout or 0.0, self._home.trouble) from None
 
-    async def _found(self, partitions: Sequence[int] | None, *, wait: bool) -> int:
+    async def _partition_count(self, partitions: Sequence[int] | None, *, wait: bool) -> int:
         pauses = Wait(self._home.emit, self.name)
-        wanted = range(self._partitions or 0) if partitions is None else partitions
+        requested = range(self._partitions or 0) if partitions is None else partitions
         while True:
             try:
                 return await self.partitions()
@@ -316,7 +323,7 @@ class EpochTopic(Generic[T]):
                 if not wait or not (isinstance(error, TopicNotFoundError) or is_transient(error)):
                     raise
                 failure = error
-            await pauses.again(failure, wanted)
+            await pauses.again(failure, requested)
 
 
 @overload
@@ -345,11 +352,11 @@ def memory_epochs(
     codec: Codec | None = None,
     log: MemoryLog | None = None,
 ) -> EpochTopic[Any]:
-    """A topic of epochs in this process, without a server.
+    """Create a topic of epochs in this process, without a server.
 
     Args:
-        name, order, partitions, codec: As of `JetStream.epochs`.
-        log: Its log, which must take ``<name>.>``. By default a new one.
+        name, order, partitions, codec: See `JetStream.epochs`.
+        log: The log of the topic, which must accept ``<name>.>``. By default a new log.
     """
     home = MemoryHome(check_topic(name), MemoryLog(f"{name}.>") if log is None else log)
     return EpochTopic(home, order if order is not None else Int(), partitions=partitions, codec=codec)

@@ -1,10 +1,11 @@
 """What another process needs to read an iteration from the stream itself: its descriptor, and permissions.
 
 A *reader* may create consumers. It must be trusted, because a consumer can deliver to any subject of the account. An
-*untrusted reader* may not: it reads the republished subject, and requests stored values. In the account of the stream
-it can have the answers to its requests stored under any subject; `account_rights_for` gives it an account of its own.
+*untrusted reader* may not create consumers. It reads the republished subject, and requests stored values. In the
+account of the stream it can have the answers to its requests stored under any subject. `account_rights_for` gives it a
+separate account.
 
-Source: nats-server server/jetstream_api.go; decision D36.
+Source: nats-server server/jetstream_api.go and decision D36.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class _Descriptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     api_prefix: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The descriptor as a dict of JSON values."""
-        made: dict[str, Any] = msgspec.to_builtins(self)
-        return made
+        """Return the descriptor as a dict of JSON values."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
 
 
 class NotifierDescriptor(_Descriptor, frozen=True, kw_only=True, tag="notifier"):
@@ -51,7 +52,7 @@ class NotifierDescriptor(_Descriptor, frozen=True, kw_only=True, tag="notifier")
 
     Attributes:
         stream, subject: The stream and subject of its values.
-        republished: The subject to which the stream republishes them with their payloads; "" if it does not.
+        republished: The subject to which the stream republishes them with their payloads, or "" if it does not.
         direct: Whether the stream allows direct gets, from any replica.
         codec: The codec's name.
         api_prefix: The API prefix of the stream.
@@ -62,7 +63,7 @@ class NotifierDescriptor(_Descriptor, frozen=True, kw_only=True, tag="notifier")
 
 
 def notifier_descriptor(context: Context, stream: Stream, subject: str, codec: str) -> NotifierDescriptor:
-    """The descriptor of a notifier of a subject of this stream."""
+    """Return the descriptor of a notifier of a subject of this stream."""
     return NotifierDescriptor(
         stream=stream.name,
         subject=subject,
@@ -78,14 +79,14 @@ class SubscriptionDescriptor(_Descriptor, frozen=True, kw_only=True, tag="subscr
 
     Attributes:
         start: The token of the position after which it starts.
-        stream, subject, codec, api_prefix: As in `NotifierDescriptor`.
+        stream, subject, codec, api_prefix: See `NotifierDescriptor`.
     """
 
     start: str
 
     @property
     def position(self) -> Position:
-        """The position after which it starts."""
+        """The position after which the subscription starts."""
         return Position.from_json(self.start)
 
 
@@ -96,14 +97,15 @@ def read_descriptor(given: object, kind: type[DescriptorT]) -> DescriptorT:
     """Read a shared descriptor.
 
     Raises:
-        ConfigError: It is not a descriptor of this kind. InvalidNameError: A name in it is invalid.
+        ConfigError: ``given`` is not a descriptor of this kind. InvalidNameError: A name in it is invalid.
         PositionInvalidError: Its start is not a position token.
     """
     try:
         read = msgspec.convert(given, kind)
     except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
-        wanted = "notifier" if kind is NotifierDescriptor else "subscription"
-        raise ConfigError(f"{given!r:.100} is not the descriptor of a {wanted}: {error}") from None
+        kind_name = "notifier" if kind is NotifierDescriptor else "subscription"
+        raise ConfigError(f"{given!r:.100} is not the descriptor of a {kind_name}: {error}") from None
+    # The descriptor comes from another process, so every name in it is checked.
     check_stream_name(read.stream)
     check_publish_subject(read.subject)
     Api(read.api_prefix)
@@ -124,7 +126,8 @@ def permissions_for(
 ) -> dict[str, Any]:
     """See `StreamNotifierKit.permissions`.
 
-    ``history``: the user reads all values, not only the newest. ``alone``: the stream holds no other subject.
+    ``history`` tells that the user reads all values, not only the newest. ``alone`` tells that the stream has no other
+    subject.
     """
     api, stream, subject, republished = Api(at.api_prefix), at.stream, at.subject, at.republished
     inbox = f"{check_publish_subject(inbox_prefix)}.>"

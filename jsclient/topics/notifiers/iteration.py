@@ -1,17 +1,17 @@
 """Notifiers and subscriptions: two ways for any number of consumers to read a sequence of values.
 
 An *iteration* is a sequence of values that may end once: it finishes with a completion, or fails with a reason. A
-producer creates it; consumers read it, in order, as an asynchronous iterable:
+producer creates it. Consumers read it, in order, as an asynchronous iterable:
 
-- a `Notifier` is lossy: each read returns the newest value, and the values in between are never sent. The end is never
+- A `Notifier` is lossy: each read returns the newest value, and the values in between are never sent. The end is never
   skipped.
-- an `IterationSubscription` is lossless: it returns every value from its start to the end.
+- An `IterationSubscription` is lossless: it returns every value from its start to the end.
 
 The facets work on a *source*, so they are the same for an iteration in this process (`jsclient.kits.make_notifier_kit`,
 `jsclient.kits.make_subscription_kit`) and on a server. Producer and consumers are separate: neither gives access to
 the other, and the producer does not know its consumers or wait for them.
 
-Source: Agoric's notifier package, first form (seed 000); decisions D13 to D16.
+Source: Agoric's notifier package, first form (seed 000), and decisions D13 to D16.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NO_STATE: Final = UNSET
 class Entry(NamedTuple):
     """A member of an iteration: a value, its completion, or the reason of its failure.
 
-    ``number`` grows from each to the next. ``traceback`` is that of a reason which is an exception.
+    ``number`` grows from member to member. ``traceback`` is the traceback of a reason that is an exception.
     """
 
     kind: Kind
@@ -69,7 +69,7 @@ class Entry(NamedTuple):
 
 
 class UpdateRecord(NamedTuple):
-    """A state, and the count to request the next one with; None: it was the last."""
+    """A state, and the count with which to request the next state. The count is None after the last state."""
 
     value: Any
     update_count: int | None
@@ -92,10 +92,10 @@ class NotifierSource(Protocol):
     """An iteration of which only the newest member is read."""
 
     async def entry_after(self, count: Any) -> Entry:
-        """The newest member, unless it is the value with this number; then wait for the next one."""
+        """Return the newest member. If it is the value with this number, wait for the next member."""
 
     async def internals(self) -> Any:
-        """A shareable reference to the source."""
+        """Return a shareable reference to the source."""
 
 
 class Reader(Protocol):
@@ -106,24 +106,24 @@ class Reader(Protocol):
         """The position before the member that `read` returns next."""
 
     async def read(self) -> Entry:
-        """Wait for the next member; after the end, the end is returned again. Cancelled: nothing was read."""
+        """Wait for the next member. After the end, return the end again. Cancelling the call loses no member."""
 
     async def close(self) -> None:
-        """Release what is held for reading."""
+        """Release the resources of the reader."""
 
 
 class SubscriptionSource(Protocol):
     """An iteration of which every member is read."""
 
     async def reader(self, position: Any) -> Reader:
-        """Open a reader at ``position``; None: at the start of the source. Cancelled: nothing is left open."""
+        """Open a reader at ``position``, or at the start of the source if it is None. If cancelled, none is opened."""
 
     async def internals(self, position: Any) -> Any:
-        """A shareable reference to the source from this position on."""
+        """Return a shareable reference to the source from this position on."""
 
 
 def raise_reason(entry: Entry) -> NoReturn:
-    """Raise the reason of a failure: an exception as it is, any other value in `IterationFailed`.
+    """Raise the reason of a failure. An exception is raised itself, any other value in `IterationFailed`.
 
     Exceptions that would end an iterator or cancel a task are wrapped as well.
     """
@@ -139,8 +139,8 @@ class Producer:
     Calls take effect at once and in order, even if they are not awaited. Awaiting the result waits until the member is
     stored, and returns its number.
 
-    Each call raises `ClosedError` if the iteration has ended, and `ConfigError` if the value cannot be encoded; nothing
-    was published then.
+    Each call raises `ClosedError` if the iteration has ended, and `ConfigError` if the value cannot be encoded. No
+    member is published then.
     """
 
     __slots__ = ("_publish",)
@@ -177,18 +177,17 @@ class Notifier:
         return NotifierIterator(self._source)
 
     async def get_update_since(self, previous_update_count: Any = None) -> UpdateRecord:
-        """The current state; given the count of the current state, wait for the next one.
+        """Return the current state. If the argument is its count, wait for the next state.
 
         Waits for a first state if none exists. After the end it returns the completion, with the count None.
+        Cancelling the call loses no state.
 
         Args:
             previous_update_count: The ``update_count`` of the last result. Any value other than the current count
                 requests the current state.
 
         Raises:
-            Exception: The reason, if the iteration has failed; `IterationFailed` if the reason is not an exception.
-
-        Cancelled: nothing is lost.
+            Exception: The reason, if the iteration has failed. `IterationFailed` if the reason is not an exception.
         """
         entry = await self._source.entry_after(previous_update_count)
         if entry.kind is Kind.FAIL:
@@ -205,15 +204,15 @@ class Notifier:
                 return record.value
 
     async def get_sharable_notifier_internals(self) -> Any:
-        """A shareable reference for `jsclient.kits.make_notifier`, in this or another process."""
+        """Return a shareable reference for `jsclient.kits.make_notifier`, in this or another process."""
         return await self._source.internals()
 
 
 class SubscriptionIterator(AsyncIterator[Any]):
-    """An iterator over a subscription. A cancelled read loses nothing.
+    """An iterator over a subscription. A cancelled read loses no value.
 
     Attributes:
-        completion: The completion, once it was read; None before.
+        completion: The completion after it was read, None before.
     """
 
     __slots__ = ("_closed", "_opening", "_reader", "_source", "_start", "completion")
@@ -243,18 +242,18 @@ class SubscriptionIterator(AsyncIterator[Any]):
                 raise ClosedError("the iterator is closed: no value can be read")
             if self._reader is None:
                 reader = await self._source.reader(self._start)
-                if self._closed:  # meanwhile
+                if self._closed:  # `aclose` was called while the reader was opened
                     await reader.close()
                 self._reader = reader
             return self._reader
 
     def subscribe(self) -> IterationSubscription:
-        """A subscription that starts at the position of this iterator."""
+        """Return a subscription that starts at the position of this iterator."""
         reader = self._reader
         return IterationSubscription(self._source, self._start if reader is None else reader.position)
 
     async def aclose(self) -> None:
-        """Stop reading, and release what is held on the server."""
+        """Stop reading, and release the resources on the server."""
         self._closed = True
         if self._reader is not None:
             await self._reader.close()
@@ -263,8 +262,8 @@ class SubscriptionIterator(AsyncIterator[Any]):
 class IterationSubscription:
     """The consuming facet of every value from its start.
 
-    ``async for value in subscription`` returns them. It ends when the iteration finishes, and raises the reason when it
-    fails. Each ``aiter`` begins at the start and reads at its own pace.
+    ``async for value in subscription`` returns the values. It ends when the iteration finishes, and raises the reason
+    when it fails. Each ``aiter`` begins at the start and reads at its own pace.
     """
 
     __slots__ = ("_position", "_source")
@@ -287,15 +286,15 @@ class IterationSubscription:
         return iterator.completion
 
     async def get_sharable_subscription_internals(self) -> Any:
-        """A shareable reference for `jsclient.kits.make_subscription`, in this or another process."""
+        """Return a shareable reference for `jsclient.kits.make_subscription`, in this or another process."""
         return await self._source.internals(self._position)
 
 
 class NotifierIterator(AsyncIterator[Any]):
-    """An iterator over a notifier. Concurrent reads return different states; a cancelled read loses nothing.
+    """An iterator over a notifier. Concurrent reads return different states. A cancelled read loses no state.
 
     Attributes:
-        completion: The completion, once it was read; None before.
+        completion: The completion after it was read, None before.
     """
 
     __slots__ = ("_count", "_source", "completion")
@@ -307,20 +306,20 @@ class NotifierIterator(AsyncIterator[Any]):
 
     async def __anext__(self) -> Any:
         while True:
-            asked = self._count
-            entry = await self._source.entry_after(asked)
+            requested = self._count
+            entry = await self._source.entry_after(requested)
             if entry.kind is Kind.FAIL:
                 raise_reason(entry)
             if entry.kind is Kind.FINISH:
                 self.completion = entry.value
                 raise StopAsyncIteration
-            # Otherwise a concurrent read has returned this state.
-            if self._count == asked or self._count is None or entry.number > self._count:
+            # Otherwise a concurrent read has returned this state already.
+            if self._count == requested or self._count is None or entry.number > self._count:
                 self._count = entry.number
                 return entry.value
 
     async def aclose(self) -> None:
-        """A no-op: between reads nothing is held."""
+        """Do nothing, because the iterator has no resources between reads."""
 
 
 class NotifierKit(NamedTuple):
@@ -380,39 +379,39 @@ def make_subscription(
 
 
 def source_of(given: Any, find: Callable[[Any], SourceT]) -> SourceT | _Promised:
-    """The source in a shared reference, or in an awaitable of one; ``find`` returns it, or raises `ConfigError`."""
+    """Return the source in a shared reference, or in an awaitable of a reference. ``find`` may raise `ConfigError`."""
     return _Promised(given, find) if inspect.isawaitable(given) else find(given)
 
 
-def _local(kind: type[_Internals[SourceT]], given: object) -> SourceT:
-    if not isinstance(given, kind):
-        raise ConfigError(f"internals is {type(given).__name__}: {kind.__name__} is needed")
-    return given.source
+def _local(kind: type[_Internals[SourceT]], internals: object) -> SourceT:
+    if not isinstance(internals, kind):
+        raise ConfigError(f"internals is {type(internals).__name__}: {kind.__name__} is needed")
+    return internals.source
 
 
 class _Promised(NotifierSource, SubscriptionSource):
-    """A source that is still to come. It is awaited once, by the first read."""
+    """A source whose reference is awaited once, by the first read."""
 
-    __slots__ = ("_find", "_found", "_given", "_task")
+    __slots__ = ("_awaitable", "_find", "_resolved", "_task")
 
-    def __init__(self, given: Awaitable[Any], find: Callable[[Any], Any]) -> None:
-        self._given = given
+    def __init__(self, awaitable: Awaitable[Any], find: Callable[[Any], Any]) -> None:
+        self._awaitable = awaitable
         self._find = find
-        self._found: Any = None
+        self._resolved: Any = None
         self._task: asyncio.Future[Any] | None = None
 
     async def _source(self) -> Any:
-        if self._found is None:
+        if self._resolved is None:
             if self._task is None:
-                self._task = asyncio.ensure_future(self._given)
-            given = await asyncio.shield(self._task)  # other readers wait for it as well
-            if self._found is None:
-                self._found = self._find(given)
-        return self._found
+                self._task = asyncio.ensure_future(self._awaitable)
+            internals = await asyncio.shield(self._task)  # other readers wait for it as well
+            if self._resolved is None:
+                self._resolved = self._find(internals)
+        return self._resolved
 
     async def entry_after(self, count: Any) -> Entry:
-        found: Entry = await (await self._source()).entry_after(count)
-        return found
+        entry: Entry = await (await self._source()).entry_after(count)
+        return entry
 
     async def reader(self, position: Any) -> Reader:
         reader: Reader = await (await self._source()).reader(position)

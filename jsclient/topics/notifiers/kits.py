@@ -36,7 +36,8 @@ from .iteration import (
     SubscriptionKit,
     SubscriptionSource,
 )
-from .log_iteration import LogProducer, LogSubscription, newest_own
+from .log_iteration import LogSubscription, newest_own
+from .log_producer import LogProducer
 from .newest import newest_log
 from .stream_notifier import StreamNotifier
 
@@ -50,25 +51,26 @@ __all__ = [
 ]
 
 
-class _Placed:
+class _WithRights:
     """The part of a kit that knows the permissions of its users."""
 
     _rights: partial[dict[str, Any]]
     _account_rights: partial[dict[str, Any]]
 
-    def _place(self, at: NotifierDescriptor, *, history: bool, alone: bool) -> None:
+    def _set_rights(self, at: NotifierDescriptor, *, history: bool, alone: bool) -> None:
         self._rights = partial(permissions_for, at=at, history=history, alone=alone)
         self._account_rights = partial(account_rights_for, at=at, history=history, alone=alone)
 
     def permissions(self, role: Role, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """The permissions that a user needs, in the form of the server's configuration.
+        """Return the permissions that a user needs, in the form of the server's configuration.
 
         Args:
-            role: "writer": produces. "reader": consumes, and may create consumers. "untrusted reader": consumes, and
-                may not. Each of them can have the answers to its requests stored in streams of the account, because
-                NATS does not check reply subjects: for users whom you do not trust, see `account_rights`.
-            inbox_prefix: The inbox prefix of the user's connection. With a prefix of its own, other users cannot read
-                the answers to its requests.
+            role: ``"writer"`` may produce. ``"reader"`` may consume and create consumers. ``"untrusted reader"`` may
+                consume without creating consumers. Each of them can have the answers to its requests stored in streams
+                of the account, because NATS does not check reply subjects. For users whom you do not trust, see
+                `account_rights`.
+            inbox_prefix: The inbox prefix of the user's connection. If no other user has this prefix, other users
+                cannot read the answers to its requests.
 
         Raises:
             ConfigError: The role is unknown, or an untrusted reader would need consumers, or could read other subjects
@@ -77,9 +79,9 @@ class _Placed:
         return self._rights(role, inbox_prefix=inbox_prefix)
 
     def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
-        """What lets the users of a separate account consume, in the form of ``accounts`` in a server's configuration.
+        """Return ``accounts`` for a server's configuration that let users of a separate account consume.
 
-        The answers to their requests stay in their account. Their API prefix is ``JS.<owner>.API``: put it into the
+        The answers to their requests stay in their account. Their API prefix is ``JS.<owner>.API``. Put it into the
         descriptor as ``api_prefix``. They can read only what this kit stores, and need no further permissions.
 
         Args:
@@ -87,17 +89,17 @@ class _Placed:
             guests: The account of the users, which gets ``imports``.
 
         Raises:
-            ConfigError: They would need consumers, or could read other subjects of the stream. InvalidNameError: The
-                name of an account is not a token.
+            ConfigError: The users would need consumers, or could read other subjects of the stream. InvalidNameError:
+                The name of an account is not a token.
         """
         return self._account_rights(owner, guests)
 
 
-class StreamNotifierKit(_Placed, NotifierKit):
+class StreamNotifierKit(_WithRights, NotifierKit):
     """Both facets of a lossy iteration on a server. Created by `JetStream.notifier_kit`."""
 
 
-class StreamSubscriptionKit(_Placed, SubscriptionKit):
+class StreamSubscriptionKit(_WithRights, SubscriptionKit):
     """Both facets of a lossless iteration on a server. Created by `JetStream.subscription_kit`."""
 
 
@@ -118,16 +120,16 @@ async def open_notifier_kit(
     check_publish_subject(subject)
     if initial is not NO_STATE:
         codec.encode(initial)  # raises before a stream is created
-    found = await stream_for(manager, subject, stream, {"max_msgs_per_subject": 1, **fields})
-    at = notifier_descriptor(context, found, subject, codec_name(codec))
+    handle = await stream_for(manager, subject, stream, {"max_msgs_per_subject": 1, **fields})
+    at = notifier_descriptor(context, handle, subject, codec_name(codec))
     notifier = Notifier(StreamNotifier(newest_log(context, at, quiet=quiet), codec, quiet=quiet))
-    log = StreamLog(context, found, subject)
+    log = StreamLog(context, handle, subject)
     producer = LogProducer(log, await newest_own(log), codec, timeout=timeout)
     if initial is not NO_STATE:
         await producer.publish(Kind.VALUE, initial)
     kit = StreamNotifierKit(Producer(producer.publish), notifier)
-    alone = found.config.subjects == [subject]
-    kit._place(at, history=False, alone=alone)  # noqa: SLF001  its own module
+    alone = handle.config.subjects == [subject]
+    kit._set_rights(at, history=False, alone=alone)  # noqa: SLF001  its own module
     return kit
 
 
@@ -146,11 +148,11 @@ async def open_subscription_kit(
     context = manager._context  # noqa: SLF001  shared by all handles
     codec = JsonCodec() if codec is None else codec
     check_publish_subject(subject)
-    found = await stream_for(manager, subject, stream, fields)
-    log = StreamLog(context, found, subject)
+    handle = await stream_for(manager, subject, stream, fields)
+    log = StreamLog(context, handle, subject)
     start = await _beginning(log)
     at = SubscriptionDescriptor(
-        stream=found.name,
+        stream=handle.name,
         subject=subject,
         start=start.to_json(),
         codec=codec_name(codec),
@@ -159,14 +161,14 @@ async def open_subscription_kit(
     source = _subscription_source(context, at, codec, push=push, quiet=quiet)
     producer = LogProducer(log, await newest_own(log), codec, timeout=timeout)
     kit = StreamSubscriptionKit(Producer(producer.publish), IterationSubscription(source))
-    newest = notifier_descriptor(context, found, subject, codec_name(codec))
-    alone = found.config.subjects == [subject]
-    kit._place(newest, history=True, alone=alone)  # noqa: SLF001  its own module
+    newest = notifier_descriptor(context, handle, subject, codec_name(codec))
+    alone = handle.config.subjects == [subject]
+    kit._set_rights(newest, history=True, alone=alone)  # noqa: SLF001  its own module
     return kit
 
 
 def notifier_source(context: Context, given: object, codec: Codec | None, *, quiet: float) -> NotifierSource:
-    """The source of a descriptor. Raises `ConfigError`."""
+    """Return the source of a descriptor. Raises `ConfigError`."""
     at = read_descriptor(given, NotifierDescriptor)
     context = context.reaching(at.api_prefix)
     return StreamNotifier(newest_log(context, at, quiet=quiet), codec_for(at.codec, codec), quiet=quiet)
@@ -175,7 +177,7 @@ def notifier_source(context: Context, given: object, codec: Codec | None, *, qui
 def subscription_source(
     context: Context, given: object, codec: Codec | None, *, push: Push, quiet: float
 ) -> SubscriptionSource:
-    """The source of a descriptor. Raises `ConfigError`, `PositionInvalidError`."""
+    """Return the source of a descriptor. Raises `ConfigError`, `PositionInvalidError`."""
     at = read_descriptor(given, SubscriptionDescriptor)
     context = context.reaching(at.api_prefix)
     return _subscription_source(context, at, codec_for(at.codec, codec), push=push, quiet=quiet)
@@ -194,7 +196,7 @@ def _subscription_source(
 
 
 async def _beginning(log: StreamLog) -> Position:
-    """The position before the first value. If that one was removed, its readers raise `HistoryTruncatedError`."""
+    """Return the position before the first value. If that was removed, readers raise `HistoryTruncatedError`."""
     end = (await log.extent()).end
     try:
         first = await log.handle.get_next_message(log.subject)

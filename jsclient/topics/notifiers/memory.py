@@ -1,9 +1,10 @@
-"""Kits in this process: no server, and producers that need no event loop.
+"""Kits in this process, without a server. Their producers need no event loop.
 
-An iteration is a chain of cells, filled one after the other; the last one is empty. A consumer holds a cell and waits
-until it is filled. Consumers are not listed anywhere, and cells before all consumers are garbage.
+An iteration is a chain of cells, which are filled one after the other. The last cell is empty. A consumer has a
+reference to a cell and waits until it is filled. Consumers are not listed anywhere, and cells before all consumers are
+garbage.
 
-Use a kit from one thread: that of the event loop in which its consumers run.
+Use a kit only from the thread of the event loop in which its consumers run.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) ->
     """Create an updater, and a notifier whose consumers read its newest state, in this process.
 
     Args:
-        initial: The first state, if given; None is a state.
-        codec: Encodes and decodes the values, as on a server: values that it cannot encode are refused, and the
-            exception of a failure becomes a str. Without it consumers receive the same objects.
+        initial: The first state, if given. None is a state.
+        codec: Encodes and decodes the values, like on a server. Values that it cannot encode are refused, and the
+            exception of a failure becomes a str. Without a codec, consumers receive the same objects.
 
     Raises:
         ConfigError: The initial state cannot be encoded.
@@ -55,7 +56,7 @@ def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
     """Create a publication, and a subscription whose consumers read all of its values, in this process.
 
     Args:
-        codec: As for `jsclient.kits.make_notifier_kit`.
+        codec: See `jsclient.kits.make_notifier_kit`.
     """
     cells = _Cells(codec)
     return SubscriptionKit(Producer(cells.publish), IterationSubscription(_ChainView(cells.tail)))
@@ -104,7 +105,7 @@ class _Cells:
 
     Attributes:
         newest: The newest member.
-        tail: The cell to be filled next; after the end, the last one.
+        tail: The cell to be filled next. After the end, the last cell.
     """
 
     __slots__ = ("_codec", "newest", "tail")
@@ -174,9 +175,9 @@ class _ChainReader:
         while True:
             cell = self.position
             entry = await cell.wait()
-            if self.position is cell:  # otherwise a concurrent read has taken it
+            if self.position is cell:  # no concurrent read has returned this entry
                 self.position = cell.next or cell
                 return entry
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, because the reader has no resources."""

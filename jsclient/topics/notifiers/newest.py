@@ -1,4 +1,4 @@
-"""The newest record of a subject: requests for it, and pushes of one newer record at a time.
+"""The newest record of a subject: requests for it, and pushes of a single newer record at a time.
 
 A wait is a subscription to the republished subject that the server ends after one message. Records that are not read
 are not sent, and waiting needs no state on the server. If a stream does not republish, one consumer serves all waiters
@@ -48,18 +48,18 @@ from .descriptors import NotifierDescriptor
 __all__ = ["Arrived", "NewestLog", "newest_log"]
 
 Arrived: TypeAlias = Callable[[Record | JetStreamError | None], None]
-"""Receives a newer record; None if a newer one must be requested; or the error that ends the pushes."""
+"""Receives a newer record, None if the newer record must be requested, or the error that ends the pushes."""
 
-_KEPT: Final = 2.0  # seconds that a consumer is kept without waiters
-_FORGOTTEN: Final = 30.0  # seconds after which the server removes it if this process has ended
+_LINGER: Final = 2.0  # seconds that a consumer is kept without waiters
+_INACTIVE: Final = 30.0  # seconds after which the server removes the consumer of a process that has ended
 
 
 class NewestLog(abc.ABC):
-    """The newest record of a subject: requests for it, and pushes of one newer record.
+    """The newest record of a subject: requests for it, and pushes of a single newer record.
 
     Args:
         context: The context of the handle.
-        at: Where the records are.
+        at: The descriptor of the stream and subject.
         quiet: Seconds of waiting after which the newest record is requested again.
         origin: See `Record`.
     """
@@ -77,18 +77,18 @@ class NewestLog(abc.ABC):
 
     @abc.abstractmethod
     async def open(self, arrived: Arrived) -> None:
-        """Start to push. Called before the newest record is requested."""
+        """Start to push. Call it before the newest record is requested."""
 
     @abc.abstractmethod
     def wait(self, seq: int) -> None:
-        """Wait for a record after this sequence, that of the newest record; 0: none exists."""
+        """Wait for a record after this sequence of the newest record, or 0 if no record exists."""
 
     @abc.abstractmethod
     async def close(self) -> None:
         """Stop pushing."""
 
     async def read(self) -> Record | None:
-        """The newest record of any replica; None: none exists. Raises those of any request."""
+        """Return the newest record of any replica, or None if no record exists. Raises the errors of any request."""
         if not self.at.direct:
             return await self.read_leader()
         context, at = self.context, self.at
@@ -101,14 +101,14 @@ class NewestLog(abc.ABC):
         except MessageNotFoundError:
             return None
         except (NoRespondersError, RequestTimeoutError) as error:
-            # The stream has no leader now, or was deleted: this request is answered anyway.
+            # The stream has no leader now, or was deleted. A request to the leader is answered in both cases.
             try:
                 return await self.read_leader()
             except PermissionDeniedError:
                 raise error from None
 
     async def read_leader(self) -> Record | None:
-        """The newest record of the stream's leader."""
+        """Return the newest record of the stream's leader."""
         context, at = self.context, self.at
         subject = context.api.stream_msg_get(at.stream)
         try:
@@ -119,11 +119,11 @@ class NewestLog(abc.ABC):
 
     @property
     def incarnation(self) -> str:
-        """That of the stream whose records are read; "": unknown. See `Position`."""
+        """The incarnation of the stream whose records are read, "" if unknown. See `Position`."""
         return "" if self._origin is None else self._origin.incarnation
 
     async def extent(self) -> Extent | None:
-        """The extent of the stream; None: the user may not request it. Raises those of any request."""
+        """Return the extent of the stream, or None without permission. Raises the errors of any request."""
         context = self.context
         try:
             answer = await context.call(context.api.stream_info(self.stream), what="stream info")
@@ -132,9 +132,9 @@ class NewestLog(abc.ABC):
         return read_extent(self.stream, answer, context.connection.connects)
 
     async def placed_again(self, record: Record) -> Record:
-        """The record with a position in the stream that has this name now: it may have been created again.
+        """Return the record with a position in the stream that has this name now, which may have been recreated.
 
-        Raises those of any request.
+        Raises the errors of any request.
         """
         if self._origin is None:
             return record
@@ -147,16 +147,16 @@ class NewestLog(abc.ABC):
 def newest_log(
     context: Context, at: NotifierDescriptor, *, quiet: float, origin: Position | None = None
 ) -> NewestLog:
-    """The log of a descriptor, with its kind of push."""
+    """Return the log of a descriptor, with its kind of push."""
     return (_Republished if at.republished else _Pulled)(context, at, quiet, origin)
 
 
 class _Republished(NewestLog):
-    """Pushed by a NATS subscription for one message."""
+    """Pushes with a NATS subscription for one message."""
 
     _inbox: Inbox | None = None
-    _known: int | None = None  # the sequence of the newest record; None: it is being requested
-    _early: Record | None = None  # was pushed meanwhile
+    _known: int | None = None  # the sequence of the newest record, None while it is requested
+    _early: Record | None = None  # the record that was pushed meanwhile
 
     async def open(self, arrived: Arrived) -> None:
         self._arrived, self._known, self._early = arrived, None, None
@@ -183,7 +183,7 @@ class _Republished(NewestLog):
             try:
                 record = republished_record(frame, self.at.stream, self._origin)
             except ProtocolError:
-                self._arrived(None)  # from another client, and the only message of this wait
+                self._arrived(None)  # another client has published it, and the wait gets no other message
                 continue
             if self._known is None:
                 self._early = record
@@ -191,14 +191,14 @@ class _Republished(NewestLog):
                 self._arrived(self._checked(record, self._known))
 
     def _checked(self, record: Record, known: int) -> Record | None:
-        """The record, if it directly follows the newest one. It may be forged: any other is requested instead."""
+        """Return the record if it directly follows the newest record. Any other may be forged, and is requested."""
         follows = record.seq == known + 1 and record.subject == self.at.subject
-        # The stream may have been found to be another one since it was pushed.
+        # The stream may have turned out to be recreated since the record was pushed.
         return record if follows and record.origin is self._origin else None
 
 
 class _Pulled(NewestLog):
-    """Pushed by a consumer without acks, from which one message at a time is pulled."""
+    """Pushes with a consumer without acks, from which messages are pulled one at a time."""
 
     def __init__(
         self, context: Context, at: NotifierDescriptor, quiet: float, origin: Position | None = None
@@ -223,9 +223,9 @@ class _Pulled(NewestLog):
             pulling.cancel()
             await asyncio.wait({pulling})
         if self._consumer is None:
-            self.context.open.discard(self)  # it was being created
+            self.context.open.discard(self)  # the consumer was being created
         else:
-            self._timer.set(self.context.connection.now() + _KEPT)
+            self._timer.set(self.context.connection.now() + _LINGER)
 
     async def abandon(self) -> None:
         """Close it because the connection is being closed."""
@@ -256,7 +256,7 @@ class _Pulled(NewestLog):
                 return
 
     async def _next(self, seq: int) -> Message | None:
-        """A message after this sequence, if one arrives soon."""
+        """Return a message after this sequence, or None if none arrives soon."""
         if self._consumer is None:
             self._consumer = await self._create(seq)
         try:
@@ -266,19 +266,19 @@ class _Pulled(NewestLog):
         if message.metadata.stream_seq > seq:
             return message
         if message.metadata.num_pending:
-            await self._drop()  # it lags: a new consumer starts after the record that was read
+            await self._drop()  # the consumer lags, and a new consumer starts after the record that was read
         return None
 
     async def _create(self, seq: int) -> Consumer:
         stream = await find_stream(self.context, self.at.stream)
         self.context.open.add(self)
         config = ConsumerConfig(
-            name=f"jsc-{secrets.token_hex(8)}",  # a name, and its filter, can be allowed to a user
+            name=f"jsc-{secrets.token_hex(8)}",  # permissions can allow a user this prefix and the filter
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=seq + 1,
             filter_subject=self.at.subject,
         )
-        config = ephemeral_config(config, max(_FORGOTTEN, 2 * self._quiet))
+        config = ephemeral_config(config, max(_INACTIVE, 2 * self._quiet))
         try:
             return await stream.create_consumer(config)
         except asyncio.CancelledError:
@@ -295,7 +295,7 @@ class _Pulled(NewestLog):
 
     async def _delete(self, name: str) -> None:
         if self.context.connection.is_connected:
-            with suppress(JetStreamError):  # the server removes it anyway
+            with suppress(JetStreamError):  # the server removes it after its inactive threshold
                 await delete_consumer(self.context, self.at.stream, name)
 
     def _report(self, what: Record | JetStreamError | None) -> None:

@@ -23,22 +23,20 @@ async def observe_iteration(
     """Forward an iteration to the methods ``update_state``, ``finish`` and ``fail`` of an observer, if it has them.
 
     With the producer of a kit as observer this mirrors any iteration. An awaitable result of a method is awaited before
-    the next call.
+    the next call. Cancelling the call closes the iterator.
 
     Args:
-        iterable: An asynchronous iterable, or an awaitable of one.
-        observer: Receives the calls.
-        on_error: Called with errors that cannot be raised: those of awaited results (the observation continues), and
-            the reason of a failure if the observer has no method ``fail``. By default they go to the event loop's
-            exception handler.
+        iterable: An asynchronous iterable, or an awaitable that returns it.
+        observer: The object that receives the calls.
+        on_error: It is called with errors that cannot be raised: the errors of awaited results (the observation
+            continues), and the reason of a failure if the observer has no method ``fail``. By default they go to the
+            event loop's exception handler.
 
     Returns:
-        The completion; None if the iterable has none, or after a failure.
+        The completion, or None if the iterable has none, or after a failure.
 
     Raises:
         Exception: A method of the observer raised it in its call, which ends the observation.
-
-    Cancelled: the iterator is closed.
     """
     iterator = aiter(await _arrived(iterable))
     try:
@@ -54,15 +52,16 @@ async def observe_iterator(
     *,
     on_error: OnError | None = None,
 ) -> Any:
-    """Forward the rest of an iteration to ``observer``, as `jsclient.kits.observe_iteration`.
+    """Forward the remainder of an iteration to ``observer``, like `jsclient.kits.observe_iteration`.
 
-    The iterator is not closed: if a method has raised, the iterator continues after the value of that call.
+    The iterator is not closed. If a method has raised, the iterator continues after the value of that call.
     """
     source = await _arrived(iterator)
     while True:
         try:
             value = await anext(source)
         except StopAsyncIteration:
+            # Iterators of jsclient have the completion, and other iterators have none.
             completion = getattr(source, "completion", None)
             await _call(observer, "finish", completion, on_error)
             return completion
@@ -75,8 +74,8 @@ async def observe_iterator(
         await _call(observer, "update_state", value, on_error)
 
 
-async def _arrived(given: Any) -> Any:
-    return await given if inspect.isawaitable(given) else given
+async def _arrived(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
 
 
 async def _call(observer: object, method: str, value: Any, on_error: OnError | None) -> None:

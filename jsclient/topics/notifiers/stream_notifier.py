@@ -216,7 +216,7 @@ class StreamNotifier(NotifierSource):
             del self._waiting[waiter]
             if waiter.done() and not waiter.cancelled():
                 waiter.exception()  # not raised in a call cancelled at the same moment
-            if not self._waiting:
+            if not self._waiting and not self._has_push:  # after a push the round ends by itself
                 self._stop_watching()
 
     def _stop_watching(self) -> None:
@@ -272,12 +272,11 @@ class StreamNotifier(NotifierSource):
             connection.remove_listener(self._lifecycle)
             # As a task, so that it is closed even if this one is cancelled.
             self._closing = log.context.tasks.start(log.close(), "end of a wait")
-            await asyncio.wait({self._closing})
-        if isinstance(self._pushed, Record):
-            if self._pushed.seq >= self._seen and not self._is_doubted:  # otherwise it is requested
-                self._note(self._pushed)
-                self._offer(_Answer(self._pushed))
-        elif isinstance(self._pushed, JetStreamError):
+            try:
+                await asyncio.wait({self._closing})
+            finally:
+                self._has_push = False
+        if isinstance(self._pushed, JetStreamError):
             raise self._pushed
 
     def _offer(self, answer: _Answer) -> None:
@@ -291,9 +290,14 @@ class StreamNotifier(NotifierSource):
                 waiter.set_result(record)
 
     def _arrived(self, what: Record | JetStreamError | None) -> None:
-        if not self._has_push:
-            self._has_push, self._pushed = True, what
-            self._changed.set()
+        if self._has_push:
+            return
+        self._has_push, self._pushed = True, what
+        # The waiters have it at once, not after the push was closed. Any other record is requested.
+        if isinstance(what, Record) and what.seq >= self._seen and not self._is_doubted:
+            self._note(what)
+            self._offer(_Answer(what))
+        self._changed.set()
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:

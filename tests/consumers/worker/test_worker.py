@@ -18,6 +18,7 @@ from jsclient import (
     NoMatchingStreamError,
     Reject,
 )
+from jsclient.consumers.worker import worker as worker_module
 from jsclient.protocol.events import (
     AcksUnsent,
     DeadLettered,
@@ -278,6 +279,110 @@ async def test_never_more_than_so_many_at_once(pull):
             await settle()
         assert handler.most == 3
         assert handler.seen == list(range(1, 41))
+
+
+@virtual
+async def test_idle_tasks_end():
+    """Each handler has a task while there are messages; ten seconds later the tasks are gone, and come again."""
+    handler = Handler()
+    async with working(handler, pull=True, concurrency=10, prefetch=20) as work:
+        waiting = len(asyncio.all_tasks())
+        for first in (1, 11):
+            await work.deliver(*(data(seq) for seq in range(first, first + 10)))
+            assert len(asyncio.all_tasks()) == waiting + 10
+            handler.end(*range(first, first + 10))
+            await asyncio.sleep(9)
+            assert len(asyncio.all_tasks()) == waiting + 10
+            await asyncio.sleep(2)
+            assert len(asyncio.all_tasks()) == waiting
+        assert work.acked == [*range(1, 21)]
+
+
+@virtual
+async def test_message_that_comes_when_tasks_end():
+    """A task that had decided to end counted as one that could take the message."""
+    seen = []
+
+    async def handler(message) -> None:
+        seen.append(message.metadata.stream_seq)
+
+    async with working(handler, pull=True, keep_alive=False, handler_timeout=None) as work:
+        await work.deliver(data(1))
+        where = work.connection.pulls()[-1].reply
+        loop = asyncio.get_running_loop()
+        loop.call_at(now() + 10 - 1e-10, work.connection.deliver, where, [data(2)])
+        await asyncio.sleep(11)
+        assert seen == [1, 2]
+
+
+@virtual
+@pytest.mark.parametrize("concurrency", [1, 10])
+async def test_idle_task_cancelled(concurrency):
+    """As when a handler is cancelled by what it did not start itself: the worker ends."""
+
+    async def handler(message) -> None:
+        asyncio.get_running_loop().call_later(5, asyncio.current_task().cancel)
+
+    async with working(handler, pull=True, concurrency=concurrency) as work:
+        await work.deliver(data(1))
+        await asyncio.sleep(6)
+        assert not work.worker.is_running
+        assert work.acked == [1]
+
+
+@virtual
+async def test_more_wait_than_are_taken_over(monkeypatch):
+    """A push subscription with a long backlog: the event loop stood still."""
+    monkeypatch.setattr(worker_module, "_MOST_KEPT", 3)
+    handler = Handler()
+    async with working(handler, config=ConsumerConfig(ack_wait=30.0, max_ack_pending=100)) as work:
+        await work.deliver(*(data(seq) for seq in range(1, 21)))
+        for _ in range(10):
+            await asyncio.sleep(10)
+        assert handler.seen == [1]
+        assert work.worker.is_running
+
+
+@virtual
+async def test_requests_follow_the_speed():
+    """While handlers return at once, requests grow; after a rest they are small again."""
+
+    async def handler(message) -> None:
+        pass
+
+    async with working(handler, pull=True) as work:
+        sizes = [work.connection.pulls()[-1].json["batch"]]
+        delivered = 0
+        while delivered < 2000:
+            request = work.connection.pulls()[-1]
+            sizes.append(request.json["batch"])
+            await work.deliver(*(data(delivered + number) for number in range(1, sizes[-1] + 1)))
+            delivered += sizes[-1]
+        assert sizes[0] == 1
+        assert max(sizes) > 100
+        await asyncio.sleep(12)
+        pending = work.connection.pulls()[-1].json["batch"]
+        await work.deliver(status(408, "Request Timeout", Nats_Pending_Messages=pending))
+        assert work.connection.pulls()[-1].json["batch"] <= 2
+
+
+@virtual
+async def test_loop_has_its_turn_between_fast_handlers():
+    """A handler that never waits does not keep other tasks from running."""
+    turns = []
+
+    async def handler(message) -> None:
+        turns.append(message.metadata.stream_seq)
+        asyncio.get_running_loop().advance(0.002)
+
+    async with working(handler, pull=True, prefetch=100) as work:
+        where = work.connection.pulls()[-1].reply
+        work.connection.deliver(where, [data(seq) for seq in range(1, 51)])
+        seen = []
+        while len(turns) < 50:
+            await asyncio.sleep(0)
+            seen.append(len(turns))
+        assert max(later - earlier for earlier, later in zip([0, *seen], seen, strict=False)) <= 4
 
 
 @virtual

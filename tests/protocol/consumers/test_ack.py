@@ -25,6 +25,7 @@ from jsclient.protocol.consumers.ack import (
     sequences,
 )
 from jsclient.protocol.wire.frames import is_data
+from tests.support.examples import examples
 from tests.support.strategies import data, good_names, odd_jsacks, u64
 
 V1 = "$JS.ACK.ORDERS.worker.3.22.20.1700000000123456789.7"
@@ -204,7 +205,7 @@ def by_the_grammar(reply: str) -> Metadata | None:
     return Metadata(stream, consumer, *map(int, numbers[:5]), None if domain == "_" else domain)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(odd_jsacks)
 def test_all_jsack_readers_agree(reply):
     wire = reply.encode("utf-8", "surrogatepass")
@@ -248,7 +249,7 @@ numbers = st.sampled_from([1, 990, 1000, 1990, 9995, 99_990, 10**6 - 3]) | st.in
 damages = st.sampled_from(["none", "repeat", "gap", "longer", "shorter", "other run", "odd", "consumer gap"])
 
 
-@settings(max_examples=800)
+@settings(max_examples=examples(800))
 @given(numbers, numbers, st.integers(ack._MANY, 60), st.integers(0, 100), damages)
 def test_runs_compared_at_once_and_one_by_one_agree(seq, due, size, place, damage):
     """A run of many frames is compared as one text: it must accept what the comparison of each number accepts."""

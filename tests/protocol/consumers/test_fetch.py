@@ -160,6 +160,17 @@ def test_lost_status_ends_by_time(pull, over, ending, error):
     assert (request.ending, type(request.error)) == (ending, error)
 
 
+def test_time_counts_from_the_last_message():
+    """A batch that does not wait may take long on a slow link."""
+    request = PullRequest(Pull(3, no_wait=True), 0.0, answered=2.0)
+    request.data(1.9)
+    request.tick(3.8)
+    assert not request.ended
+    request.tick(3.9)
+    assert request.ending is Ending.SILENT
+    assert "2 s" in str(request.error)
+
+
 def test_only_the_first_end_counts():
     request = PullRequest(Pull(1, 3.0), 0.0)
     request.disconnected()

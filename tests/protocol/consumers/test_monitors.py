@@ -72,6 +72,14 @@ def test_client_stopped_reads_before_judges():
     assert monitor.tick(3600.1) is None
 
 
+def test_client_stopped_twice_checks_again():
+    monitor = HeartbeatMonitor(1.0)
+    assert monitor.tick(10.0) is None
+    assert monitor.tick(12.0) is None, "blocked again: nothing was read"
+    assert monitor.deadline == pytest.approx(12.1)
+    assert monitor.tick(12.1) == pytest.approx(12.1), "it had time to read"
+
+
 def test_early_tick_is_noop():
     monitor = HeartbeatMonitor(1.0)
     for moment in (0.0, 1.0, 2.999):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jsclient.errors import ConfigError, NotJetStreamMessageError
+from jsclient.protocol.consumers.ack import read_jsack
 from jsclient.protocol.consumers.monitors import HeartbeatMonitor
 from jsclient.protocol.consumers.ordered import (
     OrderedTracker,
@@ -303,6 +304,37 @@ def test_broken_jsack_told_at_place():
     tracker.take()
     with pytest.raises(NotJetStreamMessageError):
         tracker.take()
+
+
+@pytest.mark.parametrize("place", [-2, -1], ids=["time", "pending"])
+def test_odd_number_of_run_told(place):
+    """Among frames that arrive together: it is an error at its place, and the message is read again."""
+    tracker = reader()
+    frames = [data(number) for number in range(1, 21)]
+    subject, reply, header, payload = frames[9]
+    parts = reply.split(b".")
+    parts[place] = b"7x"
+    frames[9] = subject, b".".join(parts), header, payload
+    tracker.receive(frames[:2], 0.0)
+    tracker.receive(frames[2:], 0.0)
+    assert [tracker.take()[0] for _ in range(9)] == frames[:9]
+    with pytest.raises(NotJetStreamMessageError):
+        tracker.take()
+    assert tracker.cursor.wants is not None
+    assert tracker.cursor.resume_stream_seq == 10
+
+
+def test_mark_of_last_message():
+    """By sequence and time; none before the first one, and after the position was changed otherwise."""
+    tracker = reader()
+    assert tracker.cursor.mark is None
+    tracker.receive([data(1), data(2)], 0.0)
+    tracker.receive([data(3), data(4)], 0.0)
+    mark = tracker.cursor.mark
+    assert mark is not None
+    assert (mark.seq, mark.time_ns) == (4, read_jsack(data(4)[1]).timestamp_ns)
+    tracker.cursor.stream_began_again("ORDERS", "c1", 1)
+    assert tracker.cursor.mark is None
 
 
 def test_patience_with_a_new_consumer():

@@ -257,9 +257,15 @@ def test_stalled_heartbeat_answered():
     push = tracker()
     (event,) = told(push.receive([*messages(1), heartbeat(1, 1, stalled=FC % 7)], 0.0))
     assert event == FlowControlStalled(stream="ORDERS", consumer="worker", subject=(FC % 7).decode())
+    assert "answer on '$JS.FC" in str(event)
+    assert "it is sent once all earlier messages are taken" in str(event)
     assert drained(push) == [b"1", FC % 7]
     assert push.receive([heartbeat(1, 1, stalled=FC % 7)], 0.0) == []
     assert drained(push) == []
+    (event,) = told(push.receive([heartbeat(1, 1, stalled=FC % 7)], 60.0))
+    assert event.again
+    assert "it was sent, did not arrive, and is sent again once" in str(event)
+    assert drained(push) == [FC % 7]
 
 
 @pytest.mark.covers("J101")

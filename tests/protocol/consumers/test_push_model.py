@@ -18,6 +18,7 @@ from jsclient.protocol.events import (
     SlowConsumer,
 )
 from jsclient.protocol.wire.frames import frame_size
+from tests.support.examples import examples
 from tests.support.strategies import data, flow_control, heartbeat, status
 
 WINDOW = 600  # bytes that the server has under way before it waits
@@ -148,7 +149,7 @@ class PushAndServer(RuleBasedStateMachine):
         assert self.asked == 0
 
 
-PushAndServer.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+PushAndServer.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.covers("J83", "J89", "J90", "J95", "J100", "J101")

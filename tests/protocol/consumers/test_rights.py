@@ -60,6 +60,7 @@ def test_ordered() -> None:
         "$JS.API.CONSUMER.DELETE.S.*",
         "$JS.API.CONSUMER.INFO.S.*",
         "$JS.API.STREAM.INFO.S",
+        "$JS.API.STREAM.MSG.GET.S",
         "$JS.FC.S.>",
     ]
 
@@ -73,6 +74,7 @@ def test_ordered_by_pulling() -> None:
                 "$JS.API.CONSUMER.INFO.S.*",
                 "$JS.API.CONSUMER.MSG.NEXT.S.*",
                 "$JS.API.STREAM.INFO.S",
+                "$JS.API.STREAM.MSG.GET.S",
             ]
         },
         "subscribe": {"allow": ["_INBOX_a.>"]},

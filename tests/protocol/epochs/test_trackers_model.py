@@ -239,8 +239,8 @@ class AfterOne(EpochSubscriber[Any]):
 class OnlyActive(EpochPublisher[Any]):
     """ "Antichain of maximal elements in active": completed ones are taken out of the upper frontier."""
 
-    def _told(self, visible: Any) -> FrontierRecord[Any] | None:
-        record = super()._told(visible)
+    def _changed(self, visible: Any) -> FrontierRecord[Any] | None:
+        record = super()._changed(visible)
         if record is None:
             return None
         self.upper = Antichain.maximal(self.order, self._active)

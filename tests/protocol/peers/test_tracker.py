@@ -1079,7 +1079,7 @@ def test_over_forgotten_after_while():
 def test_noted_of_outbox_goes_with():
     world, a, b = related()
     for node in (a, b):
-        assert not any(node.tracker._given.values())
+        assert not any(node.tracker._started.values())
         assert not any(node.tracker._done.values())
     world.settle()
 

@@ -23,6 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from jsclient.protocol.peers.relationship import Fresh, Raise, Send, State, read_value, write_value
 from jsclient.protocol.peers.rules import Command, Install, Raised, Received, Store, Stored
 from jsclient.protocol.peers.tracker import PeerTracker
+from tests.support.examples import examples
 from tests.support.peer_world import World
 
 NOW = 1_800_000_000.0
@@ -262,5 +263,5 @@ class TwoPeers(RuleBasedStateMachine):
 
 
 TestTwoPeers = TwoPeers.TestCase
-TestTwoPeers.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestTwoPeers.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)
 TestTwoPeers = pytest.mark.covers("P65")(TestTwoPeers)

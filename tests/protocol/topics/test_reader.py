@@ -102,7 +102,7 @@ def test_gap_asks_history_once():
     assert made.offer("r-1", [record(13)], 1.0) == [ask(10)]
     assert made.offer("r-1", [record(15), record(14)], 1.0) == [], "one question at a time"
     assert made.page(ask(10), [], 1.0) == [], "it looks like ours, and is not"
-    asked = made._asked
+    asked = made._in_flight
     assert made.page(asked, [record(11), record(12)], 2.0) == []
     assert seqs(made) == [11, 12, 13, 14, 15]
     assert made.id == "r-1", "it pushes, so it has not failed"
@@ -202,7 +202,7 @@ def test_reconnect_reads_missed():
     made = reader()
     made.offer("r-1", [record(11)], 0.0)
     assert made.lost("r-1", 50.0) == [Cancel("r-1"), ask(11, 9_999)]
-    asked = made._asked
+    asked = made._in_flight
     made.offer("r-1", [record(12)], 50.0)
     assert made.rejected == 1
     assert made.page(asked, [record(12), record(13)], 51.0) == [Subscribe("r-2", 13)]

@@ -94,7 +94,7 @@ def test_a_domain_is_a_token(domain):
         Api(domain=domain)
 
 
-BAD_NAMES = ["", "a.b", "*", ">", "a b", "a\r\nPUB x 0", "é", "x" * 256, None, b"S"]
+BAD_NAMES = ["", "a.b", "*", ">", "a b", "a\r\nPUB x 0", "a/b", "x" * 256, None, b"S"]
 
 
 @pytest.mark.parametrize("bad", BAD_NAMES)
@@ -108,6 +108,14 @@ def test_names_checked_before_wire(bad):
             changed[position] = bad
             with pytest.raises(InvalidNameError):
                 getattr(api, method)(*changed)
+
+
+def test_only_streams_that_exist_have_any_name():
+    api = Api()
+    assert api.stream_info("é") == "$JS.API.STREAM.INFO.é"
+    for build in (lambda: api.stream_create("é"), lambda: api.consumer_info("S", "é")):
+        with pytest.raises(InvalidNameError, match="printable ASCII"):
+            build()
 
 
 @pytest.mark.parametrize("subject", ["", "a.*", ">", "a..b", "a b", "x" * MAX_SUBJECT_BYTES])

@@ -16,6 +16,7 @@ from jsclient.protocol.wire.names import (
     MAX_SUBJECT_BYTES,
     check_consumer_name,
     check_filter_subject,
+    check_new_stream_name,
     check_publish_subject,
     check_queue,
     check_stream_name,
@@ -79,13 +80,21 @@ def test_names_that_servers_take(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["a.b", "*", "a*", ">", "a>b", "a/b", "a\\b", "é", "日本", "x" * (MAX_NAME_BYTES + 1)]
+    "name",
+    ["a.b", "*", "a*", ">", "a>b", "a/b", "a\\b", "a b", "a\x81", "é" * 128, "x" * (MAX_NAME_BYTES + 1)],
 )
 def test_names_no_stream_or_consumer(name):
-    with pytest.raises(InvalidNameError):
-        check_stream_name(name)
-    with pytest.raises(InvalidNameError):
-        check_consumer_name(name)
+    for check in (check_stream_name, check_new_stream_name, check_consumer_name):
+        with pytest.raises(InvalidNameError):
+            check(name)
+
+
+@pytest.mark.parametrize("name", ["é", "日本", "é" * 127])
+def test_names_only_of_streams_that_exist(name):
+    assert check_stream_name(name) == name
+    for check in (check_new_stream_name, check_consumer_name):
+        with pytest.raises(InvalidNameError, match="printable ASCII"):
+            check(name)
 
 
 @pytest.mark.parametrize("kind", ["consumer", "durable", "queue"])

@@ -14,7 +14,8 @@ import pytest
 import jsclient
 from jsclient._runtime.nats.speedups import SERIES, chosen
 from jsclient._runtime.nats.wire import FrameReader
-from jsclient.protocol.consumers.ack import match_jsack
+from jsclient.protocol.consumers.ack import last_of_whole_run, match_jsack
+from jsclient.protocol.wire.frames import total_size
 from jsclient.protocol.wire.headers import find_header, ordinary_block
 from tests.support import wire_streams
 
@@ -54,6 +55,7 @@ def install(monkeypatch, version: str) -> None:
     module.__version__, module.scan = version, stand_in
     module.find_header, module.is_ordinary_jsack = find_header, match_jsack
     module.split_jsack, module.ordinary_block = lambda reply: None, ordinary_block
+    module.last_of_whole_run, module.total_size = last_of_whole_run, total_size
     monkeypatch.setitem(sys.modules, "jsclient_speedups", module)
 
 

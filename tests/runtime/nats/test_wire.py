@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from jsclient._runtime.nats.wire import HIGH_WATER, MAX_ANSWER, MAX_CONTROL_LINE, FrameReader, Outbox
 from jsclient.errors import ProtocolError
+from tests.support.examples import examples
 from tests.support.virtual import virtual
 
 
@@ -109,7 +110,7 @@ def test_transcript_cut_once_at_every_place():
         assert host.seen == WANTED, place
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.integers(0, len(TRANSCRIPT)), max_size=12).map(sorted))
 def test_any_cut_same_frames(cuts):
     host = Host(b"1", b"2")
@@ -193,7 +194,7 @@ def damaged(chance: random.Random) -> bytes:
     return b"".join(parts)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.randoms(use_true_random=False))
 def test_runs_read_as_step_by_step(chance):
     stream = damaged(chance)
@@ -224,7 +225,7 @@ def test_lengths_kept_are_bounded():
     host = Host(b"1")
     host.feed(b"".join(msg(b"1", b"x" * size) for size in range(5000)))
     assert len(host.seen) == 5000
-    assert len(host.reader._lengths) <= host.reader._lengths.KEPT
+    assert len(host.reader._lengths) <= host.reader._lengths.CAPACITY
 
 
 # --- what must not stop the reader -----------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from jsclient.spark.epochs.planning import (
     share,
     wanted_between,
 )
+from tests.support.examples import examples
 
 
 class Topic:
@@ -177,7 +178,7 @@ def run_through(topic, data, order):
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 @pytest.mark.parametrize(("order", "times"), [(INT, numbers), (PAIRS, pairs)], ids=["int", "product"])
 def test_batches_are_all_epochs(order, times, data):
@@ -187,7 +188,7 @@ def test_batches_are_all_epochs(order, times, data):
     assert sorted(found) == every(topic, end, (order.bottom,))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 @pytest.mark.parametrize(("order", "times"), [(INT, numbers), (PAIRS, pairs)], ids=["int", "product"])
 def test_latecomer_whole_only(order, times, data):

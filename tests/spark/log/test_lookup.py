@@ -1,10 +1,13 @@
-"""Which streams match a pattern of names."""
+"""Which streams match a pattern of names, and what is logged of losses."""
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from jsclient.spark.log.lookup import matches
+from jsclient.errors import PositionInvalidError
+from jsclient.spark.log.lookup import LossPolicy, matches
 
 
 @pytest.mark.parametrize(
@@ -27,3 +30,13 @@ from jsclient.spark.log.lookup import matches
 )
 def test_names_that_match(name, pattern, fits):
     assert matches(name, pattern) is fits
+
+
+@pytest.mark.covers("L36")
+def test_losses_are_logged_once_and_not_kept(caplog):
+    policy = LossPolicy(fail=False)
+    for number in range(2000):
+        for _ in range(3):
+            assert not policy.accept(PositionInvalidError(f"batch {number} is lost"))
+    assert len(caplog.records) == 2000
+    assert sum(map(sys.getsizeof, policy._logged)) < 20_000

@@ -100,6 +100,9 @@ def test_offsets_of_several_streams_round_trip():
     assert again == offsets
     assert json.dumps(again.to_json()) == text
     assert StreamOffsets.of_json({"streams": {}}).streams == {}
+    grouped = StreamOffsets(offsets.streams, 500)
+    assert grouped.to_json() == {**offsets.to_json(), "together": 500}
+    assert StreamOffsets.of_json(grouped.to_json()) == grouped
 
 
 @pytest.mark.parametrize(
@@ -110,6 +113,7 @@ def test_offsets_of_several_streams_round_trip():
         {"streams": {"A": {"seq": 7}}},
         {"streams": {"A": {"seq": 7, "created": CREATED, "cuts": [9]}}},
         {"streams": {}, "more": 1},
+        {"streams": {}, "together": -1},
         {"seq": 7, "created": CREATED},
         {"b": 3, "runs": [[1, 1, 5, 1]]},
     ],

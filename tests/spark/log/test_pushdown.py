@@ -41,6 +41,9 @@ class IsNotNull(_Filter): ...
 class StringContains(_Filter): ...
 
 
+class StringStartsWith(_Filter): ...
+
+
 SEQ, SUBJECT, TIME = ("sequence",), ("subject",), ("timestamp",)
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -71,10 +74,41 @@ def test_subject_within_filters_given():
     assert narrow(EqualTo(SUBJECT, "a.b"), EqualTo(SUBJECT, "a.c"))[0].nothing
 
 
-@pytest.mark.parametrize("subject", ["a.*", "a.>", "", "a b", "a..b"])
+def test_prefix_of_whole_tokens():
+    """``subject like 'a.b.%'`` is the filter ``a.b.>``: no message has a subject that ends with a dot."""
+    assert narrow(StringStartsWith(SUBJECT, "a.b.")) == (Narrowed(subjects=("a.b.>",)), [])
+    assert narrow(StringStartsWith(SUBJECT, "a.b."), direct=True) == (Narrowed(subjects=("a.b.>",)), [])
+
+
+def test_prefix_within_filters_given():
+    one = StringStartsWith(SUBJECT, "a.b.")
+    assert narrow(one, subjects=("a.>",)) == (Narrowed(subjects=("a.b.>",)), [])
+    assert narrow(one, subjects=("a.b.c", "a.x.>")) == (Narrowed(subjects=("a.b.c",)), [])
+    assert narrow(one, subjects=("b.>",))[0].nothing
+    # The messages of both filters are those of no filter: Spark looks at them as well.
+    assert narrow(one, subjects=("*.*.c", "b.>")) == (Narrowed(subjects=("*.*.c",)), [one])
+    assert narrow(one, EqualTo(SUBJECT, "a.b.c"))[0].subjects == ("a.b.c",)
+    assert narrow(EqualTo(SUBJECT, "a.b.c"), one)[0].subjects == ("a.b.c",)
+    assert narrow(one, EqualTo(SUBJECT, "a.c"))[0].nothing
+
+
+@pytest.mark.parametrize("prefix", ["", "a", "a.b", ".", "a..", "a b.", "a.*.", "a.>.", "a.\ufffd."])
+def test_prefix_left_to_spark(prefix):
+    """No filter of the server ends within a token, or stands for a token that is a wildcard."""
+    one = StringStartsWith(SUBJECT, prefix)
+    assert narrow(one) == (Narrowed(), [one])
+
+
+@pytest.mark.parametrize("subject", ["", "a b", "a..b"])
 def test_no_message_no_subject(subject):
-    """And a wildcard is no wildcard in a comparison."""
     assert narrow(EqualTo(SUBJECT, subject))[0].nothing
+
+
+@pytest.mark.parametrize("subject", ["a.*", "a.>", ">.a"])
+def test_wildcard_left_to_spark(subject):
+    """A server stores a message with such a subject, which is no wildcard in a comparison."""
+    for one in (EqualTo(SUBJECT, subject), In(SUBJECT, ("a.b", subject))):
+        assert narrow(one) == (Narrowed(), [one])
 
 
 def test_subject_no_utf_8_left_to_spark():

@@ -14,6 +14,8 @@ from jsclient.spark.log.ranges import (
     admit,
     merged,
     pieces_for,
+    plan_bounded_parts,
+    plan_by_messages,
     plan_ranges,
     plan_sparse,
     shares,
@@ -116,6 +118,40 @@ def test_equal_parts_by_count():
     assert len(parts) == 4
     assert all(200 <= stream.within(part) <= 300 for part in parts)
     assert stream.asked <= 4 * 24
+
+
+@given(messages, wholes, st.integers(1, 12))
+def test_parts_by_messages(seqs, whole, pieces):
+    within = [seq for seq in seqs if whole.first <= seq <= whole.last]
+    parts = plan_by_messages(whole, within, pieces)
+    assert together(parts) == whole
+    assert len(parts) == max(1, min(pieces, len(within)))
+    counts = {Stream(seqs).within(part) for part in parts}
+    assert max(counts) - min(counts) <= 1
+
+
+@given(messages, wholes, st.integers(1, 100))
+def test_parts_within_a_maximum(seqs, whole, most):
+    stream = Stream(seqs)
+    rest, after = stream.rest(whole.first), stream.rest(whole.last + 1)
+    parts = stream.drive(plan_bounded_parts(whole, rest, after, most))
+    assert together(parts) == whole
+    assert all(stream.within(part) <= most for part in parts)
+
+
+@given(messages, wholes, st.integers(1, 100), st.integers(-50, 50))
+def test_parts_within_a_maximum_by_wrong_counts(seqs, whole, most, lie):
+    stream = Stream(seqs)
+    rest, after = stream.rest(whole.first), stream.rest(whole.last + 1)
+    assert together(stream.drive(plan_bounded_parts(whole, rest, after, most), lie)) == whole
+
+
+def test_few_parts_within_a_maximum():
+    """Messages that lie close together at first."""
+    stream = Stream([*range(1, 2_001), *range(1_000_000, 50_000_001, 10_000)])
+    parts = stream.drive(plan_bounded_parts(SequenceRange(1, 50_000_000), stream.rest(1), 0, 1000))
+    assert all(stream.within(part) <= 1000 for part in parts)
+    assert len(parts) <= 9
 
 
 @given(messages, wholes, st.integers(1, 100))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.protocol.models.publish import PubAck
-from jsclient.spark.sink.own_sequences import RowSequences, SequenceRanges, shared_sequence
+from jsclient.spark.sink.own_sequences import RowSequences, SequenceRanges, shared_sequences
 
 tasks = st.lists(
     st.lists(st.lists(st.tuples(st.sampled_from("AB"), st.integers(1, 40)), max_size=8), max_size=5)
@@ -27,11 +27,13 @@ def ranges_of(bursts: list[list[tuple[str, int]]]) -> dict[str, SequenceRanges]:
 @given(tasks)
 def test_shared_sequence_detected(bursts_of_tasks: list[list[list[tuple[str, int]]]]) -> None:
     """It is reported exactly if one exists, with two partitions that have it."""
-    shared = shared_sequence(dict(enumerate(map(ranges_of, bursts_of_tasks))))
+    every = list(shared_sequences(dict(enumerate(map(ranges_of, bursts_of_tasks)))))
+    shared = next(iter(every), None)
     all_rows = Counter(row for bursts in bursts_of_tasks for burst in bursts for row in burst)
     if shared is None:
         assert set(all_rows.values()) <= {1}
         return
+    assert sum(one.count for one in every) == sum(all_rows.values()) - len(all_rows)
     place = shared.stream, shared.sequence
     assert all_rows[place] > 1
     owners = Counter(

@@ -61,6 +61,7 @@ def test_what_passes(error: JetStreamError, passing: bool) -> None:
         (MaxPayloadError(2, 1), "max_payload"),
         (ApiError(400, 10060, "expected stream does not match"), "expectedStream"),
         (ApiError(400, 10054, "message size exceeds maximum allowed"), "max_msg_size"),
+        (ApiError(400, 10109, "invalid operation on sealed stream"), "write to another"),
         (WrongLastSequenceError(400, 10071, "wrong"), "headers"),
         (RequestTimeoutError("x"), "network (nats://a, nats://b) was too slow; options 'ackTimeout'"),
         (DisconnectedError("gone"), "DisconnectedError: gone (nats://a, nats://b)"),

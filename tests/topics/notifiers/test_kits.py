@@ -32,7 +32,8 @@ from jsclient.topics.notifiers.iteration import (
     Producer,
     source_of,
 )
-from jsclient.topics.notifiers.log_iteration import LogProducer, LogSubscription, Newest, newest_own
+from jsclient.topics.notifiers.log_iteration import LogSubscription, Newest, newest_own
+from jsclient.topics.notifiers.log_producer import LogProducer
 from jsclient.topics.notifiers.newest import NewestLog
 from jsclient.topics.notifiers.stream_notifier import StreamNotifier
 from tests.support.virtual import settle, virtual

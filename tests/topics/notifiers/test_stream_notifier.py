@@ -261,6 +261,7 @@ async def test_push_refused_error_to_all_who_wait():
     again = await start(shared.get_update_since(5))
     log.arrived(record(6))
     assert (await again).value == 6
+    await ended(log)
 
 
 @virtual

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_INTERVAL = 0.1  # seconds between two looks at the work list
-_ATTEMPTS = 4  # of a task
-_LEFT = 60.0  # seconds in which the work list must be empty after its query has ended
+_INTERVAL = 0.1  # seconds between two checks of the work list
+_ATTEMPTS = 4  # attempts of a task
+_EMPTYING = 60.0  # seconds in which the work list must be empty after its query has ended
 
 Report = Callable[[FromDriver], None]
 
 
 def main() -> int:
     """Run the queries to their end, and return the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this process
     # Other output must not be mixed with the reports.
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
@@ -84,7 +84,7 @@ def _end_with_parent(pipe: BinaryIO, directory: str, unwanted: threading.Event) 
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
-def _jvm() -> Any:  # None before it has started
+def _jvm() -> Any:  # None before the JVM has started
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     return getattr(getattr(context, "_gateway", None), "proc", None)
 
@@ -101,7 +101,7 @@ def _run(setup: Setup, report: Report) -> None:
     queries = Queries(spark, setup)
     # A new registration shares no state with queries that failed.
     watch = Watch(report, renew=lambda: jetstream.register(spark))
-    # These two run at the same time. The third one reads the complete results of the first.
+    # These two queries run at the same time. The third query reads the complete results of the first.
     watch.until_ended([queries.statistics, queries.rebooking])
     _work_off(queries, setup, watch)
     watch.until_ended([queries.archive])
@@ -115,16 +115,16 @@ def _work_off(queries: Queries, setup: Setup, watch: Watch) -> None:
 
     connection = session(ConnectOptions.of(setup.options))
 
-    async def left() -> tuple[int, int]:
+    async def outstanding() -> tuple[int, int]:
         consumer = await (await connection.js.stream(setup.stream)).consumer(setup.consumer)
         return consumer.cached_info.num_pending, consumer.cached_info.num_ack_pending
 
-    deadline = time.monotonic() + _LEFT
-    while any(counts := connection.run(left())):
+    deadline = time.monotonic() + _EMPTYING
+    while any(counts := connection.run(outstanding())):
         if time.monotonic() > deadline:
             pending, acks = counts
             raise RuntimeError(
-                f"the work list is not empty after {_LEFT:.0f} s: {pending} pending, {acks} not acked"
+                f"the work list is not empty after {_EMPTYING:.0f} s: {pending} pending, {acks} not acked"
             )
         if counts[0]:
             watch.until_ended([queries.rebooking])

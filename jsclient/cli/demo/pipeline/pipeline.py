@@ -39,8 +39,8 @@ __all__ = ["Pipeline"]
 
 _CONSUMER = "rebooking"
 _ACK_WAIT = 10.0  # seconds after which claims that a killed driver has not recorded are redelivered
-_CLAIMS = 20_000  # messages of the work list in flight, at most
-_KILL_AT = 0.4  # of all flights
+_CLAIMS = 20_000  # maximum number of messages of the work list in flight
+_KILL_AT = 0.4  # share of all flights
 _BATCHES = 12  # batches of the flights, so that the kill falls between the first and the last
 _WORK_BATCHES = 12
 _PARTITIONS = 2
@@ -69,10 +69,10 @@ class Pipeline:
         self._weather = data / "weather.csv"
         self._screen = screen
         self._progress = progress
-        self._demo_begun = self._begun = begun
+        self._demo_started_at = self._started_at = begun
         self._kill = kill
         self._keep = keep
-        self._killed_at: float | None = None  # part of the flights
+        self._killed_at: float | None = None  # share of the flights read before the kill
         self._resumed: set[str] = set()
         self._versions = SparkIsUp("", "")
         stages = {
@@ -85,11 +85,11 @@ class Pipeline:
     async def run(
         self, js: JetStream, urls: Sequence[str], flights: Sequence[Flight]
     ) -> tuple[list[str], bool]:
-        """Run from start to proof; the summary, and whether every claim holds.
+        """Run from start to proof. Returns the summary, and whether every claim holds.
 
-        If this is cancelled, driver and JVM are killed and their files are removed.
+        If this call is cancelled, driver and JVM are killed and their files are removed.
         """
-        self._begun = time.monotonic()
+        self._started_at = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="jsclient-demo-", ignore_cleanup_errors=True) as directory:
             async with self._place.statistics_on(js):
                 self._progress.phase = "starting Spark"
@@ -109,7 +109,7 @@ class Pipeline:
         try:
             await self._drive(setup)
             self._view.state = "ended"
-            ran = time.monotonic() - self._begun
+            ran = time.monotonic() - self._started_at
             self._progress.phase = "comparing with a recount of the file"
             expected, cancelled = await counting
         finally:
@@ -118,11 +118,11 @@ class Pipeline:
         archived = await asyncio.to_thread(results.read_archive, directory / "archive")
         rebooked = await asyncio.to_thread(results.read_rebooked, directory / "rebooking")
         info = (await (await js.stream(self._place.stream)).consumer(_CONSUMER)).cached_info
-        left = {"pending": info.num_pending, "unacked": info.num_ack_pending}
+        counts = {"pending": info.num_pending, "unacked": info.num_ack_pending}
         claims = [
             results.check_statistics("stream", stored, expected),
             results.check_statistics("Parquet", archived, expected),
-            results.check_rebooked(rebooked, cancelled, **left),
+            results.check_rebooked(rebooked, cancelled, **counts),
             Claim(not self._view.late, f"{self._view.late:,} flights came too late for their hour"),
         ]
         if self._killed_at is not None:
@@ -137,7 +137,7 @@ class Pipeline:
             "",
             *map(str, claims),
             "",
-            *closing(self._view, self._versions, ran=ran, whole=time.monotonic() - self._demo_begun),
+            *closing(self._view, self._versions, ran=ran, whole=time.monotonic() - self._demo_started_at),
         ]
         return lines, all(claim.holds for claim in claims)
 
@@ -148,7 +148,7 @@ class Pipeline:
     async def _prepare(
         self, js: JetStream, urls: Sequence[str], flights: Sequence[Flight], directory: Path
     ) -> Setup:
-        """Publish the end of the flights and create the work list; the setup of the driver."""
+        """Publish the end of the flights and create the work list. Returns the setup of the driver."""
         place, stages = self._place, self._view.stages
         end = msgspec.json.encode(results.end_of_flights(flights[-1]))
         await js.publish(f"{place.prefix}.end", end, msg_id="end")
@@ -180,32 +180,32 @@ class Pipeline:
     # --- the driver ------------------------------------------------------------------------------------------
 
     async def _drive(self, setup: Setup) -> None:
-        """Run the driver to its end; after the kill, a second one."""
+        """Run the driver to its end, and after the kill a second driver."""
         self._view.happened("start", self._elapsed)
         driver = await Driver.start(setup)
         self._view.driver = driver.pid
         try:
-            while not isinstance(said := await driver.read(), Finished):
-                self._hear(said)
-                if self._is_the_middle(said):
+            while not isinstance(message := await driver.read(), Finished):
+                self._handle(message)
+                if self._is_the_middle(message):
                     driver = await self._kill_and_restart(driver, setup)
             await driver.end()
         finally:
             await driver.kill()
             self._view.driver = 0
 
-    def _is_the_middle(self, said: FromDriver) -> bool:
-        """Whether the driver is to be killed now: during the statistics, or before the archive at the latest."""
+    def _is_the_middle(self, message: FromDriver) -> bool:
+        """Return whether to kill the driver now: during the statistics, or before the archive at the latest."""
         stages = self._view.stages
         if not self._kill or self._killed_at is not None:
             return False
         read = stages["statistics"].rows >= _KILL_AT * stages["statistics"].total
-        return (isinstance(said, BatchDone) and read) or (
-            isinstance(said, QueryBegins) and said.query == "archive"
+        return (isinstance(message, BatchDone) and read) or (
+            isinstance(message, QueryBegins) and message.query == "archive"
         )
 
     async def _kill_and_restart(self, driver: Driver, setup: Setup) -> Driver:
-        """Kill the driver while the next batch is in flight, and start another one."""
+        """Kill the driver while the next batch is in flight, and start another driver."""
         view, statistics = self._view, self._view.stages["statistics"]
         await driver.kill()
         self._killed_at = statistics.rows / statistics.total
@@ -224,37 +224,37 @@ class Pipeline:
         view.driver, view.state = started.pid, "restarting"
         return started
 
-    def _hear(self, said: FromDriver) -> None:
+    def _handle(self, message: FromDriver) -> None:
         view = self._view
-        match said:
+        match message:
             case SparkIsUp():
                 again = "again " if self._killed_at is not None else ""
-                self._versions = said
+                self._versions = message
                 view.state = "running"
                 view.happened("up", self._elapsed)
-                self._note(f"Spark {said.spark} is up {again}on Java {said.java} (pid {view.driver})")
+                self._note(f"Spark {message.spark} is up {again}on Java {message.java} (pid {view.driver})")
                 self._progress.phase = "Spark at work"
             case QueryBegins():
-                view.stages[said.query].state = "running"
-                if said.query == "archive":
-                    view.stages[said.query].total = view.stages["statistics"].out
+                view.stages[message.query].state = "running"
+                if message.query == "archive":
+                    view.stages[message.query].total = view.stages["statistics"].out
             case BatchDone():
-                if said.query not in self._resumed and self._killed_at is not None:
-                    self._resumed.add(said.query)
-                    if said.batch:
-                        self._note(f"{said.query} resumed with batch {said.batch}")
-                view.enter(said, self._elapsed)
-                if said.query != "statistics":  # the server reports the results of that query
-                    view.stages[said.query].out = view.stages[said.query].rows
+                if message.query not in self._resumed and self._killed_at is not None:
+                    self._resumed.add(message.query)
+                    if message.batch:
+                        self._note(f"{message.query} resumed with batch {message.batch}")
+                view.enter(message, self._elapsed)
+                if message.query != "statistics":  # the server reports the number of results of that query
+                    view.stages[message.query].out = view.stages[message.query].rows
             case QueryEnded():
-                stage = view.stages[said.query]
+                stage = view.stages[message.query]
                 stage.end()
-                stage.out = stage.out if said.query == "statistics" else stage.rows
+                stage.out = stage.out if message.query == "statistics" else stage.rows
             case QueryStartsAgain():
-                view.happened("again", self._elapsed, query=said.query, reason=said.reason)
-                self._note(f"{said.query} failed and is started again: {said.reason}")
+                view.happened("again", self._elapsed, query=message.query, reason=message.reason)
+                self._note(f"{message.query} failed and is started again: {message.reason}")
             case _:
-                raise PipelineError(f"unexpected message from the Spark driver: {type(said).__name__}")
+                raise PipelineError(f"unexpected message from the Spark driver: {type(message).__name__}")
 
     # --- what is seen ----------------------------------------------------------------------------------------
 
@@ -266,25 +266,25 @@ class Pipeline:
 
     @property
     def _elapsed(self) -> float:
-        return time.monotonic() - self._begun
+        return time.monotonic() - self._started_at
 
     def _note(self, text: str) -> None:
-        self._screen.note(f"{time.monotonic() - self._demo_begun:.1f} s: {text}")
+        self._screen.note(f"{time.monotonic() - self._demo_started_at:.1f} s: {text}")
 
     async def _keep_showing(self, js: JetStream) -> None:
         """Redraw, with the number of results on the server."""
         while True:
-            with suppress(JetStreamError):  # the server may be unreachable: Spark waits, and this does
+            with suppress(JetStreamError):  # if the server is unreachable, Spark waits, and so does this task
                 info = await (await js.stream(self._place.statistics)).info()
                 self._view.stages["statistics"].out = info.state.messages
-            self._progress.elapsed = time.monotonic() - self._demo_begun
+            self._progress.elapsed = time.monotonic() - self._demo_started_at
             self._progress.tick(time.monotonic())
             self._screen.show(self._progress)
             await asyncio.sleep(_TICK)
 
 
 def closing(view: PipelineView, versions: SparkIsUp, *, ran: float, whole: float) -> list[str]:
-    """The duration in seconds: ``ran`` of the Spark part, ``whole`` of the demonstration."""
+    """Describe the duration in seconds, ``ran`` of the Spark part and ``whole`` of the demonstration."""
     rows = sum(stage.rows for stage in view.stages.values())
     batches = sum(stage.batches for stage in view.stages.values())
     starts = sum(entry.get("event") == "up" for entry in view.log)
@@ -296,7 +296,7 @@ def closing(view: PipelineView, versions: SparkIsUp, *, ran: float, whole: float
 
 
 def kept(view: PipelineView, about: dict[str, Any]) -> dict[str, Any]:
-    """The progress of the queries for a chart. Times are seconds since the Spark part began."""
+    """Return the progress of the queries for a chart. Times are seconds since the Spark part began."""
     stages = {
         stage.name: {"does": stage.does, "rows": stage.rows, "total": stage.total}
         for stage in view.stages.values()

@@ -4,8 +4,8 @@ statistics  flights → delays by origin and hour, with the weather → a stream
 archive     that stream → Parquet
 rebooking   cancelled flights, claimed from a durable consumer → Parquet, acked when they are written
 
-All use the trigger AvailableNow: they read the existing messages in batches, and then end, so that the results can be
-compared.
+All queries use the trigger AvailableNow. They read the existing messages in batches and then end, so that the results
+can be compared.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _STATISTIC = (
 )
 _MEASURED = ("temp", "wind_speed", "precip", "visib")
 _TIME = "yyyy-MM-dd'T'HH:mm"
-# The flights were published in the order of their planned departure, but with many publishes in flight: neighbours can
-# be in another order in the stream.
+# The flights were published in the order of their planned departure, but with many publishes in flight, so neighbours
+# can be in another order in the stream.
 _LATENESS = "2 days"
 
 
 class Queries:
-    """The queries of the demonstration. Each method starts one.
+    """The queries of the demonstration. Each method starts a query.
 
     The session has ``format("jetstream")``, and time zone UTC, so that local times stay as they are.
     """
@@ -50,11 +50,11 @@ class Queries:
     # --- flights → statistics ---------------------------------------------------------------------------------
 
     def statistics(self) -> StreamingQuery:
-        """Delays by origin and hour, each row written once, when its hour is complete.
+        """Start the query of delays by origin and hour. Each row is written once, when its hour is complete.
 
-        In output mode append, a window is emitted once, when the watermark has passed its end: one message per window.
-        The last windows stay open until a later row arrives, so the demonstration publishes a message days after the
-        last flight.
+        In output mode append, a window is emitted once, when the watermark has passed its end, which gives one message
+        per window. The last windows stay open until a later row arrives, so the demonstration publishes a message days
+        after the last flight.
         """
         from pyspark.sql import functions as f
 
@@ -87,7 +87,7 @@ class Queries:
         return self._start("statistics", writer.options(**self._setup.options))
 
     def _measured(self) -> DataFrame:
-        """The weather by origin and hour. At the end of summer time an hour occurs twice, and the first one counts."""
+        """Return the weather by origin and hour. When summer time ends, the first of the equal hours counts."""
         from pyspark.sql import functions as f
 
         if self._weather is None:
@@ -110,19 +110,19 @@ class Queries:
     # --- statistics → Parquet ---------------------------------------------------------------------------------
 
     def archive(self) -> StreamingQuery:
-        """The stream of the statistics, as Parquet."""
+        """Start the query that writes the stream of the statistics to Parquet."""
         stored = self._read(self._setup.statistics, self._setup.rows_per_batch, startingOffsets="earliest")
         rows = _parsed(stored, _STATISTIC)
         return self._start("archive", rows.writeStream.foreachBatch(self._archive_batch))
 
     def _archive_batch(self, rows: DataFrame, batch: int) -> None:
-        # A repeated batch overwrites its directory: exactly once for every reader of Parquet.
+        # A repeated batch overwrites its directory, so readers of Parquet see it exactly once.
         self._write(rows, "archive", batch)
 
     # --- cancelled flights → rebooked and acked ---------------------------------------------------------------
 
     def rebooking(self) -> StreamingQuery:
-        """The work list. Spark claims messages from the consumer, and recognizes its claims after a kill."""
+        """Start the query of the work list. Spark claims messages of the consumer, and knows them after a kill."""
         claimed = self._read(
             self._setup.stream,
             self._setup.items_per_batch,
@@ -136,7 +136,8 @@ class Queries:
         claimed.persist()  # read once for both the write and the acks
         try:
             self._write(_parsed(claimed, _FLIGHT, "sequence"), "rebooking", batch)
-            # After the write, so that a batch that is not written is delivered again. It is small, so the driver acks.
+            # Acks follow the write, so that a batch that is not written is delivered again. The batch is small, so the
+            # driver acks it.
             ack_batch(claimed, self._setup.options, on="driver")
         finally:
             claimed.unpersist()
@@ -161,7 +162,7 @@ def _names(ddl: str) -> list[str]:
 
 
 def _parsed(messages: DataFrame, ddl: str, *others: str) -> DataFrame:
-    """The JSON of ``data`` as columns. With FAILFAST, invalid JSON ends the query instead of giving a row of nulls."""
+    """Parse the JSON of ``data`` into columns. With FAILFAST, invalid JSON ends the query."""
     from pyspark.sql import functions as f
 
     value: Any = f.from_json(f.col("data").cast("string"), ddl, {"mode": "FAILFAST"})

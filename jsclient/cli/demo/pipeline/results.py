@@ -19,7 +19,7 @@ from ..proof import Claim
 
 
 class Weather(NamedTuple):
-    """The weather at an airport in an hour, in °F, mph, inches and miles; None: not measured."""
+    """The weather at an airport in an hour, in °F, mph, inches and miles, or None if not measured."""
 
     temp: float | None = None
     wind_speed: float | None = None
@@ -30,8 +30,8 @@ class Weather(NamedTuple):
 class Statistic(msgspec.Struct, frozen=True):
     """The departures from an airport in an hour. As JSON it is the payload of a message.
 
-    ``hour`` is local time, as in "2013-01-01T05:00". Delays are in minutes, of the ``flights`` that left; None if all
-    of them were ``cancelled``.
+    ``hour`` is local time, such as "2013-01-01T05:00". Delays are in minutes, of the ``flights`` that left, and None if
+    all of them were ``cancelled``.
     """
 
     hour: str
@@ -69,56 +69,56 @@ Cancelled: TypeAlias = tuple[str, str, int, str, str]
 """Planned departure, carrier, number, origin, destination."""
 
 Statistics: TypeAlias = dict[tuple[str, str], Statistic]
-"""By origin and hour."""
+"""The statistics by origin and hour."""
 
 
 # --- what Spark has written ------------------------------------------------------------------------------
 
 
 async def read_stream(js: JetStream, stream: str) -> list[Statistic]:
-    """Every message of a stream, in order.
+    """Read every message of a stream, in order.
 
     Raises:
         msgspec.MsgspecError: A message is not a valid statistic.
     """
     decode = msgspec.json.Decoder(Statistic).decode
-    found: list[Statistic] = []
+    statistics: list[Statistic] = []
     last = (await (await js.stream(stream)).info()).state.last_seq
     if not last:
-        return found
+        return statistics
     async with js.ordered_consumer(stream) as reader:
         async for message in reader:
-            found.append(decode(message.data))
+            statistics.append(decode(message.data))
             if message.metadata.stream_seq >= last:
                 break
-    return found
+    return statistics
 
 
 def read_archive(directory: Path) -> list[Statistic]:
-    """The rows of the query `archive`. Blocks."""
+    """Read the rows of the query `archive`. Blocks."""
     return [msgspec.convert(row, Statistic) for row in _rows(directory, COLUMNS)]
 
 
 def read_rebooked(directory: Path) -> list[Rebooking]:
-    """The rows of the query `rebooking`. Blocks."""
+    """Read the rows of the query `rebooking`. Blocks."""
     return [Rebooking(**row) for row in _rows(directory, Rebooking._fields)]
 
 
 def _rows(directory: Path, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The rows of every batch. Unfinished files of a killed driver are in directories that begin with "_"."""
+    """Read the rows of every batch. Unfinished files of a killed driver are in directories that begin with "_"."""
     from pyarrow import parquet
 
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for path in sorted(directory.glob("batch=*/part-*.parquet")):
-        found += parquet.ParquetFile(path).read(columns=list(columns)).to_pylist()
-    return found
+        rows += parquet.ParquetFile(path).read(columns=list(columns)).to_pylist()
+    return rows
 
 
 # --- what the files say ----------------------------------------------------------------------------------
 
 
 def read_weather(path: Path) -> dict[tuple[str, str], Weather]:
-    """The weather by origin and local hour. At the end of summer time an hour occurs twice, and the first one counts.
+    """Read the weather by origin and local hour. At the end of summer time an hour occurs twice, and the first counts.
 
     Raises:
         FlightsError: The file is missing, broken, or has other columns.
@@ -147,32 +147,32 @@ def _number(text: str) -> float | None:
 
 
 def recount(flights: Iterable[Flight], weather: Mapping[tuple[str, str], Weather]) -> Statistics:
-    """The statistics by origin and hour."""
+    """Recount the statistics by origin and hour."""
     planned: Counter[tuple[str, str]] = Counter()
     delays: dict[tuple[str, str], list[int]] = {}
     for flight in flights:
         key = flight.origin, f"{flight.scheduled[:13]}:00"
         planned[key] += 1
-        left = delays.setdefault(key, [])
+        departed = delays.setdefault(key, [])
         if flight.dep_delay is not None:
-            left.append(flight.dep_delay)
+            departed.append(flight.dep_delay)
     return {
         (origin, hour): Statistic(
             hour,
             origin,
             count,
-            count - len(left),
-            sum(left) / len(left) if left else None,
-            max(left) if left else None,
+            count - len(departed),
+            sum(departed) / len(departed) if departed else None,
+            max(departed) if departed else None,
             *weather.get((origin, hour), Weather()),
         )
         for (origin, hour), count in planned.items()
-        for left in [delays[origin, hour]]
+        for departed in [delays[origin, hour]]
     }
 
 
 def cancelled_flights(flights: Iterable[Flight]) -> Counter[Cancelled]:
-    """The flights that never left."""
+    """Count the flights that never left."""
     return Counter(
         (f.scheduled, f.carrier, f.flight, f.origin, f.dest) for f in flights if f.dep_delay is None
     )
@@ -184,7 +184,7 @@ def cancelled_flights(flights: Iterable[Flight]) -> Counter[Cancelled]:
 def check_statistics(
     where: str, found: Iterable[Statistic], expected: Mapping[tuple[str, str], Statistic]
 ) -> Claim:
-    """Compare rows with the expected ones: each must exist once, and be equal in every column."""
+    """Compare rows with the expected rows. Each must exist once, and be equal in every column."""
     rows: dict[tuple[str, str], list[Statistic]] = {}
     for row in found:
         rows.setdefault(row.key, []).append(row)
@@ -207,14 +207,14 @@ def check_rebooked(
     pending: int,
     unacked: int,
 ) -> Claim:
-    """Compare the rebooked flights with the cancelled ones of the file; ``pending`` and ``unacked`` must be 0."""
+    """Compare the rebooked flights with the cancelled flights of the file. ``pending`` and ``unacked`` must be 0."""
     rebooked = list(found)
     flights = Counter(tuple(row[1:]) for row in rebooked)
     sequences = Counter(row.sequence for row in rebooked)
-    wanted: Counter[Any] = Counter(dict(expected))
+    cancelled: Counter[Any] = Counter(dict(expected))
     wrong = {
-        "missing": list((wanted - flights).elements()),
-        "not expected": list((flights - wanted).elements()),
+        "missing": list((cancelled - flights).elements()),
+        "not expected": list((flights - cancelled).elements()),
         "more than once": [sequence for sequence, count in sequences.items() if count > 1],
     }
     acks = f"{pending:,} to be delivered, {unacked:,} not acked"
@@ -222,12 +222,13 @@ def check_rebooked(
         text = f"work list: {len(rebooked):,} cancelled flights rebooked once, those of the file; {acks}"
         return Claim(not pending and not unacked, text)
     return Claim(
-        False, f"work list: {len(rebooked):,} rebooked of {wanted.total():,}; {acks}: {_differences(wrong)}"
+        False,
+        f"work list: {len(rebooked):,} rebooked of {cancelled.total():,}; {acks}: {_differences(wrong)}",
     )
 
 
 def _differences(wrong: Mapping[str, list[Any]]) -> str:
-    """The number of differences of each kind, with the first as an example."""
+    """Return the number of differences of each kind, with the first as an example."""
     parts = [
         f"{len(keys):,} {kind}, as {' '.join(map(str, keys[0])) if isinstance(keys[0], tuple) else keys[0]}"
         for kind, keys in wrong.items()
@@ -237,13 +238,13 @@ def _differences(wrong: Mapping[str, list[Any]]) -> str:
 
 
 def end_of_flights(last: Flight) -> Flight:
-    """A message after the last flight, days later, so that the watermark passes every hour with flights."""
+    """Return a message after the last flight, days later, so that the watermark passes every hour with flights."""
     later = datetime.fromisoformat(last.scheduled) + timedelta(days=4)
     return Flight(later.isoformat(timespec="minutes"), "", 0, None, "", "", None, None, 0)
 
 
 def weather_table(statistics: Iterable[Statistic]) -> list[str]:
-    """A table of departures by the weather at the airport."""
+    """Return a table of departures by the weather at the airport."""
     kinds = dict.fromkeys(("dry, clear", "low visibility", "rain or snow", "not known"), (0, 0, 0.0))
     for row in statistics:
         kind = _kind(row)

@@ -1,4 +1,4 @@
-"""The process of the Spark driver, seen from the parent process: its requirements, its access to the server."""
+"""The process of the Spark driver, seen from the parent process, its requirements, and its access to the server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _decode: Callable[[bytes], FromDriver] = msgspec.msgpack.Decoder[FromDriver](Fro
 
 
 class PipelineError(Exception):
-    """The Spark part cannot continue."""
+    """Raised when the Spark part cannot continue."""
 
 
 class Driver:
@@ -99,13 +99,13 @@ class Driver:
         if body is None:
             code = await self._process.wait()
             raise PipelineError(f"the Spark driver ended with code {code}{self._tail()}")
-        said = _decode(body)
-        if isinstance(said, Failed):
-            raise PipelineError(f"Spark: {said.reason}")
-        return said
+        message = _decode(body)
+        if isinstance(message, Failed):
+            raise PipelineError(f"Spark: {message.reason}")
+        return message
 
     def _tail(self) -> str:
-        """The last line of its standard error."""
+        """Return the last line of its standard error."""
         try:
             lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -114,7 +114,7 @@ class Driver:
         return f": {written[-1]}" if written else ""
 
     async def kill(self) -> None:
-        """Send SIGKILL to the driver and its JVM: nothing is committed. Python workers end when the JVM is gone."""
+        """Send SIGKILL to the driver and its JVM, which then commit no batch. Python workers end after the JVM."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -133,7 +133,7 @@ class Driver:
 
 
 def _environment() -> dict[str, str]:
-    """Executors and driver use this Python and this jsclient, installed or not."""
+    """Return an environment in which executors and driver use this Python and this jsclient, installed or not."""
     package = Path(jsclient.__file__).resolve().parents[1]
     paths = [str(package), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {
@@ -149,7 +149,7 @@ SECRET = "JSCLIENT_DEMO_SECRET"  # an environment variable
 
 
 def spark_access(urls: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Options for source and sink, and environment variables for driver and executors.
+    """Return options for source and sink, and environment variables for driver and executors.
 
     Spark's plans would show a user in a URL. So the user becomes an option, and the password or token a variable.
     """
@@ -166,7 +166,7 @@ def spark_access(urls: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def without_user(url: str) -> str:
-    """The URL without user and password."""
+    """Return the URL without user and password."""
     parts = urlsplit(_whole(url))
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -179,11 +179,11 @@ _SPARK = (4, 2)
 
 _JAVA = 17
 
-_PATIENCE = 20.0  # seconds for `java -version`
+_JAVA_TIMEOUT = 20.0  # seconds for `java -version`
 
 
 def why_not() -> str | None:
-    """The reason why the Spark part cannot run, in a few words; None if it can. PySpark is not imported."""
+    """Return why the Spark part cannot run, in a few words, or None if it can. PySpark is not imported."""
     missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
         return f'{" and ".join(missing)} not installed: pip install "jsclient[spark]"'
@@ -204,12 +204,12 @@ def why_not() -> str | None:
 
 
 def java_release(java: str) -> int | None:
-    """The major version of a Java program; None if it does not run."""
+    """Return the major version of a Java program, or None if it does not run."""
     try:
-        asked = subprocess.run(
-            [java, "-version"], capture_output=True, check=True, timeout=_PATIENCE, text=True
+        process = subprocess.run(
+            [java, "-version"], capture_output=True, check=True, timeout=_JAVA_TIMEOUT, text=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
-    return int(found[1]) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', process.stderr + process.stdout)
+    return int(match[1]) if match else None

@@ -1,4 +1,4 @@
-"""The watch over the driver's queries: it reports their progress, and starts a query again after a fault of Spark."""
+"""The watch over the driver's queries, which reports their progress and restarts a query after a fault of Spark."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Watch", "is_transient", "reason"]
 
-_INTERVAL = 0.1  # seconds between two looks at the queries
-_STARTS = 4  # of one query, at most
+_INTERVAL = 0.1  # seconds between two checks of the queries
+_STARTS = 4  # maximum number of starts of a query
 
 Start: TypeAlias = "Callable[[], StreamingQuery]"
 
 
 class Watch:
-    """Reports what the queries do. ``renew`` replaces what a failed query may have left broken, before a restart."""
+    """Reports the progress of queries. ``renew`` replaces state that a failed query may have broken."""
 
     def __init__(self, report: Callable[[FromDriver], None], renew: Callable[[], None]) -> None:
         self._report = report
@@ -44,7 +44,7 @@ class Watch:
             time.sleep(_INTERVAL)
             for entry in list(active):
                 start, query = entry
-                ended = not query.isActive  # before its progress is read for the last time
+                ended = not query.isActive  # checked before its progress is read for the last time
                 self._report_batches(query)
                 if not ended:
                     continue
@@ -67,7 +67,7 @@ class Watch:
         for progress in query.recentProgress:
             key = query.name, progress.batchId
             took = {name: int(ms) for name, ms in progress.durationMs.items()}
-            if key in self._reported or "addBatch" not in took:  # without addBatch it only looked for rows
+            if key in self._reported or "addBatch" not in took:  # without addBatch the query found no rows
                 continue
             self._reported.add(key)
             states = progress.stateOperators
@@ -86,7 +86,7 @@ class Watch:
 
 _ERROR = re.compile(r"^[\s:]*(?:Caused by: )?((?:\w+\.)*\w*(?:Error|Exception)): (\S.*)$", re.MULTILINE)
 
-# Faults of Spark itself when queries start at the same time: in the maps that they share, or because a Python process
+# Faults of Spark itself when queries start at the same time, in the maps that they share, or because a Python process
 # took longer than ten seconds to start on a busy machine.
 _TRANSIENT = (
     "java.io.OptionalDataException",
@@ -97,14 +97,16 @@ _TRANSIENT = (
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the query can succeed when it is started again: Spark failed, and not the source or the sink."""
+    """Return whether the query can succeed when it is restarted, because Spark failed, not the source or the sink."""
     text = str(error)
     return not _errors(text, "jsclient.") and any(fault in text for fault in _TRANSIENT)
 
 
 def reason(error: BaseException) -> str:
-    """The cause in one line: the innermost error of jsclient in Spark's text, else the outermost of Java, else its
-    first line."""
+    """Return the cause in one line.
+
+    It is the innermost error of jsclient in Spark's text, or else the outermost error of Java, or else the first line.
+    """
     text = str(error)
     ours, theirs = _errors(text, "jsclient."), _errors(text, "java.", "org.apache.spark.")
     if ours or theirs:
@@ -114,10 +116,10 @@ def reason(error: BaseException) -> str:
 
 
 def _errors(text: str, *packages: str) -> list[str]:
-    """The errors of these packages in a text, outermost first, each as ``Name: message``."""
-    found = _ERROR.findall(text)
+    """Return the errors of these packages in a text, outermost first, each as ``Name: message``."""
+    errors = _ERROR.findall(text)
     return [
         f"{name.rpartition('.')[2]}: {message.strip()}"
-        for name, message in found
+        for name, message in errors
         if name.startswith(packages)
     ]

@@ -13,17 +13,17 @@ import msgspec
 class Setup(msgspec.Struct, tag=True, array_like=True):
     """The job of the driver. It is not on the command line, because ``environment`` can contain a password."""
 
-    options: dict[str, str]  # of the connection, for source and sink
+    options: dict[str, str]  # connection options for source and sink
     environment: dict[str, str]
     directory: str  # for checkpoints, results and temporary files
-    weather: str  # the file
-    stream: str  # of the flights
+    weather: str  # the file of the weather
+    stream: str  # the stream of the flights
     consumer: str  # its durable consumer with the work list
     statistics: str  # the stream of the results
-    prefix: str  # of the subjects of the results
+    prefix: str  # the prefix of the results' subjects
     ledger: str  # the bucket of the sink's ledger
     rows_per_batch: int
-    items_per_batch: int  # of the work list
+    items_per_batch: int  # items of the work list
     partitions: int
 
 
@@ -45,8 +45,8 @@ class BatchDone(msgspec.Struct, tag=True, array_like=True):
 
     query: str
     batch: int
-    rows: int  # read
-    rate: float  # rows a second
+    rows: int  # rows read
+    rate: float  # rows per second
     took: dict[str, int]  # milliseconds, by phase
     state: int = 0  # rows in the state store
     late: int = 0  # rows that arrived after their window was closed
@@ -62,7 +62,7 @@ class QueryStartsAgain(msgspec.Struct, tag=True, array_like=True):
     """A query failed through a fault of Spark, and is started again from its checkpoint."""
 
     query: str
-    reason: str  # in one line
+    reason: str  # the reason in one line
 
 
 class Finished(msgspec.Struct, tag=True, array_like=True):

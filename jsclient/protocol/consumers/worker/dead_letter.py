@@ -62,27 +62,27 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def dead_letter_subject(pattern: str, subject: str) -> str:
-    """The subject of a dead letter: ``pattern``, with the message's subject replacing a final ``>``."""
+    """Return the subject of a dead letter: ``pattern``, with the message's subject replacing a final ``>``."""
     if not pattern.endswith(".>"):
         return pattern
     return pattern[:-1] + _encodable(subject)
 
 
 def dead_letter_id(origin: Origin) -> str:
-    """The message id of a dead letter."""
+    """Return the message id of a dead letter."""
     return f"dead-letter.{origin.stream}.{origin.consumer}.{origin.seq}.{origin.timestamp_ns}"
 
 
 def dead_letter_headers(
     original: Headers, origin: Origin, error: BaseException, unverified: str = ""
 ) -> dict[str, str | list[str]]:
-    """The headers of a dead letter. Illegal characters are replaced, since a dead letter must not fail."""
+    """Return the headers of a dead letter. Illegal characters are replaced, since a dead letter must not fail."""
     headers: dict[str, str | list[str]] = {}
     for name in original:
-        kept = _NOT_IN_NAME.sub("_", name)
-        if kept.lower().startswith("nats-"):
-            kept = PREFIX + kept
-        headers[kept] = [_line(value) for value in original.get_all(name)]
+        legal = _NOT_IN_NAME.sub("_", name)
+        if legal.lower().startswith("nats-"):
+            legal = PREFIX + legal
+        headers[legal] = [_line(value) for value in original.get_all(name)]
     kind, text = error_text(error)
     added = {
         "Stream": origin.stream,
@@ -101,7 +101,7 @@ def dead_letter_headers(
 
 
 def error_text(error: BaseException) -> tuple[str, str]:
-    """The name of its class, and its text in one line; never raises."""
+    """Return the name of the error's class, and its text in one line. Never raises."""
     kind = type(error)
     if isinstance(error, Reject):
         name = "Reject"
@@ -117,18 +117,18 @@ def error_text(error: BaseException) -> tuple[str, str]:
 
 
 def term_reason(error: BaseException) -> str:
-    """The reason of a termination, for the server's advisory."""
+    """Return the reason of a termination for the server's advisory."""
     kind, text = error_text(error)
     return f"{kind}: {text}" if text else kind
 
 
 def exhausted_subject(stream: str, consumer: str) -> str:
-    """The subject of the advisory about a message that was not acked in its last allowed delivery."""
+    """Return the subject of the advisory about messages that were not acked in their last allowed delivery."""
     return f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{consumer}"
 
 
 class Exhausted(msgspec.Struct, frozen=True):
-    """The content of such an advisory."""
+    """The content of an advisory about a message that was not acked in its last allowed delivery."""
 
     stream: str
     consumer: str
@@ -137,7 +137,7 @@ class Exhausted(msgspec.Struct, frozen=True):
 
 
 def read_exhausted(payload: bytes) -> Exhausted | None:
-    """The content of such an advisory; None if it is malformed."""
+    """Return the content of an advisory, or None if it is malformed."""
     try:
         advisory: Any = decode(payload)
     except JetStreamError:
@@ -150,9 +150,9 @@ def read_exhausted(payload: bytes) -> Exhausted | None:
 
 
 def refutation(advisory: Exhausted, info: ConsumerInfo, limits: Iterable[int]) -> str:
-    """What in the consumer's state contradicts the advisory; empty if nothing does.
+    """Say what in the consumer's state contradicts the advisory, "" if it agrees.
 
-    ``limits``: each ``max_deliver`` that the consumer is known to have had. An ack leaves no trace in this state.
+    ``limits`` has each ``max_deliver`` that the consumer is known to have had. An ack leaves no trace in this state.
     """
     if advisory.deliveries not in limits:
         return f"it says {advisory.deliveries} deliveries, max_deliver is {info.config.max_deliver}"
@@ -164,7 +164,7 @@ def refutation(advisory: Exhausted, info: ConsumerInfo, limits: Iterable[int]) -
 def passes(subject: str, configs: Iterable[ConsumerConfig]) -> bool:
     """Whether one of these configurations of the consumer would deliver a message on this subject."""
     return any(
-        not config.filters or any(subject_matches(one, subject) for one in config.filters)
+        not config.filters or any(subject_matches(pattern, subject) for pattern in config.filters)
         for config in configs
     )
 

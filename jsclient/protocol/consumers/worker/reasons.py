@@ -6,16 +6,16 @@ __all__ = ["DeliveriesExhaustedError", "Reject"]
 
 
 class Reject(Exception):
-    """Raised by a handler: this message can never be handled. It is dead-lettered at once, not retried.
+    """Raised by a handler for a message that can never be handled. It is dead-lettered at once, not retried.
 
-    ``Reject("no such customer")``: the text goes into the dead letter's headers and the server's advisory.
+    The text of ``Reject("no such customer")`` is part of the dead letter's headers and the server's advisory.
     """
 
 
 class DeliveriesExhaustedError(Exception):
-    """Why a message was dead-lettered without being handled: none of its deliveries was settled.
+    """The reason why a message was dead-lettered without being handled: none of its deliveries was settled.
 
-    Their workers died, were stopped, or exceeded ``ack_wait``.
+    The workers that received them died, were stopped, or exceeded ``ack_wait``.
     """
 
     __module__ = "jsclient"  # from the start: dead letters carry the name

@@ -1,4 +1,4 @@
-"""A set of stream sequences that costs about one bit for each, for those that come nearly in order."""
+"""A set of stream sequences. If they are nearly consecutive, it needs about one bit for each of them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _WITHIN: Final = (1 << _PAGE) - 1
 
 
 class SeqSet:
-    """Stream sequences, in pages of 32,768; beyond ``most_pages`` it forgets the page that it has had for longest."""
+    """Stream sequences, in pages of 32,768. Beyond ``most_pages`` pages, the oldest page is removed."""
 
     def __init__(self, most_pages: int = 4096) -> None:
         self._most = most_pages
         self._pages: dict[int, bytearray] = {}
 
     def add(self, seq: int) -> None:
-        """Remember a sequence."""
+        """Add a sequence."""
         page = self._pages.get(seq >> _PAGE)
         if page is None:
             if len(self._pages) >= self._most:
@@ -27,12 +27,12 @@ class SeqSet:
         page[(seq & _WITHIN) >> 3] |= 1 << (seq & 7)
 
     def discard(self, seq: int) -> None:
-        """Forget a sequence; a no-op if it is absent."""
+        """Remove a sequence, if the set contains it."""
         if seq in self:
             self._pages[seq >> _PAGE][(seq & _WITHIN) >> 3] &= ~(1 << (seq & 7))
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all sequences."""
         self._pages.clear()
 
     def __contains__(self, seq: int) -> bool:

@@ -1,9 +1,10 @@
 """The options of a worker applied to its consumer: concurrency, keep-alives, retries.
 
 Source: nats-server server/consumer.go. ``backoff`` replaces ``ack_wait`` for each delivery (checkPending): delivery
-``n`` has ``backoff[n - 1]`` seconds, the last entry applies to all later ones. A nak with a delay ignores that
-(processNak counts from ``ack_wait``, which is ``backoff[0]``), so delivery ``n`` waits ``backoff[n - 1] - backoff[0]``
-longer than requested; measured on 2.10 to 2.15. `WorkRules.wire_delay` compensates for it.
+``n`` has ``backoff[n - 1]`` seconds, and the last entry applies to all later deliveries. A nak with a delay ignores
+that (processNak counts from ``ack_wait``, which is ``backoff[0]``), so delivery ``n`` waits
+``backoff[n - 1] - backoff[0]`` longer than requested, as measured on 2.10 to 2.15. `WorkRules.wire_delay` compensates
+for it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.5, 60.0  # seconds
 
 @dataclass(slots=True, frozen=True)
 class WorkOptions:
-    """The user's options; see ``run`` of the subscriptions."""
+    """The user's options, see ``run`` of the subscriptions."""
 
     concurrency: int = 1
     ordered: bool = False
@@ -45,7 +46,8 @@ class WorkOptions:
         """Check the options.
 
         Raises:
-            ConfigError: A number out of range, a key without keep_alive, an invalid dead-letter subject.
+            ConfigError: A number is out of range, there is a key without keep_alive, or the dead-letter subject is not
+                valid.
         """
         check_count("concurrency", self.concurrency)
         if self.prefetch is not None:
@@ -61,6 +63,7 @@ class WorkOptions:
         _check_seconds("grace", self.grace)
         if self.dead_letter is not None:
             check_filter_subject(self.dead_letter)
+            # The subject of the message replaces a final ">".
             head = self.dead_letter.removesuffix(".>")
             if "*" in head.split(".") or head == ">":
                 raise ConfigError(
@@ -69,7 +72,7 @@ class WorkOptions:
 
     @property
     def waiting(self) -> int:
-        """Messages that may wait, here or in flight: few, since other workers could handle them."""
+        """Number of messages that may wait, in this worker or in flight: few, as other workers could handle them."""
         if self.prefetch is not None:
             return self.prefetch
         # With lanes, a free handler needs to see past the messages of keys that are busy.
@@ -83,7 +86,7 @@ def _check_seconds(name: str, value: float, *, above: float | None = None) -> No
 
 
 def default_delay(attempt: int) -> float:
-    """Seconds before the next attempt: 0.5, 1, 2 … 60."""
+    """Return the seconds before the next attempt: 0.5, 1, 2 … 60."""
     return float(min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** min(attempt - 1, 20)))
 
 
@@ -91,13 +94,13 @@ class WorkRules:
     """The options, applied to a consumer.
 
     Attributes:
-        options: The options as given.
-        capacity: Messages held at most, including those being handled.
-        pull: Messages that a pull reader may request in addition.
-        limit: Deliveries at which a failure is final; None: never.
-        server_limit: Deliveries after which the server stops redelivery; None: unlimited.
-        waits: Seconds that the server waits for the ack, by delivery; the last applies to all later ones.
-        backed_off: These come from ``backoff``.
+        options: The user's options.
+        capacity: Maximum number of messages held, including messages being handled.
+        pull: Number of messages that a pull reader may request in addition.
+        limit: The delivery in which a failure is final, or None if there is no limit.
+        server_limit: Number of deliveries after which the server stops redelivery, or None if there is no limit.
+        waits: Seconds for which the server waits for the ack, by delivery. The last applies to all later deliveries.
+        backed_off: Whether ``waits`` comes from ``backoff``.
     """
 
     def __init__(self, options: WorkOptions, config: ConsumerConfig) -> None:
@@ -107,39 +110,40 @@ class WorkRules:
                 f"run needs a consumer with ack policy explicit; this one has {str(config.ack_policy)!r}"
             )
         self.options: WorkOptions = options
-        here = options.waiting // 2
-        self.capacity: int = options.concurrency + here
-        self.pull: int = options.waiting - here
+        # Half of the waiting messages are in this worker, the others in flight.
+        buffered = options.waiting // 2
+        self.capacity: int = options.concurrency + buffered
+        self.pull: int = options.waiting - buffered
         if config.max_batch and config.max_batch > 0:
             self.pull = min(self.pull, config.max_batch)
-        most = config.max_deliver
-        self.server_limit: int | None = most if most and most > 0 else None
+        max_deliver = config.max_deliver
+        self.server_limit: int | None = max_deliver if max_deliver and max_deliver > 0 else None
         limits = [limit for limit in (options.max_deliver, self.server_limit) if limit is not None]
         self.limit: int | None = min(limits, default=None)
         self.waits: tuple[float, ...] = tuple(config.backoff or ()) or (config.ack_wait or ACK_WAIT,)
         self.backed_off: bool = bool(config.backoff)
 
     def doubts(self) -> list[str]:
-        """What was probably meant otherwise, in sentences that say what to do."""
-        options, found = self.options, []
+        """Return warnings about options that are probably a mistake, which say what to do."""
+        options, warnings = self.options, []
         if options.dead_letter is not None and self.limit is None:
-            found.append(
+            warnings.append(
                 f"dead_letter is {options.dead_letter!r}, but deliveries have no limit: a failing message is retried "
                 "for ever, and only Reject makes a dead letter; set max_deliver of run(), or that of the consumer"
             )
         if self.server_limit is not None and (options.max_deliver or 0) > self.server_limit:
-            found.append(
+            warnings.append(
                 f"max_deliver of run() is {options.max_deliver}, but the consumer stops at {self.server_limit} "
                 "deliveries, which is what counts: set that of the consumer to -1, or to more"
             )
-        return found
+        return warnings
 
     def ack_wait(self, deliveries: int) -> float:
-        """Seconds that the server waits for the ack of this delivery."""
+        """Return the seconds for which the server waits for the ack of this delivery."""
         return self.waits[min(max(deliveries, 1), len(self.waits)) - 1]
 
     def interval(self, deliveries: int) -> float:
-        """Seconds between progress reports: a third of it, so that one may be lost and the first may be late."""
+        """Return the seconds between progress reports: a third of ``ack_wait``, as a report may be lost or late."""
         return self.ack_wait(deliveries) / 3
 
     @property
@@ -156,25 +160,28 @@ class WorkRules:
         return self.limit is not None and deliveries > self.limit
 
     def is_last(self, deliveries: int) -> bool:
-        """Whether the server will not redeliver it in any case."""
+        """Whether this is the last delivery by the server."""
         return self.server_limit is not None and deliveries >= self.server_limit
 
     def retry_delay(self, attempt: int) -> tuple[float, Exception | None]:
-        """Seconds before the next attempt, and the error of the user's ``retry_delay``, if any."""
-        given = self.options.retry_delay
-        if given is None:
+        """Return the seconds before the next attempt, and the error of the user's ``retry_delay``, if any."""
+        retry_delay = self.options.retry_delay
+        if retry_delay is None:
             return (self.ack_wait(attempt) if self.backed_off else default_delay(attempt)), None
-        if not callable(given):
-            return float(given), None
+        if not callable(retry_delay):
+            return float(retry_delay), None
         try:
-            delay = given(attempt)
+            delay = retry_delay(attempt)
             _check_seconds("retry_delay", delay)
             return float(delay), None
         except Exception as error:  # noqa: BLE001  a user's function may raise anything
             return default_delay(attempt), error
 
     def wire_delay(self, deliveries: int, delay: float) -> float | None:
-        """The delay for a nak so that the message is redelivered in ``delay`` seconds; None: ``backoff`` applies."""
+        """Return the delay for a nak after which the server redelivers the message in ``delay`` seconds.
+
+        Return None if the consumer's ``backoff`` decides.
+        """
         if not self.backed_off:
             return delay
         if self.options.retry_delay is None:

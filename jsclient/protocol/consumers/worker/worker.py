@@ -1,12 +1,12 @@
 """The messages held by a worker: their order, keep-alives, timeouts and settlement.
 
-The runner (`jsclient.Worker`) takes messages, calls handlers and sends acks; `Workload` decides. A `Work` is one held
-message, from its arrival until it is *settled*: acked, returned to the server, or terminated. A redelivery of a held
-message is the same work.
+The runner (`jsclient.Worker`) takes messages, calls handlers and sends acks, and `Workload` decides. A `Work` is one
+held message, from its arrival until it is *settled*: acked, returned to the server, or terminated. A redelivery of a
+held message is the same work.
 
-With an order by key, each key (other than None) has a *lane*: one work of it is handled at a time, in the order of the
-stream, and a failed one is retried here before the next of its lane starts. If it were returned to the server, it could
-be delivered to another worker, and the lane would wait forever.
+With an order by key, each key (other than None) has a *lane*. One work of a lane is handled at a time, in the order of
+the stream, and a failed work is retried in this worker before the next work of its lane starts. If it were returned to
+the server, it could be delivered to another worker, and the lane would wait forever.
 
 Time is monotonic seconds. Source: ADR-15 §Ack Handling; nats-server server/consumer.go (ack_wait, max_deliver).
 """
@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeVar
 
+from ...models.consumer import ConsumerConfig
+from .prefetch import Prefetch
 from .reasons import DeliveriesExhaustedError, Reject
 from .work_rules import WorkRules
 
@@ -44,7 +47,7 @@ class Phase(Enum):
 
     WAITING = "waiting"  # for a free handler, or for its turn in its lane
     RUNNING = "running"  # its handler runs, or its ack or dead letter is in flight
-    REPEATING = "repeating"  # it failed and waits for its next attempt here
+    REPEATING = "repeating"  # it failed and waits for its next attempt in this worker
     SETTLED = "settled"
 
 
@@ -53,7 +56,7 @@ class Fate(Enum):
 
     ACK = "ack"
     RETRY = "retry"  # the server redelivers it to any worker
-    REPEAT = "repeat"  # it is retried here
+    REPEAT = "repeat"  # this worker retries it
     DEAD = "dead"  # it is never retried
 
 
@@ -61,8 +64,8 @@ class Fate(Enum):
 class Verdict:
     """The decision about a work whose handler has ended.
 
-    ``delay``: seconds until its next attempt. ``wire_delay``: the delay in the nak that causes it; None: send "in
-    progress" and leave the delay to the consumer's backoff. ``trouble``: why ``retry_delay`` could not be used.
+    ``delay`` is the time until its next attempt, seconds. ``wire_delay`` is the delay in the nak that causes it. If it
+    is None, send "in progress", and the consumer's backoff decides. ``trouble`` says why ``retry_delay`` failed.
     """
 
     fate: Fate
@@ -76,15 +79,15 @@ class WorkCounts:
     """The counts of a worker.
 
     Attributes:
-        handled: The handler returned (or had settled the message itself), and the message is acked.
-        failed: Attempts in which the handler raised, was cancelled, or ran too long.
-        retried: Those of them followed by another attempt, here or after a redelivery.
-        dead_lettered: Stored under the dead-letter subject, and terminated.
-        terminated: Terminated without a dead letter, because no subject was given.
-        returned: Returned to the server when the worker stopped: they waited, or were interrupted.
-        unsettled: Their acks could not be sent before the end, or the server refused them, since this user may not ack:
-            the server redelivers them.
-        duplicates: Redeliveries of a message still held; not handled twice.
+        handled: Messages whose handler returned (or had settled the message itself), and which are acked.
+        failed: Attempts in which the handler raised an error, was cancelled, or ran too long.
+        retried: Failed attempts that were followed by another attempt, in this worker or after a redelivery.
+        dead_lettered: Messages stored under the dead-letter subject, and terminated.
+        terminated: Messages terminated without a dead letter, because there is no dead-letter subject.
+        returned: Messages returned to the server when the worker stopped, because they waited or were interrupted.
+        unsettled: Messages whose acks could not be sent before the end, or which the server refused because this user
+            may not ack. The server redelivers these messages.
+        duplicates: Redeliveries of a message still held, which is not handled twice.
         kept_alive: Progress reports, each of which restarted ``ack_wait`` of a message.
         running: Handlers running now.
         waiting: Messages waiting now.
@@ -107,7 +110,7 @@ class WorkCounts:
 class Work(Generic[T]):
     """One held message.
 
-    ``message`` is passed to the handler; ``latest`` is its newest delivery, which is acked.
+    ``message`` is passed to the handler. ``latest`` is its newest delivery, which is acked.
     """
 
     message: T
@@ -115,19 +118,22 @@ class Work(Generic[T]):
     ident: tuple[int, int]  # stream sequence and time: a recreated stream counts from 1 again
     deliveries: int
     phase: Phase = Phase.WAITING
-    repeats: int = 0  # attempts here beyond the first
+    repeats: int = 0  # attempts in this worker beyond the first
     burials: int = 0  # failed attempts to store its dead letter
     doomed: BaseException | None = None  # dead-lettered without being handled, for this reason
-    broken: Exception | None = None  # its key function failed: counts as handled and failed
+    broken: Exception | None = None  # the error of its key function: the message counts as handled and failed
     abandoned: bool = False  # its handler still runs, but its result is ignored
     denied: bool = False  # the server refused a progress report, so it refuses the ack as well
     interval: float = 0.0  # seconds between progress reports
+    report_at: float = math.inf  # monotonic seconds: when the next progress report is due
     began: float = 0.0  # monotonic seconds: when its handler was started last
+    limit_at: float = math.inf  # monotonic seconds: when its handler is cancelled, or then abandoned
+    cancelled: bool = False  # its handler was cancelled, as it ran too long
     lane: Lane[T] | None = None
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt, from 1: deliveries by the server plus repeats here."""
+        """The number of this attempt, from 1: deliveries by the server plus repeats in this worker."""
         return self.deliveries + self.repeats
 
 
@@ -140,14 +146,14 @@ class Lane(Generic[T]):
 
     def insert(self, work: Work[T]) -> None:
         """Insert by stream sequence: a redelivered message may be older than waiting ones."""
-        at = len(self.works)
-        while at and self.works[at - 1].ident[0] > work.ident[0]:
-            at -= 1
-        self.works.insert(at, work)
+        index = len(self.works)
+        while index and self.works[index - 1].ident[0] > work.ident[0]:
+            index -= 1
+        self.works.insert(index, work)
 
 
 CANCEL_TIMEOUT = 1.0  # seconds that a cancelled handler has to end
-_TOGETHER = 0.1  # of an interval: works due within it are handled together
+_TOGETHER = 0.1  # share of an interval within which works are due together
 
 
 @dataclass(slots=True)
@@ -162,29 +168,37 @@ class Due(Generic[T]):
 class Workload(Generic[T]):
     """The held messages, of which at most ``rules.options.concurrency`` are handled at a time."""
 
-    def __init__(self, rules: WorkRules, counts: WorkCounts | None = None) -> None:
+    def __init__(
+        self, rules: WorkRules, counts: WorkCounts | None = None, config: ConsumerConfig | None = None
+    ) -> None:
         self.rules = rules
         self.counts: WorkCounts = WorkCounts() if counts is None else counts
+        self.prefetch: Prefetch = Prefetch(rules, config or ConsumerConfig())
         self.stopping: bool = False
+        self._concurrency = rules.options.concurrency
+        self._handler_timeout = rules.options.handler_timeout
         self._held: dict[tuple[int, int], Work[T]] = {}
         self._ready: deque[Work[T] | Lane[T]] = deque()
         self._lanes: dict[Hashable, Lane[T]] = {}
         self._repeats: list[tuple[float, int, Work[T]]] = []  # a heap
         self._order = itertools.count()
-        # By interval; each in the order in which they are due, which is that of insertion.
-        self._alive: dict[float, dict[Work[T], float]] = {}
-        self._limits: dict[Work[T], float] = {}
-        self._cancelled: dict[Work[T], float] = {}
+        # No work is due before this moment. `tick` computes the exact moment from the works held then.
+        self._due = math.inf
 
     @property
     def room(self) -> int:
         """The number of further messages that may be taken."""
-        return self.rules.capacity - len(self._held)
+        return self.prefetch.capacity - len(self._held)
 
     @property
     def ready(self) -> bool:
         """Whether `start` would return a work."""
-        return bool(self._ready) and self.counts.running < self.rules.options.concurrency
+        return bool(self._ready) and self.counts.running < self._concurrency
+
+    @property
+    def startable(self) -> int:
+        """The maximum number of further tasks that could handle a message now."""
+        return min(len(self._ready), self._concurrency - self.counts.running)
 
     @property
     def idle(self) -> bool:
@@ -198,7 +212,7 @@ class Workload(Generic[T]):
 
     @property
     def running(self) -> list[tuple[tuple[int, int, float], float]]:
-        """What is handled now: an identity of each attempt, and when it began."""
+        """The running attempts: an identity of each, and when it started."""
         works = [work for work in self._held.values() if work.phase is Phase.RUNNING]
         return [((*work.ident, work.began), work.began) for work in works]
 
@@ -207,7 +221,7 @@ class Workload(Generic[T]):
         return any(ident[0] == stream_seq for ident in self._held)
 
     def deny(self, ident: tuple[int, int]) -> bool:
-        """The server refused an ack or progress report of this message. Whether the message is held."""
+        """Record that the server refused an ack or progress report of a message. Return whether the message is held."""
         work = self._held.get(ident)
         if work is None:
             return False
@@ -217,22 +231,19 @@ class Workload(Generic[T]):
     def add(
         self, message: T, ident: tuple[int, int], deliveries: int, key: Hashable | None, now: float
     ) -> Work[T] | None:
-        """A message arrived. None: it was held already, and needs no further action."""
+        """Add a message that arrived. Return None if it was held already and needs no further action."""
         work = self._held.get(ident)
         if work is not None:
             self.counts.duplicates += 1
+            # A redelivery: the server expects the ack of the newest delivery.
             work.latest, work.deliveries = message, max(work.deliveries, deliveries)
             if work.phase is Phase.WAITING:
                 work.message = message
-            self._forget(work)
             self._keep_alive(work, now)
             return None
         work = self._held[ident] = Work(message, message, ident, deliveries)
-        if self.rules.is_exhausted(deliveries):
-            times = self.rules.limit
-            work.doomed = DeliveriesExhaustedError(
-                f"delivered {deliveries} times, {times} allowed, and never settled"
-            )
+        if deliveries > 1:
+            self._added_again(work)
         self.counts.waiting += 1
         self._keep_alive(work, now)
         if key is None or not self.rules.options.ordered:
@@ -246,29 +257,52 @@ class Workload(Generic[T]):
         lane.insert(work)
         return work
 
+    def _added_again(self, work: Work[T]) -> None:
+        self.prefetch.redelivered()
+        if self.rules.is_exhausted(work.deliveries):
+            times = self.rules.limit
+            work.doomed = DeliveriesExhaustedError(
+                f"delivered {work.deliveries} times, {times} allowed, and never settled"
+            )
+
     def start(self, now: float) -> Work[T] | None:
-        """The next work to be handled; None: none waits, or the concurrency is reached. Call `released` after it."""
-        if not self.ready:
+        """Return the next work to be handled, or None if none waits or the concurrency is reached.
+
+        Call `released` when its handler has ended.
+        """
+        counts = self.counts
+        if not self._ready or counts.running >= self._concurrency:
             return None
         entry = self._ready.popleft()
+        # A lane is ready again only when this work is released.
         work = entry.works[0] if isinstance(entry, Lane) else entry
         work.phase = Phase.RUNNING
         work.began = now
-        self.counts.running += 1
-        self.counts.waiting -= 1
-        if self.rules.options.handler_timeout is not None and work.doomed is None:
-            self._limits[work] = now + self.rules.options.handler_timeout
+        counts.running += 1
+        counts.waiting -= 1
+        self.prefetch.started(now)
+        if self._handler_timeout is not None and work.doomed is None:
+            work.limit_at = limit_at = now + self._handler_timeout
+            work.cancelled = False
+            if limit_at < self._due:  # noqa: PLR1730  min() would be a call for each message
+                self._due = limit_at
         return work
 
     def ended(self, work: Work[T]) -> None:
-        """Its handler has ended: stop its timeout."""
-        self._limits.pop(work, None)
-        self._cancelled.pop(work, None)
+        """Stop the timeout of a work whose handler has ended."""
+        work.limit_at = math.inf
+
+    def handled(self, work: Work[T]) -> None:
+        """Process a work whose handler returned and whose ack is written, like `ended` and `settled` together."""
+        work.limit_at = math.inf
+        work.phase = Phase.SETTLED
+        self.counts.handled += 1
+        del self._held[work.ident]
 
     def judge(self, work: Work[T], error: BaseException | None, *, stuck: bool = False) -> Verdict:
-        """Decide about a work whose handler returned (``error`` None) or raised.
+        """Decide about a work whose handler returned (``error`` is None) or raised ``error``.
 
-        ``stuck``: the handler still runs, so the work cannot be retried here.
+        If ``stuck`` is true, the handler still runs, so the work cannot be retried in this worker.
         """
         if error is None:
             return Verdict(Fate.ACK)
@@ -282,21 +316,21 @@ class Workload(Generic[T]):
         return Verdict(Fate.RETRY, delay, self.rules.wire_delay(work.deliveries, delay), trouble)
 
     def repeat(self, work: Work[T], delay: float, now: float) -> None:
-        """Retry it here, in ``delay`` seconds. Call `released` after it."""
+        """Retry a work in this worker in ``delay`` seconds. Call `released` after this."""
         work.phase = Phase.REPEATING
         if work.doomed is None:
             work.repeats += 1
         heapq.heappush(self._repeats, (now + delay, next(self._order), work))
+        self._due = min(self._due, now + delay)
 
     def settled(self, work: Work[T]) -> None:
-        """The server was informed. Its handler may still run, until `released`."""
+        """Record that the server was informed of a work's outcome. Its handler may still run until `released`."""
         work.phase = Phase.SETTLED
         self._held.pop(work.ident, None)
-        self._forget(work)
 
     def released(self, work: Work[T]) -> None:
-        """Its task and its lane are free for the next work."""
-        self.ended(work)
+        """Free the task and the lane of a work for the next work."""
+        work.limit_at = math.inf
         self.counts.running -= 1
         if work.phase is Phase.REPEATING:
             self.counts.waiting += 1
@@ -312,91 +346,87 @@ class Workload(Generic[T]):
 
     @property
     def deadline(self) -> float | None:
-        """When to call `tick`; None: never."""
-        moments = [next(iter(works.values())) for works in self._alive.values() if works]
-        moments += [next(iter(works.values())) for works in (self._limits, self._cancelled) if works]
-        if self._repeats:
-            moments.append(self._repeats[0][0])
-        return min(moments, default=None)
+        """When to call `tick`, possibly slightly before a work is due, or None if no call is needed."""
+        return self._due if self._held and self._due < math.inf else None
 
     def tick(self, now: float) -> Due[T]:
-        """The deadline was reached. Works waiting for a retry may be ready now: see `ready`."""
+        """Return the works that are due. Works that waited for a retry may be ready now, see `ready`."""
         due: Due[T] = Due()
-        for interval, works in self._alive.items():
-            for work in _until(works, now + interval * _TOGETHER):
-                del works[work]
-                works[work] = now + interval
+        moments = [math.inf]
+        for work in self._held.values():
+            # A report that is due soon is sent now, so that reports are written together.
+            if work.report_at <= now + work.interval * _TOGETHER:
+                work.report_at = now + work.interval
                 due.keep_alive.append(work)
+            if work.limit_at <= now:
+                self._exceeded(work, now, due)
+            moments += (work.report_at, work.limit_at)
         self.counts.kept_alive += len(due.keep_alive)
-        for work in _until(self._limits, now):
-            del self._limits[work]
-            self._cancelled[work] = now + CANCEL_TIMEOUT
-            due.overdue.append(work)
-        for work in _until(self._cancelled, now):
-            del self._cancelled[work]
-            work.abandoned = True
-            due.stuck.append(work)
         while self._repeats and self._repeats[0][0] <= now:
             self._try_again(heapq.heappop(self._repeats)[2])
+        if self._repeats:
+            moments.append(self._repeats[0][0])
+        self._due = min(moments)
         return due
 
+    def _exceeded(self, work: Work[T], now: float, due: Due[T]) -> None:
+        """Cancel a handler that runs too long, and abandon it if it ignores the cancellation."""
+        if not work.cancelled:
+            work.cancelled = True
+            work.limit_at = now + CANCEL_TIMEOUT
+            due.overdue.append(work)
+        else:
+            work.abandoned = True
+            work.limit_at = math.inf
+            due.stuck.append(work)
+
     def reconnected(self, now: float) -> None:
-        """Progress reports may have been lost: all are due."""
-        for works in self._alive.values():
-            for work in works:
-                works[work] = now
+        """Make all progress reports due, because they may have been lost with the connection."""
+        if self.rules.options.keep_alive:
+            for work in self._held.values():
+                work.report_at = now
+            self._due = now
 
     def _keep_alive(self, work: Work[T], now: float) -> None:
         if self.rules.options.keep_alive:
             work.interval = self.rules.interval(work.deliveries)
-            self._alive.setdefault(work.interval, {})[work] = now + work.interval
-
-    def _forget(self, work: Work[T]) -> None:
-        works = self._alive.get(work.interval)
-        if works is not None:
-            works.pop(work, None)
+            work.report_at = report_at = now + work.interval
+            if report_at < self._due:  # noqa: PLR1730  min() would be a call for each message
+                self._due = report_at
 
     def _try_again(self, work: Work[T]) -> None:
         work.phase = Phase.WAITING
         self._ready.append(work.lane or work)
 
     def stop(self) -> list[Work[T]]:
-        """Start no new work. Returns the works for the server to redeliver, in the order of the stream; no longer held.
+        """Accept no new work. Return the works to be redelivered by the server, in the order of the stream.
 
-        A message in its last delivery is kept and handled: if returned, it would not be delivered again.
+        They are no longer held. A message in its last delivery is not returned but handled, because the server would
+        not deliver it again.
         """
         self.stopping = True
         self._hurry()
-        back = [
+        returned = [
             work
             for work in self._held.values()
             if work.phase is Phase.WAITING and not self.rules.is_last(work.deliveries)
         ]
-        gone = set(back)
-        for work in back:
+        removed = set(returned)
+        for work in returned:
             self.settled(work)
             self.counts.waiting -= 1
-        self._ready = deque(entry for entry in self._ready if isinstance(entry, Lane) or entry not in gone)
+        self._ready = deque(entry for entry in self._ready if isinstance(entry, Lane) or entry not in removed)
         for lane in list(self._lanes.values()):
-            lane.works = deque(work for work in lane.works if work not in gone)
+            lane.works = deque(work for work in lane.works if work not in removed)
             if not lane.works:
                 del self._lanes[lane.key]
+        # The lanes that are empty now are in the queue, too.
         self._ready = deque(entry for entry in self._ready if not isinstance(entry, Lane) or entry.works)
-        back.sort(key=lambda work: work.ident)
-        return back
+        returned.sort(key=lambda work: work.ident)
+        return returned
 
     def _hurry(self) -> None:
         """Make works that wait for a retry ready now."""
         for _, _, work in sorted(self._repeats):
             self._try_again(work)
         self._repeats.clear()
-
-
-def _until(works: dict[Work[T], float], moment: float) -> list[Work[T]]:
-    """The first works, those due at ``moment``."""
-    due = []
-    for work, at in works.items():
-        if at > moment:
-            break
-        due.append(work)
-    return due

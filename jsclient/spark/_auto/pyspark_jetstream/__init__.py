@@ -1,8 +1,8 @@
 """Registers ``format("jetstream")`` automatically: Spark looks for sources in packages named ``pyspark_...``.
 
 In a wheel this package is at the top level. Spark imports it, unguarded, for the first Python source of any kind that a
-session uses. Therefore nothing here may raise, whatever is missing, and jsclient is imported only when ``jetstream`` is
-used.
+session uses. Therefore this module must not raise, whatever is missing, and jsclient is imported only when
+``jetstream`` is used.
 """
 
 from __future__ import annotations

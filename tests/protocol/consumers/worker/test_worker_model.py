@@ -15,6 +15,7 @@ from jsclient.protocol.consumers.worker.reasons import Reject
 from jsclient.protocol.consumers.worker.work_rules import WorkOptions, WorkRules
 from jsclient.protocol.consumers.worker.worker import Fate, Phase, Workload
 from jsclient.protocol.models.consumer import ConsumerConfig
+from tests.support.examples import examples
 
 KEYS = ["a", "b", "c", None]
 
@@ -204,4 +205,4 @@ class WorkerAndServer(RuleBasedStateMachine):
 
 
 TestWorkerAndServer = WorkerAndServer.TestCase
-TestWorkerAndServer.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
+TestWorkerAndServer.settings = settings(max_examples=examples(300), stateful_step_count=60, deadline=None)

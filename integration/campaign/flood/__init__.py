@@ -1,0 +1,5 @@
+"""Flood: forged advisories about exhausted deliveries by the ten thousand; each true dead letter is stored once."""
+
+from integration.campaign.flood.scenario import run
+
+__all__ = ["run"]

@@ -1,0 +1,217 @@
+"""Atomic batches one after another: once a batch was accepted on a subject, the next ones do not wait for the answer to
+their first message. If it is a refusal, a later call raises it, and nothing is stored. Source: ADR-50.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, within
+from integration.kit.network import match
+from integration.kit.network.proxy import Proxy
+
+pytestmark = pytest.mark.server(">=2.12")
+
+_FIRST_ANSWER = match.match(op="MSG", direction=match.TO_CLIENT, payload=b"")
+
+
+@pytest.fixture
+async def tap(proxy: Any) -> Proxy:
+    return await proxy()
+
+
+@pytest.fixture
+async def near(tap: Proxy, connect: Any) -> Any:
+    """A jsclient connection through the proxy."""
+    return await connect(tap)
+
+
+@pytest.fixture
+async def stream(near: Any, oracle: Oracle, make_stream: Any) -> OwnStream:
+    """A stream that has accepted a batch of two messages."""
+    stream = await make_stream(allow_atomic=True)
+    await batch_of(near, stream, 2)
+    return stream
+
+
+async def batch_of(js: Any, stream: OwnStream, count: int, **options: Any) -> Any:
+    async with js.batch(**options) as batch:
+        for number in range(count):
+            await batch.publish(stream.subject("a"), b"%d" % number)
+    return batch.ack
+
+
+async def messages(stream: OwnStream) -> int:
+    return (await stream.state())["messages"]
+
+
+async def test_first_answer_is_not_awaited(tap: Proxy, near: Any, stream: OwnStream) -> None:
+    held = tap.hold_frames(_FIRST_ANSWER)
+    ack = await within(10, batch_of(near, stream, 100), "a batch whose first answer is late")
+    assert (ack.count, ack.seq, await messages(stream)) == (100, 102, 102)
+    assert held.count == 1
+    held.release()
+    assert (await batch_of(near, stream, 3)).seq == 105
+
+
+async def test_lost_first_answer_does_not_matter(tap: Proxy, near: Any, stream: OwnStream) -> None:
+    tap.drop_frames(_FIRST_ANSWER)
+    assert (await batch_of(near, stream, 5, timeout=5.0)).seq == 7
+
+
+async def test_switched_off_is_the_error(near: Any, oracle: Oracle, stream: OwnStream) -> None:
+    await oracle.update_stream(stream.name, allow_atomic=False)
+    batch = near.batch()
+    await batch.publish(stream.subject("a"))
+    await batch.publish(stream.subject("a"))
+    await asyncio.sleep(0.2)
+    with pytest.raises(jsclient.BatchNotEnabledError):
+        await batch.publish(stream.subject("a"))
+    assert batch.is_closed
+    with pytest.raises(jsclient.ClosedError):
+        await batch.publish(stream.subject("a"))
+    late = near.batch()  # from now on the answer to the first message is awaited
+    await late.publish(stream.subject("a"))
+    with pytest.raises(jsclient.BatchNotEnabledError):
+        await late.publish(stream.subject("a"))
+    assert await messages(stream) == 2
+
+
+async def test_commit_of_switched_off(near: Any, oracle: Oracle, stream: OwnStream) -> None:
+    await oracle.update_stream(stream.name, allow_atomic=False)
+    with pytest.raises(jsclient.BatchNotEnabledError):
+        await batch_of(near, stream, 10)
+    assert await messages(stream) == 2
+
+
+async def test_deleted_stream_is_the_error(near: Any, oracle: Oracle, stream: OwnStream) -> None:
+    await oracle.delete_stream(stream.name)
+    with pytest.raises(jsclient.NoRespondersError):
+        await batch_of(near, stream, 10)
+    batch = near.batch()
+    await batch.publish(stream.subject("a"))
+    await batch.publish(stream.subject("a"))
+    await asyncio.sleep(0.2)
+    with pytest.raises(jsclient.NoRespondersError):
+        await batch.publish(stream.subject("a"))
+    assert batch.is_closed
+
+
+async def test_too_many_batches_named(near: Any, stream: OwnStream) -> None:
+    """The server takes 50 open batches a stream."""
+    batches = [near.batch() for _ in range(51)]
+    for batch in batches:
+        await batch.publish(stream.subject("a"), b"1")
+        await batch.publish(stream.subject("a"), b"2")
+    # Before 2.14 the server has no number of its own for this.
+    with pytest.raises((jsclient.TooManyBatchesError, jsclient.BatchIncompleteError)):
+        await batches[-1].commit()
+    for batch in batches:
+        await batch.abandon()
+
+    async def one_more() -> bool:
+        return (await batch_of(near, stream, 2)).count == 2
+
+    await eventually(one_more, what="abandoned batches are dropped")
+
+
+async def test_lost_connection_stores_none(tap: Proxy, near: Any, stream: OwnStream) -> None:
+    tap.hold_frames(_FIRST_ANSWER)
+    batch = near.batch()
+    for _ in range(3):
+        await batch.publish(stream.subject("a"))
+    tap.cut()
+    await eventually(lambda: not near.is_connected)
+    with pytest.raises(jsclient.BatchAbandonedError, match="nothing was stored"):
+        await batch.publish(stream.subject("a"))
+    await eventually(lambda: near.is_connected)
+    assert await messages(stream) == 2
+    assert (await batch_of(near, stream, 2)).count == 2
+
+
+async def without_leader(near: Any, oracle: Oracle, stream: OwnStream) -> Any:
+    """A batch of three messages whose first one no stream took, as in an election."""
+    await oracle.delete_stream(stream.name)
+    batch = near.batch(timeout=3.0)
+    for number in range(1, 4):
+        await batch.publish(stream.subject("a"), b"%d" % number)
+    await asyncio.sleep(0.2)  # its answer has arrived
+    return batch
+
+
+async def payloads(stream: OwnStream) -> list[bytes]:
+    return [message.payload for message in await stream.messages()]
+
+
+async def test_batch_is_sent_again_after_an_election(near: Any, oracle: Oracle, stream: OwnStream) -> None:
+    batch = await without_leader(near, oracle, stream)
+    await oracle.create_stream(stream.name, [stream.all], allow_atomic=True)
+    await batch.publish(stream.subject("a"), b"4")
+    assert (await batch.commit()).count == 4
+    assert await payloads(stream) == [b"1", b"2", b"3", b"4"]
+
+
+async def test_cancelled_while_it_is_sent_again(near: Any, oracle: Oracle, stream: OwnStream) -> None:
+    """Without the message of the cancelled call, none is stored."""
+    batch = await without_leader(near, oracle, stream)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(batch.publish(stream.subject("a"), b"4"), 0.3)
+    assert batch.is_closed
+    await oracle.create_stream(stream.name, [stream.all], allow_atomic=True)
+    with pytest.raises(jsclient.ClosedError):
+        await batch.publish(stream.subject("a"), b"5")
+    assert await messages(stream) == 0
+
+
+async def test_failure_while_it_is_sent_again_ends_it(near: Any, oracle: Oracle, stream: OwnStream) -> None:
+    batch = await without_leader(near, oracle, stream)
+    with pytest.raises((jsclient.NoRespondersError, jsclient.BatchAbandonedError)):
+        await batch.publish(stream.subject("a"), b"4")
+    assert batch.is_closed
+
+
+async def test_error_of_commit_is_its_own(tap: Proxy, near: Any, stream: OwnStream) -> None:
+    """The first answer is lost. What the server says to the commit is the error, not that loss."""
+    tap.drop_frames(_FIRST_ANSWER)
+    batch = near.batch(timeout=0.5)
+    await batch.publish(stream.subject("a"))
+    await batch.publish(stream.subject("a"))
+    with pytest.raises(jsclient.WrongLastSequenceError):
+        await batch.commit(stream.subject("b"), expected_last_subject_seq=77)
+
+
+async def test_first_message_lost_with_connection(tap: Proxy, near: Any, stream: OwnStream) -> None:
+    batch = near.batch()
+    tap.hold_frames(match.match(direction=match.TO_SERVER, subject=stream.subject("a")), count=1)
+    for _ in range(2):
+        await batch.publish(stream.subject("a"))
+    await asyncio.sleep(0.1)
+    tap.cut()
+    await eventually(lambda: not near.is_connected)
+    await eventually(lambda: near.is_connected)
+    with pytest.raises((jsclient.BatchAbandonedError, jsclient.BatchIncompleteError)):
+        await batch.commit()
+    assert await messages(stream) == 2
+
+
+async def test_too_many_with_ack_every(near: Any, stream: OwnStream) -> None:
+    batches = [near.batch() for _ in range(50)]
+    for batch in batches:
+        await batch.publish(stream.subject("a"))
+        await batch.publish(stream.subject("a"))
+    late = near.batch(ack_every=2)
+    await late.publish(stream.subject("a"))
+    await late.publish(stream.subject("a"))
+    # Before 2.14 the server has no number of its own for this.
+    with pytest.raises((jsclient.TooManyBatchesError, jsclient.BatchIncompleteError)) as caught:
+        await late.publish(stream.subject("a"))
+    if near.server_version >= "2.14":
+        assert isinstance(caught.value, jsclient.TooManyBatchesError)
+    for batch in batches:
+        await batch.abandon()

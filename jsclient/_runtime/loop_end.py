@@ -1,0 +1,41 @@
+"""Calls back at the end of the event loop, the last moment at which tasks can still be ended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from .tasks import step_at_once
+
+__all__ = ["LoopEnd"]
+
+
+class LoopEnd:
+    """Awaits a callback when the event loop closes its asynchronous generators, just before it is closed itself.
+
+    `asyncio.run` cancels all tasks once, and continues until they have ended. A task that is started meanwhile would be
+    destroyed while it is pending.
+    """
+
+    def __init__(self, callback: Callable[[], Awaitable[None]]) -> None:
+        self._callback = callback
+        self._generator: AsyncGenerator[None, None] | None = None
+
+    def watch(self) -> None:
+        """Start watching the running event loop. Calling it again does nothing."""
+        if self._generator is None:
+            self._generator = self._wait()
+            step_at_once(self._generator.asend(None))
+
+    def forget(self) -> None:
+        """Stop watching: the callback is no longer needed."""
+        generator, self._generator = self._generator, None
+        if generator is not None:
+            step_at_once(generator.aclose())
+
+    async def _wait(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            if self._generator is not None:  # closed by the loop, not by `forget`
+                self._generator = None
+                await self._callback()

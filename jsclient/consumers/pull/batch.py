@@ -1,0 +1,123 @@
+"""The messages of one fetch, while they are collected and when they are returned."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from ...errors import JetStreamError
+from ...protocol.consumers.fetch import Pull, check_pull, default_heartbeat
+from ...protocol.consumers.priority import GroupRequest
+from ...protocol.consumers.status import Ending
+from ...protocol.wire.frames import Frame, frame_size
+from ..message import AckChannel, DeliveredMessage, Message
+
+__all__ = ["Batch", "Collection"]
+
+_SAME_TIME = 0.01  # seconds after its start in which a fetch still requests its whole duration
+
+
+class Batch(Sequence[Message]):
+    """The messages of a fetch, in the order of delivery.
+
+    Attributes:
+        ending: Why the fetch ended.
+        error: The error, if the fetch did not end normally. If there is no message at all, `PullSubscription.fetch`
+            raises it instead.
+    """
+
+    __slots__ = ("_messages", "ending", "error")
+
+    def __init__(self, messages: list[Message], ending: Ending, error: JetStreamError | None = None) -> None:
+        self._messages = messages
+        self.ending: Ending = ending
+        self.error: JetStreamError | None = error
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        return self._messages[index]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages)  # the method of `Sequence` calls `__getitem__` for each message
+
+    def __repr__(self) -> str:
+        error = "" if self.error is None else f", {self.error!r}"
+        return f"<Batch of {len(self)}, {self.ending.value}{error}>"
+
+
+class Collection:
+    """What one fetch has collected, and its requests for what is missing. Common to plain and ordered consumers.
+
+    Attributes:
+        pull: The request for the whole batch.
+        frames: The messages collected.
+        expires: Seconds for the whole fetch.
+        deadline: The end of the fetch, in monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        now: float,
+        batch: int,
+        *,
+        expires: float,
+        max_bytes: int | None,
+        no_wait: bool,
+        idle_heartbeat: float | None,
+        group: GroupRequest | None = None,
+    ) -> None:
+        """Raises `ConfigError` for a value that the server would refuse."""
+        check_pull(batch, expires, max_bytes, None if no_wait else idle_heartbeat)
+        if no_wait:
+            self.pull: Pull = Pull(batch, None, max_bytes, no_wait=True, group=group)
+        else:
+            if idle_heartbeat is None:
+                idle_heartbeat = default_heartbeat(expires)
+            self.pull = Pull(batch, expires, max_bytes, idle_heartbeat=idle_heartbeat, group=group)
+        self.frames: list[Frame] = []
+        self.expires: float = expires
+        self.deadline: float = now + expires
+        self._size = 0  # bytes of the frames, if they are limited
+
+    def collect(self, source: deque[Frame]) -> bool:
+        """Move messages from ``source``. Returns False if the next message would exceed ``max_bytes``."""
+        frames, pull = self.frames, self.pull
+        if pull.max_bytes is None and len(frames) + len(source) <= pull.batch:
+            frames.extend(source)
+            source.clear()
+            return True
+        while source and len(frames) < pull.batch:
+            size = frame_size(source[0])
+            if pull.max_bytes is not None and self._size + size > pull.max_bytes:
+                return False
+            self._size += size
+            frames.append(source.popleft())
+        return True
+
+    def request(self, missing: int, now: float) -> Pull:
+        """Return a request for ``missing`` messages in the remaining time."""
+        pull, remaining = self.pull, self.deadline - now
+        if missing == pull.batch and (pull.no_wait or remaining > self.expires - _SAME_TIME):
+            # Equal requests are encoded once. The fetch ends with this request, not a moment before its status is due.
+            self.deadline = now + self.expires
+            return pull
+        free = None if pull.max_bytes is None else pull.max_bytes - self._size
+        if pull.no_wait:
+            return Pull(missing, None, free, no_wait=True, group=pull.group)
+        heartbeat = pull.idle_heartbeat
+        if heartbeat is not None and heartbeat > remaining / 2:
+            heartbeat = None  # the server would refuse it
+        return Pull(missing, max(remaining, 0.001), free, idle_heartbeat=heartbeat, group=pull.group)
+
+    def batch(self, channel: AckChannel, ending: Ending, error: JetStreamError | None) -> Batch:
+        """Return the result. Raises ``error`` if there is no message to return with it."""
+        if error is not None and not self.frames:
+            raise error
+        return Batch([DeliveredMessage(frame, channel) for frame in self.frames], ending, error)

@@ -1,0 +1,39 @@
+"""The time at which a call that publishes many messages gives up: no message was stored during its timeout."""
+
+from __future__ import annotations
+
+from .publish_window import NEVER
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """The moment at which a call gives up. Times are monotonic seconds.
+
+    Each stored message restarts the timeout. Time that the caller spends elsewhere, to create the next messages, does
+    not count: acks that arrive meanwhile may not be read before it returns.
+
+    Attributes:
+        gives_up_at: When the call gives up. It never does while it does not wait.
+    """
+
+    __slots__ = ("_remaining", "_timeout", "gives_up_at")
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = self._remaining = timeout
+        self.gives_up_at: float = NEVER
+
+    def begin(self, now: float, *, in_flight: bool) -> None:
+        """Resume when the caller returns. ``in_flight`` says whether messages without an outcome are in flight."""
+        self.gives_up_at = now + (self._remaining if in_flight else self._timeout)
+
+    def moved(self, now: float) -> None:
+        """Restart the timeout, because a message was stored."""
+        self._remaining = self._timeout
+        if self.gives_up_at < NEVER:
+            self.gives_up_at = now + self._timeout
+
+    def pause(self, now: float) -> None:
+        """Stop the timeout while the caller does something else."""
+        self._remaining = max(0.0, self.gives_up_at - now)
+        self.gives_up_at = NEVER

@@ -1,0 +1,170 @@
+"""The headers of a message, read from its bytes when they are needed. Source: ADR-4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+import msgspec
+
+from .headers import Headers, find_header, parse_headers
+
+__all__ = ["MessageHeaders"]
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    _Base = MutableMapping[str, str]
+else:
+
+    class _Base:  # `MutableMapping` and a struct, which is created in half the time, have different metaclasses
+        __slots__ = ()
+
+
+class MessageHeaders(_Base, msgspec.Struct, eq=False, gc=False):
+    """The headers of a message: a mapping from name to first value, with names case-sensitive as on the wire.
+
+    ``headers[name]``, `get` and ``in`` search for one header in the bytes of the message. All other operations, such as
+    iterating, comparing or changing them, read all headers first. They equal a dict with the same first values.
+    ``dict(headers)`` returns such a dict, for example for ``json.dumps``.
+    """
+
+    _block: bytes = b""
+    _find: Callable[[bytes, str], str | None] = find_header
+    _headers: Headers | None = None
+
+    def _read(self) -> Headers:
+        headers = self._headers
+        if headers is None:
+            headers = self._headers = parse_headers(self._block)[1] if self._block else Headers()
+        return headers
+
+    def _value(self, name: str) -> str | None:
+        if self._headers is not None:
+            return self._headers.get(name)
+        try:
+            return self._find(self._block, name)
+        except ValueError:  # a name that only the reader in Python supports
+            return find_header(self._block, name)
+
+    def __getitem__(self, name: str) -> str:
+        # Like `_value`, but without the call, because most programs do this with each message.
+        if self._headers is not None:
+            return self._headers[name]
+        try:
+            value = self._find(self._block, name)
+        except ValueError:
+            value = find_header(self._block, name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    @overload
+    def get(self, name: str, default: None = None) -> str | None: ...
+    @overload
+    def get(self, name: str, default: T) -> str | T: ...
+    def get(self, name: str, default: T | None = None) -> str | T | None:
+        """Return the first value of ``name``, or ``default``."""
+        value = self._value(name)
+        return default if value is None else value
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._value(name) is not None
+
+    def get_all(self, name: str) -> list[str]:
+        """Return all values of ``name`` in order, or an empty list if the header is missing."""
+        return self._read().get_all(name) if self._value(name) is not None else []
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return every header as (name, value). All values of a repeated header follow each other."""
+        return self._read().pairs()
+
+    def copy(self) -> Headers:
+        """Return a copy that shares no state with the original."""
+        return self._read().copy()
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._read())
+
+    def keys(self) -> KeysView[str]:
+        """Return the names."""
+        return self._read().keys()
+
+    def values(self) -> ValuesView[str]:
+        """Return the first values."""
+        return self._read().values()
+
+    def items(self) -> ItemsView[str, str]:
+        """Return the names and first values."""
+        return self._read().items()
+
+    def __eq__(self, other: object) -> bool:
+        return self._read() == (other._read() if isinstance(other, MessageHeaders) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # the method of a struct would compare identities
+
+    __hash__ = None  # type: ignore[assignment]  # mutable, like every dict
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+    def __or__(self, other: Mapping[str, str]) -> dict[str, str]:
+        return dict(self._read()) | dict(other)
+
+    def __ror__(self, other: Mapping[str, str]) -> dict[str, str]:
+        return dict(other) | dict(self._read())
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[misc]  # like dict
+        self.update(other)
+        return self
+
+    # These methods change only this object, not the bytes of the message.
+
+    def __setitem__(self, name: str, value: str) -> None:
+        self._read()[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._read()[name]
+
+    def add(self, name: str, value: str) -> None:
+        """Add a value to the header ``name``, after its other values."""
+        self._read().add(name, value)
+
+    def update(self, *others: Any, **values: str) -> None:
+        """Change headers, like ``dict.update``."""
+        self._read().update(*others, **values)
+
+    def setdefault(self, name: str, default: str = "") -> str:
+        """Return the first value of ``name``, and set it to ``default`` before if it is missing."""
+        return self._read().setdefault(name, default)
+
+    def pop(self, name: str, *default: T) -> str | T:
+        """Remove a header and return its first value, like ``dict.pop``."""
+        return self._read().pop(name, *default)
+
+    def popitem(self) -> tuple[str, str]:
+        """Remove a header and return its name and first value, like ``dict.popitem``."""
+        return self._read().popitem()
+
+    def clear(self) -> None:
+        """Remove all headers."""
+        self._read().clear()
+
+    def __copy__(self) -> Headers:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Headers:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Headers, (self.pairs(),))
+
+
+MutableMapping.register(MessageHeaders)

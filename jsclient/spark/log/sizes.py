@@ -1,0 +1,179 @@
+"""How many of the next messages of a stream fit into a number of bytes. Their payloads are not sent for that."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate
+
+from ...protocol.consumers.ack import sequences
+from ...protocol.wire.frames import Frame
+from ...protocol.wire.header_names import MSG_SIZE
+from ...streams.stream import Stream
+from .offsets import StreamFacts
+from .range_reader import ConsumerRange
+from .ranges import SequenceRange
+
+__all__ = ["MOST_MEASURED", "Measured", "Sizes"]
+
+MOST_MEASURED = 16_384
+"""Messages whose sizes are looked at for one batch, which takes a tenth of a second of CPU."""
+
+_AT_ONCE = 4096  # messages to request at a time
+_LOADED = 16 * 1024 * 1024  # bytes that the server may load for them: it reads payloads that it does not send
+_REMEMBERED = 100  # ends of the stream
+_SIZE = f"{MSG_SIZE}: ".encode()
+
+
+@dataclass(slots=True)
+class Measured:
+    """The messages at the start of a range that fit into a number of bytes.
+
+    Attributes:
+        last: The last sequence that fits. After `MOST_MEASURED` messages it is the last one that was looked at.
+        is_end: Whether nothing more fits; otherwise there may be more.
+        count: The number of messages, at least 1 unless the range has none.
+        bytes: Their size.
+    """
+
+    last: int
+    is_end: bool = True
+    count: int = 0
+    bytes: int = 0
+
+    @property
+    def mean_bytes(self) -> int:
+        """Their mean size, at least 1."""
+        return max(1, -(-self.bytes // max(1, self.count)))
+
+
+class Sizes:
+    """What the driver knows of the sizes of a stream's messages.
+
+    A look at them reads ahead, as the next batches need it: most batches take no look of their own. Where less was
+    stored since an earlier batch than the limit allows, nothing has to be looked at.
+    """
+
+    def __init__(self) -> None:
+        self._ends: deque[tuple[int, int]] = deque(
+            maxlen=_REMEMBERED
+        )  # last sequence, bytes of the stream then
+        self._ends_of: object = None  # the stream that had these ends, with the same first message and gaps
+        self._seen_of: object = None  # what was looked at
+        self._seen = (1, 0)  # the first and the last sequence; every message between them is in these:
+        self._seqs = array("q")
+        self._bytes = array("q")
+
+    def note(self, facts: StreamFacts) -> None:
+        """Remember how many bytes the stream has. If messages were removed, earlier numbers tell nothing."""
+        key = (facts.created, facts.first_seq, facts.gaps)
+        if key != self._ends_of:
+            self._ends_of = key
+            self._ends.clear()
+        if not self._ends or self._ends[-1][0] < facts.last_seq:
+            self._ends.append((facts.last_seq, facts.bytes))
+
+    def fit(self, whole: SequenceRange, most: int, facts: StreamFacts) -> bool:
+        """Whether the messages of a range must fit into ``most`` bytes, by what was stored since it began."""
+        if whole.width == 1:  # a single message may exceed the limit
+            return True
+        if whole.last > facts.last_seq:
+            return False
+        if facts.bytes <= most:
+            return True
+        self.note(facts)
+        at = bisect_left(self._ends, (whole.first, 0)) - 1
+        return at >= 0 and facts.bytes - self._ends[at][1] <= most
+
+    def forget(self) -> None:
+        """Forget everything: the stream has other messages now."""
+        self._ends_of = self._seen_of = None
+
+    async def measure(
+        self, stream: Stream, whole: SequenceRange, most: int, facts: StreamFacts, subjects: Sequence[str]
+    ) -> Measured:
+        """Find the messages of a range that fit into ``most`` bytes. The first message always does.
+
+        Args:
+            stream: The stream.
+            whole: The range. A look may go beyond it, as far as the end of the stream.
+            most: The limit.
+            facts: The facts of the stream.
+            subjects: Subject filters; empty: all messages.
+
+        Raises:
+            PositionInvalidError: The stream was deleted and recreated.
+            JetStreamError: As `ConsumerRange`.
+        """
+        self._keep(whole.first, (facts.created, *subjects))
+        reader, end = None, max(whole.last, facts.last_seq)
+        try:
+            while (found := self._found(whole, most)) is None:
+                if reader is None:
+                    reader = self._reader(stream, facts, subjects, end)
+                await self._look(reader, end)
+        finally:
+            if reader is not None:
+                await reader.close()
+        return found
+
+    def _keep(self, first: int, seen_of: object) -> None:
+        """Drop what was looked at before a sequence; all of it, if a look would leave a hole or is of another kind."""
+        if seen_of != self._seen_of or not self._seen[0] <= first <= self._seen[1]:
+            self._seqs, self._bytes, self._seen = array("q"), array("q"), (first, first - 1)
+        self._seen_of, self._seen = seen_of, (first, self._seen[1])
+        done = bisect_left(self._seqs, first)
+        del self._seqs[:done], self._bytes[:done]
+
+    def _found(self, whole: SequenceRange, most: int) -> Measured | None:
+        """What fits, by the sizes that were looked at; None: more of them are needed."""
+        count = bisect_right(self._seqs, whole.last)
+        totals = list(accumulate(self._bytes[:count]))
+        fitting = max(min(count, 1), bisect_right(totals, most))
+        if fitting < count:
+            return Measured(self._seqs[fitting] - 1, True, fitting, totals[fitting - 1])
+        total = totals[-1] if totals else 0
+        if self._seen[1] >= whole.last:
+            return Measured(whole.last, True, count, total)
+        return Measured(self._seqs[-1], False, count, total) if count >= MOST_MEASURED else None
+
+    def _reader(self, stream: Stream, facts: StreamFacts, subjects: Sequence[str], end: int) -> ConsumerRange:
+        return ConsumerRange(
+            stream,
+            self._seen[1] + 1,
+            end,
+            subjects=subjects,
+            created=datetime.fromisoformat(facts.created),
+            check_loss=False,
+            max_messages=max(1, min(_AT_ONCE, _LOADED // facts.mean_bytes)),
+            headers_only=True,
+        )
+
+    async def _look(self, reader: ConsumerRange, last: int) -> None:
+        frames = await reader.read(_AT_ONCE)
+        self._seqs.extend(_sequences(frames))
+        self._bytes.extend(map(_size, frames))
+        self._seen = (self._seen[0], self._seqs[-1] if frames else last)
+
+
+def _sequences(frames: Sequence[Frame]) -> Sequence[int]:
+    """The stream sequence of each frame. It is in the reply, but reading it takes longer than all else here."""
+    if not frames:
+        return ()
+    first, last = sequences(frames[0][1])[0], sequences(frames[-1][1])[0]
+    if last - first + 1 == len(frames):
+        return range(first, last + 1)
+    return [sequences(frame[1])[0] for frame in frames]
+
+
+def _size(frame: Frame) -> int:
+    """The size of a message with its payload, which is left out. The server's header is the last of that name."""
+    subject, _, block, data = frame
+    at = block.rfind(_SIZE)
+    digits = block[at + len(_SIZE) : block.find(b"\r\n", at)]
+    left_out = int(digits) if digits.isdigit() and len(digits) < 12 else 0
+    return len(subject) + max(0, at) + len(data) + left_out

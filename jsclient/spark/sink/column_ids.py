@@ -1,0 +1,307 @@
+"""Ids that the user gives, in the column ``msg_id`` or in headers that are kept: notices rows that a stream does not
+store because another row has their id.
+
+A stream takes a message for a repetition if it has stored the same id before, whatever subject and payload the message
+has. That is right if a row is written again, and if two rows are equal. Of two different rows, one would be lost:
+
+- Within a part of the rows of a task, they are refused before any row of the part is published.
+- If a row was acked as a repetition of a message with *another subject*, it was not that row that was stored before.
+  The task looks at the subjects of the messages when all its rows are acked, and fails.
+- If it has *another payload*, it may be the same row, whose payload depends on the time. Only the driver knows whether
+  two rows of the batch share the message: see `shared_rows`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice, repeat
+from secrets import token_bytes
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..._runtime.retry import Retry, RetryPolicy, is_transient
+from ...client import JetStream
+from ...errors import (
+    ApiError,
+    ConsumerLimitError,
+    MessageNotFoundError,
+    NoRespondersError,
+    PermissionDeniedError,
+    StreamNotFoundError,
+)
+from ...protocol.models.stream_config import RetentionPolicy
+from ...protocol.wire.header_names import MSG_ID
+from ...protocol.wire.names import subject_matches
+from ...streams.stream import Stream
+from .own_sequences import RowSequences, SequenceRanges
+from .row_columns import RowMessages
+from .row_error import BadRow
+from .stored_ids import each_stored
+
+if TYPE_CHECKING:
+    from ...protocol.models.publish import PubAck
+
+__all__ = ["ONE_ROW_AN_ID", "ColumnIds", "RowKeys", "id_hash"]
+
+ONE_ROW_AN_ID = (
+    "Give each row an id of its own, as with concat(msg_id, ':', subject), or drop the column msg_id or the header "
+    "Nats-Msg-Id, and ids are made from the content of rows"
+)
+
+_READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers, too
+_GAP = 1000  # sequences between two messages that are read together
+_FEW = 16  # messages that are read one by one rather than with a consumer
+_AT_A_TIME = 64  # messages that are read one by one
+_SAMPLES = 1000  # subjects that are remembered
+_NO_JETSTREAM = 10039  # err_code: the account has none
+
+
+@dataclass(frozen=True, slots=True)
+class RowKeys:
+    """What tells rows apart, by row. Hashes, because the driver collects those of all rows: 16 bytes each."""
+
+    ids: array[int] = field(default_factory=lambda: array("Q"))
+    subjects: array[int] = field(default_factory=lambda: array("I"))
+    contents: array[int] = field(default_factory=lambda: array("I"))  # of headers and payload
+
+    def columns(self) -> list[pa.Array]:
+        """The hashes as columns of Arrow, without a copy."""
+        kinds = (pa.uint64(), self.ids), (pa.uint32(), self.subjects), (pa.uint32(), self.contents)
+        return [_column(kind, one) for kind, one in kinds]
+
+
+def id_hash(msg_id: bytes) -> int:
+    """The hash of an id in `RowKeys`."""
+    return array("Q", _digest(msg_id, 8))[0]
+
+
+def _digest(data: bytes, size: int) -> bytes:
+    return blake2b(data, digest_size=size).digest()
+
+
+def _column(kind: pa.DataType, values: array[int]) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+class ColumnIds:
+    """The ids of a task's rows.
+
+    Args:
+        one_stream: Whether all rows are known to go to one stream. Two streams may have messages with one id.
+        column: The column that has the ids.
+        with_subjects: Whether a row is another one if its subject is another one.
+
+    Attributes:
+        keys: Those of the rows that the task has had.
+        sequences: Those that the rows were acked with.
+    """
+
+    def __init__(self, *, one_stream: bool, column: str = "msg_id", with_subjects: bool = True) -> None:
+        self._one_stream = one_stream
+        self._with_subjects = with_subjects
+        self._column = column
+        self._known: dict[str, array[int]] = {}  # by stream, sequences of messages that were there before
+        self._samples: set[str] = set()  # of the subjects
+        self.keys: RowKeys = RowKeys()
+        self.sequences: RowSequences = RowSequences()
+
+    def add(self, rows: RowMessages, first: int) -> None:
+        """Take in the next rows before they are published.
+
+        Args:
+            first: Number of the first of them.
+
+        Raises:
+            BadRow: Two different rows have one id.
+        """
+        ids = rows.ids or [b""] * len(rows.payloads)
+        if len(set(ids)) < len(ids):
+            self._check_different(rows, ids, first)
+        # A row without an id gets one that no other row has.
+        self.keys.ids.frombytes(b"".join([_digest(one, 8) if one else token_bytes(8) for one in ids]))
+        if len(self._samples) < _SAMPLES:
+            self._samples.update(one.decode() for one in islice(set(rows.subjects), _SAMPLES))
+        subjects = {one: _digest(one if self._with_subjects else b"", 4) for one in set(rows.subjects)}
+        self.keys.subjects.frombytes(b"".join(map(subjects.__getitem__, rows.subjects)))
+        contents: list[bytes] = []
+        for block, data in zip(rows.blocks or repeat(b"", len(ids)), rows.payloads, strict=True):
+            one = blake2b(block, digest_size=4, salt=b"headers" if block else b"")
+            one.update(data)
+            contents.append(one.digest())
+        self.keys.contents.frombytes(b"".join(contents))
+
+    def _check_different(self, rows: RowMessages, ids: Sequence[bytes], first: int) -> None:
+        seen: dict[bytes, int] = {}
+        for row, one in enumerate(ids):
+            other = seen.setdefault(one, row) if one else row
+            if other == row:
+                continue
+            what = _difference(rows, row, other)
+            if what and (self._one_stream or what != "subject"):
+                raise BadRow(
+                    row,
+                    self._column,
+                    f"row {first + other} has the same id {one.decode()!r:.200}, but another {what} (subject "
+                    f"{rows.subjects[other].decode()!r:.200}), and the stream would store one of the two. "
+                    f"{ONE_ROW_AN_ID}",
+                )
+
+    def add_acks(self, acks: Sequence[PubAck]) -> None:
+        """Record the acks of rows."""
+        self.sequences.add(acks)
+        for ack in acks:
+            if ack.duplicate:
+                self._known.setdefault(ack.stream, array("Q")).append(ack.seq)
+
+    def add_stored(self, stream: str, sequences: Sequence[int]) -> None:
+        """Record the sequences of rows that are left out because the stream has their ids."""
+        if sequences:
+            self.sequences.add_stored(stream, sequences)
+            self._known.setdefault(stream, array("Q")).extend(sequences)
+
+    async def check(self, js: JetStream) -> str:
+        """Look at the messages of which rows were repetitions. Called when all rows are acked.
+
+        Returns:
+            Why some of them could not be seen; "" if all were.
+
+        Raises:
+            BadRow: One has another subject than the row, with the number of the row in the partition.
+            JetStreamError: They cannot be read at the moment.
+        """
+        reasons = []
+        for name, known in self._known.items():
+            sequences = sorted(set(known))
+            try:
+                reasons.append(
+                    await Retry(_READING).run(lambda: self._check_in(js, name, sequences))  # noqa: B023  awaited
+                )
+            except (ApiError, NoRespondersError, PermissionDeniedError, StreamNotFoundError) as error:
+                # Whoever may publish to the stream need not have a JetStream API that answers.
+                if is_transient(error) and not _is_without_jetstream(error):
+                    raise
+                reasons.append(f"stream {name!r} cannot be read ({error})")
+        return "; ".join(filter(None, reasons))
+
+    async def _check_in(self, js: JetStream, name: str, sequences: Sequence[int]) -> str:
+        try:
+            target = await js.stream(name)
+        except ApiError as error:
+            if _is_without_jetstream(error):  # at once, since waiting changes nothing
+                return f"stream {name!r} cannot be read ({error})"
+            raise
+        config = target.cached_info.config
+        if config.subject_transform is not None:
+            return f"stream {name!r} transforms subjects"
+        filters = config.subjects or ()
+        if not any(subject_matches(one, subject) for one in filters for subject in self._samples):
+            return f"stream {name!r} has none of the rows' subjects, which are mapped or imported"
+        stored, seen = RowKeys(), array("Q")
+        async for msg_id, subject, sequence in _messages(target, sequences):
+            stored.ids.frombytes(_digest(msg_id, 8))
+            stored.subjects.frombytes(_digest(subject, 4))
+            seen.append(sequence)
+        for row, sequence in self._with_other_subject(name, stored, seen):
+            message = await target.get_message(sequence)
+            text = message.headers.get(MSG_ID) if message.headers else None
+            raise BadRow(
+                row,
+                self._column,
+                f"its id is {text!r:.200}, as that of message {sequence} of stream {name!r}, whose subject is "
+                f"{message.subject!r:.200}. So the stream took the row for a repetition, and has not stored it. "
+                f"{ONE_ROW_AN_ID}",
+            )
+        gone = len(sequences) - len(seen)
+        return f"stream {name!r} has removed {gone} of them" if gone else ""
+
+    def _with_other_subject(
+        self, name: str, stored: RowKeys, seen: Sequence[int]
+    ) -> Iterator[tuple[int, int]]:
+        """Rows that are not the messages that they were acked with, and the sequences of those."""
+        ids, subjects, _ = self.keys.columns()
+        places = pc.index_in(ids, value_set=_column(pa.uint64(), stored.ids))
+        same = pc.equal(_column(pa.uint32(), stored.subjects).take(places), subjects)
+        others = pc.indices_nonzero(pc.fill_null(pc.invert(same), fill_value=False))
+        if not len(others):
+            return
+        # A row with the id may have gone to another stream. So compare how many rows a message is the message of with
+        # how many of the rows have its subject.
+        equal = Counter(places.filter(same).to_pylist())
+        depth = _Depth(self.sequences.ranges()[name])
+        for row in others.to_pylist():
+            place = places[row].as_py()
+            if depth.at(seen[place]) > equal[place]:
+                yield row, seen[place]
+
+
+def _is_without_jetstream(error: Exception) -> bool:
+    """Whether the account has no JetStream, or nobody answers requests to its API."""
+    if isinstance(error, ApiError):
+        return error.err_code == _NO_JETSTREAM
+    return isinstance(error, NoRespondersError)
+
+
+class _Depth:
+    """How many rows were acked with a sequence."""
+
+    def __init__(self, ranges: SequenceRanges) -> None:
+        self._starts, self._ends = sorted(ranges.starts), sorted(ranges.ends)
+
+    def at(self, sequence: int) -> int:
+        return bisect_right(self._starts, sequence) - bisect_right(self._ends, sequence)
+
+
+def _difference(rows: RowMessages, one: int, other: int) -> str:
+    if rows.subjects[one] != rows.subjects[other]:
+        return "subject"
+    if rows.payloads[one] != rows.payloads[other]:
+        return "payload"
+    if rows.blocks is not None and rows.blocks[one] != rows.blocks[other]:
+        return "set of headers"
+    return ""
+
+
+async def _messages(target: Stream, sequences: Sequence[int]) -> AsyncIterator[tuple[bytes, bytes, int]]:
+    """Ids, subjects and sequences of those of these messages that are there."""
+    # A consumer would take the messages of a work queue away from its own.
+    few = _FEW if target.cached_info.config.retention in (None, RetentionPolicy.LIMITS) else len(sequences)
+    for part in _close_together(sequences):
+        if len(part) > few:
+            async for msg_id, sequence, frame in each_stored(target, range(part[0], part[-1] + 1), b"", None):
+                at = bisect_left(part, sequence)
+                if part[at] == sequence:
+                    yield msg_id, frame[0], sequence
+            continue
+        for start in range(0, len(part), _AT_A_TIME):
+            found = await asyncio.gather(*(_message(target, one) for one in part[start : start + _AT_A_TIME]))
+            for one in found:
+                if one is not None:
+                    yield one
+
+
+async def _message(target: Stream, sequence: int) -> tuple[bytes, bytes, int] | None:
+    try:
+        message = await target.get_message(sequence)
+    except MessageNotFoundError:
+        return None
+    msg_id = message.headers.get(MSG_ID) if message.headers else None
+    return None if msg_id is None else (msg_id.encode(), message.subject.encode(), sequence)
+
+
+def _close_together(sequences: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Cut ascending sequences where many others lie between two of them."""
+    start = 0
+    for at in range(1, len(sequences)):
+        if sequences[at] - sequences[at - 1] > _GAP:
+            yield sequences[start:at]
+            start = at
+    if sequences:
+        yield sequences[start:]

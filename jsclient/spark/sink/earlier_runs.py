@@ -1,0 +1,139 @@
+"""Finds where earlier runs of a batch have stored its rows, by a record in the bucket of ledgers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from ..._runtime.retry import Retry, RetryPolicy, is_transient
+from ...client import JetStream
+from ...errors import ApiError, ConfigError, JetStreamError, PermissionDeniedError, StreamNotFoundError
+from ...protocol.models.stream_config import RetentionPolicy
+from ...streams.buckets import Bucket, ConflictError, Entry
+from ...streams.stream import Stream
+from ..engine import context_of
+from .message_ids import query_hash
+from .run_record import RunRecord
+
+__all__ = ["MISSING", "EarlierRuns", "NotRecordedError", "RunPlace", "why_removed", "why_unseen"]
+
+MISSING = RetryPolicy(0.25, 0.25, patience=30.0, missing_stream=5.0)
+"""For streams that the driver has seen, and which may seem to be missing while a cluster elects a leader."""
+
+_FULL = 10077  # a transient error of a stream that has reached one of its limits
+_TRIES = 100  # attempts to write a record, which fail only if another task has written first
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlace:
+    """Identifies the record of a write, and the current run."""
+
+    bucket: str  # the key-value bucket of the record, which also has ledgers
+    query: str
+    run: str  # id of this run, which is Spark's attempt to write a batch
+    subject: str  # the subject that is common to all rows, "" if a column has subjects
+
+    def keys(self, js: JetStream) -> Bucket:
+        """Return the query's keys in the bucket."""
+        prefix = f"$KV.{self.bucket}.{query_hash(self.query)}."
+        return Bucket(context_of(js), f"KV_{self.bucket}", prefix)
+
+    def key(self, target: str) -> str:
+        """Return the record's key. Two writes of a batch have two records if they have different destinations."""
+        return f"runs-{query_hash(f'{target} {self.subject}')}"
+
+
+class NotRecordedError(Exception):
+    """Raised when the record cannot be written."""
+
+
+class EarlierRuns:
+    """The record as used by one task.
+
+    Attributes:
+        time: When the latest earlier run began, which `sequences` sets. 0 if there is none.
+    """
+
+    def __init__(self, js: JetStream, place: RunPlace, epoch: int) -> None:
+        self._keys = place.keys(js)
+        self._place = place
+        self._epoch = epoch
+        self.time: int = 0
+
+    async def sequences(self, target: Stream) -> range:
+        """Return the sequences of the target that earlier runs of the batch may have stored.
+
+        Records this run if no other task has. It must be called before the task publishes a row.
+
+        Raises:
+            ConfigError: The bucket no longer exists.
+            NotRecordedError: The record cannot be written, and does not have this run.
+            JetStreamError: Any request error.
+        """
+        epoch, run, keys = self._epoch, self._place.run, self._keys
+        known = (target.name, str(target.cached_info.created))
+        entry = await self._read(self._place.key(target.name))
+        refusal: JetStreamError | None = None
+        for _ in range(_TRIES):
+            record = RunRecord(known) if entry.value is None else RunRecord.decode(entry.value)
+            if record.target != known:
+                record = RunRecord(known)  # a recreated stream has no rows of this query
+            if (earlier := record.earlier(epoch, run)) is not None:
+                self.time = record.time_before(epoch, run)
+                return earlier
+            if refusal is not None:
+                raise NotRecordedError(str(refusal)) from refusal
+            # Request the info now, since no task of this run publishes before the run is recorded.
+            info = await target.info()
+            value = record.with_run(epoch, run, info.state.last_seq + 1, int(time.time())).encode()
+            try:
+                entry = Entry(entry.key, value, await keys.update(entry.key, value, entry.revision))
+            except ConflictError as conflict:
+                entry = conflict.found  # another task was first
+            except (ApiError, PermissionDeniedError) as error:
+                if is_transient(error) and not (isinstance(error, ApiError) and error.err_code == _FULL):
+                    raise
+                # Another task may have written the record, for example before the bucket was full.
+                entry, refusal = await self._read(entry.key), error
+        raise ConfigError(
+            f"the record of {self._place.query!r} is being written by something else all the time"
+        )
+
+    async def _read(self, key: str) -> Entry:
+        """Read the record. Retries, since a bucket may seem to be missing for a moment."""
+        try:
+            return await Retry(MISSING).run(lambda: self._keys.get(key))
+        except StreamNotFoundError as error:
+            raise ConfigError(
+                f"the bucket {self._place.bucket!r} of the runs of a batch no longer exists: start the program again, "
+                "which creates it; runs before are unknown to it"
+            ) from error
+
+
+def why_unseen(target: Stream, *, keeps_headers: bool) -> str:
+    """Return why a reader of the target may not see all rows that earlier runs have stored, or "" if it sees them.
+
+    If it sees only the later rows of a subject, and the earlier rows are published again, an old row becomes the newest
+    of its subject.
+
+    Args:
+        target: The target stream, with current info.
+        keeps_headers: Whether rows may have headers that are commands for the server.
+    """
+    config, name = target.cached_info.config, target.name
+    if config.retention not in (None, RetentionPolicy.LIMITS):
+        return f"stream {name!r} removes consumed messages ({config.retention} retention)"
+    if (most := config.max_msgs_per_subject or 0) > 0:
+        return f"stream {name!r} keeps {most} messages of a subject only"
+    if config.subject_transform is not None:
+        return f"stream {name!r} transforms subjects, so its messages cannot be copied"
+    if keeps_headers and (config.allow_rollup_hdrs or config.allow_msg_ttl):
+        return f"headers of rows may remove messages from stream {name!r} (headers=keep, with rollups or TTLs allowed)"
+    return ""
+
+
+async def why_removed(target: Stream, sequences: range) -> str:
+    """Return why messages that earlier runs have stored may have been removed, or "" if all of them are stored."""
+    if (await target.info()).state.first_seq <= sequences.start:
+        return ""
+    return f"stream {target.name!r} has removed messages since the batch was first written (a limit, a purge)"

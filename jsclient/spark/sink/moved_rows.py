@@ -1,0 +1,154 @@
+"""Rows that a repetition of a batch has in other partitions than the runs before it. Does no I/O.
+
+The id of a row contains its partition, so the stream does not recognize a row that has moved. A task therefore compares
+its rows with the rows that earlier runs of the batch have stored. There are three kinds:
+
+- Rows that are stored under an id of the task's own partition. They are omitted.
+- Rows whose content is not stored. They are published.
+- Rows whose content is stored under ids of other partitions only. Such a row may have moved, or be equal to a row of
+  another partition. No task can distinguish these cases, because it does not know the rows of other tasks. So the task
+  does not publish the row and reports its content as *open*. It also reports the stored rows of its partition that it
+  did not meet as *missing*.
+
+When all tasks are done, the driver can decide. A content that is open three times and missing twice has moved twice,
+and is one row that no run has stored yet. The driver publishes it under the id that the task would have used, because a
+task of an earlier run that is still alive may publish it as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Checked", "Rest", "StoredRow", "StoredRows", "rest_of"]
+
+_CONTENT = 16  # characters of a content's hash, which a number may follow, for equal rows of a partition
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """The id of a stored row, without the prefix of its batch."""
+
+    partition: bytes
+    content: bytes
+    number: int  # among the equal rows of its partition
+
+    @classmethod
+    def of(cls, rest: bytes) -> StoredRow | None:
+        """Parse ``<partition>.<content>[.<n>]``. Returns None for anything else."""
+        parts = rest.split(b".")
+        if len(parts) not in (2, 3) or len(parts[1]) != _CONTENT:
+            return None
+        try:
+            return cls(parts[0], parts[1], int(parts[2], 16) if len(parts) == 3 else 0)
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The report of a task that compared its rows with the rows that earlier runs have stored."""
+
+    stream: str
+    start: int
+    end: int  # earlier runs have stored their rows from ``start`` to before ``end``
+    # The ends of ids, separated by spaces. One string takes much less memory than a list.
+    open: bytes = b""  # ids of rows that the task left to the driver
+    missing: bytes = b""  # ids of rows that were stored for its partition and that it did not meet
+    # Unix time of the latest earlier run, if it stored rows of the task and its ids are forgotten by now. Otherwise 0
+    old: int = 0
+
+
+class StoredRows:
+    """The rows that earlier runs of a batch have stored, as one task needs them.
+
+    Args:
+        stream: Name of the stream that has them.
+        sequences: The sequences at which earlier runs have stored their rows.
+        partition: The partition of the task.
+        old: Unix time of the latest of these runs if the stream has forgotten its ids, otherwise 0.
+
+    Attributes:
+        own: The ids of the task's partition, without the prefix that they share, and their sequences.
+    """
+
+    def __init__(self, stream: str, sequences: range, partition: int, *, old: int = 0) -> None:
+        self._old = old
+        self._number = 0  # number of ids in `own`, before the task has removed any
+        self._stream = stream
+        self._sequences = sequences
+        self._others: set[bytes] = set()
+        self._open: list[bytes] = []
+        self.own: dict[bytes, int] = {}
+        self._mine = b"%x" % partition
+
+    def add(self, rest: bytes, sequence: int) -> None:
+        """Add a stored row by its id without the prefix of the batch. Add all rows before the task compares."""
+        row = StoredRow.of(rest)
+        if row is not None and row.partition == self._mine:
+            self.own[rest[len(self._mine) + 1 :]] = sequence
+            self._number = len(self.own)
+        elif row is not None:
+            self._others.add(row.content)
+
+    def is_open(self, tail: bytes) -> bool:
+        """Return whether a row that is not stored for the task's partition has to be left to the driver."""
+        if tail[:_CONTENT] not in self._others:
+            return False
+        self._open.append(tail)
+        return True
+
+    def result(self, left: Mapping[bytes, int]) -> Checked:
+        """Return the report of the task.
+
+        Args:
+            left: The ids in `own` that it has not met, with their sequences.
+        """
+        missing = [tail for tail, sequence in left.items() if sequence in self._sequences]
+        old = self._old if self._open or len(missing) < self._number else 0
+        part = self._sequences
+        return Checked(self._stream, part.start, part.stop, b" ".join(self._open), b" ".join(missing), old)
+
+
+@dataclass(slots=True)
+class Rest:
+    """The rows that remain to be published when all tasks are done."""
+
+    ids: dict[bytes, list[bytes]] = field(default_factory=dict)  # ids of the rows to publish, by content
+    missing: int = 0  # rows that earlier runs have stored and that the batch does not have now
+
+    @property
+    def count(self) -> int:
+        """The number of rows that have to be published."""
+        return sum(map(len, self.ids.values()))
+
+
+def rest_of(
+    tasks: Mapping[int, Checked], stored: Iterable[bytes], *, not_compared: Iterable[int] = ()
+) -> Rest:
+    """Compare the reports of the tasks that had rows.
+
+    Args:
+        tasks: The reports by partition.
+        stored: The ids of the rows that earlier runs have stored, without the prefix of the batch.
+        not_compared: Partitions with rows that are not in ``tasks``. It is unknown which of their stored rows they
+            still have. So no open row counts as one of these rows, and it may be stored twice.
+    """
+    missing: Counter[bytes] = Counter()
+    for checked in tasks.values():
+        missing.update(tail[:_CONTENT] for tail in checked.missing.split())
+    own_partitions = {b"%x" % partition for partition in (*tasks, *not_compared)}
+    for suffix in stored:
+        row = StoredRow.of(suffix)
+        if row is not None and row.partition not in own_partitions:
+            missing[row.content] += 1  # the row's partition has no rows now
+    ids: dict[bytes, list[bytes]] = {}
+    for partition, checked in sorted(tasks.items()):
+        for tail in checked.open.split():
+            content = tail[:_CONTENT]
+            if missing[content]:
+                missing[content] -= 1  # the open row has moved from there
+            else:
+                ids.setdefault(content, []).append(b"%x.%b" % (partition, tail))
+    return Rest(ids, missing.total())

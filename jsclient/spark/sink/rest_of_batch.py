@@ -1,0 +1,109 @@
+"""Ends the repetition of a batch on the driver, which publishes the rows that its tasks could not decide on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import partial
+
+from ..._runtime.retry import Retry, RetryPolicy
+from ...client import JetStream
+from ...errors import ConfigError, ConsumerLimitError
+from ...protocol.wire.header_names import MSG_ID
+from ...streams.stream import Stream
+from ..task_context import Task
+from .message_ids import epoch_prefix
+from .moved_rows import Checked, Rest, StoredRow, rest_of
+from .partition_writer import PartitionWriter, WritePlan
+from .stored_ids import each_stored
+
+__all__ = ["publish_rest"]
+
+_DRIVER = Task(-1, 0)
+_READING = RetryPolicy(
+    0.25, 1.0, patience=30.0, also=(ConsumerLimitError,)
+)  # the consumers of the tasks are being deleted
+_ROWS = 1000  # rows published at a time
+
+
+async def publish_rest(js: JetStream, plan: WritePlan, tasks: Mapping[int, Checked | None]) -> Rest:
+    """Publish the rows that tasks left open and that no run has stored.
+
+    An open row is equal to a stored row, so it is published as a copy of that message under its own id. If a task could
+    not compare its rows, or compared them with another stream, open rows that have moved from its partition are
+    published as well, and are stored twice rather than lost.
+
+    Args:
+        plan: The plan of the tasks.
+        tasks: The reports of the tasks that had rows, by partition.
+
+    Raises:
+        ConfigError: A stored message of which a copy is needed was removed meanwhile.
+        RowError: A row could not be published.
+    """
+    # The tasks are grouped by the part of a stream that they have compared their rows with.
+    parts: dict[tuple[str, range], dict[int, Checked]] = {}
+    for number, report in tasks.items():
+        if report is not None:
+            parts.setdefault((report.stream, range(report.start, report.end)), {})[number] = report
+    whole = Rest()
+    for (name, part), checked in parts.items():
+        target = await js.stream(name)
+        # Tasks with another part, or without a report, did not compare their rows with this part.
+        others = tasks.keys() - checked.keys()
+        rest = await Retry(_READING).run(partial(_remaining_in, target, part, plan, checked, others))
+        if rest.ids:
+            await _publish_copies(js, plan, target, part, rest)
+        for content, ids in rest.ids.items():
+            whole.ids.setdefault(content, []).extend(ids)
+        whole.missing += rest.missing
+    return whole
+
+
+async def _remaining_in(
+    target: Stream,
+    part: range,
+    plan: WritePlan,
+    checked: Mapping[int, Checked],
+    not_compared: AbstractSet[int],
+) -> Rest:
+    """Return the rows that remain from the tasks that have compared their rows with this stream."""
+    prefix, subject = epoch_prefix(plan.query, plan.epoch), plan.subject_in(target)
+    compared = {b"%x" % partition for partition in checked.keys() | not_compared}
+    # Tasks have compared the rows of partitions that have rows now, and these may be many.
+    stored_rows = each_stored(target, part, prefix, subject)
+    stored = [tail async for tail, _, _ in stored_rows if tail.partition(b".")[0] not in compared]
+    return rest_of(checked, stored, not_compared=not_compared)
+
+
+async def _publish_copies(js: JetStream, plan: WritePlan, target: Stream, part: range, rest: Rest) -> None:
+    prefix, remaining = epoch_prefix(plan.query, plan.epoch), dict(rest.ids)
+    writer = PartitionWriter(js, replace(plan, runs=None, ledger=None), _DRIVER)
+    rows: list[tuple[bytes, bytes, bytes]] = []
+    try:
+        async for tail, _, (subject, _, block, payload) in each_stored(
+            target, part, prefix, plan.subject_in(target), payloads=True
+        ):
+            row = StoredRow.of(tail)
+            # Any stored row with the content is the original of the copies.
+            for own in () if row is None else remaining.pop(row.content, ()):
+                rows.append((subject, _with_id(block, prefix + tail, prefix + own), payload))
+                if len(rows) >= _ROWS:
+                    await writer.publish(*zip(*rows, strict=True))
+                    rows.clear()
+        if rows:
+            await writer.publish(*zip(*rows, strict=True))
+        await writer.finish()
+    finally:
+        await writer.close()
+    if remaining:
+        raise ConfigError(
+            f"batch {plan.epoch} was repeated, and stored messages with {len(remaining)} contents that it needs were "
+            f"removed from stream {target.name!r} meanwhile: repeat it again, which publishes those rows"
+        )
+
+
+def _with_id(block: bytes, old: bytes, new: bytes) -> bytes:
+    name = f"\r\n{MSG_ID}: ".encode()
+    return block.replace(b"%b%b\r\n" % (name, old), b"%b%b\r\n" % (name, new), 1)

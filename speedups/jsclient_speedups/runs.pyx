@@ -1,0 +1,86 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Reads what messages that have arrived together have in common: sequences without a gap, and their size."""
+
+from libc.string cimport memcmp
+
+cdef extern from "Python.h":
+    ctypedef struct PyObject
+    Py_ssize_t PyList_Size(object) except -1
+    PyObject *PyList_GetItem(object, Py_ssize_t) except NULL
+    PyObject *PyTuple_GetItem(PyObject *, Py_ssize_t) except NULL
+    Py_ssize_t PyBytes_Size(PyObject *) except -1
+    char *PyBytes_AsString(PyObject *) except NULL
+
+cdef enum:
+    MAX_NUMBER = 19  # digits
+    REPLY = 1  # the place of the JSAck in a frame
+    PARTS = 4  # of a frame
+
+
+def total_size(list frames not None):
+    """Bytes of all frames, as the server counts them. `jsclient.protocol.wire.frames.total_size` specifies it."""
+    cdef Py_ssize_t size = 0, place, part
+    cdef PyObject *frame
+    for place in range(PyList_Size(frames)):
+        frame = PyList_GetItem(frames, place)
+        for part in range(PARTS):
+            size += PyBytes_Size(PyTuple_GetItem(frame, part))
+    return size
+
+
+def last_of_whole_run(list frames not None, bytes run not None, consumer_seq):
+    """The stream sequence of the last frame if they are a run, else 0.
+
+    `jsclient.protocol.consumers.ack.last_of_whole_run` specifies it.
+    """
+    cdef Py_ssize_t length = len(run), place
+    if length == 0:
+        return 0
+    cdef bint any_number = consumer_seq is None
+    cdef unsigned long long due = 0, last = 0, seq, number
+    if not any_number:
+        if consumer_seq < 1 or consumer_seq >= 10_000_000_000_000_000_000:
+            return 0
+        due = consumer_seq
+    cdef const unsigned char *start = <const unsigned char *> PyBytes_AsString(<PyObject *> run)
+    cdef const unsigned char *at
+    cdef const unsigned char *stop
+    cdef PyObject *reply
+    for place in range(PyList_Size(frames)):
+        reply = PyTuple_GetItem(PyList_GetItem(frames, place), REPLY)
+        at = <const unsigned char *> PyBytes_AsString(reply)
+        stop = at + PyBytes_Size(reply)
+        if stop - at <= length or memcmp(at, start, length) != 0:
+            return 0
+        at += length
+        if not (take(&at, stop, False, &seq) and take(&at, stop, False, &number)):
+            return 0
+        if seq <= last or not (any_number or number == due):
+            return 0
+        last = seq
+        due += 1
+        # The time, and the number of pending messages.
+        if not (take(&at, stop, True, &seq) and take(&at, stop, True, &seq)) or at != stop:
+            return 0
+    return last
+
+
+cdef bint take(
+    const unsigned char **at, const unsigned char *stop, bint may_begin_with_zero, unsigned long long *value
+) noexcept nogil:
+    """Read a dot and a number of up to 19 digits. False if there is none."""
+    cdef const unsigned char *place = at[0]
+    if place == stop or place[0] != c'.':
+        return False
+    place += 1
+    if place == stop or (place[0] == c'0' and not may_begin_with_zero):
+        return False
+    cdef const unsigned char *first = place
+    value[0] = 0
+    while place != stop and c'0' <= place[0] <= c'9':
+        if place - first == MAX_NUMBER:
+            return False
+        value[0] = value[0] * 10 + (place[0] - c'0')
+        place += 1
+    at[0] = place
+    return place != first

@@ -1,0 +1,42 @@
+"""The language of the code, in counts that may only shrink: lower an allowance whenever a count is below it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.examples import examples
+from tests.support.voice import Voice, voice_of
+
+ROOT = Path(__file__).resolve().parents[1]
+
+ALLOWED = {  # names in dialect per 1,000, semicolons per 1,000 words, branchy functions without a comment in percent
+    "jsclient": (15.5, 2.1, 10.0),
+    "tests": (59.0, 8.8, 91.0),
+    "integration": (34.0, 10.2, 66.0),
+    "benchmarks": (33.5, 9.7, 78.0),
+}
+ROOMS = [*ALLOWED] if examples(4) == 4 else ["jsclient", "tests"]
+"""`full` counts all of them. Integration is large."""
+
+CLASSES_TWICE = 22  # public classes of jsclient that share a name with another one
+
+
+@pytest.fixture(scope="module")
+def voices() -> dict[str, Voice]:
+    return {room: voice_of(sorted((ROOT / room).rglob("*.py"))) for room in ROOMS}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_habits_only_shrink(voices: dict[str, Voice], room: str) -> None:
+    voice = voices[room]
+    names, semicolons, silent = ALLOWED[room]
+    assert voice.dialect_share <= names, voice.dialect.most_common(10)
+    assert voice.semicolon_share <= semicolons
+    assert voice.silent_share <= silent, voice.silent[:20]
+
+
+def test_class_names_are_told_apart(voices: dict[str, Voice]) -> None:
+    twice = [name for name, count in voices["jsclient"].classes.items() if count > 1]
+    assert len(twice) <= CLASSES_TWICE, twice
