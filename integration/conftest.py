@@ -25,7 +25,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +32,7 @@ if str(_ROOT) not in sys.path:
     # At the end: an installed jsclient must win over the one in the checkout.
     sys.path.append(str(_ROOT))
 
-from integration.kit.clients.foreign import closed  # noqa: E402
+from integration.kit.clients.foreign import Client, closed  # noqa: E402
 from integration.kit.judge.background import Background, limited, watched  # noqa: E402
 from integration.kit.judge.oracle import Oracle  # noqa: E402
 from integration.kit.judge.streams import OwnStream  # noqa: E402
@@ -269,7 +268,8 @@ async def js(server: ServerUnderTest, events: list[Any]) -> AsyncIterator[Any]:
 @pytest.fixture
 async def foreign_js(server: ServerUnderTest, events: list[Any]) -> AsyncIterator[Any]:
     jsclient = importlib.import_module("jsclient")
-    nc = await nats.connect(server.url)
+    nc = Client()
+    await nc.connect(server.url)
     js = jsclient.JetStream(nc, on_event=events.append)
     try:
         yield js

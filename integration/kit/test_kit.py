@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import warnings
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -299,3 +301,16 @@ async def test_oracle_leaves_no_reconnect(proxy: Any, monkeypatch: pytest.Monkey
         await within(10, connecting.wait(), "the reconnect")
         oracle.nc.options["reconnect_time_wait"] = 0.5
     assert not {task for task in running_tasks() - before if "Client" in task.get_coro().__qualname__}
+
+
+async def test_failed_handshakes_leave_no_connection(proxy: Any) -> None:
+    """Warnings are errors: a connection that the garbage collector closes would fail whichever test runs then."""
+    near = await proxy()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        async with client(near) as nc:
+            near.break_off(3)  # each within INFO
+            near.cut()
+            await eventually(lambda: nc.stats["reconnects"] == 1, timeout=10)
+        gc.collect()
+    assert not [str(warning.message) for warning in caught]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.clients.foreign import flushed
+from integration.kit.clients.foreign import Client, flushed
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.oracle import Oracle
@@ -792,13 +792,12 @@ async def test_over_connection_of_nats_py(foreign_js: Any, stream: OwnStream) ->
 
 
 async def test_nats_py_loss_ends_futures(proxy: Any, events: list[Any], stream: OwnStream) -> None:
-    import nats
-
     tap = await proxy()
 
     async def quiet(_: Exception) -> None: ...
 
-    nc = await nats.connect(tap.url, reconnect_time_wait=0.05, error_cb=quiet)
+    nc = Client()
+    await nc.connect(tap.url, reconnect_time_wait=0.05, error_cb=quiet)
     js = jsclient.JetStream(nc, on_event=events.append)
     try:
         acks = tap.drop_frames(match.is_publish_ack)

@@ -8,10 +8,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import nats.aio.client
-
 import jsclient
-from integration.kit.clients.foreign import closed
+from integration.kit.clients.foreign import Client, closed
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.waiting import eventually
 from integration.kit.servers.nats_server import OwnServer
@@ -94,7 +92,7 @@ class Stranger:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self.nc = nats.aio.client.Client()
+        self.nc = Client()
         self.errors: list[str] = []
         self.heard: list[tuple[str, bytes]] = []
 
@@ -102,7 +100,7 @@ class Stranger:
         async def keep(error: Exception) -> None:
             self.errors.append(str(error))
 
-        self.nc = nats.aio.client.Client()
+        self.nc = Client()
         try:
             await self.nc.connect(
                 with_user(self._site.own.url, "stranger"),

@@ -16,12 +16,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
-import nats
-import nats.aio.client
 import nats.aio.msg
 import nats.errors
 
-from integration.kit.clients.foreign import closed, flushed
+from integration.kit.clients.foreign import Client, closed, flushed
 from integration.kit.judge.waiting import eventually, within
 
 CONNECTION_NAME = "kit-oracle"
@@ -57,13 +55,13 @@ class Oracle:
         self._url = url
         self._timeout = timeout
         self._options = connect_options
-        self.nc = nats.aio.client.Client()
+        self.nc = Client()
 
     async def __aenter__(self) -> Self:
         options = {"name": CONNECTION_NAME, "reconnect_time_wait": 0.1, "max_reconnect_attempts": -1}
         # nats-py would try for ever where no server listens.
-        connecting = nats.connect(self._url, **{**options, **self._options})
-        self.nc = await within(self._timeout, connecting, f"the oracle's connection to {self._url}")
+        connecting = self.nc.connect(self._url, **{**options, **self._options})
+        await within(self._timeout, connecting, f"the oracle's connection to {self._url}")
         return self
 
     async def __aexit__(self, *_: object) -> None:
