@@ -108,6 +108,7 @@ COVERED = {
     "spark/sink/publish_batch.py": "integration/spark/sink/test_queries.py",
     "spark/sink/rest_of_batch.py": "integration/spark/sink/test_moved_rows.py",
     "spark/sink/row_columns.py": "integration/spark/sink/test_rows.py",
+    "spark/sink/row_keys.py": "integration/spark/sink/test_shared_rows.py",
     "spark/sink/spark_writer.py": "integration/spark/sink/test_writers.py",
     "spark/sink/stored_ids.py": "integration/spark/sink/test_ledger.py",
     "spark/sink/target.py": "integration/spark/sink/test_writers.py",

@@ -119,6 +119,25 @@ async def test_one_id_in_two_tasks(connect: Any, server: Any, stream: OwnStream)
         await end(server, first, again)
 
 
+@pytest.mark.parametrize("removed", [False, True])
+async def test_one_of_many_shared_messages(
+    connect: Any, server: Any, oracle: Any, stream: OwnStream, *, removed: bool
+) -> None:
+    """Many equal rows are one message each. The driver reads them all, or counts rows if the message is gone."""
+    js, number = await connect(server), 100
+    batch = [(f"{one}", stream.subject("a"), b"%d" % one) for one in range(number)]
+    first = await write(js, plan(), rows(*batch))
+    equal = await write(js, plan(), rows(*batch), task=Task(1, 0))
+    await end(server, first, equal)
+    other = [*batch[:-1], (f"{number - 1}", stream.subject("a"), b"y")]
+    second = await write(js, plan(), rows(*other), task=Task(1, 0))
+    if removed:
+        await oracle.api(f"STREAM.MSG.DELETE.{stream.name}", {"seq": number})
+    with pytest.raises(ConfigError, match=r"row 99 of partition 0 and row 99 of partition 1 .*id") as caught:
+        await end(server, first, second)
+    assert ("as message 100 of stream" in str(caught.value)) is not removed
+
+
 async def test_two_writes_to_two_subjects(connect: Any, server: Any, stream: OwnStream) -> None:
     """As two sinks with one column of ids: the second write says so, and each repetition of it."""
     js = await connect(server)

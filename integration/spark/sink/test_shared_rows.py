@@ -8,8 +8,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.spark.sink.column_ids import ColumnIds, RowKeys, id_hash
+from jsclient.spark.sink.column_ids import ColumnIds
 from jsclient.spark.sink.row_columns import RowMessages
+from jsclient.spark.sink.row_keys import RowKeys, id_hash
 from jsclient.spark.sink.shared_rows import different_rows, ids_of_different_rows
 
 Row = tuple[bytes, bytes, bytes]  # id, subject, payload

@@ -13,12 +13,10 @@ has. That is right if a row is written again, and if two rows are equal. Of two 
 
 from __future__ import annotations
 
-import asyncio
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice, repeat
 from secrets import token_bytes
@@ -32,24 +30,22 @@ from ...client import JetStream
 from ...errors import (
     ApiError,
     ConsumerLimitError,
-    MessageNotFoundError,
     NoRespondersError,
     PermissionDeniedError,
     StreamNotFoundError,
 )
-from ...protocol.models.stream_config import RetentionPolicy
 from ...protocol.wire.header_names import MSG_ID
 from ...protocol.wire.names import subject_matches
-from ...streams.stream import Stream
 from .own_sequences import RowSequences, SequenceRanges
 from .row_columns import RowMessages
 from .row_error import BadRow
-from .stored_ids import each_stored
+from .row_keys import RowKeys, digest, hash_column
+from .stored_ids import messages_at
 
 if TYPE_CHECKING:
     from ...protocol.models.publish import PubAck
 
-__all__ = ["ONE_ROW_AN_ID", "ColumnIds", "RowKeys", "id_hash"]
+__all__ = ["ONE_ROW_AN_ID", "ColumnIds"]
 
 ONE_ROW_AN_ID = (
     "Give each row an id of its own, as with concat(msg_id, ':', subject), or drop the column msg_id or the header "
@@ -57,38 +53,8 @@ ONE_ROW_AN_ID = (
 )
 
 _READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers, too
-_GAP = 1000  # sequences between two messages that are read together
-_FEW = 16  # messages that are read one by one rather than with a consumer
-_AT_A_TIME = 64  # messages that are read one by one
 _SAMPLES = 1000  # subjects that are remembered
 _NO_JETSTREAM = 10039  # err_code: the account has none
-
-
-@dataclass(frozen=True, slots=True)
-class RowKeys:
-    """What tells rows apart, by row. Hashes, because the driver collects those of all rows: 16 bytes each."""
-
-    ids: array[int] = field(default_factory=lambda: array("Q"))
-    subjects: array[int] = field(default_factory=lambda: array("I"))
-    contents: array[int] = field(default_factory=lambda: array("I"))  # of headers and payload
-
-    def columns(self) -> list[pa.Array]:
-        """The hashes as columns of Arrow, without a copy."""
-        kinds = (pa.uint64(), self.ids), (pa.uint32(), self.subjects), (pa.uint32(), self.contents)
-        return [_column(kind, one) for kind, one in kinds]
-
-
-def id_hash(msg_id: bytes) -> int:
-    """The hash of an id in `RowKeys`."""
-    return array("Q", _digest(msg_id, 8))[0]
-
-
-def _digest(data: bytes, size: int) -> bytes:
-    return blake2b(data, digest_size=size).digest()
-
-
-def _column(kind: pa.DataType, values: array[int]) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 class ColumnIds:
@@ -126,10 +92,10 @@ class ColumnIds:
         if len(set(ids)) < len(ids):
             self._check_different(rows, ids, first)
         # A row without an id gets one that no other row has.
-        self.keys.ids.frombytes(b"".join([_digest(one, 8) if one else token_bytes(8) for one in ids]))
+        self.keys.ids.frombytes(b"".join([digest(one, 8) if one else token_bytes(8) for one in ids]))
         if len(self._samples) < _SAMPLES:
             self._samples.update(one.decode() for one in islice(set(rows.subjects), _SAMPLES))
-        subjects = {one: _digest(one if self._with_subjects else b"", 4) for one in set(rows.subjects)}
+        subjects = {one: digest(one if self._with_subjects else b"", 4) for one in set(rows.subjects)}
         self.keys.subjects.frombytes(b"".join(map(subjects.__getitem__, rows.subjects)))
         contents: list[bytes] = []
         for block, data in zip(rows.blocks or repeat(b"", len(ids)), rows.payloads, strict=True):
@@ -205,9 +171,9 @@ class ColumnIds:
         if not any(subject_matches(one, subject) for one in filters for subject in self._samples):
             return f"stream {name!r} has none of the rows' subjects, which are mapped or imported"
         stored, seen = RowKeys(), array("Q")
-        async for msg_id, subject, sequence in _messages(target, sequences):
-            stored.ids.frombytes(_digest(msg_id, 8))
-            stored.subjects.frombytes(_digest(subject, 4))
+        async for msg_id, subject, sequence in messages_at(target, sequences):
+            stored.ids.frombytes(digest(msg_id, 8))
+            stored.subjects.frombytes(digest(subject, 4))
             seen.append(sequence)
         for row, sequence in self._with_other_subject(name, stored, seen):
             message = await target.get_message(sequence)
@@ -227,8 +193,8 @@ class ColumnIds:
     ) -> Iterator[tuple[int, int]]:
         """Rows that are not the messages that they were acked with, and the sequences of those."""
         ids, subjects, _ = self.keys.columns()
-        places = pc.index_in(ids, value_set=_column(pa.uint64(), stored.ids))
-        same = pc.equal(_column(pa.uint32(), stored.subjects).take(places), subjects)
+        places = pc.index_in(ids, value_set=hash_column(pa.uint64(), stored.ids))
+        same = pc.equal(hash_column(pa.uint32(), stored.subjects).take(places), subjects)
         others = pc.indices_nonzero(pc.fill_null(pc.invert(same), fill_value=False))
         if not len(others):
             return
@@ -267,41 +233,3 @@ def _difference(rows: RowMessages, one: int, other: int) -> str:
     if rows.blocks is not None and rows.blocks[one] != rows.blocks[other]:
         return "set of headers"
     return ""
-
-
-async def _messages(target: Stream, sequences: Sequence[int]) -> AsyncIterator[tuple[bytes, bytes, int]]:
-    """Ids, subjects and sequences of those of these messages that are there."""
-    # A consumer would take the messages of a work queue away from its own.
-    few = _FEW if target.cached_info.config.retention in (None, RetentionPolicy.LIMITS) else len(sequences)
-    for part in _close_together(sequences):
-        if len(part) > few:
-            async for msg_id, sequence, frame in each_stored(target, range(part[0], part[-1] + 1), b"", None):
-                at = bisect_left(part, sequence)
-                if part[at] == sequence:
-                    yield msg_id, frame[0], sequence
-            continue
-        for start in range(0, len(part), _AT_A_TIME):
-            found = await asyncio.gather(*(_message(target, one) for one in part[start : start + _AT_A_TIME]))
-            for one in found:
-                if one is not None:
-                    yield one
-
-
-async def _message(target: Stream, sequence: int) -> tuple[bytes, bytes, int] | None:
-    try:
-        message = await target.get_message(sequence)
-    except MessageNotFoundError:
-        return None
-    msg_id = message.headers.get(MSG_ID) if message.headers else None
-    return None if msg_id is None else (msg_id.encode(), message.subject.encode(), sequence)
-
-
-def _close_together(sequences: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Cut ascending sequences where many others lie between two of them."""
-    start = 0
-    for at in range(1, len(sequences)):
-        if sequences[at] - sequences[at - 1] > _GAP:
-            yield sequences[start:at]
-            start = at
-    if sequences:
-        yield sequences[start:]

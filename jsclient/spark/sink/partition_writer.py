@@ -29,7 +29,7 @@ from ...streams.stream import Stream
 from ..engine import context_of
 from ..options.sink import SinkOptions
 from ..task_context import Task
-from .column_ids import ColumnIds, RowKeys
+from .column_ids import ColumnIds
 from .earlier_runs import MISSING, EarlierRuns, NotRecordedError, RunPlace, why_removed, why_unseen
 from .ledger import Ledger, LedgerPlace
 from .message_ids import ContentIds, SourceIds, epoch_prefix
@@ -37,6 +37,7 @@ from .moved_rows import Checked, StoredRows
 from .own_sequences import RowSequences, SequenceRanges
 from .row_columns import RowMessages, RowReader, RowShape, set_headers, whole_headers
 from .row_error import BadRow, RowError, advice, is_passing
+from .row_keys import RowKeys
 from .stored_ids import each_stored, stored_ids
 
 __all__ = ["Outcome", "PartitionWriter", "WritePlan"]

@@ -8,7 +8,8 @@ they are; if they are equal, the user wants one message, otherwise a row would b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +18,11 @@ from ...errors import ConfigError, JetStreamError
 from ...protocol.wire.header_names import MSG_ID
 from ..engine import session
 from ..options.sink import SinkOptions
-from .column_ids import ONE_ROW_AN_ID, RowKeys, id_hash
+from .column_ids import ONE_ROW_AN_ID
 from .own_sequences import Shared, shared_sequences
 from .row_columns import ONE_ROW_A_MESSAGE
+from .row_keys import RowKeys, id_hash
+from .stored_ids import messages_at
 
 if TYPE_CHECKING:
     from .spark_writer import Written
@@ -41,21 +44,18 @@ def refuse_shared(written: Sequence[Written], options: SinkOptions) -> None:
         if (first := next(shared, None)) is not None:
             raise ConfigError(_of_one_message(first, options))
         return
-    of_shared, candidates = list(shared), ids_of_different_rows(keys)
-    if not of_shared or not candidates:
+    runs, candidates = list(shared), ids_of_different_rows(keys)
+    if not runs or not candidates:
         return
-    try:
-        lost = _lost(of_shared, candidates, options)
-    except JetStreamError:
-        lost = None
-    else:
-        if lost is None:
-            return  # the different rows with one id have gone to different streams
-    if lost is not None:
-        rows = _two_of(keys, lost.msg_id, of_one_subject=True)
-        raise ConfigError(f"{_named(keys, rows)}, {lost.text}. {ONE_ROW_AN_ID}")
-    # Which messages are shared cannot be read, so the numbers decide.
-    pair = different_rows(keys, sum(one.count for one in of_shared))
+    search = _search(runs, candidates, options)
+    if search.lost is not None:
+        msg_id, message = search.lost
+        rows = _two_of(keys, msg_id, of_one_subject=True)
+        raise ConfigError(f"{_named(keys, rows)}, {message}. {ONE_ROW_AN_ID}")
+    if search.complete:
+        return  # the different rows with one id have gone to different streams
+    # Not all shared messages could be read, so the numbers decide.
+    pair = different_rows(keys, sum(run.count for run in runs))
     if pair is not None:
         raise ConfigError(f"{_named(keys, pair)}. {ONE_ROW_AN_ID}")
 
@@ -141,34 +141,49 @@ def _of_one_message(shared: Shared, options: SinkOptions) -> str:
     )
 
 
-class _Lost(NamedTuple):
-    """A message that different rows have made: one of them is not stored."""
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What the shared messages show."""
 
-    msg_id: int  # the hash of its id
-    text: str
+    lost: tuple[int, str] | None = (
+        None  # the hash of an id that different rows have, and the message with the id
+    )
+    complete: bool = True  # whether all shared messages were read
 
 
-def _lost(shared: Iterable[Shared], candidates: Iterable[int], options: SinkOptions) -> _Lost | None:
-    """Find a shared message whose id different rows have. Raises `JetStreamError` if not all of them can be read."""
+def _search(shared: Sequence[Shared], candidates: Iterable[int], options: SinkOptions) -> _Search:
+    """Look for a shared message whose id different rows have: one of the rows is not stored."""
     hashes, opened = set(candidates), session(options.connect)
+    positions, complete = _positions(shared)
 
-    async def find() -> _Lost | None:
-        left = _LOOKED_AT
-        for one in shared:
-            stream = await opened.js.stream(one.stream)
-            for sequence in range(one.sequence, one.sequence + one.count):
-                left -= 1
-                if left < 0:
-                    raise JetStreamError("too many messages are shared")
-                message = await stream.get_message(sequence)
-                text = (message.headers.get(MSG_ID) if message.headers else None) or ""
-                if (msg_id := id_hash(text.encode())) in hashes:
-                    return _Lost(
-                        msg_id, f"as message {sequence} of stream {one.stream!r}, whose id is {text!r:.200}"
-                    )
-        return None
+    async def search() -> _Search:
+        seen = 0
+        for name, sequences in positions.items():
+            async for msg_id, _, sequence in messages_at(await opened.js.stream(name), sequences):
+                seen += 1
+                if (hashed := id_hash(msg_id)) in hashes:
+                    text = f"as message {sequence} of stream {name!r}, whose id is {msg_id.decode()!r:.200}"
+                    return _Search((hashed, text))
+        return _Search(complete=complete and seen == sum(map(len, positions.values())))
 
-    return opened.run(find())
+    try:
+        return opened.run(search())
+    except JetStreamError:
+        return _Search(complete=False)
+
+
+def _positions(shared: Sequence[Shared]) -> tuple[dict[str, list[int]], bool]:
+    """The sequences of the first shared messages, by stream, and whether these are all of them."""
+    positions: dict[str, set[int]] = {}
+    remaining = _LOOKED_AT
+    for run in shared:
+        positions.setdefault(run.stream, set()).update(
+            range(run.sequence, run.sequence + min(run.count, remaining))
+        )
+        remaining -= run.count
+        if remaining < 0:
+            break
+    return {name: sorted(some) for name, some in positions.items()}, remaining >= 0
 
 
 def _named(keys: Mapping[int, RowKeys], rows: tuple[Row, Row]) -> str:

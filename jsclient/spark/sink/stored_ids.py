@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Iterator, Sequence
 
+from ...errors import MessageNotFoundError
 from ...protocol.consumers.ack import sequences
+from ...protocol.models.stream_config import RetentionPolicy
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.header_names import MSG_ID
 from ...streams.stream import Stream
 from ..log.range_reader import ConsumerRange
 
-__all__ = ["each_stored", "stored_ids"]
+__all__ = ["each_stored", "messages_at", "stored_ids"]
 
 _PAGE = 10_000  # messages
+_GAP = 1000  # sequences between two messages that are read together
+_FEW = 16  # messages that are read one by one rather than with a consumer
+_AT_A_TIME = 64  # messages that are read one by one
 
 
 async def stored_ids(target: Stream, start: int, prefix: bytes, subject: str | None) -> dict[bytes, int]:
@@ -62,3 +69,46 @@ async def each_stored(
                     yield tail, sequences(frame[1])[0], frame
     finally:
         await reader.close()
+
+
+async def messages_at(target: Stream, positions: Sequence[int]) -> AsyncIterator[tuple[bytes, bytes, int]]:
+    """Yield the id, the subject and the sequence of each message at these positions that has an id.
+
+    Args:
+        target: The target stream.
+        positions: Sequences in ascending order. Removed messages are skipped.
+    """
+    # A consumer would take the messages of a work queue away from its own.
+    few = _FEW if target.cached_info.config.retention in (None, RetentionPolicy.LIMITS) else len(positions)
+    for part in _close_together(positions):
+        if len(part) > few:
+            async for msg_id, sequence, frame in each_stored(target, range(part[0], part[-1] + 1), b"", None):
+                at = bisect_left(part, sequence)
+                if part[at] == sequence:
+                    yield msg_id, frame[0], sequence
+            continue
+        for start in range(0, len(part), _AT_A_TIME):
+            some = part[start : start + _AT_A_TIME]
+            for message in await asyncio.gather(*(_message(target, sequence) for sequence in some)):
+                if message is not None:
+                    yield message
+
+
+async def _message(target: Stream, sequence: int) -> tuple[bytes, bytes, int] | None:
+    try:
+        message = await target.get_message(sequence)
+    except MessageNotFoundError:
+        return None
+    msg_id = message.headers.get(MSG_ID) if message.headers else None
+    return None if msg_id is None else (msg_id.encode(), message.subject.encode(), sequence)
+
+
+def _close_together(positions: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Cut ascending sequences where many others lie between two of them."""
+    start = 0
+    for at in range(1, len(positions)):
+        if positions[at] - positions[at - 1] > _GAP:
+            yield positions[start:at]
+            start = at
+    if positions:
+        yield positions[start:]
