@@ -43,7 +43,11 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.stopTimeout": "20s",
 }
 
-SHUFFLE_JOIN = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.shuffle.partitions": "4"}
+SHUFFLE_JOIN = {
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",  # otherwise these few rows go to one partition
+}
 BROADCAST_JOIN = {"spark.sql.autoBroadcastJoinThreshold": "10MB", "spark.sql.shuffle.partitions": "4"}
 
 
