@@ -26,6 +26,9 @@ __all__ = ["PATIENT", "READING", "Retry", "RetryPolicy", "is_transient", "varied
 
 T = TypeVar("T")
 
+_CLOSING: Final = {"consumer closed", "store is closed", "stream closed"}
+"""How the server describes a request that came while it stopped, or while it deleted the stream: err_code says less."""
+
 _random = random.Random()  # noqa: S311  no secret; not the shared generator, which a program may have seeded
 
 
@@ -66,9 +69,9 @@ def is_transient(error: JetStreamError) -> bool:
     """Whether the error is typical of a server restart, an election or a lost message."""
     if isinstance(error, RequestTimeoutError | DisconnectedError | NoRespondersError | AnswerLostError):
         return True
-    return (isinstance(error, StatusError) and error.retryable) or (
-        isinstance(error, ApiError) and error.code == 503
-    )
+    if isinstance(error, ApiError):
+        return error.code == 503 or (error.code == 500 and error.description in _CLOSING)
+    return isinstance(error, StatusError) and error.retryable
 
 
 class Retry:

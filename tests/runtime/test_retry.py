@@ -77,6 +77,8 @@ async def test_missing_consumer_for_readers():
 
 def test_is_transient():
     assert is_transient(ApiError(503, 10008, "JetStream system temporarily unavailable"))
+    assert is_transient(ApiError(500, 10012, "consumer closed"))
+    assert not is_transient(ApiError(500, 10012, "deliver policy can not be updated"))
     assert not is_transient(ApiError(400, 10025, "bad request"))
 
 
