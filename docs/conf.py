@@ -58,37 +58,27 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"jsclient\..*\.([A-Z]|[A-Z][a-z]+T)"),  # type variables
     ("py:class", r"jsclient\._runtime\..*"),  # private types in public signatures
 ]
-# Private names in public signatures.
+# Private names in public signatures, and aliases, which are in signatures without their module.
 nitpick_ignore = [
-    ("py:class", "Callback"),
+    *(
+        ("py:class", name)
+        for name in ("Callback", "DeliverPolicyText", "EventCallback", "Handler", "Key", "OnDrift")
+    ),
+    *(
+        ("py:class", name)
+        for name in ("OnEvent", "Push", "ReplayPolicyText", "RetryDelay", "Start", "Attrs", "Rule")
+    ),
+    *(("py:class", name) for name in ("Changes", "EpochStart", "Filter", "Receive")),
     ("py:class", "jsclient.topics.log.SequenceStart"),
     ("py:class", "StreamStallWatch"),
     ("py:class", "jsclient.topics.stall_watch.StreamStallWatch"),
-    ("py:class", "ConnectOptions"),
-    ("py:class", "jsclient.client.ConnectOptions"),
-    ("py:class", "jsclient.topics.topic.ReadOptions"),
-    ("py:class", "jsclient.protocol.models.consumer.ConsumerFields"),
-    ("py:class", "jsclient.protocol.models.stream_config.StreamFields"),
-    ("py:class", "ConsumerFields"),
-    ("py:class", "EngineFields"),
-    ("py:class", "OrderedFields"),
-    ("py:class", "jsclient.protocol.peers.options.EngineFields"),
-    ("py:class", "jsclient.consumers.api.OrderedFields"),
-    ("py:class", "StreamFields"),
-    ("py:class", "SubscribeOptions"),
     ("py:class", "Connection"),
     ("py:class", "DataFrame"),
     ("py:class", "Frame"),
-    ("py:class", "DeliverPolicyText"),
-    ("py:class", "OnDrift"),
-    ("py:class", "ReplayPolicyText"),
-    ("py:class", "OnEvent"),
-    ("py:class", "Push"),
     ("py:class", "SparkSession"),
     ("py:class", "_Failure"),
     ("py:class", "jsclient._runtime.context.Closable"),
     ("py:class", "jsclient.errors._Fields"),
-    ("py:class", "jsclient._runtime.publish.PublishOptions"),
     ("py:class", "_Marker"),
     ("py:class", "deque"),
     ("py:class", "dict[int"),  # of a Callable in a signature
@@ -99,10 +89,7 @@ nitpick_ignore = [
     ("py:class", "jsclient.protocol.epochs.records.Data"),
     ("py:class", "jsclient.protocol.epochs.records.FrontierUpdate"),
     ("py:class", "jsclient.protocol.consumers.push.Mark"),
-    ("py:class", "Handler"),
     ("py:class", "Meter"),  # of OpenTelemetry
-    ("py:class", "Key"),
-    ("py:class", "RetryDelay"),
     ("py:class", "_Queue"),
 ]
 

@@ -21,7 +21,7 @@ from .protocol.wire.headers import Headers
 from .protocol.wire.message_headers import MessageHeaders
 
 if TYPE_CHECKING:
-    from . import doctor, epochs, kits, peers, server, spark, testing
+    from . import doctor, epochs, kits, peers, server, spark, testing, typing
     from ._runtime.handle import Opening
     from .consumers.consumer import Consumer
     from .consumers.ordered.consumer import OrderedConsumer, OrderedMessages
@@ -157,6 +157,7 @@ __all__ = [
     "server",
     "spark",
     "testing",
+    "typing",
 ]
 __all__ += errors.__all__
 __all__ += events.__all__
@@ -169,7 +170,7 @@ _EVERYDAY = (
 )  # fmt: skip
 set_module(__name__, map(models.__dict__.__getitem__, _EVERYDAY))
 
-_MODULES = frozenset({"doctor", "epochs", "kits", "peers", "server", "spark", "testing"})
+_MODULES = frozenset({"doctor", "epochs", "kits", "peers", "server", "spark", "testing", "typing"})
 _LAZY = {
     "AtomicBatch": "publishing.batch",
     "Batch": "consumers.pull.batch",

@@ -12,10 +12,11 @@ in schemas, and ``successor``.
 from __future__ import annotations
 
 from .errors import set_module
-from .protocol.epochs.frontier import Antichain, Int, MutableAntichain, Order, Product
+from .protocol.epochs.frontier import Antichain, Changes, Int, MutableAntichain, Order, Product
 from .protocol.epochs.records import EpochPosition
 from .protocol.epochs.trackers import Data, EpochState, FrontierUpdate
-from .topics.epochs.events import CompletedEpoch, CompletedEpochs
+from .topics.epochs.events import CompletedEpoch, CompletedEpochs, Filter
+from .topics.epochs.history import EpochStart
 from .topics.epochs.live_publisher import LivePublisher
 from .topics.epochs.live_subscription import LiveSubscription
 from .topics.epochs.publisher import PartitionPublisher
@@ -24,13 +25,16 @@ from .topics.epochs.topic import EpochTopic, memory_epochs
 
 __all__ = [
     "Antichain",
+    "Changes",
     "CompletedEpoch",
     "CompletedEpochs",
     "Data",
     "EpochPosition",
+    "EpochStart",
     "EpochState",
     "EpochSubscription",
     "EpochTopic",
+    "Filter",
     "FrontierUpdate",
     "Int",
     "LivePublisher",
@@ -42,4 +46,5 @@ __all__ = [
     "memory_epochs",
 ]
 
-set_module(__name__, map(globals().__getitem__, __all__))
+_ALIASES = {"Changes", "EpochStart", "Filter"}
+set_module(__name__, [globals()[name] for name in __all__ if name not in _ALIASES])

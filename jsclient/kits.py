@@ -11,7 +11,9 @@ log is what readers of topics work on: implement `Log` for one of your own. `Jet
 from __future__ import annotations
 
 from .errors import set_module
-from .topics.log import Feed, Log, Page
+from .protocol.topics.position import Extent
+from .protocol.topics.record import Kind
+from .topics.log import Feed, Log, Page, Receive, SequenceStart
 from .topics.log_reader import LogReader
 from .topics.memory_log import MemoryLog
 from .topics.notifiers.iteration import (
@@ -36,11 +38,12 @@ from .topics.stream_log import StreamLog
 from .topics.table import TableChange, TableChanges, TopicTable
 
 __all__ = [
-    "Feed", "IterationObserver", "IterationSubscription", "Log", "LogReader", "MemoryLog", "Notifier",
-    "NotifierInternals", "NotifierIterator", "NotifierKit", "Page", "Producer", "StreamLog", "StreamNotifierKit",
-    "StreamSubscriptionKit", "SubscriptionInternals", "SubscriptionIterator", "SubscriptionKit", "TableChange",
-    "TableChanges", "TopicTable", "UpdateRecord", "make_notifier", "make_notifier_kit", "make_subscription",
-    "make_subscription_kit", "observe_iteration", "observe_iterator",
+    "Extent", "Feed", "IterationObserver", "IterationSubscription", "Kind", "Log", "LogReader", "MemoryLog",
+    "Notifier", "NotifierInternals", "NotifierIterator", "NotifierKit", "Page", "Producer", "Receive",
+    "SequenceStart", "StreamLog", "StreamNotifierKit", "StreamSubscriptionKit", "SubscriptionInternals",
+    "SubscriptionIterator", "SubscriptionKit", "TableChange", "TableChanges", "TopicTable", "UpdateRecord",
+    "make_notifier", "make_notifier_kit", "make_subscription", "make_subscription_kit", "observe_iteration",
+    "observe_iterator",
 ]  # fmt: skip
 
-set_module(__name__, map(globals().__getitem__, __all__))
+set_module(__name__, [globals()[name] for name in __all__ if name != "Receive"])

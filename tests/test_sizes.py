@@ -14,7 +14,7 @@ import jsclient
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "jsclient").rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
-MAX_LINES, MAX_FUNCTION, MAX_MODULES, MAX_ENTRIES, MAX_CHAIN = 500, 60, 22, 19, 18
+MAX_LINES, MAX_FUNCTION, MAX_MODULES, MAX_ENTRIES, MAX_CHAIN = 500, 60, 22, 20, 18
 
 # A list rather than code: every exception with its description.
 LISTS = {"jsclient/errors.py"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..errors import set_module
 from ..protocol.peers.channel import Channel, Permissions, Policy, open_policy, well_known_policy
 from ..protocol.peers.options import EngineOptions, accept_roles
+from ..protocol.peers.relationship import Attrs
 from ..protocol.peers.rules import Refusal
 from .engine import Engine
 from .errors import (
@@ -22,9 +23,10 @@ from .errors import (
 from .handlers import RaisedEvent
 from .keys import ChannelKeys
 from .local_backend import LocalHub
-from .peer import Peer
+from .peer import Peer, Rule
 
 __all__ = [
+    "Attrs",
     "Channel",
     "ChannelKeys",
     "Engine",
@@ -42,9 +44,10 @@ __all__ = [
     "QueryRefusedError",
     "RaisedEvent",
     "Refusal",
+    "Rule",
     "accept_roles",
     "open_policy",
     "well_known_policy",
 ]
 
-set_module(__name__, map(globals().__getitem__, __all__))
+set_module(__name__, [globals()[name] for name in __all__ if name not in {"Attrs", "Rule"}])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from .._runtime.context import Closable
 from .._runtime.tasks import Tasks
@@ -30,6 +30,7 @@ __all__ = [
     "Log",
     "Page",
     "Push",
+    "ReadOptions",
     "Receive",
     "SequenceStart",
     "Start",
@@ -224,6 +225,16 @@ class Log(abc.ABC):
         if not subject_matches(self.subject, check_publish_subject(subject)):
             raise ConfigError(f"subject {subject!r} does not match {self.subject!r}")
         return subject
+
+
+class ReadOptions(TypedDict, total=False):
+    """Arguments of `Topic.each` that `Topic.since` takes too."""
+
+    push: Push
+    quiet: float
+    allow_truncated: bool
+    max_pending: int
+    heartbeat: float
 
 
 class SequenceStart(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from .._runtime.handle import Opening, no_pickle
 from ..consumers.opening import open_pull_subscription
@@ -34,7 +34,7 @@ from ..streams.api import StreamManager
 from .epochs.home import StreamHome
 from .epochs.topic import EpochTopic
 from .latest import LatestReader, NewestSource, OneSubject, SeveralSubjects
-from .log import HEARTBEAT, Push, SequenceStart, Start
+from .log import HEARTBEAT, Push, ReadOptions, SequenceStart, Start
 from .log_reader import TopicReader, open_reader
 from .notifiers.descriptors import notifier_descriptor
 from .notifiers.newest import newest_log
@@ -47,19 +47,9 @@ if TYPE_CHECKING:
     from ..protocol.models.consumer import ConsumerFields
     from ..protocol.models.stream_config import StreamFields
 
-__all__ = ["Opening", "ReadOptions", "ReaderOpening", "Topic"]
+__all__ = ["Opening", "ReaderOpening", "Topic"]
 
 T = TypeVar("T", bound=Hashable)
-
-
-class ReadOptions(TypedDict, total=False):
-    """Arguments of `Topic.each` that `Topic.since` takes too."""
-
-    push: Push
-    quiet: float
-    allow_truncated: bool
-    max_pending: int
-    heartbeat: float
 
 
 class ReaderOpening(Opening[TopicReader]):

@@ -15,7 +15,7 @@ STEPPED_DOWN: Final = 3.0
 
 
 class StreamEnd(Protocol):
-    """The end of a stream, as its leader reports it. For the fields see `Extent`."""
+    """The end of a stream, as its leader reports it. For the fields see `jsclient.kits.Extent`."""
 
     @property
     def incarnation(self) -> str: ...
@@ -28,7 +28,7 @@ class StreamEnd(Protocol):
 
 
 class ReportedEnd(NamedTuple):
-    """A `StreamEnd` without the other fields of an `Extent`."""
+    """A `StreamEnd` without the other fields of a `jsclient.kits.Extent`."""
 
     incarnation: str
     last_seq: int

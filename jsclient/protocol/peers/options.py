@@ -90,7 +90,7 @@ class EngineOptions:
 
 
 class EngineFields(TypedDict, total=False):
-    """The fields of `EngineOptions`."""
+    """The fields of `jsclient.peers.EngineOptions`."""
 
     host: str | None
     allowed_hosts: Collection[str] | Mapping[str, Mapping[str, Any]]

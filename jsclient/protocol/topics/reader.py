@@ -103,7 +103,7 @@ class Reader:
     """One reader of one topic. Times are monotonic seconds.
 
     Attributes:
-        start: The position after which it reads. The caller has checked it, see `Extent.check`.
+        start: The position after which it reads. The caller has checked it, see `jsclient.kits.Extent.check`.
         name: Prefix of its subscription ids, unique among readers.
         push: Whether it uses pushes. If not, it reads the history whenever the quiet timer expires.
         replays: Whether a new subscription first sends the stored records after its start (a consumer does, a

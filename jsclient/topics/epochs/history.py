@@ -35,12 +35,12 @@ from ...protocol.topics.record import Record
 from ..log import Log, Page, search_back
 from ..log_reader import check_position
 
-__all__ = ["EpochHistory", "Join", "LastFrontier", "Start", "Taken", "Wait"]
+__all__ = ["EpochHistory", "EpochStart", "Join", "LastFrontier", "Taken", "Wait"]
 
 R = TypeVar("R")
 T = TypeVar("T", bound=Hashable)
 
-Start: TypeAlias = Literal["now", "first"]
+EpochStart: TypeAlias = Literal["now", "first"]
 """The start of a subscriber: the epochs that are latent now, or the oldest stored epochs."""
 
 StoreRecord: TypeAlias = Callable[[bytes, Mapping[str, str], int, str], Awaitable[int]]
@@ -309,7 +309,7 @@ class EpochHistory(Generic[T]):
 
     # --- the start of a subscriber ---------------------------------------------------------------------------
 
-    async def snapshots(self, partitions: Sequence[int], start: Start, *, wait: bool) -> Join[T]:
+    async def snapshots(self, partitions: Sequence[int], start: EpochStart, *, wait: bool) -> Join[T]:
         """Start with the last frontier record of each partition, or with its first stored record.
 
         Each snapshot is read from the stream's leader. They need not be of one instant, since messages of a partition
@@ -344,7 +344,7 @@ class EpochHistory(Generic[T]):
             await pauses.again(error, missing)
 
     async def _read_entries(
-        self, partitions: Sequence[int], start: Start
+        self, partitions: Sequence[int], start: EpochStart
     ) -> tuple[dict[int, FrontierEntry[T]], Extent]:
         if start == "first":
             return await self._first_entries(partitions), await self.log.extent()

@@ -23,7 +23,7 @@ from ...protocol.topics.record import Record
 from ...protocol.topics.value_codec import Codec
 from ..log_reader import LogReader
 from .events import EpochEvents, Filter
-from .history import EpochHistory, Join, Start
+from .history import EpochHistory, EpochStart, Join
 
 __all__ = ["EpochSubscription"]
 
@@ -93,7 +93,7 @@ class EpochSubscription(EpochEvents[T]):
         """Number of invalid records skipped so far. Each is counted in the event `RecordSkipped`."""
         return self._skipped
 
-    async def begin(self, start: Start = "now", *, wait: bool) -> None:
+    async def begin(self, start: EpochStart = "now", *, wait: bool) -> None:
         """Take the snapshots and start reading. Raises the errors of `EpochHistory.snapshots` and `EpochHistory.at`."""
         history, partitions = self._history, self._partitions
         if self._resume is None:

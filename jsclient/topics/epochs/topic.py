@@ -33,7 +33,7 @@ from ...protocol.wire.names import check_publish_subject
 from ..log import Push
 from ..memory_log import MemoryLog
 from .events import Filter
-from .history import EpochHistory, Start, Wait
+from .history import EpochHistory, EpochStart, Wait
 from .home import Home, MemoryHome
 from .live_publisher import LivePublisher
 from .live_subscription import LiveSubscription
@@ -167,7 +167,7 @@ class EpochTopic(Generic[T]):
         partitions: Sequence[int] | None = None,
         *,
         filter: Filter = "atomic",
-        start: Start | EpochPosition[T] = "now",
+        start: EpochStart | EpochPosition[T] = "now",
         wait: bool = True,
         timeout: float | None = None,
         push: Push = "auto",

@@ -1,0 +1,66 @@
+"""Types of arguments, for annotations of programs that pass them on.
+
+::
+
+    from jsclient.typing import StreamFields
+
+    def stream_fields(name: str) -> StreamFields:
+        return {"max_age": 3600, "metadata": {"team": name}}
+
+The classes whose names end with ``Fields`` or ``Options`` are typed dictionaries of keyword arguments: pass them on
+with ``**``. The other names are aliases.
+"""
+
+from __future__ import annotations
+
+from ._runtime.event_hub import OnEvent
+from ._runtime.publish import BatchOptions, PublishOptions
+from .client import ConnectOptions
+from .consumers.api import OrderedFields, SubscribeOptions
+from .consumers.push.buffer import Callback
+from .consumers.worker.handler_pool import Handler
+from .consumers.worker.worker import Key
+from .errors import set_module
+from .protocol.consumers.priority import GroupOptions
+from .protocol.consumers.worker.work_rules import RetryDelay
+from .protocol.event_base import Severity
+from .protocol.models.consumer import ConsumerFields, DeliverPolicyText, PriorityPolicyText, ReplayPolicyText
+from .protocol.models.drift import OnDrift
+from .protocol.models.stream_config import StreamFields
+from .protocol.peers.options import EngineFields
+from .topics.event_history import EventCallback
+from .topics.log import Push, ReadOptions, Start
+
+__all__ = [
+    "BatchOptions",
+    "Callback",
+    "ConnectOptions",
+    "ConsumerFields",
+    "DeliverPolicyText",
+    "EngineFields",
+    "EventCallback",
+    "GroupOptions",
+    "Handler",
+    "Key",
+    "OnDrift",
+    "OnEvent",
+    "OrderedFields",
+    "PriorityPolicyText",
+    "PublishOptions",
+    "Push",
+    "ReadOptions",
+    "ReplayPolicyText",
+    "RetryDelay",
+    "Severity",
+    "Start",
+    "StreamFields",
+    "SubscribeOptions",
+]
+
+set_module(
+    __name__,
+    (
+        BatchOptions, ConnectOptions, ConsumerFields, EngineFields, GroupOptions, OrderedFields, PublishOptions,
+        ReadOptions, StreamFields, SubscribeOptions,
+    ),
+)  # fmt: skip
