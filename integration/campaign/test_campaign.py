@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,15 +24,12 @@ from integration.campaign.options import Options
 from integration.campaign.programs.generate import program_of
 from integration.campaign.programs.judge import judge
 from integration.campaign.programs.program import Program
-from integration.campaign.programs.scenario import run_seeds
 from integration.campaign.report import Outcome, Report
 from integration.campaign.rotation.scenario import rotation
 from integration.campaign.strangers import one
 from integration.campaign.strangers.cases import epochs_live
 
 SEED = 7
-PROGRAMS = [8, 46, 48]
-"""Seeds of random programs: a kill, a row that raises, and a batch whose end was not recorded."""
 
 
 def passed(outcomes: Sequence[Outcome]) -> None:
@@ -157,21 +152,6 @@ def test_spark_takes_minutes() -> None:
 def test_programs_take_long() -> None:
     assert "programs" not in parse(["--minutes", "29"]).only
     assert "programs" in parse(["--minutes", "30"]).only
-
-
-@pytest.mark.full
-@pytest.mark.limit(600)
-async def test_programs() -> None:
-    passed([await run_seeds(PROGRAMS)])
-
-
-@pytest.mark.full
-@pytest.mark.limit(300)
-def test_expected_of_programs() -> None:
-    """What is expected of them is what their steps give in Spark, without a stream and a fault."""
-    command = [sys.executable, "-m", "integration.campaign.programs.compare", "0-40"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-2000:]}"
 
 
 @pytest.mark.full
