@@ -26,7 +26,7 @@ __all__ = ["PATIENT", "READING", "Retry", "RetryPolicy", "is_transient", "varied
 
 T = TypeVar("T")
 
-_CLOSING: Final = {"consumer closed", "store is closed", "stream closed"}
+_CLOSING: Final = {"consumer closed", "store is closed", "stream closed", "stream not valid"}
 """How the server describes a request that came while it stopped, or while it deleted the stream: err_code says less."""
 
 _random = random.Random()  # noqa: S311  no secret; not the shared generator, which a program may have seeded
