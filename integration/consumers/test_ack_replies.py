@@ -127,14 +127,14 @@ async def test_nak_now_or_delayed(tap: Any, near: Any, stream: OwnStream) -> Non
 @pytest.mark.covers("J74")
 async def test_term_reason_in_advisory(js: Any, oracle: Any, stream: OwnStream) -> None:
     async with oracle.listen(f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{stream.name}.>") as told_of:
-        config = jsclient.ConsumerConfig(ack_wait=0.3)
+        config = jsclient.ConsumerConfig(ack_wait=1.0)
         sub = await js.subscribe(stream.all, durable="d", config=config, delete_on_close=False)
         await stream.publish(1)
         [message] = await take(sub, 1)
         await message.term("cannot be read")
         await eventually(lambda: told_of, what="the advisory")
         assert b"cannot be read" in told_of[0].data
-    await never(lambda: sub.pending, 0.8, "a redelivery")
+    await never(lambda: sub.pending, 1.5, "a redelivery")
     assert (await stream.consumer_info("d"))["num_ack_pending"] == 0
 
 

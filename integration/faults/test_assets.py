@@ -218,7 +218,7 @@ async def test_handler_raises_stops_nothing(js: Any, stream: OwnStream, events: 
         if message.metadata.stream_seq % 10 == 0 and message.metadata.num_delivered == 1:
             raise ValueError("odd one")
 
-    config = durable(ack_wait=0.5)
+    config = durable(ack_wait=2.0)
     await js.subscribe(stream.all, durable="d", config=config, callback=handle)
     await stream.publish(100)
     await eventually(lambda: len(tally.again) == 10, 15, "the repeats of those that failed")
