@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration.kit.judge.oracle import Oracle, number_of
+from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.waiting import eventually
 from integration.kit.spark.copies import (
     IN_SMALL_PARTS,
@@ -43,8 +42,8 @@ async def stored(oracle: Oracle, name: str) -> int:
 @pytest.mark.covers("L2", "L25")
 @pytest.mark.fault("driver, JVM and workers killed in mid-batch, restarted late")
 async def test_killed_in_batch(own_server: Any, oracle_for: Any, jobs: Any, recount: Any) -> None:
-    """Restarted from the checkpoint later than the streams remember ids. Nothing is missing anywhere; nothing is twice
-    where ids are remembered long enough, or a ledger is kept; without either there are duplicates."""
+    """Restarted from the checkpoint later than two of the streams remember ids. Nothing is missing or twice: ids are
+    remembered long enough, a ledger is kept, or the rows are found by the record of runs."""
     server = await own_server()
     oracle = await oracle_for(server)
     await filled(oracle, COUNT, {"LONG": 120, "LEDGER": 2, "SHORT": 2})
@@ -68,10 +67,7 @@ async def test_killed_in_batch(own_server: Any, oracle_for: Any, jobs: Any, reco
     await asyncio.to_thread(jobs(queries).finish)
     await recount(server, "LONG", COUNT)
     await recount(server, "LEDGER", COUNT)
-    found = Counter(map(number_of, await oracle.payloads("SHORT")))
-    assert set(found) == set(range(1, COUNT + 1))
-    assert COUNT < sum(found.values()) <= COUNT + BATCH, "the part that was written is there twice"
-    assert set(found.values()) == {1, 2}
+    await recount(server, "SHORT", COUNT)
 
 
 @pytest.mark.covers("L16")
