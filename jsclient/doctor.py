@@ -38,7 +38,7 @@ async def examine(js: JetStream, stream: str | None = None, consumer: str | None
     if consumer is not None and stream is None:
         raise ValueError("a consumer is given without its stream")
     findings = await _server(js)
-    if stream is not None and not any(found.code == "no_jetstream" for found in findings):
+    if stream is not None and not any(finding.code == "no_jetstream" for finding in findings):
         exists = await _stream(js, stream, findings)
         if consumer is not None and exists:
             await _consumer(js, stream, consumer, findings)
@@ -113,7 +113,7 @@ def _near(code: str, where: str, what: str, used: int, most: int | None, *, fix:
 
 async def _stream(js: JetStream, name: str, findings: list[Finding]) -> bool:
     """Look at a stream. Returns whether it exists, as far as is known."""
-    asked = datetime.now(UTC)
+    requested_at = datetime.now(UTC)
     try:
         info = await stream_info(js._context, name)  # noqa: SLF001  the package's own
     except JetStreamError as error:
@@ -130,7 +130,7 @@ async def _stream(js: JetStream, name: str, findings: list[Finding]) -> bool:
             f"{_count(state.consumer_count, 'consumer')}",
         )
     )
-    findings += _clock(info, asked)
+    findings += _clock(info, requested_at)
     findings += _stream_limits(info, js.server_version)
     return True
 
@@ -143,12 +143,12 @@ def _ago(now: datetime, moment: datetime) -> str:
     return f"{(now - moment).total_seconds():.0f} s ago"
 
 
-def _clock(info: StreamInfo, asked: datetime) -> list[Finding]:
+def _clock(info: StreamInfo, requested_at: datetime) -> list[Finding]:
     """The clock of the server against the one here; the answer was made between question and now."""
     if info.ts is None:
         return []
     here = datetime.now(UTC)
-    late = max((asked - info.ts).total_seconds(), (info.ts - here).total_seconds())
+    late = max((requested_at - info.ts).total_seconds(), (info.ts - here).total_seconds())
     if late < _CLOCK:
         return []
     return [
@@ -197,7 +197,7 @@ async def _consumer(js: JetStream, stream: str, consumer: str, findings: list[Fi
         return
     if seen.info is not None:
         info = seen.info
-        well = not any(is_cause(found) for found in seen.findings)
+        well = not any(is_cause(finding) for finding in seen.findings)
         kind = "pushed to" if info.is_push else "pulled from"
         findings.append(
             Finding(

@@ -349,7 +349,7 @@ async def test_errors_after_an_expiry_say_so(
     puller = await js.pull_subscribe("s.>")
     publisher = js.publisher()
     await eventually(lambda: of(ErrorRaised, events) and not js.is_connected, what="the expiry")
-    await eventually(lambda: "then" in js._connection.trouble, what="an attempt that is refused")
+    await eventually(lambda: "then" in js._connection.problem, what="an attempt that is refused")
     failing = {
         "publish": lambda: js.publish("s.x", b"", timeout=0.2),
         "publisher": lambda: publisher.publish("s.x", b"", timeout=0.2),
@@ -367,7 +367,7 @@ async def test_errors_after_an_expiry_say_so(
         assert given.shown_in(caught.value) == []
     given.write()
     await eventually(lambda: js.is_connected, what="the reconnect")
-    assert js._connection.trouble == ""
+    assert js._connection.problem == ""
     await js.publish("s.x", b"")
 
 
@@ -376,7 +376,7 @@ async def test_errors_with_a_server_away_say_why(connect: Any, proxy: Any) -> No
     js = await connect(tap, **FAST)
     tap.refuse()
     tap.cut()
-    await eventually(lambda: "then" in js._connection.trouble, what="an attempt that fails")
+    await eventually(lambda: "then" in js._connection.problem, what="an attempt that fails")
     with pytest.raises(
         RequestTimeoutError, match=r"within 0\.2 s: the connection was lost \(.+\), then nats://.+: .+"
     ) as caught:

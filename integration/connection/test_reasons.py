@@ -89,7 +89,7 @@ async def test_timeouts_with_a_server_away_say_why(
         calls = await of(js, stack)
         tap.refuse()
         tap.cut()
-        await eventually(lambda: "then" in js._connection.trouble, what="an attempt that fails")
+        await eventually(lambda: "then" in js._connection.problem, what="an attempt that fails")
         silent = {}
         for name, call in calls.items():
             with pytest.raises(JetStreamError) as caught:

@@ -45,11 +45,11 @@ async def test_key_written_by_who_knows_there(store: Store) -> None:
     first = await store.update("k", b"1", 0)
     with pytest.raises(ConflictError) as caught:
         await store.update("k", b"2", 0)
-    assert caught.value.found == Entry("k", b"1", first)
+    assert caught.value.stored_entry == Entry("k", b"1", first)
     second = await store.update("k", b"2", first)
     with pytest.raises(ConflictError) as caught:
         await store.update("k", None, first)
-    assert caught.value.found == await store.get("k") == Entry("k", b"2", second)
+    assert caught.value.stored_entry == await store.get("k") == Entry("k", b"2", second)
     await store.update("relationship.Id-1=_", b"x", 0)
     assert sorted(await store.entries()) == [
         Entry("k", b"2", second),
@@ -64,7 +64,7 @@ async def test_deleted_leaves_nothing(store: Store) -> None:
         assert await store.entries() == []
     with pytest.raises(ConflictError) as caught:
         await store.update("k", b"2", 7)
-    assert caught.value.found == Entry("k", None, 0)
+    assert caught.value.stored_entry == Entry("k", None, 0)
 
 
 async def test_behind_revision_loaded(store: Store) -> None:
@@ -107,8 +107,8 @@ async def test_stored_answer_of_a_direct_get_is_no_value(
         return bool((await (await js.stream(name)).info()).state.last_seq > 1)
 
     await eventually(stored, what="the answer is stored")
-    found = await store.get("k")
-    assert (found.value, found.foreign) == (None, True)
+    stored_entry = await store.get("k")
+    assert (stored_entry.value, stored_entry.foreign) == (None, True)
     (skipped, *_) = await eventually(lambda: of(RecordSkipped, events), what="the report")
     assert (skipped.stream, skipped.subject) == (name, subject)
     await store.put("k", b"2")

@@ -18,7 +18,7 @@ from integration.kit.calls.sink import numbers, plan_of, rows_of, stored, write
 from integration.kit.calls.source import Query, Rows
 from integration.kit.judge.streams import OwnStream
 from jsclient.errors import PositionInvalidError
-from jsclient.spark.sink.ledger import LedgerPlace, ensure_bucket
+from jsclient.spark.sink.ledger import LedgerLocation, ensure_bucket
 from jsclient.spark.sink.ledger_rules import CheckpointBehindError
 
 pytest.importorskip("pyspark.sql.streaming.datasource")
@@ -235,7 +235,7 @@ async def test_write_after_change(
     await ensure_bucket(js, name, 1)
 
     def plan(ids: str, options: dict[str, Any], run: str, epoch: int) -> Any:
-        place = LedgerPlace(name, "query", stream.name, run) if options.get("ledger") else None
+        place = LedgerLocation(name, "query", stream.name, run) if options.get("ledger") else None
         given = {key: value for key, value in options.items() if key != "ledger"}
         return plan_of(ids=ids, ledger=place, epoch=epoch, **given)
 
@@ -366,7 +366,7 @@ async def test_older_checkpoint_with_ledger(connect: Any, server: Any, oracle: A
     await ensure_bucket(js, name, 1)
 
     def plan(run: str, epoch: int, *, strict: bool = True) -> Any:
-        place = LedgerPlace(name, "query", target.name, run, strict)
+        place = LedgerLocation(name, "query", target.name, run, strict)
         return plan_of(ledger=place, epoch=epoch, exactlyOnce="ledger", expectedStream=target.name)
 
     try:

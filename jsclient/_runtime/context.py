@@ -24,7 +24,7 @@ from ..errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from ..protocol.consumers.stall import LookBudget
+from ..protocol.consumers.stall import CheckBudget
 from ..protocol.events import ErrorRaised, Event
 from ..protocol.publishing.in_flight import AnsweredSubjects
 from ..protocol.wire import codec
@@ -37,7 +37,7 @@ from .tasks import Tasks, Timer
 __all__ = ["Closable", "Context", "Requests", "as_reported"]
 
 
-class _Asked(NamedTuple):
+class _PendingRequest(NamedTuple):
     """A request that waits for its reply."""
 
     subject: str
@@ -75,7 +75,7 @@ class Requests:
         self._inbox: Inbox | None = None
         self._opening = asyncio.Lock()
         self._tokens = itertools.count()
-        self._waiting: dict[bytes, _Asked] = {}
+        self._waiting: dict[bytes, _PendingRequest] = {}
         self._repeated: dict[bytes, _Repeat] = {}
         self._timer: Timer | None = None  # one timer for all requests
         self._closed = False
@@ -122,7 +122,7 @@ class Requests:
         reply = f"{self._prefix}{next(self._tokens)}"
         key = reply.encode()
         future: asyncio.Future[Frame] = loop.create_future()
-        self._waiting[key] = pending = _Asked(subject, future, deadline, what, timeout)
+        self._waiting[key] = pending = _PendingRequest(subject, future, deadline, what, timeout)
         self._timer.set(deadline)
         if again:
             self._repeat(key, payload, header, timeout)
@@ -172,7 +172,7 @@ class Requests:
         key = reply.encode()
         future: asyncio.Future[Frame] = loop.create_future()
         deadline = loop.time() + timeout
-        self._waiting[key] = _Asked(subject, future, deadline, what, timeout)
+        self._waiting[key] = _PendingRequest(subject, future, deadline, what, timeout)
         self._timer.set(deadline)
 
         def done(future: asyncio.Future[Frame]) -> None:
@@ -194,12 +194,12 @@ class Requests:
         try:
             await self._connection.wait_connected(deadline)
         except DisconnectedError:
-            why = self._connection.trouble
+            why = self._connection.problem
             raise RequestTimeoutError(f"{what}: not connected to a server", timeout, why) from None
         if self._inbox is None or self._inbox.denied is not None:
             await self._open()
 
-    async def _publish(self, pending: _Asked, payload: bytes, reply: str, header: bytes) -> None:
+    async def _publish(self, pending: _PendingRequest, payload: bytes, reply: str, header: bytes) -> None:
         """Publish, waiting while the write buffer is full."""
         try:
             async with asyncio.timeout_at(pending.deadline):
@@ -208,14 +208,14 @@ class Requests:
                 )
         except TimeoutError:
             if not pending.future.done():  # otherwise the reply arrived at the last moment
-                raise pending.too_late(self._connection.trouble) from None
+                raise pending.too_late(self._connection.problem) from None
 
     def _tick(self) -> None:
         """Fail the requests whose deadline has passed."""
         now = self._connection.now()
         for pending in self._waiting.values():
             if pending.deadline <= now:
-                _fail(pending.future, pending.too_late(self._connection.trouble))
+                _fail(pending.future, pending.too_late(self._connection.problem))
         for key, repeat in self._repeated.items():
             if repeat.due <= now:
                 repeat.due = now + repeat.pause
@@ -232,7 +232,7 @@ class Requests:
         assert self._timer is not None
         self._timer.set(due)
 
-    def _send_again(self, pending: _Asked, key: bytes, repeat: _Repeat) -> None:
+    def _send_again(self, pending: _PendingRequest, key: bytes, repeat: _Repeat) -> None:
         if not pending.future.done():
             try:
                 self._connection.send(
@@ -328,7 +328,7 @@ class Context:
     api: Api
     timeout: float  # seconds, for API requests
     stall_after: float | None = None  # seconds without a message until a reader checks why; None: never
-    looks: LookBudget = field(default_factory=LookBudget)  # the budget of all readers
+    looks: CheckBudget = field(default_factory=CheckBudget)  # the budget of all readers
     requests: Requests = field(init=False)
     tasks: Tasks = field(init=False)
     open: set[Closable] = field(default_factory=set)

@@ -17,7 +17,7 @@ from ..errors import (
     RequestTimeoutError,
 )
 from ..protocol.models.publish import PubAck, read_pub_ack
-from ..protocol.publishing.in_flight import ATTEMPT, PAUSE, Trouble, question_about
+from ..protocol.publishing.in_flight import ATTEMPT, PAUSE, Recovery, question_about
 from ..protocol.wire.checks import check_seconds, check_server
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.header_names import EXPECTED_LAST_MSG_ID, MSG_ID
@@ -208,7 +208,7 @@ async def _send(
     repeatable, loop = MSG_ID in headers, context.connection.running_loop()
     answered, encoded = context.answered, known_subjects.get(subject) or subject.encode()
     deadline = loop.time() + timeout
-    retries: Trouble | None = None
+    retries: Recovery | None = None
     final: JetStreamError
     remaining = timeout
     while True:
@@ -225,7 +225,7 @@ async def _send(
             answered.add(encoded)
             return ack
         except (NoRespondersError, ApiError) as error:
-            retries = retries or Trouble()
+            retries = retries or Recovery()
             expected = repeatable or stream_exists or encoded in answered
             remaining = deadline - loop.time()
             final, pause = retries.refusal(
@@ -241,8 +241,8 @@ async def _send(
             remaining, pause = deadline - loop.time(), PAUSE
             if not repeatable or remaining <= pause:
                 raise
-            final, retries = error, retries or Trouble()
-            retries.in_doubt = True
+            final, retries = error, retries or Recovery()
+            retries.unconfirmed = True
             retries.silent += isinstance(error, RequestTimeoutError)
         await asyncio.sleep(pause)
         if (remaining := deadline - loop.time()) <= 0:
@@ -288,19 +288,19 @@ async def request_stored(
     header: bytes,
     timeout: float,
     what: str,
-    trouble: Trouble | None = None,
+    recovery: Recovery | None = None,
 ) -> bytes:
     """Send a message whose answer is not a plain ack, and return the answer.
 
     "No responders" is retried as for a publish without an id: until the timeout if a stream has answered on this
-    subject before, otherwise three times in all. ``trouble`` counts these attempts.
+    subject before, otherwise three times in all. ``recovery`` counts these attempts.
 
     Raises:
         NoRespondersError: No stream received the message, so it was not stored.
 
     Also raises the errors of `Requests.ask`.
     """
-    loop, trouble = context.connection.running_loop(), trouble or Trouble()
+    loop, recovery = context.connection.running_loop(), recovery or Recovery()
     encoded = known_subjects.get(subject) or subject.encode()
     deadline = loop.time() + timeout
     while True:
@@ -310,7 +310,7 @@ async def request_stored(
         except NoRespondersError as error:
             remaining, expected = deadline - loop.time(), encoded in context.answered
             # A subject that a stream has answered on belongs to a stream, which may just have no leader.
-            final, pause = trouble.refusal(error, subject, remaining, expected=expected)
+            final, pause = recovery.refusal(error, subject, remaining, expected=expected)
             if pause is None:
                 raise final from None
             await asyncio.sleep(pause)
@@ -326,5 +326,5 @@ async def _connected(context: Context, deadline: float, timeout: float, *, sent:
             await context.connection.wait_connected(deadline)
         except DisconnectedError:
             what = "publish" if sent else "publish: nothing was sent"
-            why = context.connection.trouble
+            why = context.connection.problem
             raise RequestTimeoutError(f"{what}: not connected to a server", timeout, why) from None

@@ -29,7 +29,7 @@ _REMEMBERED: Final = 10_000  # events whose handlers failed here
 _AT_ONCE: Final = 64  # sends in flight to one host, so that a host without answers does not delay others
 _TOO_LARGE: Final = 10054
 
-Tell = Callable[[Raise, int], Awaitable[None]]
+Notify = Callable[[Raise, int], Awaitable[None]]
 """Calls the peer's handlers with an event and the number of the attempt. Raises `HandlerError`."""
 
 
@@ -66,12 +66,14 @@ class _Reports:
 class Dispatcher(_Reports):
     """Handles the events and queries of one peer. Its tracker decides, and its handlers are called."""
 
-    def __init__(self, peer: str, backend: Backend, machine: Machine, answers: Answers, tell: Tell) -> None:
+    def __init__(
+        self, peer: str, backend: Backend, machine: Machine, answers: Answers, notify: Notify
+    ) -> None:
         super().__init__(peer, backend)
         self.refused: Counter[Refusal] = Counter()
         self._machine = machine
         self._answers = answers
-        self._tell = tell
+        self._notify = notify
         self._failures: dict[bytes, int] = {}  # how often the handlers of an event failed here, oldest first
 
     async def receive(self, delivery: Delivery) -> None:
@@ -119,7 +121,7 @@ class Dispatcher(_Reports):
                     failures = self._failures.get(delivery.ident, 0)
                     if delivery.attempt > self._backend.options.max_deliver + _UNHANDLED:
                         raise HandlerError from DeliveriesExhaustedError("no process survived it")
-                    await self._tell(command, failures + 1)
+                    await self._notify(command, failures + 1)
                     self._failures.pop(delivery.ident, None)
                 case _:
                     pass  # a command that is stored already, or belongs to a query
@@ -222,13 +224,13 @@ class Outbox(_Reports):
         tasks: Tasks,
         stopping: Stopping,
         *,
-        tell: Tell,
+        notify: Notify,
         done: Callable[[OutboxItem], Awaitable[None]],
     ) -> None:
         super().__init__(peer, backend)
         self._tasks = tasks
         self._stopping = stopping
-        self._tell = tell
+        self._notify = notify
         self._done = done
         self._waiting: list[OutboxItem] | None = []
         self._sending: dict[str | None, asyncio.Semaphore] = {}
@@ -286,7 +288,7 @@ class Outbox(_Reports):
         while not self._stopping.begun:
             attempt += 1
             try:
-                await self._tell(item, attempt)
+                await self._notify(item, attempt)
                 return True
             except HandlerError as failure:
                 delay = self._report_failed(event, failure.__cause__ or failure, attempt)

@@ -66,7 +66,7 @@ class Peer:
             backend,
             self._tasks,
             self._stopping,
-            tell=self._call_handlers,
+            notify=self._call_handlers,
             done=lambda item: self._machine.done(item),  # noqa: PLW0108  the machine is made after it
         )
         self._machine = Machine(
@@ -166,7 +166,7 @@ class Peer:
 
         return register
 
-    def auto_accept(self, rule: Rule | None = None, **wanted: str | Collection[str] | None) -> None:
+    def auto_accept(self, rule: Rule | None = None, **roles: str | Collection[str] | None) -> None:
         """Approve requests at once if a rule accepts them. Other requests wait for `approve` or `reject`.
 
         Args:
@@ -176,11 +176,11 @@ class Peer:
         Raises:
             ConfigError: Neither or both are given, or the rule is a coroutine function.
         """
-        if (rule is None) is not bool(wanted):
+        if (rule is None) is not bool(roles):
             raise ConfigError("give a rule, or attributes, for example auto_accept(Rx_role='thing')")
         if rule is not None:
             check_rule(rule)
-        self._rules += (rule if rule is not None else accept_roles(**wanted),)
+        self._rules += (rule if rule is not None else accept_roles(**roles),)
         self._tracker.accepts = lambda attrs: any(rule(attrs) for rule in self._rules)
 
     async def raise_event(

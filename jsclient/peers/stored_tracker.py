@@ -81,7 +81,7 @@ class Machine:
         try:
             await self._store.update(_SECRET, secret, 0)
         except ConflictError as error:
-            secret = error.found.value or secret
+            secret = error.stored_entry.value or secret
         self._secret = secret
 
     def fresh(self, message: bytes | None = None, *, event: str = "") -> Fresh:
@@ -146,7 +146,7 @@ class Machine:
         try:
             revision = await self._store.update(command.key, data, command.revision)
         except ConflictError as error:
-            return _read(error.found)
+            return _read(error.stored_entry)
         return Stored(command.key, command.value, revision)
 
     def _apply(self, stored: Stored) -> None:

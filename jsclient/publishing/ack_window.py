@@ -32,7 +32,7 @@ class FailureSink(abc.ABC, Generic[TicketT]):
     def add(self, entry: InFlight[TicketT], error: JetStreamError, now: float) -> None: ...
 
     @property
-    def look_at(self) -> float:
+    def next_check(self) -> float:
         """The time at which to call `tick`."""
         return NEVER
 
@@ -144,7 +144,7 @@ class AckWindow(Generic[TicketT]):
             denied = denials.get(entry.to)
             if denied is None or entry.waits:
                 return None
-            return unknown(entry) if entry.in_doubt else denied
+            return unknown(entry) if entry.unconfirmed else denied
 
         self.fail(self.window.fail(why))
 
@@ -154,8 +154,8 @@ class AckWindow(Generic[TicketT]):
         if self.admission.gate.busy:
             self.admission.gate.admit()
         self.changed.set()
-        if self.window.look_at < NEVER and not self.is_ended:
-            self._timer.set(self.window.look_at)
+        if self.window.next_check < NEVER and not self.is_ended:
+            self._timer.set(self.window.next_check)
         if self._after_event is not None:
             self._after_event()
 
@@ -167,10 +167,10 @@ class AckWindow(Generic[TicketT]):
             self._failures.add(entry, error, now)
         self.after()
 
-    def look_at(self, moment: float) -> None:
+    def next_check(self, moment: float) -> None:
         """Set the timer for a publish that is due at this moment, or earlier."""
-        self.window.look_at = min(self.window.look_at, moment)
-        self._timer.set(self.window.look_at)
+        self.window.next_check = min(self.window.next_check, moment)
+        self._timer.set(self.window.next_check)
 
     def after(self) -> None:
         """Adapt admission and timer to a change."""
@@ -183,8 +183,8 @@ class AckWindow(Generic[TicketT]):
         )
         admission.recheck()
         self.changed.set()
-        waiters = admission.gate.look_at(connected=admission.ready)
-        moment = min(self.window.look_at, waiters, self._failures.look_at)
+        waiters = admission.gate.next_check(connected=admission.ready)
+        moment = min(self.window.next_check, waiters, self._failures.next_check)
         if moment < NEVER and not self.is_ended:
             self._timer.set(moment)
 
@@ -205,12 +205,12 @@ class AckWindow(Generic[TicketT]):
         if self.is_ended:
             return
         now = self.loop.time() + _EARLY
-        if now >= self.window.look_at:
+        if now >= self.window.next_check:
             failures, sends = self.window.tick(now)
             self.send_again(sends)
             self.fail(failures)
         self.admission.expire(now)
-        if now >= self._failures.look_at:
+        if now >= self._failures.next_check:
             self._failures.tick(now)
         self.after()
         if self._after_event is not None:
@@ -224,12 +224,12 @@ class AckWindow(Generic[TicketT]):
                 self.window.not_sent(entry)
             except JetStreamError as error:  # the connection is to another server, with a lower limit
                 self.window.remove(reply)
-                self.fail([(entry, unknown(entry) if entry.in_doubt else error)])
+                self.fail([(entry, unknown(entry) if entry.unconfirmed else error)])
 
     async def send_slowly(self) -> None:
         """Send the publish that was added last, over a connection that may make the caller wait."""
         reply, entry = next(reversed(self.window.in_flight.items()))
-        self._timer.set(self.window.look_at)
+        self._timer.set(self.window.next_check)
         try:
             await self.connection.publish(entry.to, entry.payload, reply=reply.decode(), header=entry.header)
         except JetStreamError:

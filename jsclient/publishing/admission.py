@@ -125,7 +125,7 @@ class Gate:
                 if not waiter.future.done():
                     waiter.future.set_exception(error)
 
-    def look_at(self, *, connected: bool) -> float:
+    def next_check(self, *, connected: bool) -> float:
         """Return the earliest deadline of the waiters: for the window, or for a connection while there is none."""
         moments = (w.waits_until if connected else w.tries_until for w in self._waiting)
         return min(moments, default=float("inf"))
@@ -226,7 +226,7 @@ class Admission:
 
     async def _relieve(self) -> None:
         try:
-            await self._connection.make_room()
+            await self._connection.wait_for_space()
         except JetStreamError:
             pass  # the write buffer is dropped with the connection
         finally:
@@ -243,7 +243,7 @@ class Admission:
         if now < waiter.tries_until:
             return None
         text = f"publish to {waiter.subject!r}: not connected to a server in time; nothing was sent"
-        return RequestTimeoutError(text, why=self._connection.trouble)
+        return RequestTimeoutError(text, why=self._connection.problem)
 
     def _full(self) -> TooManyInFlightError:
         limit = f"{self._window.count} publishes of {self._window.size} bytes are in flight"

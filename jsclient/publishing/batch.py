@@ -33,7 +33,7 @@ from ..errors import (
 )
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
-from ..protocol.publishing.in_flight import PAUSE, Trouble
+from ..protocol.publishing.in_flight import PAUSE, Recovery
 from ..protocol.wire.checks import check_count, check_seconds, check_server
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import encode_headers
@@ -380,7 +380,7 @@ class AtomicBatch:
         return latest
 
     async def _request(self, message: Outgoing) -> bytes:
-        trouble = Trouble()
+        recovery = Recovery()
         try:
             return await request_stored(
                 self._context,
@@ -389,10 +389,10 @@ class AtomicBatch:
                 header=message.header,
                 timeout=self._timeout,
                 what=f"batch {self.id}",
-                trouble=trouble,
+                recovery=recovery,
             )
         finally:
-            self._saw_election |= trouble.refused > 0
+            self._saw_election |= recovery.refused > 0
 
     async def _write(self, message: Outgoing) -> None:
         await self._context.connection.publish(message.subject, message.payload, header=message.header)

@@ -172,7 +172,7 @@ class BulkPublisher:
         """The oldest message in flight if no stream has responded to it, otherwise None."""
         self._window.expand()
         entry = next(iter(self._window.in_flight.values()), None)
-        if entry is None or entry.trouble is None or not entry.trouble.refused:
+        if entry is None or entry.recovery is None or not entry.recovery.refused:
             return None
         ticket = entry.ticket
         return Failed(ticket.rows[entry.number - ticket.first], entry, NoRespondersError.of_publish(entry.to))
@@ -211,8 +211,8 @@ class BulkPublisher:
     def _come_back(self) -> None:
         window = self._window
         self._progress.begin(self._acks.loop.time(), in_flight=window.count > 0)
-        if window.count and self._progress.gives_up_at < window.look_at:
-            self._acks.look_at(self._progress.gives_up_at)
+        if window.count and self._progress.gives_up_at < window.next_check:
+            self._acks.next_check(self._progress.gives_up_at)
 
     async def _send(
         self,
@@ -263,7 +263,7 @@ class BulkPublisher:
                 if self.failures:
                     return None
                 text = f"publish to {subject!r}: the connection took no more bytes for {now - began:.3g} s"
-                raise RequestTimeoutError(f"{text}; nothing was sent", why=acks.connection.trouble) from error
+                raise RequestTimeoutError(f"{text}; nothing was sent", why=acks.connection.problem) from error
 
     def _burst(
         self,
@@ -292,8 +292,8 @@ class BulkPublisher:
         )
         window.add_burst(burst, sum(sizes))
         self._out.write(_commands(burst, heads))
-        if (look_at := min(due, self._progress.gives_up_at)) < window.look_at:
-            acks.look_at(look_at)
+        if (next_check := min(due, self._progress.gives_up_at)) < window.next_check:
+            acks.next_check(next_check)
         return count
 
     def _sendable(self, sizes: Sequence[int]) -> int:

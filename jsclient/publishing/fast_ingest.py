@@ -27,7 +27,7 @@ from ..errors import (
 )
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.fast_ingest import INGEST_SERVER, IngestTracker, check_ingest
-from ..protocol.publishing.in_flight import ACK_EVERY, Trouble
+from ..protocol.publishing.in_flight import ACK_EVERY, Recovery
 from ..protocol.wire.checks import check_seconds, check_server
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import encode_headers
@@ -280,7 +280,7 @@ class FastIngest:
     async def _begin(self, first: Frame, done: Callable[[], bool], again: Callable[[], None]) -> None:
         """Wait for the answer to the first message. "No responders" is retried as for any other publish."""
         tracker, channel, answered = self._tracker, self._channel, self._context.answered
-        retries, loop = Trouble(), asyncio.get_running_loop()
+        retries, loop = Recovery(), asyncio.get_running_loop()
         deadline = loop.time() + channel.timeout
         try:
             while True:

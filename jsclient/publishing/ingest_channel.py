@@ -184,7 +184,7 @@ class IngestChannel:
             elif connection.is_connected:
                 self.flush()
                 try:
-                    await connection.make_room()
+                    await connection.wait_for_space()
                 except DisconnectedError:
                     continue
                 self.unsent = 0

@@ -356,8 +356,8 @@ class Publisher(Handle):
         acks.number = number
         window.in_flight[reply] = entry
         window.size += size
-        if due < window.look_at:
-            acks.look_at(due)
+        if due < window.next_check:
+            acks.next_check(due)
         return future
 
     async def _send_slowly(self, future: PublishFuture) -> None:

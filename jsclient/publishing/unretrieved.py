@@ -121,7 +121,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
         del self._failures[future]
 
     @property
-    def look_at(self) -> float:
+    def next_check(self) -> float:
         """The time at which to call `tick`."""
         if len(self._failures) > self._capacity:
             return 0.0

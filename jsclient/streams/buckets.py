@@ -34,11 +34,11 @@ class Entry(NamedTuple):
 
 
 class ConflictError(Exception):
-    """The key has another revision. ``found`` is its entry."""
+    """The key has another revision. ``stored_entry`` is its entry."""
 
-    def __init__(self, found: Entry) -> None:
-        super().__init__(found.key, found.revision)
-        self.found = found
+    def __init__(self, stored_entry: Entry) -> None:
+        super().__init__(stored_entry.key, stored_entry.revision)
+        self.stored_entry = stored_entry
 
 
 class Bucket:

@@ -170,7 +170,7 @@ class DirectBatch:
                     await answers.ask(body, wait)
                 else:
                     tracker.ending = Ending.SILENT
-                    raise RequestTimeoutError("the rest of the messages", self._timeout, connection.trouble)
+                    raise RequestTimeoutError("the rest of the messages", self._timeout, connection.problem)
             if tracker.error is not None:
                 raise tracker.error
         finally:

@@ -129,7 +129,7 @@ class _Probe:
 
     def begin(self) -> None:
         self.heard()
-        self._due = self._monitor.last_heard + self._monitor.interval
+        self._due = self._monitor.last_activity + self._monitor.interval
         self._timer.set(self._due)
 
     def end(self) -> None:
@@ -148,7 +148,7 @@ class _Probe:
             monitor.heard(now)  # the event loop was blocked, so no request was sent meanwhile
         elif (silent := monitor.tick(now)) is not None:
             self._context.emit(HeartbeatMissed(stream=self._stream, silent_for=silent))
-        is_quiet = now - monitor.last_heard >= monitor.interval / 2
+        is_quiet = now - monitor.last_activity >= monitor.interval / 2
         if is_quiet and connection.is_connected and (self._asking is None or self._asking.done()):
             self._asking = self._context.tasks.start(self._ask(), "look for a sign of life")
         self._due = max(min(now + monitor.interval, monitor.deadline), now + monitor.grace)

@@ -142,7 +142,7 @@ class LatestReader(ReadHandle[Record]):
             async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):
                 record = await (await self._opened()).after(self._seen)
         except TimeoutError:
-            raise RequestTimeoutError("a newer record", timeout or 0.0, self._connection.trouble) from None
+            raise RequestTimeoutError("a newer record", timeout or 0.0, self._connection.problem) from None
         return self._seen_now(record)
 
     async def _opened(self) -> NewestSource:

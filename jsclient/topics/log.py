@@ -113,7 +113,7 @@ class Log(abc.ABC):
     open: set[Closable]
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why there is no connection to its server, as far as is known. "" if it is connected, or needs no server."""
         return ""
 
@@ -252,9 +252,9 @@ async def search_back(
     records: Callable[[int, int], AsyncIterator[Record]],
     first: int,
     end: int,
-    wanted: Callable[[Record], bool],
+    matches: Callable[[Record], bool],
 ) -> Record | None:
-    """Return the newest record from ``first`` to ``end`` for which ``wanted`` is true, or None without one.
+    """Return the newest record from ``first`` to ``end`` for which ``matches`` is true, or None without one.
 
     Raises the errors of ``records``.
 
@@ -266,7 +266,7 @@ async def search_back(
         # Go back in growing steps. Each step is read forwards.
         since = max(end - step, first - 1)
         async for record in records(since, end):
-            if record.seq <= end and wanted(record):
+            if record.seq <= end and matches(record):
                 newest = record
         end, step = since, step * 8
     return newest

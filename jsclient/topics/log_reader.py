@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..protocol.events import HistoryTruncated
 from ..protocol.topics.links import Skipped
-from ..protocol.topics.position import EndDoubt, Extent, Position
+from ..protocol.topics.position import EndCheck, Extent, Position
 from ..protocol.topics.reader import AskHistory, Cancel, Command, QuietTimer, Reader, Subscribe
 from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.checks import check_count, check_seconds, deadline_of
@@ -72,25 +72,25 @@ async def start_position(
 
 
 async def check_position(log: Log, position: Position, extent: Extent | None = None) -> None:
-    """Check that a reader can continue from a position. Takes 10 s or more if that is uncertain. See `EndDoubt`.
+    """Check that a reader can continue from a position. Takes 10 s or more if that is uncertain. See `EndCheck`.
 
     Raises:
         PositionInvalidError: The position is in another stream or incarnation, or after the end.
             Also any request error.
     """
-    doubt, tries, now = EndDoubt(), Retry(), asyncio.get_running_loop().time
-    in_doubt = False
+    doubt, tries, now = EndCheck(), Retry(), asyncio.get_running_loop().time
+    unconfirmed = False
     while True:
         try:
             extent = extent or await log.extent()
             if doubt.check(extent, position, now()):
                 return
-            extent, in_doubt = None, True  # the next check needs a new extent
+            extent, unconfirmed = None, True  # the next check needs a new extent
         except PositionInvalidError:
             raise
         except JetStreamError as error:
             doubt.interrupted()
-            if not in_doubt or not await tries.again(error):
+            if not unconfirmed or not await tries.again(error):
                 raise
         else:
             await asyncio.sleep(_RECHECK)
@@ -206,7 +206,7 @@ class LogReader(ReadHandle[Record]):
             self._check_end()
             self._read_waits()
             if not await self._arrived.wait_until(deadline) and not self._tracker.pending:
-                raise RequestTimeoutError("the next record", timeout or 0.0, self._log.trouble)
+                raise RequestTimeoutError("the next record", timeout or 0.0, self._log.problem)
 
     def take(self, limit: int) -> list[Record]:
         """Take up to ``limit`` records from the queue, in order, without waiting."""

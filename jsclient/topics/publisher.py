@@ -152,7 +152,7 @@ class ChainPublisher:
                 await changed.wait()
             elif not await changed.wait_until(deadline) and self._loop.time() >= deadline:
                 text = f"publish to {subject!r}: the last record of the stream is unknown; nothing was sent"
-                raise RequestTimeoutError(text, self._timeout, self._connection.trouble)
+                raise RequestTimeoutError(text, self._timeout, self._connection.problem)
 
     def _check_chain(self) -> None:
         """Start to mend a broken chain. Stop mending when the publisher has ended."""

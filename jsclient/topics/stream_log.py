@@ -91,13 +91,13 @@ class StreamLog(Log):
         self.handle: Stream = stream
         self.origin: Position | None = None
         self.newest_only = False
-        self.found: Extent | None = None
+        self.known_extent: Extent | None = None
         self._covered = CoveredEnd()
         self._consumers = Consumers(context, stream)
 
     @property
-    def trouble(self) -> str:
-        return self.context.connection.trouble
+    def problem(self) -> str:
+        return self.context.connection.problem
 
     @property
     def config(self) -> StreamConfig:
@@ -441,7 +441,7 @@ async def _log_in(context: Context, subject: str, stream: str, *, timeout: float
     log = StreamLog(context, Stream(context, info), subject)
     extent = log.read_extent(answer)
     if (config.max_msgs_per_subject or 0) <= 0:  # with a limit, the subject's first record matters too
-        log.found = extent
+        log.known_extent = extent
     return log
 
 

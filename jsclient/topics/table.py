@@ -22,7 +22,7 @@ from .._runtime.handlers import check_handler, check_plain
 from .._runtime.retry import Retry
 from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
-from ..protocol.models.back_doubt import BackDoubt
+from ..protocol.models.back_doubt import BackwardCheck
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Record
 from ..protocol.wire.checks import deadline_of
@@ -201,7 +201,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         if self._ended or self.is_closed:
             raise ClosedError("the table is closed, or its topic has ended: no change follows")
         if not await self._changed.wait_until(deadline):
-            raise RequestTimeoutError(what, timeout or 0.0, self._log.trouble)
+            raise RequestTimeoutError(what, timeout or 0.0, self._log.problem)
 
     async def close(self) -> None:
         """Stop following the log, and release the resources on the server."""
@@ -302,7 +302,7 @@ class TopicTable(Handle, Mapping[str, Record]):
     async def _may_be_stale(self) -> bool:
         """Return whether an older answer may be from a former leader, which answers no requests now."""
         seen = max(self.position.seq, *(record.seq for record in self._records.values()), 0)
-        doubt, now = BackDoubt(), asyncio.get_running_loop().time
+        doubt, now = BackwardCheck(), asyncio.get_running_loop().time
         incarnation, replicated = self.position.incarnation, False
         while True:
             extent = await self._log.extent()

@@ -202,7 +202,7 @@ class Topic:
 
     async def _open(self, start: Start, **options: Any) -> TopicReader:
         log = await self._log_with_history(likely=start.stream if isinstance(start, Position) else None)
-        return TopicReader(await open_reader(log, start, extent=log.found, **options))
+        return TopicReader(await open_reader(log, start, extent=log.known_extent, **options))
 
     def latest(self, *, quiet: float = 30.0) -> LatestReader:
         """Read the newest record, and then the newest since each read, for ``async for``. Others are never sent.

@@ -25,7 +25,7 @@ class Ground:
         self.emit = self.events.append
         self.asked_again: list[float] = []
         self.refused: list[str] = []
-        self.intake = Dispatcher("b", self, self, None, self.tell)
+        self.intake = Dispatcher("b", self, self, None, self.notify)
 
     def fresh(self, ident: bytes, *, event: str) -> bool:
         return True
@@ -33,7 +33,7 @@ class Ground:
     async def do(self, event: Any) -> list[Any]:
         return [Raise(domain=event.domain, type=event.type, attrs=event.attrs, eci=event.eci)]
 
-    async def tell(self, command: Raise, attempt: int) -> None:
+    async def notify(self, command: Raise, attempt: int) -> None:
         self.told.append(attempt)
         if len(self.told) <= self.failing:
             raise HandlerError from ValueError("not now")

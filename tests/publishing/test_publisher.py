@@ -83,10 +83,10 @@ def add_outbox(connection: FakeConnection) -> Transport:
     outbox = Outbox(transport)
     connection.outbox = outbox
 
-    async def make_room() -> None:
+    async def wait_for_space() -> None:
         await outbox.drain()
 
-    connection.make_room = make_room
+    connection.wait_for_space = wait_for_space
     return transport
 
 

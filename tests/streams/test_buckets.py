@@ -10,17 +10,17 @@ from tests.support.virtual import virtual
 
 
 class Raced(Bucket):
-    """``found``: what the key holds at each look, which others change meanwhile; the last one stays."""
+    """``stored_entry``: what the key holds at each look, which others change meanwhile; the last one stays."""
 
-    def __init__(self, *found: Entry) -> None:
-        self.found = list(found)
+    def __init__(self, *stored_entry: Entry) -> None:
+        self.stored_entry = list(stored_entry)
         self.stored: list[tuple[bytes, int | None]] = []
 
     async def get(self, key):
-        return self.found.pop(0) if len(self.found) > 1 else self.found[0]
+        return self.stored_entry.pop(0) if len(self.stored_entry) > 1 else self.stored_entry[0]
 
     async def _store(self, key, value, expected):
-        if expected != self.found[0].revision:
+        if expected != self.stored_entry[0].revision:
             raise WrongLastSequenceError(400, 10071, "wrong last sequence")
         self.stored.append((value, expected))
         return 100
@@ -35,14 +35,14 @@ async def test_second_creator_learns_of_first():
     bucket = Raced(entry(7, b"the first one's"))
     with pytest.raises(ConflictError) as caught:
         await bucket.update("k", b"mine", 0)
-    assert caught.value.found == entry(7, b"the first one's")
+    assert caught.value.stored_entry == entry(7, b"the first one's")
     assert bucket.stored == []
 
 
-@pytest.mark.parametrize("found", [entry(7), entry(7, foreign=True)], ids=["deletion", "foreign"])
+@pytest.mark.parametrize("stored_entry", [entry(7), entry(7, foreign=True)], ids=["deletion", "foreign"])
 @virtual
-async def test_created_over_what_is_no_value(found):
-    bucket = Raced(found)
+async def test_created_over_what_is_no_value(stored_entry):
+    bucket = Raced(stored_entry)
     assert await bucket.update("k", b"mine", 0) == 100
     assert bucket.stored == [(b"mine", 7)]
 
@@ -55,7 +55,7 @@ async def test_updated_over_foreign_message_only():
     deleted = Raced(entry(9))
     with pytest.raises(ConflictError) as caught:
         await deleted.update("k", b"mine", 7)
-    assert (caught.value.found, deleted.stored) == (entry(9), [])
+    assert (caught.value.stored_entry, deleted.stored) == (entry(9), [])
 
 
 @virtual
@@ -64,4 +64,4 @@ async def test_race_that_never_ends_is_a_conflict():
     with pytest.raises(ConflictError):
         await bucket.update("k", b"mine", 0)
     assert bucket.stored == []
-    assert len(bucket.found) == 45, "five looks"
+    assert len(bucket.stored_entry) == 45, "five looks"

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from jsclient.spark.monitoring.figures import QueryFigures
-from jsclient.spark.monitoring.progress import LogPlace, QueryReport, QueuePlace, SourceReport, StreamReport
+from jsclient.spark.monitoring.progress import (
+    LogPosition,
+    QueryReport,
+    QueuePosition,
+    SourceReport,
+    StreamReport,
+)
 
 __all__ = ["CREATED", "JOBS", "ORDERS", "figures", "log", "queue", "report", "several"]
 
 CREATED = "2026-01-31T12:00:00+00:00"
-ORDERS = LogPlace("ORDERS", CREATED, 20)
-JOBS = QueuePlace("JOBS", "c")
+ORDERS = LogPosition("ORDERS", CREATED, 20)
+JOBS = QueuePosition("JOBS", "c")
 
 _OF_STREAM = {"pending", "lost", "expired", "lapsed"}
 
@@ -22,7 +28,7 @@ def log(
     """Of a source in log mode, which has read the stream ORDERS up to ``seq``."""
     given = {"rows": 3, "processed_rate": 6.0, **more}
     counts = {what: given.pop(what) for what in _OF_STREAM & given.keys()}
-    stream = StreamReport(name, LogPlace(name, created, seq), last=last, **counts)
+    stream = StreamReport(name, LogPosition(name, created, seq), last=last, **counts)
     return SourceReport(0, "log", name, streams=(stream,), **given)
 
 

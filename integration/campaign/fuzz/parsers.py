@@ -23,7 +23,7 @@ from jsclient.protocol.consumers.push import whole_number
 from jsclient.protocol.consumers.status import classify
 from jsclient.protocol.consumers.worker.dead_letter import read_exhausted
 from jsclient.protocol.epochs.frontier import Int, Product
-from jsclient.protocol.epochs.live import read_asked, read_live, write_live
+from jsclient.protocol.epochs.live import read_live, read_live_request, write_live
 from jsclient.protocol.epochs.records import EpochPosition, FrontierRecord
 from jsclient.protocol.models.account import AccountInfo
 from jsclient.protocol.models.consumer import ConsumerInfo
@@ -428,7 +428,7 @@ PARSERS = [
     Target("positions of epochs", plain(epoch_position), (b'{"v":1,"since":3,"missed":[1],'
            b'"frontiers":[[2]],"records":[[0,1]],"stream":"S","incarnation":"x"}',), JSON),
     Target("epochs: frontier record", plain(frontier), (s.FRONTIER, s.FRONTIER2), JSON),
-    Target("epochs: request", plain(read_asked), (s.ASKED,), JSON),
+    Target("epochs: request", plain(read_live_request), (s.ASKED,), JSON),
     Target("epochs: live message", plain(live), s.LIVE, BLOCK),
     Target("notifiers: descriptor", plain(descriptor), (s.NOTIFIER, s.SUBSCRIPTION), JSON),
     Target("peers: stored value", plain(peer_value), (s.RELATIONSHIP, s.CHANNEL), JSON),

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from integration.kit.calls.sink import plan_of, stored, write
 from integration.kit.judge.streams import OwnStream
-from jsclient.spark.sink.earlier_runs import RunPlace
+from jsclient.spark.sink.earlier_runs import RunLocation
 from jsclient.spark.sink.moved_rows import Rest
 from jsclient.spark.sink.partition_writer import Outcome, WritePlan
-from jsclient.spark.sink.rest_of_batch import publish_rest
+from jsclient.spark.sink.rest_of_batch import publish_remainder
 from jsclient.spark.task_context import Task
 
 Parts = Mapping[int, list[int]]
@@ -31,7 +31,7 @@ class Runs:
         self.plan = plan_of(subject=stream.subject("a"), columns="")
 
     def run_plan(self, run: str) -> WritePlan:
-        place = RunPlace(self.bucket, "query", run, self.stream.subject("a"))
+        place = RunLocation(self.bucket, "query", run, self.stream.subject("a"))
         return replace(self.plan, runs=place, target=self.stream.name)
 
     async def task(self, run: str, partition: int, rows: list[int], attempt: int = 0) -> Outcome:
@@ -49,7 +49,7 @@ class Runs:
         checked = {one: outcome.checked for one, outcome in done.items()}
         if not any(one is not None and one.open for one in checked.values()):
             return None
-        return await publish_rest(self.js, self.run_plan(run), checked)
+        return await publish_remainder(self.js, self.run_plan(run), checked)
 
     async def counts(self) -> Counter[int]:
         return Counter(int(payload) for payload in await stored(self.stream))

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from integration.kit.judge.streams import OwnStream
 from jsclient.spark.options.sink import SinkOptions
-from jsclient.spark.sink.ledger import LedgerPlace
+from jsclient.spark.sink.ledger import LedgerLocation
 from jsclient.spark.sink.partition_writer import Outcome, PartitionWriter, WritePlan
 from jsclient.spark.sink.row_columns import RowShape
 from jsclient.spark.task_context import Task
@@ -30,7 +30,7 @@ def plan_of(
     *,
     ids: str = "content",
     subject: str | None = None,
-    ledger: LedgerPlace | None = None,
+    ledger: LedgerLocation | None = None,
     epoch: int = 1,
     columns: str = "subject",
     data: str = "data",

@@ -116,7 +116,7 @@ async def test_failed_batch_stored_once(js: Any, topic: Any) -> None:
     await asyncio.sleep(0.3)  # the stream forgets ids after 0.2 s
     attempt = sink.attempt(1)
     outcome, _ = await sink.write(attempt, rows)
-    assert (outcome.rows, outcome.skipped, outcome.duplicates, outcome.strangers) == (4, 3, 0, 0)
+    assert (outcome.rows, outcome.skipped, outcome.duplicates, outcome.unmatched) == (4, 3, 0, 0)
     outcome, _ = await sink.write(attempt, ["w", "v"], task=1)
     assert (outcome.rows, outcome.skipped) == (2, 1)
     await sink.commit(attempt, 0, 1)
@@ -289,7 +289,7 @@ async def test_missing_rows_counted(js: Any, topic: Any) -> None:
     sink = Sink(js, topic)
     await sink.write(sink.attempt(0), ["a", "b"], upto=2)
     outcome, _ = await sink.write(sink.attempt(0), ["a", "c"])
-    assert (outcome.rows, outcome.skipped, outcome.strangers) == (2, 1, 1)
+    assert (outcome.rows, outcome.skipped, outcome.unmatched) == (2, 1, 1)
 
 
 def test_abort_says_epoch_stays_open(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from integration.kit.judge.waiting import eventually
 from jsclient.spark.monitoring import lag
 from jsclient.spark.monitoring.figures import Unread
 from jsclient.spark.monitoring.lag import LagWatch
-from jsclient.spark.monitoring.progress import LogPlace
+from jsclient.spark.monitoring.progress import LogPosition
 from jsclient.spark.options.connect import ConnectOptions
 
 CREATED = "2026-01-31T12:00:00+00:00"
@@ -77,7 +77,7 @@ async def test_watch_outlives_errors(server, js, stream, broken_handler, monkeyp
     """Of one place, and of the log."""
     answers = []
     options = ConnectOptions.of(server.url)
-    places = {"good": LogPlace("A", "", 0), "bad": LogPlace("B", "", 0)}
+    places = {"good": LogPosition("A", "", 0), "bad": LogPosition("B", "", 0)}
     watch = LagWatch(options, 0.01, lambda: places, lambda key, _, unread: answers.append((key, unread)))
 
     async def answer(js, place):

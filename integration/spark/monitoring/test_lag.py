@@ -13,7 +13,7 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
 from jsclient.errors import ConsumerNotFoundError, PositionInvalidError
 from jsclient.spark.monitoring.lag import LagWatch, unread_after
-from jsclient.spark.monitoring.progress import LogPlace, QueuePlace
+from jsclient.spark.monitoring.progress import LogPosition, QueuePosition
 from jsclient.spark.options.connect import ConnectOptions
 
 KEPT = {"ack_policy": "explicit", "durable_name": "c"}
@@ -21,7 +21,7 @@ KEPT = {"ack_policy": "explicit", "durable_name": "c"}
 
 async def place_in(js, stream, seq, *subjects):
     created = (await js.stream(stream.name)).cached_info.created.isoformat()
-    return LogPlace(stream.name, created, seq, tuple(map(stream.subject, subjects)))
+    return LogPosition(stream.name, created, seq, tuple(map(stream.subject, subjects)))
 
 
 async def test_unread_messages(js, stream):
@@ -60,7 +60,7 @@ async def test_messages_not_acked(js, make_stream, retention):
     """Those that wait, and those that were delivered: the age is that of the oldest."""
     stream = await make_stream(retention=retention)
     await stream.create_consumer("c", filter_subjects=[stream.subject("a"), stream.subject("b")], **KEPT)
-    place = QueuePlace(stream.name, "c")
+    place = QueuePosition(stream.name, "c")
     assert (await unread_after(js, place)).last == 0
     await stream.publish(3, "a")
     between = time.monotonic()
@@ -83,7 +83,7 @@ async def test_messages_not_acked(js, make_stream, retention):
 
 async def test_consumer_is_missing(js, stream):
     with pytest.raises(ConsumerNotFoundError):
-        await unread_after(js, QueuePlace(stream.name, "c"))
+        await unread_after(js, QueuePosition(stream.name, "c"))
 
 
 async def test_recreated_stream_refused(js, stream):
@@ -134,7 +134,7 @@ async def test_server_away_and_back(own_server, oracle_for, caplog):
     await stream.publish(5)
     async with jsclient.connect(own.url) as js:
         watched = Watched(own.url, {"a": await place_in(js, stream, 2)})
-    others = {name: LogPlace(name, "", 0) for name in ("B", "C", "D", "E")}
+    others = {name: LogPosition(name, "", 0) for name in ("B", "C", "D", "E")}
     watched.places |= others
     await own.stop()
     watched.watch.start()
@@ -153,7 +153,7 @@ async def test_server_away_and_back(own_server, oracle_for, caplog):
 async def test_close_does_not_wait_for_server(own_server):
     own = await own_server()
     await own.stop()
-    watched = Watched(own.url, {"a": LogPlace("S", "", 0)})
+    watched = Watched(own.url, {"a": LogPosition("S", "", 0)})
     watched.watch.start()
     async with asyncio.timeout(5):
         await asyncio.to_thread(watched.watch.close)

@@ -11,7 +11,7 @@ import pytest
 from integration.kit.calls.sink import MAPS, plan_of, stored, write
 from integration.kit.judge.streams import OwnStream
 from jsclient.errors import ConfigError
-from jsclient.spark.sink.ledger import LedgerPlace, ensure_bucket
+from jsclient.spark.sink.ledger import LedgerLocation, ensure_bucket
 from jsclient.spark.sink.partition_writer import Outcome, WritePlan
 from jsclient.spark.sink.row_error import RowError
 from jsclient.spark.sink.shared_rows import refuse_shared
@@ -167,7 +167,7 @@ async def test_repetition_with_other_payloads(
 async def test_ledger_with_another_subject(connect: Any, server: Any, oracle: Any, make_stream: Any) -> None:
     """A ledger leaves rows out by their ids, too: not those of another subject."""
     js, stream = await connect(server), await make_stream()
-    place = LedgerPlace(f"col_{stream.prefix}", "query", stream.name, "run-1")
+    place = LedgerLocation(f"col_{stream.prefix}", "query", stream.name, "run-1")
     await ensure_bucket(js, place.bucket, 1)
     try:
         with_ledger = plan_of(

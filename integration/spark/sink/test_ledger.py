@@ -12,7 +12,7 @@ import pytest
 from integration.kit.calls.sink import numbers, plan_of, rows_of, stored, write
 from integration.kit.judge.streams import OwnStream
 from jsclient.errors import ConfigError
-from jsclient.spark.sink.ledger import Ledger, LedgerPlace, ensure_bucket
+from jsclient.spark.sink.ledger import Ledger, LedgerLocation, ensure_bucket
 from jsclient.spark.sink.ledger_rules import CheckpointBehindError
 from jsclient.spark.sink.partition_writer import WritePlan
 from jsclient.spark.sink.row_error import RowError
@@ -46,16 +46,16 @@ async def forgotten() -> None:
 async def test_replay_behind_the_window(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
     """Half an epoch is stored and its ids are forgotten: the replay leaves out what is there, in any order of rows."""
     js = await connect(server)
-    place = LedgerPlace(bucket, "query", short.name, "run-1")
+    place = LedgerLocation(bucket, "query", short.name, "run-1")
     await write(js, plan_of(ledger=place, epoch=4), rows_of(short, 1, 50))
     plan = plan_of(ledger=place, epoch=5)
     await write(js, plan, rows_of(short, 51, 90), task=Task(0, 0))
     await forgotten()
-    replay = LedgerPlace(bucket, "query", short.name, "run-2")
+    replay = LedgerLocation(bucket, "query", short.name, "run-2")
     plan = plan_of(ledger=replay, epoch=5)
     batch = rows_of(short, 51, 100).take(pa.array(random.Random(2).sample(range(50), 50)))
     outcome = await write(js, plan, batch)
-    assert (outcome.rows, outcome.skipped, outcome.duplicates, outcome.strangers) == (50, 40, 0, 0)
+    assert (outcome.rows, outcome.skipped, outcome.duplicates, outcome.unmatched) == (50, 40, 0, 0)
     other = await write(js, plan, rows_of(short, 101, 110), task=Task(1, 0))
     assert (other.rows, other.skipped) == (10, 0)
     assert sorted(await stored(short)) == sorted(numbers(1, 110))
@@ -70,7 +70,7 @@ async def test_replay_with_a_column_of_ids(connect: Any, server: Any, short: Own
         return rows_of(short, first, last, msg_id=ids)
 
     def plan(run: str) -> WritePlan:
-        place = LedgerPlace(bucket, "query", short.name, run)
+        place = LedgerLocation(bucket, "query", short.name, run)
         return plan_of(ids="column", columns="subject,msg_id", ledger=place)
 
     await write(js, plan("run-1"), batch(1, 40))
@@ -78,7 +78,7 @@ async def test_replay_with_a_column_of_ids(connect: Any, server: Any, short: Own
     await forgotten()
     one = await write(js, plan("run-2"), batch(21, 60))
     two = await write(js, plan("run-2"), batch(1, 20), task=Task(1, 0))
-    assert (one.skipped, two.skipped, one.strangers, two.strangers) == (20, 20, 0, 0)
+    assert (one.skipped, two.skipped, one.unmatched, two.unmatched) == (20, 20, 0, 0)
     assert sorted(await stored(short)) == sorted([*numbers(1, 60), *numbers(101, 110)])
 
 
@@ -97,7 +97,7 @@ async def test_older_checkpoint_refused(connect: Any, server: Any, short: OwnStr
     js = await connect(server)
 
     def plan(run: str, epoch: int, *, ascending: bool = True) -> WritePlan:
-        place = LedgerPlace(bucket, "query", short.name, run, ascending)
+        place = LedgerLocation(bucket, "query", short.name, run, ascending)
         return plan_of(ledger=place, epoch=epoch)
 
     await write(js, plan("run-1", 4), rows_of(short, 1, 50))
@@ -115,7 +115,7 @@ async def test_older_checkpoint_refused(connect: Any, server: Any, short: OwnStr
 async def test_task_again_behind_window(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
     """A slow task fails, and its next attempt comes when its ids are forgotten: same run, same epoch."""
     js = await connect(server)
-    plan = plan_of(ledger=LedgerPlace(bucket, "query", short.name, "run-1"), epoch=0)
+    plan = plan_of(ledger=LedgerLocation(bucket, "query", short.name, "run-1"), epoch=0)
     await write(js, plan, rows_of(short, 1, 40), task=Task(0, 0))
     await forgotten()
     again = await write(js, plan, rows_of(short, 1, 50), task=Task(0, 1))
@@ -133,7 +133,7 @@ async def test_rows_have_moved(connect: Any, server: Any, short: OwnStream, buck
     js = await connect(server)
 
     def plan(run: str, epoch: int, scope: str) -> WritePlan:
-        place = LedgerPlace(bucket, "query", short.name, run)
+        place = LedgerLocation(bucket, "query", short.name, run)
         return plan_of(ledger=place, epoch=epoch, dedupScope=scope)
 
     await write(js, plan("run-1", 1, "epoch"), rows_of(short, 1, 40), task=Task(0, 0))
@@ -147,18 +147,18 @@ async def test_rows_have_moved(connect: Any, server: Any, short: OwnStream, buck
     await forgotten()
     one = await write(js, plan("run-4", 2, "partition"), rows_of(short, 81, 100), task=Task(1, 0))
     two = await write(js, plan("run-4", 2, "partition"), rows_of(short, 51, 80), task=Task(0, 0))
-    assert (one.skipped, two.skipped, two.strangers) == (0, 30, 10)
+    assert (one.skipped, two.skipped, two.unmatched) == (0, 30, 10)
     assert (await short.state())["messages"] == 110
 
 
 async def test_many_tasks_begin_at_once(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
     """One of them begins the epoch; none is refused, and all look from the same place later."""
     js = await connect(server)
-    plan = plan_of(ledger=LedgerPlace(bucket, "query", short.name, "run-1"), epoch=3)
+    plan = plan_of(ledger=LedgerLocation(bucket, "query", short.name, "run-1"), epoch=3)
     parts = [rows_of(short, 1 + 10 * part, 10 + 10 * part) for part in range(20)]
     await asyncio.gather(*(write(js, plan, part, task=Task(at, 0)) for at, part in enumerate(parts)))
     await forgotten()
-    plan = plan_of(ledger=LedgerPlace(bucket, "query", short.name, "run-2"), epoch=3)
+    plan = plan_of(ledger=LedgerLocation(bucket, "query", short.name, "run-2"), epoch=3)
     found = await asyncio.gather(*(write(js, plan, part, task=Task(at, 0)) for at, part in enumerate(parts)))
     assert [one.skipped for one in found] == [10] * 20
     assert sorted(await stored(short)) == sorted(numbers(1, 200))
@@ -170,7 +170,7 @@ async def test_slow_task_begins_behind_quick_one(
     """It has seen no beginning, and looks at the stream when the quick one has stored rows already: the beginning that
     is written down first counts."""
     js = await connect(server)
-    place = LedgerPlace(bucket, "query", short.name, "run-1")
+    place = LedgerLocation(bucket, "query", short.name, "run-1")
 
     class Slow:
         def __init__(self, stream: Any) -> None:
@@ -186,7 +186,7 @@ async def test_slow_task_begins_behind_quick_one(
     slow: Any = Slow(await js.stream(short.name))
     assert await Ledger(js, place, 1, Task(1, 0)).begin(slow) == 0
     await forgotten()
-    replay = LedgerPlace(bucket, "query", short.name, "run-2")
+    replay = LedgerLocation(bucket, "query", short.name, "run-2")
     outcome = await write(js, plan_of(ledger=replay), rows_of(short, 1, 20))
     assert outcome.skipped == 10
     assert sorted(await stored(short)) == sorted(numbers(1, 20))
@@ -197,18 +197,18 @@ async def test_bad_row_of_a_replay(connect: Any, server: Any, short: OwnStream, 
     js = await connect(server)
     await write(
         js,
-        plan_of(ledger=LedgerPlace(bucket, "query", short.name, "run-1")),
+        plan_of(ledger=LedgerLocation(bucket, "query", short.name, "run-1")),
         rows_of(short, 1, 40),
     )
     bad = pa.record_batch({"subject": pa.array(["a b"]), "data": pa.array([b"x"])})
-    plan = plan_of(ledger=LedgerPlace(bucket, "query", short.name, "run-2"))
+    plan = plan_of(ledger=LedgerLocation(bucket, "query", short.name, "run-2"))
     with pytest.raises(RowError, match=r"row 50 .* 50 rows are stored"):
         await write(js, plan, rows_of(short, 1, 50), bad)
 
 
 async def test_ledger_is_gone(connect: Any, server: Any, short: OwnStream) -> None:
     js = await connect(server)
-    plan = plan_of(ledger=LedgerPlace("none_such", "query", short.name, "run-1"))
+    plan = plan_of(ledger=LedgerLocation("none_such", "query", short.name, "run-1"))
     with pytest.raises(ConfigError, match="bucket 'none_such' no longer exists"):
         await write(js, plan, rows_of(short, 1, 10))
     assert (await short.state())["messages"] == 0

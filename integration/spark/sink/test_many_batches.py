@@ -14,7 +14,7 @@ from integration.kit.calls.sink import rows_of as rows
 from integration.kit.clients.foreign import flushed
 from jsclient.spark.options.sink import SinkOptions
 from jsclient.spark.sink import spark_writer as sink
-from jsclient.spark.sink.ledger import LedgerPlace, ensure_bucket
+from jsclient.spark.sink.ledger import LedgerLocation, ensure_bucket
 from jsclient.spark.sink.ledger_rules import KEPT
 
 BATCHES = 300
@@ -50,7 +50,7 @@ async def test_ledger_is_trimmed(js: Any, oracle: Any, stream: Any) -> None:
     await ensure_bucket(js, bucket, 1)
     try:
         for epoch in range(BATCHES):
-            place = LedgerPlace(bucket, "query", stream.name, f"{epoch:016x}", ascending=True)
+            place = LedgerLocation(bucket, "query", stream.name, f"{epoch:016x}", ascending=True)
             plan = plan_of(ledger=place, epoch=epoch, expectedStream=stream.name)
             await write(js, plan, rows(stream, epoch, epoch))
         assert await stored(stream) == numbers(0, BATCHES - 1)

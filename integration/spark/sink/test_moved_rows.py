@@ -14,7 +14,7 @@ import pytest
 from integration.kit.calls.batch_runs import Parts, Runs, rows_in
 from integration.kit.calls.sink import plan_of, write
 from jsclient.errors import ConfigError
-from jsclient.spark.sink.ledger import LedgerPlace
+from jsclient.spark.sink.ledger import LedgerLocation
 from jsclient.spark.sink.message_ids import epoch_prefix
 from jsclient.spark.sink.partition_writer import PartitionWriter
 from jsclient.spark.sink.stored_ids import each_stored
@@ -134,7 +134,7 @@ async def test_with_ledger_behind_window(
     behind = Runs(runs.js, short, runs.bucket)
 
     async def whole(run: str, parts: Parts) -> None:
-        behind.plan = replace(behind.plan, ledger=LedgerPlace(runs.bucket, "query", short.name, run))
+        behind.plan = replace(behind.plan, ledger=LedgerLocation(runs.bucket, "query", short.name, run))
         await behind.whole(run, parts)
         await asyncio.sleep(1.0)
 

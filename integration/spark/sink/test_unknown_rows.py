@@ -13,9 +13,9 @@ import pytest
 from integration.kit.calls.batch_runs import Runs
 from integration.kit.calls.sink import plan_of, stored, write
 from jsclient.errors import ConfigError
-from jsclient.spark.sink.earlier_runs import RunPlace
+from jsclient.spark.sink.earlier_runs import RunLocation
 from jsclient.spark.sink.ledger import ensure_bucket
-from jsclient.spark.sink.rest_of_batch import publish_rest
+from jsclient.spark.sink.rest_of_batch import publish_remainder
 from jsclient.spark.sink.run_record import KEPT
 from jsclient.spark.task_context import Task
 
@@ -164,7 +164,7 @@ async def test_tasks_look_into_several_streams(runs: Runs, make_stream: Any) -> 
     first, second = runs.stream.subject("a"), other.subject("a")
 
     async def task(run: str, partition: int, *rows: tuple[str, bytes]) -> Any:
-        place = RunPlace(runs.bucket, "query", run, "")
+        place = RunLocation(runs.bucket, "query", run, "")
         batch = pa.record_batch(
             {"subject": [subject for subject, _ in rows], "data": [data for _, data in rows]}
         )
@@ -177,8 +177,8 @@ async def test_tasks_look_into_several_streams(runs: Runs, make_stream: Any) -> 
     }
     await task("run-1", 0, *parts[0])
     done = {one: await task("run-2", one, *rows) for one, rows in parts.items()}
-    place = RunPlace(runs.bucket, "query", "run-2", "")
-    rest = await publish_rest(
+    place = RunLocation(runs.bucket, "query", "run-2", "")
+    rest = await publish_remainder(
         runs.js, replace(plan, runs=place), {one: outcome.checked for one, outcome in done.items()}
     )
     assert rest.count

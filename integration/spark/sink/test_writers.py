@@ -391,7 +391,7 @@ def test_commit_of_another_epoch() -> None:
 
 def test_strangers_are_told(caplog: pytest.LogCaptureFixture) -> None:
     """A replay with other rows in the partitions."""
-    writer_of("nats://127.0.0.1:1").commit([Written(0, 7, Outcome(rows=5, strangers=3))], 7)
+    writer_of("nats://127.0.0.1:1").commit([Written(0, 7, Outcome(rows=5, unmatched=3))], 7)
     assert "3 messages that an earlier run has stored" in caplog.text
     assert "dedup=source" in caplog.text
 

@@ -181,13 +181,13 @@ class Connection(abc.ABC):
                 raise self.away()
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why the client is not connected, as far as it knows. "" while it is connected."""
         return ""
 
     def away(self, text: str = "not connected to a server") -> DisconnectedError:
         """Create the error for an operation that needs a server, with the reason why there is no server."""
-        return DisconnectedError(f"{text}: {self.trouble}" if self.trouble else text)
+        return DisconnectedError(f"{text}: {self.problem}" if self.problem else text)
 
     def check_open(self) -> None:
         """Raise `ClosedError` if the connection is closed."""
@@ -212,9 +212,9 @@ class Connection(abc.ABC):
 
     outbox: Outbox | None = None
     """The write buffer, for senders of thousands of commands per iteration of the loop while `is_connected`. They wait
-    in `make_room` while it is full. None: only `publish` is available."""
+    in `wait_for_space` while it is full. None: only `publish` is available."""
 
-    async def make_room(self) -> None:  # noqa: B027  a no-op without an outbox
+    async def wait_for_space(self) -> None:  # noqa: B027  a no-op without an outbox
         """Wait until most of the outbox is written. Raises `DisconnectedError` or `ClosedError`."""
 
     @abc.abstractmethod

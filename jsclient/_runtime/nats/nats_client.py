@@ -236,8 +236,8 @@ class NatsClient(nats.aio.client.Client):
         assert isinstance(transport, TcpTransport | WebSocketTransport)
         wants, uri = bool(self._server_info.get("tls_verify")), server.uri
         alert_of = functools.partial(alert, wants_ours=wants, scheme=uri.scheme, tls_first=first)
-        if (found := alert_of(error) or alert_of(transport.failure())) is not None:
-            return found
+        if (alert_error := alert_of(error) or alert_of(transport.failure())) is not None:
+            return alert_error
         if not wants or not isinstance(error, ConnectionError) or not isinstance(transport, TcpTransport):
             return None
         late = await late_alert(uri, self.ssl_context, self._name_of(server), tls_first=first)

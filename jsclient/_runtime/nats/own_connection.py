@@ -142,7 +142,7 @@ class GuardedConnection(Connection):
         self.report(error)
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         then = f", then {self._failed}" if self._failed else ""
         return "" if self._up or not self._lost else f"the connection was lost ({self._lost}){then}"
 
@@ -278,7 +278,7 @@ class GuardedConnection(Connection):
         urgent: bool = False,
     ) -> None:
         if self._out.is_full:
-            await self.make_room()
+            await self.wait_for_space()
         write = self._out.write_now if urgent else self._out.write
         write(self._command(subject, payload, reply, header))
 
@@ -293,7 +293,7 @@ class GuardedConnection(Connection):
 
     def write_at_once(self, command: bytes, size: int) -> bool:
         out = self._out
-        if not self._up or size > self._nc._max_payload or not out.write_if_room(command):
+        if not self._up or size > self._nc._max_payload or not out.write_if_space(command):
             return False
         if out.size > CHUNK:
             out.flush()
@@ -306,7 +306,7 @@ class GuardedConnection(Connection):
 
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         if self._out.is_full:
-            await self.make_room()  # before writing: an ack that is cancelled here was not sent
+            await self.wait_for_space()  # before writing: an ack that is cancelled here was not sent
         self.check_sendable()
         command = b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
         self._out.write(command)
@@ -317,7 +317,7 @@ class GuardedConnection(Connection):
 
     def ack_at_once(self, reply: bytes) -> bool:
         command = b"PUB %b 4\r\n+ACK\r\n" % reply
-        if not self._up or not self._out.write_if_room(command):
+        if not self._up or not self._out.write_if_space(command):
             return False
         acks = self._acks.acks
         acks.append(command)
@@ -345,7 +345,7 @@ class GuardedConnection(Connection):
             self.hub.emit(AcksLost(count=count, resent=len(again)))
             self._ping()
 
-    async def make_room(self) -> None:
+    async def wait_for_space(self) -> None:
         self.check_sendable()
         try:
             await self._out.drain()
@@ -417,7 +417,7 @@ class GuardedConnection(Connection):
             async with asyncio.timeout(timeout):
                 await pong
         except TimeoutError:
-            raise RequestTimeoutError("no PONG to a PING", timeout, self.trouble) from None
+            raise RequestTimeoutError("no PONG to a PING", timeout, self.problem) from None
         return time.perf_counter() - started
 
     def _end(self) -> None:
@@ -435,7 +435,7 @@ class GuardedConnection(Connection):
             if self.is_connected:
                 try:
                     async with asyncio.timeout(CLOSING):
-                        await self.make_room()
+                        await self.wait_for_space()
                 except (DisconnectedError, TimeoutError):
                     pass
             self._end()

@@ -416,7 +416,7 @@ class Outbox:
         transport.write(command)
         self._update_backlog()
 
-    def write_if_room(self, command: bytes) -> bool:
+    def write_if_space(self, command: bytes) -> bool:
         """Like `write`, but returns False if the buffer is full. It runs once per message, so it repeats `write`."""
         if self.size + self._backlog > HIGH_WATER:
             return False

@@ -32,13 +32,13 @@ class WorkerProcess:
     def __init__(self, number: int, process: Process) -> None:
         self.view: WorkerView = WorkerView(number, process.pid)
         self.ready: asyncio.Event = asyncio.Event()
-        self.wanted: bool = True  # whether its end would be an error
+        self.should_run: bool = True  # whether its end would be an error
         self.log: deque[str] = deque(maxlen=5)
         self._process = process
 
     def kill(self) -> None:
         """Send SIGKILL. The worker cannot ack or unsubscribe."""
-        self.wanted = False
+        self.should_run = False
         self.view.state = "killed"
         try:
             self._process.send_signal(signal.SIGKILL)
@@ -68,7 +68,7 @@ class WorkerProcess:
 
     async def stop(self) -> None:
         """Close its standard input, and kill it if it does not end in time."""
-        self.wanted = False
+        self.should_run = False
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -126,9 +126,9 @@ class Crew:
                 if isinstance(message, Ready):
                     worker.view.state = "working"
                     worker.ready.set()
-                elif worker.wanted and (verdict := self._on_report(worker, message)) is not None:
+                elif worker.should_run and (verdict := self._on_report(worker, message)) is not None:
                     await worker.send(verdict)
-            if worker.wanted:
+            if worker.should_run:
                 # A kill by a signal is part of the demonstration, and any other end is an error.
                 await logging
                 code = await worker.ended()

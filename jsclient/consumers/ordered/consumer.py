@@ -213,7 +213,7 @@ class OrderedMessages(ReadHandle[Message]):
                 message = puller.take()  # it may have arrived at the last moment
                 if message is not None:
                     return message
-                raise RequestTimeoutError("no message", timeout, puller.context.connection.trouble)
+                raise RequestTimeoutError("no message", timeout, puller.context.connection.problem)
 
     async def __anext__(self) -> Message:
         """Like `next`, for ``async for``. A generator would end if it is cancelled, and lose the remaining messages."""

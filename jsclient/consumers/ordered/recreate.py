@@ -26,7 +26,7 @@ from ...protocol.consumers.ordered import (
     OrderedCursor,
     Recreate,
     Restart,
-    RestartDoubt,
+    RestartCheck,
     create_timeout,
     restart_config,
 )
@@ -247,11 +247,11 @@ class ConsumerRecreator:
             self.leftover.add(tracker.consumer)
         if not why.planned:
             self._delete_leftover()
-        in_doubt = cursor.wants is not None and cursor.wants.doubtful
+        unconfirmed = cursor.wants is not None and cursor.wants.unconfirmed
         resume = cursor.resume_stream_seq
         info = await self._create(restart_config(self._config, resume), timeout)
         try:
-            began_again = await self._began_again(info, in_doubt=in_doubt)
+            began_again = await self._began_again(info, unconfirmed=unconfirmed)
         except BaseException:
             await self._reader.discard()
             raise
@@ -290,7 +290,7 @@ class ConsumerRecreator:
             await asyncio.wait({deleting})
         return await self._reader.create(config, timeout)
 
-    async def _began_again(self, info: ConsumerInfo, *, in_doubt: bool) -> bool:
+    async def _began_again(self, info: ConsumerInfo, *, unconfirmed: bool) -> bool:
         """Whether the stream was replaced by another stream of its name, which must be read from the start.
 
         This is checked after the consumer was created: before that, the answer could describe the old stream. It is in
@@ -298,12 +298,12 @@ class ConsumerRecreator:
         may also be a lagging replica, whose earlier messages the cursor skips.
         """
         cursor = self._tracker.cursor
-        if not in_doubt and cursor.is_in_place(info.delivered.stream_seq):
+        if not unconfirmed and cursor.is_in_place(info.delivered.stream_seq):
             return False
         stream = await self._stream_info()
         if stream is None:
             return False
-        doubt = RestartDoubt(cursor.last_stream_seq)
+        doubt = RestartCheck(cursor.last_stream_seq)
         verdict = self._judge(doubt, stream)
         if verdict == "read from the start":
             self._begin_again(stream)
@@ -315,14 +315,14 @@ class ConsumerRecreator:
             self._doubting = self._context.tasks.start(settling, f"the end of stream {self._tracker.stream}")
         return False
 
-    def _judge(self, doubt: RestartDoubt, stream: StreamInfo) -> Restart:
+    def _judge(self, restart_check: RestartCheck, stream: StreamInfo) -> Restart:
         connection = self._context.connection
         replicas = stream.config.num_replicas or 1
         end = ReportedEnd(str(stream.created), stream.state.last_seq, replicas, connection.connects)
         position = self._tracker.cursor.last_stream_seq
-        return doubt.check(position, end, connection.now(), incarnation=self._incarnation)
+        return restart_check.check(position, end, connection.now(), incarnation=self._incarnation)
 
-    async def _settle(self, doubt: RestartDoubt, verdict: Restart) -> None:
+    async def _settle(self, doubt: RestartCheck, verdict: Restart) -> None:
         """Find out, while the new consumer is read, whether the stream was replaced."""
         try:
             while verdict == "ask again" and self._needed:

@@ -343,7 +343,7 @@ class PullReading(Running):
         check_seconds("timeout", timeout)
         batch = await self.fetch(1, expires=timeout, **group)
         if not batch:
-            raise RequestTimeoutError("no message", timeout, self._puller.context.connection.trouble)
+            raise RequestTimeoutError("no message", timeout, self._puller.context.connection.problem)
         return batch[0]
 
     def messages(

@@ -83,7 +83,7 @@ class Messages(ReadHandle[Message]):
                 message = self._take()  # it may have arrived at the last moment
                 if message is not None:
                     return message
-                raise RequestTimeoutError("no message", timeout, self._context.connection.trouble)
+                raise RequestTimeoutError("no message", timeout, self._context.connection.problem)
 
     async def __anext__(self) -> Message:
         """Like `next`, for ``async for``. A generator would end if it is cancelled, and lose the remaining messages."""

@@ -178,7 +178,7 @@ class PushBuffer:
                 message = self.take()
                 if message is not None:
                     return message
-                raise RequestTimeoutError("no message", timeout, self._context.connection.trouble)
+                raise RequestTimeoutError("no message", timeout, self._context.connection.problem)
         return message
 
     async def next_batch(self, max_messages: int) -> list[Message]:

@@ -293,7 +293,7 @@ class HandlerPool:
 
     async def _handle(self, slot: Slot, work: Work[Message]) -> None:
         error: BaseException | None = work.broken
-        if error is None and work.doomed is None:
+        if error is None and work.final_error is None:
             if work.repeats:
                 begin_attempt(work.message, work.attempt)
             error = await self._caller.call(slot, work.message)
@@ -305,8 +305,8 @@ class HandlerPool:
     async def _settle(self, slot: Slot, work: Work[Message], error: BaseException | None) -> None:
         """Settle a message that could not be acked at once."""
         settling = self.settling
-        if work.doomed is not None:
-            await settling.dead_letter(work, work.doomed)
+        if work.final_error is not None:
+            await settling.dead_letter(work, work.final_error)
             return
         self.load.ended(work)
         if work.abandoned:

@@ -28,7 +28,7 @@ from ...protocol.consumers.worker.dead_letter import (
 )
 from ...protocol.consumers.worker.seq_set import SeqSet
 from ...protocol.consumers.worker.work_rules import default_delay
-from ...protocol.consumers.worker.worker import Fate, Work, Workload
+from ...protocol.consumers.worker.worker import Work, Workload, WorkOutcome
 from ...protocol.events import AcksUnsent, DeadLettered, DeadLetterFailed, HandlerFailed, HandlerSlow
 from ...protocol.models.consumer import ConsumerConfig
 from ...protocol.wire.headers import Headers
@@ -170,26 +170,26 @@ class Settling:
             self._settled_by_handler(work, error)
             return
         verdict = load.judge(work, error, stuck=stuck)
-        if verdict.trouble is not None:
+        if verdict.delay_error is not None:
             self._source.report(
-                ConfigError(f"retry_delay({work.attempt}) cannot be used: {verdict.trouble!r:.200}")
+                ConfigError(f"retry_delay({work.attempt}) cannot be used: {verdict.delay_error!r:.200}")
             )
         if error is not None:
-            self._report_failure(work, error, None if verdict.fate is Fate.DEAD else verdict.delay)
-        match verdict.fate:
-            case Fate.ACK:
+            self._report_failure(work, error, None if verdict.outcome is WorkOutcome.DEAD else verdict.delay)
+        match verdict.outcome:
+            case WorkOutcome.ACK:
                 if await self._ack(work.latest) and not work.denied:
                     load.counts.handled += 1
                     self._note(work)
                 else:
                     self._count(work, "unsettled")
                 load.settled(work)
-            case Fate.RETRY:
+            case WorkOutcome.RETRY:
                 await self._again(work, verdict.wire_delay)
                 load.settled(work)
-            case Fate.REPEAT:
+            case WorkOutcome.REPEAT:
                 load.repeat(work, verdict.delay, self._context.connection.now())
-            case Fate.DEAD:
+            case WorkOutcome.DEAD:
                 assert error is not None
                 await self.dead_letter(work, error)
 
@@ -300,10 +300,10 @@ class Settling:
         assert letters is not None
         letters.failed(work.ident[0], failure, work.message.subject)
         work.burials += 1
-        work.doomed = error
+        work.final_error = error
         delay = default_delay(work.burials)
         # Retry here if the order of its key depends on it, or if the server would not deliver it again.
-        must_stay = work.lane is not None or load.rules.is_last(work.deliveries)
+        must_stay = work.key_queue is not None or load.rules.is_last(work.deliveries)
         if not load.stopping and (must_stay or work.burials <= _STORE_TRIES):
             load.repeat(work, delay, self._context.connection.now())
             return

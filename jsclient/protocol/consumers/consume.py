@@ -29,9 +29,9 @@ from .status import Ending, Meaning, classify
 
 __all__ = [
     "Ask",
+    "CheckConsumer",
     "Command",
     "ConsumeTracker",
-    "LookForConsumer",
     "NotAnswered",
     "PullBuffer",
     "reader_window",
@@ -144,7 +144,7 @@ class Ask(msgspec.Struct, frozen=True):
     number: int
 
 
-class LookForConsumer(msgspec.Struct, frozen=True):
+class CheckConsumer(msgspec.Struct, frozen=True):
     """Look up the consumer, and call `ConsumeTracker.consumer_is_gone` if it does not exist."""
 
 
@@ -152,7 +152,7 @@ class NotAnswered(msgspec.Struct, frozen=True):
     """Report that no server answers the requests, which are repeated."""
 
 
-Command: TypeAlias = Ask | Emit | LookForConsumer | NotAnswered
+Command: TypeAlias = Ask | Emit | CheckConsumer | NotAnswered
 
 
 def reader_window(
@@ -359,7 +359,7 @@ class ConsumeTracker:
                 commands.append(NotAnswered())
             elif now - self._refused_since >= _BELIEVED_AFTER:
                 self._refused_since = now
-                commands.append(LookForConsumer())
+                commands.append(CheckConsumer())
         else:
             commands.append(self._raised(error))
 
@@ -384,7 +384,7 @@ class ConsumeTracker:
 
     def _silent(self) -> list[Command]:
         self.buffer.silent()
-        return [LookForConsumer()]
+        return [CheckConsumer()]
 
     def consumer_is_gone(self) -> Event:
         """End the reader because the consumer does not exist. Return the event to emit."""

@@ -141,7 +141,7 @@ class PullRequest:
         self.over_at = self.sent_at + (self.answered if pull.expires is None else pull.expires + MARGIN)
         if self.pull.idle_heartbeat is not None:
             self._monitor = HeartbeatMonitor(
-                self.pull.idle_heartbeat, HEARTBEATS_ALLOWED, last_heard=self.sent_at
+                self.pull.idle_heartbeat, HEARTBEATS_ALLOWED, last_activity=self.sent_at
             )
 
     @property

@@ -32,7 +32,7 @@ class HeartbeatMonitor:
     interval: float  # seconds
     factor: float = 3.0
     grace: float = 0.1  # seconds
-    last_heard: float = 0.0  # monotonic seconds
+    last_activity: float = 0.0  # monotonic seconds
     _due: float | None = None  # overrides last_heard + allowed: the second check, or the next alarm
     _is_second: bool = False  # the next check is the second
 
@@ -44,7 +44,7 @@ class HeartbeatMonitor:
     @property
     def deadline(self) -> float:
         """When to call `tick`, monotonic seconds. It moves with every message and status."""
-        return self._due if self._due is not None else self.last_heard + self.interval * self.factor
+        return self._due if self._due is not None else self.last_activity + self.interval * self.factor
 
     def look(self, now: float) -> tuple[bool, float]:
         """Whether a heartbeat is missing, so that the consumer may not exist any more, and when to call this again.
@@ -52,7 +52,7 @@ class HeartbeatMonitor:
         A missing heartbeat is noticed long before the alarm: it costs only a request for the consumer's info, and a
         deleted consumer does not mean that the server is silent.
         """
-        due = self.last_heard + self.interval * _LATE
+        due = self.last_activity + self.interval * _LATE
         return now >= due, due if now < due else now + self.interval
 
     def was_late(self, now: float) -> bool:
@@ -61,7 +61,7 @@ class HeartbeatMonitor:
 
     def heard(self, now: float) -> None:
         """Record that a message or a status arrived."""
-        self.last_heard = now
+        self.last_activity = now
         self._due = None
         self._is_second = False
 
@@ -78,7 +78,7 @@ class HeartbeatMonitor:
             return None
         self._is_second = False
         self._due = now + self.allowed - self.grace
-        return now - self.last_heard
+        return now - self.last_activity
 
 
 @dataclass(slots=True)

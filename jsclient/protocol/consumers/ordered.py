@@ -17,7 +17,7 @@ import msgspec
 
 from ...errors import ConfigError, NotJetStreamMessageError
 from ..events import Event, StreamReset
-from ..models.back_doubt import BackDoubt, StreamEnd
+from ..models.back_doubt import BackwardCheck, StreamEnd
 from ..models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ..models.consumer_checks import check_filters
 from ..wire.checks import check_count
@@ -32,7 +32,7 @@ __all__ = [
     "OrderedTracker",
     "Recreate",
     "Restart",
-    "RestartDoubt",
+    "RestartCheck",
     "check_ordered",
     "create_timeout",
     "ephemeral_config",
@@ -47,13 +47,13 @@ _LEAST_TIMEOUT: Final = 1.0  # seconds
 class Recreate(msgspec.Struct, frozen=True):
     """Make a new consumer; ``reason`` is for the user.
 
-    ``doubtful``: the old one fell silent, or the reader kept it waiting, so the stream may have been deleted, or
+    ``unconfirmed``: the old one fell silent, or the reader kept it waiting, so the stream may have been deleted, or
     replaced by another one of the same name: the server creates a consumer that starts after the end of that stream
     without an error.
     """
 
     reason: str
-    doubtful: bool = False
+    unconfirmed: bool = False
     planned: bool = False  # nothing was lost
 
 
@@ -81,7 +81,7 @@ class OrderedCursor:
     last_stream_seq: int = 0
     first_stream_seq: int = 0
     expected: int = 1
-    asked_from: int = 0
+    requested_from: int = 0
     wants: Recreate | None = None
     runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
     _run: bytes = b""  # the expected start of the next message's JSAck
@@ -111,7 +111,7 @@ class OrderedCursor:
         if not last:
             return 0
         first = sequences(frames[0][1])[0]
-        return last if first > self.last_stream_seq and first >= self.asked_from else 0
+        return last if first > self.last_stream_seq and first >= self.requested_from else 0
 
     def place(self, reply: bytes) -> int:
         """Check one message by its JSAck.
@@ -126,8 +126,8 @@ class OrderedCursor:
         if consumer_seq != self.expected:
             self.wants = Recreate(f"delivery {consumer_seq} arrived, {self.expected} was expected")
             return 0
-        if self.last_stream_seq < self.asked_from:
-            if stream_seq < self.asked_from:
+        if self.last_stream_seq < self.requested_from:
+            if stream_seq < self.requested_from:
                 self.expected += 1  # the consumer began too early
                 return 0
         elif stream_seq <= self.last_stream_seq:
@@ -157,7 +157,7 @@ class OrderedCursor:
     def lost(self, reason: str) -> None:
         """The current consumer can no longer be read."""
         if self.wants is None or self.wants.planned:
-            self.wants = Recreate(reason, doubtful=True)
+            self.wants = Recreate(reason, unconfirmed=True)
 
     def is_in_place(self, delivered_stream_seq: int) -> bool:
         """Whether a consumer that has delivered up to ``delivered_stream_seq`` starts at our position, or later."""
@@ -170,7 +170,7 @@ class OrderedCursor:
         The caller first checks whether the stream was replaced, and if so calls `stream_began_again` instead.
         """
         self.expected, self.wants = 1, None
-        resume = self.asked_from = self.resume_stream_seq
+        resume = self.requested_from = self.resume_stream_seq
         if not resume and not self.keeps_policy:
             self.first_stream_seq = delivered_stream_seq + 1
         return self.is_in_place(delivered_stream_seq)
@@ -193,20 +193,20 @@ Restart: TypeAlias = Literal["read on", "ask again", "read from the start"]
 
 
 @dataclass(slots=True)
-class RestartDoubt:
+class RestartCheck:
     """Decides whether the stream of an ordered reader was replaced or restored. Times are monotonic seconds.
 
     Another creation time is another stream. The same one with an end before the reader's position is the stream,
     restored to an earlier state, or the answer of a former leader, which does not have the newest messages: then the
-    reader would receive all messages twice. `BackDoubt` tells the two apart. Meanwhile the reader reads on: a message
-    after its position comes from a leader that has what it read before.
+    reader would receive all messages twice. `BackwardCheck` tells the two apart. Meanwhile the reader reads on: a
+    message after its position comes from a leader that has what it read before.
 
     Attributes:
         position: The reader's position when the doubt began.
     """
 
     position: int
-    _back: BackDoubt = field(default_factory=BackDoubt)
+    _back: BackwardCheck = field(default_factory=BackwardCheck)
 
     def check(self, position: int, end: StreamEnd, now: float, *, incarnation: str) -> Restart:
         """Judge the end of the stream.
@@ -259,7 +259,7 @@ class OrderedTracker(PushTracker):
         if self._renews and min(4 * self.pending_bytes, FLOW_CONTROL_WINDOW) > self._queue.max_bytes:
             if self.cursor.wants is None:
                 self.cursor.wants = Recreate(
-                    "the reader is slow, so the server is to send less", doubtful=True, planned=True
+                    "the reader is slow, so the server is to send less", unconfirmed=True, planned=True
                 )
             return False
         return True
@@ -305,7 +305,7 @@ class OrderedTracker(PushTracker):
             return
         if not self._queue.add([frame]):
             self._drop(stream_seq, commands)
-            cursor.wants = Recreate("the queue was full", doubtful=True)
+            cursor.wants = Recreate("the queue was full", unconfirmed=True)
             return
         self._has_room(commands)
         self.received += 1

@@ -93,7 +93,7 @@ class DeliveryQueue(Generic[Mark]):
             self._bytes += rest - size
 
     @property
-    def has_room_for_mark(self) -> bool:
+    def has_space_for_mark(self) -> bool:
         """Whether messages and marks together are within the capacity in messages."""
         return self.messages + self.marks <= self.max_messages
 
@@ -408,7 +408,7 @@ class PushTracker:
         return True
 
     def _fail(self, error: JetStreamError, commands: list[Command]) -> None:
-        if self.raises and self._queue.has_room_for_mark:
+        if self.raises and self._queue.has_space_for_mark:
             self._queue.mark(error)
         else:
             commands.append(Emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error)))

@@ -2,7 +2,7 @@
 
 A reader is polled twenty times within `StallTracker.after`, so that a message costs no time here. It is stalled if its
 program waits and no message arrives. Every ``after`` seconds the consumer is checked (`diagnosis`). After a reason was
-reported, the pauses double up to five minutes. All readers of a connection share a `LookBudget`, so that thousands of
+reported, the pauses double up to five minutes. All readers of a connection share a `CheckBudget`, so that thousands of
 idle readers do not send requests all the time. Source: ADR-15 (asynchronous error callback).
 """
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STALL_AFTER",
+    "CheckBudget",
     "HandlerTimes",
     "Look",
-    "LookBudget",
     "StallTracker",
     "handler_hangs",
     "nothing_to_deliver",
@@ -62,7 +62,7 @@ class Look:
 
 
 @dataclass(slots=True)
-class LookBudget:
+class CheckBudget:
     """Limits the rate of checks of a connection: each reader gets a time, in the order in which its check is due.
 
     A check is one request, or two if no message waits for the reader.
@@ -93,7 +93,7 @@ class StallTracker:
     """
 
     after: float
-    budget: LookBudget = field(default_factory=LookBudget)
+    budget: CheckBudget = field(default_factory=CheckBudget)
     before: ConsumerInfo | None = None
     _arrived: int | None = None
     _asks: int = 0

@@ -322,9 +322,9 @@ def _bound(request: SubscribeRequest, info: ConsumerInfo, *, created: bool = Fal
     )
 
 
-def is_certainly_ours(request: SubscribeRequest, step: Create, found: ConsumerInfo) -> bool:
+def is_certainly_ours(request: SubscribeRequest, step: Create, info: ConsumerInfo) -> bool:
     """Whether ``step`` created ``found``, which its deliver subject proves, if we chose it, or our mark."""
     chosen = not request.pull and request.config.deliver_subject is None
     if chosen:
-        return found.config.deliver_subject == step.config.deliver_subject
-    return bool(request.mark) and (found.config.metadata or {}).get(_MARK) == request.mark
+        return info.config.deliver_subject == step.config.deliver_subject
+    return bool(request.mark) and (info.config.metadata or {}).get(_MARK) == request.mark

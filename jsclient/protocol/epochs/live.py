@@ -23,13 +23,13 @@ from .records import EPOCH, DataMessage, FrontierRecord, InitialFrontierSnapshot
 from .trackers import EpochPublisher
 
 __all__ = [
-    "Asked",
     "EpochBroadcast",
     "LiveMessage",
+    "LiveRequest",
     "Verb",
     "live_subject",
-    "read_asked",
     "read_live",
+    "read_live_request",
     "write_live",
 ]
 
@@ -46,7 +46,7 @@ def live_subject(topic: str, partition: int) -> str:
     return f"{topic}.{partition}.live"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class LiveRequest(msgspec.Struct, frozen=True):
     """A request of a subscriber, with the order and codec that it expects."""
 
     v: Literal[1]
@@ -59,10 +59,10 @@ class Asked(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self)
 
 
-def read_asked(data: bytes) -> Asked:
+def read_live_request(data: bytes) -> LiveRequest:
     """Read a request of a subscriber. Raises `ProtocolError` if it is not valid."""
     try:
-        return msgspec.json.decode(data, type=Asked)
+        return msgspec.json.decode(data, type=LiveRequest)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ProtocolError(f"not a request of a subscriber: {data[:80]!r}: {error}") from None
 

@@ -390,7 +390,7 @@ class EpochBuffer(Generic[T]):
 
     order: Order[T]
     max_bytes: int = 256 * 1024 * 1024
-    kept_bytes: int = 0
+    retained_bytes: int = 0
     _open: dict[T, _Open] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -410,10 +410,10 @@ class EpochBuffer(Generic[T]):
         if epoch.batches is not None:
             epoch.batches.append(data.items)
             epoch.bytes += size
-            self.kept_bytes += size
-        while self.kept_bytes > self.max_bytes:
+            self.retained_bytes += size
+        while self.retained_bytes > self.max_bytes:
             largest = max(self._open.values(), key=_bytes_of)
-            self.kept_bytes -= largest.bytes
+            self.retained_bytes -= largest.bytes
             largest.batches, largest.bytes = None, 0
 
     def completed(self, frontier: Antichain[T]) -> list[Epoch[T]]:
@@ -422,7 +422,7 @@ class EpochBuffer(Generic[T]):
         epochs = []
         for time in times:
             epoch = self._open.pop(time)
-            self.kept_bytes -= epoch.bytes
+            self.retained_bytes -= epoch.bytes
             batches = None if epoch.batches is None else tuple(epoch.batches)
             epochs.append(Epoch(time, batches, epoch.first_seq, epoch.last_seq, epoch.count))
         return epochs
@@ -430,7 +430,7 @@ class EpochBuffer(Generic[T]):
     def clear(self) -> None:
         """Drop all data: see `EpochSubscriber.lost`."""
         self._open.clear()
-        self.kept_bytes = 0
+        self.retained_bytes = 0
 
 
 def _bytes_of(epoch: _Open) -> int:

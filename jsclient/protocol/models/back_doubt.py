@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
-__all__ = ["CERTAIN", "STEPPED_DOWN", "BackDoubt", "Direction", "ReportedEnd", "StreamEnd"]
+__all__ = ["CERTAIN", "STEPPED_DOWN", "BackwardCheck", "Direction", "ReportedEnd", "StreamEnd"]
 
 CERTAIN: Final = 10.0
 """Seconds for which an answer must be the same to count as true."""
@@ -41,7 +41,7 @@ Direction: TypeAlias = Literal["ask again", "removed", "restored"]
 
 
 @dataclass(slots=True)
-class BackDoubt:
+class BackwardCheck:
     """Decides whether the newest record is really older than a record read before. Times are monotonic seconds.
 
     A former leader of a replicated stream that was cut off and reaches another server again still answers from its old

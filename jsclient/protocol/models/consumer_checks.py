@@ -73,13 +73,13 @@ def impossible_filters(filters: Iterable[str], stream: StreamConfig) -> list[str
     return [name for name in filters if not any(subjects_overlap(name, subject) for subject in subjects)]
 
 
-def queue_advice(wanted: ConsumerConfig, consumers: Iterable[ConsumerInfo]) -> str:
+def queue_advice(requested: ConsumerConfig, consumers: Iterable[ConsumerInfo]) -> str:
     """Return what to do if a work queue refuses a consumer, "" if no other consumer receives its messages."""
     for other in consumers:
-        if other.name in {wanted.name, wanted.durable_name}:
+        if other.name in {requested.name, requested.durable_name}:
             continue
         filters = other.config.filters
-        if any(subjects_overlap(a, b) for a in filters or [">"] for b in wanted.filters or [">"]):
+        if any(subjects_overlap(a, b) for a in filters or [">"] for b in requested.filters or [">"]):
             takes = ", ".join(map(repr, filters)) if filters else "all messages"
             return (
                 f"consumer {other.name!r} takes {takes}, and a work queue gives each message to one consumer: share "

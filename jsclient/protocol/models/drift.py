@@ -84,22 +84,22 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 
 
-def config_mismatches(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[str, Any, Any]]:
-    """Return (field, wanted, found) for every field that is set in ``wanted`` and differs in the server's ``found``.
+def config_mismatches(expected: ConsumerConfig, current: ConsumerConfig) -> list[tuple[str, Any, Any]]:
+    """Return (field, expected, current) for every field that is set in ``expected`` and differs on the server.
 
     Unset fields, ``name`` (which the lookup used) and ``deliver_subject`` (which may change) are not compared.
     Source: ADR-15 §Push Consumer active information.
     """
-    want, have, differing = to_wire(wanted), to_wire(found), []
-    for name, value in user_set(wanted).items():
-        if name in _NOT_COMPARED or _is_overruled(name, value, wanted, found):
+    want, have, differing = to_wire(expected), to_wire(current), []
+    for name, value in user_set(expected).items():
+        if name in _NOT_COMPARED or _is_overruled(name, value, expected, current):
             continue
         if name in ("filter_subject", "filter_subjects"):
-            same = set(wanted.filters) == set(found.filters)
+            same = set(expected.filters) == set(current.filters)
         else:
             same = _comparable(_FORMS, name, want[name]) == _comparable(_FORMS, name, have.get(name))
         if not same:
-            differing.append((name, value, getattr(found, name, found.extra.get(name))))
+            differing.append((name, value, getattr(current, name, current.extra.get(name))))
     return differing
 
 
@@ -114,21 +114,21 @@ def _is_overruled(name: str, value: Any, config: ConsumerConfig, actual: Consume
     return name in _SET_BY_FLOW_CONTROL_POLICY and config.ack_policy == "flow_control"
 
 
-def consumer_drift(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[str, Any, Any]]:
+def consumer_drift(expected: ConsumerConfig, current: ConsumerConfig) -> list[tuple[str, Any, Any]]:
     """Like `config_mismatches`, but also compare ``deliver_subject``."""
-    different = config_mismatches(wanted, found)
-    if wanted.deliver_subject is not None and wanted.deliver_subject != found.deliver_subject:
-        different.append(("deliver_subject", wanted.deliver_subject, found.deliver_subject))
+    different = config_mismatches(expected, current)
+    if expected.deliver_subject is not None and expected.deliver_subject != current.deliver_subject:
+        different.append(("deliver_subject", expected.deliver_subject, current.deliver_subject))
     return different
 
 
-def changed_consumer(wanted: ConsumerConfig, found: ConsumerConfig) -> ConsumerConfig:
-    """Return ``found`` with the fields that are set in ``wanted``."""
-    changes = {field: value for field, value in user_set(wanted).items() if field not in wanted.extra}
+def changed_consumer(expected: ConsumerConfig, current: ConsumerConfig) -> ConsumerConfig:
+    """Return ``current`` with the fields that are set in ``expected``."""
+    changes = {field: value for field, value in user_set(expected).items() if field not in expected.extra}
     if "filter_subject" in changes or "filter_subjects" in changes:
         # Both fields set the filters, and the server accepts only one of them.
         changes = {"filter_subject": None, "filter_subjects": None} | changes
-    return found.replace(**changes, extra=found.extra | wanted.extra)
+    return current.replace(**changes, extra=current.extra | expected.extra)
 
 
 # --- streams ---------------------------------------------------------------------------------------------
@@ -149,20 +149,22 @@ _STREAM_FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 
 
-def stream_mismatches(wanted: StreamConfig, found: StreamConfig) -> list[tuple[str, Any, Any]]:
-    """Return ``(field, wanted, found)`` for every field that is set in ``wanted`` and differs in the stream."""
-    want, have = to_wire(wanted), to_wire(found)
+def stream_mismatches(expected: StreamConfig, current: StreamConfig) -> list[tuple[str, Any, Any]]:
+    """Return ``(field, wanted, found)`` for every field that is set in ``expected`` and differs in the stream."""
+    want, have = to_wire(expected), to_wire(current)
     return [
-        (name, getattr(wanted, name, value), getattr(found, name, have.get(name)))
+        (name, getattr(expected, name, value), getattr(current, name, have.get(name)))
         for name, value in want.items()
         if not (name in ("duplicate_window", "num_replicas") and value == 0)  # the server uses its default
         and _comparable(_STREAM_FORMS, name, value) != _comparable(_STREAM_FORMS, name, have.get(name))
     ]
 
 
-def changed_stream(wanted: StreamConfig, found: StreamConfig) -> StreamConfig:
-    """Return ``found`` with the fields that are set in ``wanted`` and differ."""
+def changed_stream(expected: StreamConfig, current: StreamConfig) -> StreamConfig:
+    """Return ``current`` with the fields that are set in ``expected`` and differ."""
     changes = {
-        field: value for field, value, _ in stream_mismatches(wanted, found) if field not in wanted.extra
+        field: value
+        for field, value, _ in stream_mismatches(expected, current)
+        if field not in expected.extra
     }
-    return found.replace(**changes, extra=found.extra | wanted.extra)
+    return current.replace(**changes, extra=current.extra | expected.extra)

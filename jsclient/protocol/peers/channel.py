@@ -126,22 +126,22 @@ def well_known_policy(*, requests: bool = False) -> Policy:
     )
 
 
-def relationship_policy(wanted: Policy | None = None) -> Policy:
+def relationship_policy(policy: Policy | None = None) -> Policy:
     """Return the policy of a relationship's channel, which adds the events that it needs to ``wanted``.
 
     Without ``wanted`` everything passes except the events by which a peer makes a request to itself. Raises
     `ConfigError` if ``wanted`` denies an event that the relationship needs.
     """
-    if wanted is None:
+    if policy is None:
         return Policy(events=("*:*",), queries=("*:*",), deny_events=API_EVENTS)
     missing = []
     for event in PROTOCOL_EVENTS:
         domain, _, name = event.partition(":")
-        if _any(wanted.deny_events, domain, name):
+        if _any(policy.deny_events, domain, name):
             raise ConfigError(f"the policy denies {event}, which a relationship needs")
-        if not wanted.allows_event(domain, name):
+        if not policy.allows_event(domain, name):
             missing.append(event)
-    return msgspec.structs.replace(wanted, events=(*wanted.events, *missing)) if missing else wanted
+    return msgspec.structs.replace(policy, events=(*policy.events, *missing)) if missing else policy
 
 
 class StoredChannel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

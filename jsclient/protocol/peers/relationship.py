@@ -383,9 +383,9 @@ def approved(record: Relationship, tx: str, attrs: Mapping[str, Any]) -> Relatio
 
 
 def ended(
-    record: Relationship, attrs: Mapping[str, Any], until: float, now: float, *, tell: bool
+    record: Relationship, attrs: Mapping[str, Any], until: float, now: float, *, notify: bool
 ) -> Relationship:
-    """End the relationship in any state. ``tell`` informs the other side."""
+    """End the relationship in any state. ``notify`` informs the other side."""
     passed = extras(attrs)
     sent_attrs = {"Id": record.id, **passed}
     eci = record.tx
@@ -405,7 +405,7 @@ def ended(
         else record.with_dead(record.tx, until, now),
         outbox=record.outbox,
     )
-    sends = (_send(record, sent, sent_attrs, eci, record.tx_host),) if tell else ()
+    sends = (_send(record, sent, sent_attrs, eci, record.tx_host),) if notify else ()
     return _with(after, *sends, _raise(record, inner, shown), _raise(record, outer, shown))
 
 

@@ -1,7 +1,7 @@
 """The decisions of a peer: the effect of an event on its relationships.
 
-`Asked` decides requests of the peer itself, and `Came` decides messages of other peers. Both return records to store
-and commands, and change no state.
+`RequestRules` decides requests of the peer itself, and `MessageRules` decides messages of other peers. Both return
+records to store and commands, and change no state.
 
 A message of another peer is matched by its channel, never by the Id alone, since a sender on one relationship's channel
 must not reach another. A message on a public channel has to name Id and the requester's channel (D25).
@@ -45,13 +45,12 @@ __all__ = [
     "STARTS",
     "Answer",
     "Ask",
-    "Asked",
-    "Came",
     "CloseChannel",
     "Command",
     "Decided",
     "Done",
     "Install",
+    "MessageRules",
     "OpenChannel",
     "PeerEvent",
     "Queried",
@@ -60,6 +59,7 @@ __all__ = [
     "Refusal",
     "Refuse",
     "RemovePeer",
+    "RequestRules",
     "Retry",
     "Store",
     "Stored",
@@ -206,7 +206,7 @@ Decided = list[Relationship | Command]
 FLOW_EVENTS: Final = frozenset(
     {*PROTOCOL_EVENTS, "wrangler:new_subscription_request", "wrangler:inbound_removal"}
 )
-"""Events by which peers start and end relationships. `Came` decides them."""
+"""Events by which peers start and end relationships. `MessageRules` decides them."""
 
 STARTS: Final = frozenset({"wrangler:subscription", "wrangler:new_subscription_request"})
 """Events that create the channel of a relationship. Their `Fresh` has keys, if there are any."""
@@ -224,7 +224,7 @@ class _FailureError(Exception):
 
 
 @dataclass(slots=True)
-class Asked:
+class RequestRules:
     """Requests of the peer itself. ``eci`` is the channel, if its policy let another peer make the request."""
 
     peer: str
@@ -312,7 +312,7 @@ class Asked:
             _fail("no_such_subscription_failure", "it was requested here: it can be cancelled, not rejected")
         if event.type == "outbound_cancellation" and not record.requester:
             _fail("no_such_subscription_failure", "it was requested by the other side: it can be rejected")
-        return [ended(record, event.attrs, now + self.options.remember, now, tell=True)]
+        return [ended(record, event.attrs, now + self.options.remember, now, notify=True)]
 
     def _selected(self, attrs: Attrs) -> Relationship:
         record = selected(self.records, attrs, self.eci)
@@ -354,7 +354,7 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Came:
+class MessageRules:
     """Messages of other peers. ``record`` in its methods is the relationship of their channel."""
 
     peer: str
@@ -377,7 +377,7 @@ class Came:
             return self._approved(event, record)
         if event.type == "outbound_removal" and record.state is not State.OUTBOUND:
             return [Refuse(Refusal.FOREIGN, "a rejection of a relationship that is not pending here")]
-        return [ended(record, event.attrs, self._until(now), now, tell=False)]
+        return [ended(record, event.attrs, self._until(now), now, notify=False)]
 
     def _until(self, now: float) -> float:
         return now + self.options.remember
@@ -459,7 +459,7 @@ class Came:
         if record.knows_dead(tx, now):
             return []
         if _is_same(record, tx):
-            return [ended(record, event.attrs, self._until(now), now, tell=False)]
+            return [ended(record, event.attrs, self._until(now), now, notify=False)]
         if len(record.dead) >= MAX_DEAD:
             return self._retry("too many revocations with the Id of one relationship")
         return [msgspec.structs.replace(record, dead=record.with_dead(tx, self._until(now), now))]

@@ -48,12 +48,11 @@ from .rules import (
     FLOW_EVENTS,
     Answer,
     Ask,
-    Asked,
-    Came,
     CloseChannel,
     Command,
     Done,
     Install,
+    MessageRules,
     OpenChannel,
     PeerEvent,
     Queried,
@@ -62,6 +61,7 @@ from .rules import (
     Refusal,
     Refuse,
     RemovePeer,
+    RequestRules,
     Store,
     Stored,
     Tick,
@@ -175,7 +175,7 @@ class PeerTracker:
                 return [self._close(event)]
             case RemovePeer():
                 until = now + self.options.remember
-                ends = [ended(one, {}, until, now, tell=True) for one in self.relationships if one.live]
+                ends = [ended(one, {}, until, now, notify=True) for one in self.relationships if one.live]
                 return [self._store(one) for one in ends]
             case Tick():
                 expired = [one for one in self.relationships if _is_over(one) and _forget_at(one) <= now]
@@ -293,7 +293,7 @@ class PeerTracker:
             if not self.installed:
                 return [Refuse(Refusal.NOT_INSTALLED, name)]
             held = self._records.get(self._keys[event.eci])
-            rules = Came(self.name, self.options, self._by_id, self._inbound_count(), self.accepts)
+            rules = MessageRules(self.name, self.options, self._by_id, self._inbound_count(), self.accepts)
             return self._commands(rules.decide(event, None if held is None else held[0], now))
         if name in API_EVENTS:
             return self._raised(Raised(event.domain, event.type, event.attrs, event.fresh), now, event.eci)
@@ -309,7 +309,7 @@ class PeerTracker:
             if eci is not None:
                 return [Refuse(Refusal.NOT_INSTALLED, name)]
             raise ConfigError(f"{name}: {self.name!r} has not the capability to have relationships")
-        rules = Asked(self.name, self.options, self.relationships, eci)
+        rules = RequestRules(self.name, self.options, self.relationships, eci)
         return self._commands(rules.decide(event, now))
 
     def _commands(self, decided: list[Relationship | Command]) -> list[Command]:

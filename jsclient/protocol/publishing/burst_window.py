@@ -171,7 +171,7 @@ class BurstWindow(PublishWindow[TicketT]):
         expired = self.fail(self._over) if now >= gives_up_at else []
         failures, sends = PublishWindow.tick(self, now)
         if self.in_flight:
-            self.look_at: float = min(self.look_at, gives_up_at)
+            self.next_check: float = min(self.next_check, gives_up_at)
         return expired + failures, sends
 
     def fail(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:

@@ -20,7 +20,7 @@ from ...errors import ApiError, JetStreamError, NoRespondersError
 from ..models.publish import PubAck
 from ..wire.header_names import EXPECTED_LAST_MSG_ID, EXPECTED_LAST_SEQUENCE, MSG_ID
 from ..wire.headers import encode_headers, parse_headers
-from .in_flight import InFlight, TicketT, Trouble, no_stream, reply_of, unknown
+from .in_flight import InFlight, Recovery, TicketT, no_stream, reply_of, unknown
 from .publish_window import Failures, PublishWindow, Sends
 
 __all__ = ["ChainWindow"]
@@ -87,21 +87,21 @@ class ChainWindow(PublishWindow[TicketT]):
             self.link = None
 
     def _refused(
-        self, entry: InFlight[TicketT], trouble: Trouble, error: JetStreamError, now: float
+        self, entry: InFlight[TicketT], recovery: Recovery, error: JetStreamError, now: float
     ) -> JetStreamError | None:
         if isinstance(error, ApiError):
             # Hold the record if the error is transient, or if the chain breaks here.
             passes = error.code == _UNAVAILABLE and error.err_code not in _STAYS
             if not passes and error.err_code not in _BREAKS:
-                return unknown(entry) if trouble.in_doubt else error
-            trouble.overtaken = error
+                return unknown(entry) if recovery.unconfirmed else error
+            recovery.overtaken = error
         elif not isinstance(error, NoRespondersError):
-            return unknown(entry) if trouble.in_doubt else error
-        self._hold(entry, trouble)
+            return unknown(entry) if recovery.unconfirmed else error
+        self._hold(entry, recovery)
         return None
 
-    def _hold(self, entry: InFlight[TicketT], trouble: Trouble) -> None:
-        trouble.waits, entry.due, self.is_broken = True, entry.deadline, True
+    def _hold(self, entry: InFlight[TicketT], recovery: Recovery) -> None:
+        recovery.waits, entry.due, self.is_broken = True, entry.deadline, True
 
     def _silent(self, entry: InFlight[TicketT]) -> None:
         entry.doubt().silent += 1
@@ -111,11 +111,11 @@ class ChainWindow(PublishWindow[TicketT]):
 
     def _why(self, entry: InFlight[TicketT], error: JetStreamError | None) -> JetStreamError:
         """Return the error of a record that could not be sent again because of ``error``."""
-        if not entry.waits or entry.in_doubt or entry.trouble is None:
+        if not entry.waits or entry.unconfirmed or entry.recovery is None:
             final: JetStreamError = unknown(entry)
             final.__cause__ = error
             return final
-        return entry.trouble.overtaken or error or no_stream(entry)
+        return entry.recovery.overtaken or error or no_stream(entry)
 
     def _forget_unwanted(self) -> None:
         pass  # the successors depend on a record even if its ticket is done
@@ -130,8 +130,8 @@ class ChainWindow(PublishWindow[TicketT]):
 
     def _sends(self, now: float) -> Sends[TicketT]:
         for entry in self.in_flight.values():
-            if entry.waits and entry.trouble is not None:
-                self._hold(entry, entry.trouble)
+            if entry.waits and entry.recovery is not None:
+                self._hold(entry, entry.recovery)
         return []
 
     def not_sent(self, entry: InFlight[TicketT]) -> None:
@@ -201,13 +201,13 @@ class ChainWindow(PublishWindow[TicketT]):
         size = len(entry.header) + len(entry.payload)
         self.size: int = self.size + size - entry.size
         entry.size = size
-        trouble = entry.trouble = entry.trouble or Trouble(in_doubt=True)
-        trouble.in_doubt |= not trouble.waits  # its last attempt was not answered yet
-        trouble.waits, trouble.overtaken = False, None
-        trouble.tries += 1
-        entry.due = min(entry.deadline, now + trouble.attempt)
-        self.look_at: float = min(self.look_at, entry.due)
-        return reply_of(reply, trouble.tries), entry
+        recovery = entry.recovery = entry.recovery or Recovery(unconfirmed=True)
+        recovery.unconfirmed |= not recovery.waits  # its last attempt was not answered yet
+        recovery.waits, recovery.overtaken = False, None
+        recovery.tries += 1
+        entry.due = min(entry.deadline, now + recovery.attempt)
+        self.next_check: float = min(self.next_check, entry.due)
+        return reply_of(reply, recovery.tries), entry
 
     def end(self, error: JetStreamError | None) -> Failures[TicketT]:
         """End the chain because of ``error``, or, if it is None, because another client wrote the last record."""

@@ -28,9 +28,9 @@ __all__ = [
     "PAUSE",
     "AnsweredSubjects",
     "InFlight",
+    "Recovery",
     "Ticket",
     "TicketT",
-    "Trouble",
     "first_reply",
     "has_id",
     "no_stream",
@@ -101,15 +101,15 @@ class Ticket(Protocol):
         """Called with the ack when the message is stored."""
 
 
-class Trouble(msgspec.Struct):
+class Recovery(msgspec.Struct):
     """The history of a publish whose first attempt was not simply acked."""
 
     waits: bool = False  # not on the wire: it is sent again at ``due``, or on the next connection
     tries: int = 1
     silent: int = 0  # attempts that were not answered in time
     refused: int = 0  # attempts that found no responders
-    in_doubt: bool = False  # an earlier attempt may have been stored
-    # Received while in doubt. The next attempt asks whether an earlier attempt was stored.
+    unconfirmed: bool = False  # an earlier attempt may have been stored
+    # Received while unconfirmed. The next attempt asks whether an earlier attempt was stored.
     mismatch: ApiError | None = None
     overtaken: ApiError | None = None  # 10070, received while its predecessor was in flight
 
@@ -156,7 +156,7 @@ class Trouble(msgspec.Struct):
         self.refused += 1
         pause = min(PAUSE * (1 << min(max(self.refused - 2, 0), 10)), _LONGEST_PAUSE)
         pause = max(PAUSE, min(pause, remaining / 2))  # leave time for another attempt before the deadline
-        if self.in_doubt:
+        if self.unconfirmed:
             return _unknown(to), pause
         final = NoRespondersError.of_publish(to)
         return final, pause if expected or self.refused < _ATTEMPTS_WITHOUT_STREAM else None
@@ -169,15 +169,15 @@ class Trouble(msgspec.Struct):
         if code == _DUPLICATE_IN_PROCESS and identified:
             if self.overtaken is not None:
                 # In a cluster the id of an overtaken message remains in use although no message is stored under it.
-                return unknown if self.in_doubt else self.overtaken, None
-            self.in_doubt = True
+                return unknown if self.unconfirmed else self.overtaken, None
+            self.unconfirmed = True
             return unknown, PAUSE
         if self.mismatch is not None:  # this answers the question
             return self.mismatch if code in (_WRONG_LAST_MSG_ID, _ROLLUP_FAILED) else unknown, None
         if code == _WRONG_LAST_MSG_ID and isinstance(error, ApiError):
             self.overtaken = error if behind else None
             return error, PAUSE if behind else None
-        if self.in_doubt and isinstance(error, ApiError):
+        if self.unconfirmed and isinstance(error, ApiError):
             # The server checks sequences and limits before ids, so the error does not tell about the earlier attempt.
             self.mismatch = error
             return unknown, 0.0
@@ -198,7 +198,7 @@ class InFlight(msgspec.Struct, Generic[TicketT], gc=False):
     deadline: float
     due: float  # when to check it next: its attempt, its pause or its time ends
     repeatable: bool = False
-    trouble: Trouble | None = None
+    recovery: Recovery | None = None
 
     @property
     def to(self) -> str:
@@ -208,18 +208,18 @@ class InFlight(msgspec.Struct, Generic[TicketT], gc=False):
     @property
     def waits(self) -> bool:
         """Whether the message waits to be sent again, and is not on the wire."""
-        return self.trouble is not None and self.trouble.waits
+        return self.recovery is not None and self.recovery.waits
 
     @property
-    def in_doubt(self) -> bool:
+    def unconfirmed(self) -> bool:
         """Whether an earlier attempt may have been stored."""
-        return self.trouble is not None and self.trouble.in_doubt
+        return self.recovery is not None and self.recovery.unconfirmed
 
-    def doubt(self) -> Trouble:
+    def doubt(self) -> Recovery:
         """Mark the outcome of its attempt as unknown, so that it is sent again."""
-        trouble = self.trouble = self.trouble or Trouble()
-        trouble.waits = trouble.in_doubt = True
-        return trouble
+        recovery = self.recovery = self.recovery or Recovery()
+        recovery.waits = recovery.unconfirmed = True
+        return recovery
 
 
 def _unknown(to: str) -> RequestTimeoutError:

@@ -28,8 +28,8 @@ from ..wire.headers import inline_status
 from .in_flight import (
     AnsweredSubjects,
     InFlight,
+    Recovery,
     TicketT,
-    Trouble,
     first_reply,
     has_id,
     no_stream,
@@ -65,7 +65,7 @@ class PublishWindow(Generic[TicketT]):
     # By reply subject, oldest first.
     in_flight: dict[bytes, InFlight[TicketT]] = field(default_factory=dict, init=False)
     size: int = field(default=0, init=False)  # bytes of headers and payloads in flight
-    look_at: float = field(default=NEVER, init=False)  # when to call `tick`
+    next_check: float = field(default=NEVER, init=False)  # when to call `tick`
     stored: int = field(default=0, init=False)
     resent: int = field(default=0, init=False)
     is_broken: bool = field(default=False, init=False)  # no publish may be sent before it is repaired
@@ -80,7 +80,7 @@ class PublishWindow(Generic[TicketT]):
         """Add a publish that is being sent."""
         self.in_flight[reply] = entry
         self.size += entry.size
-        self.look_at = min(self.look_at, entry.due)
+        self.next_check = min(self.next_check, entry.due)
 
     def remove(self, reply: bytes) -> None:
         """Drop a publish that ended without a confirmation."""
@@ -153,14 +153,14 @@ class PublishWindow(Generic[TicketT]):
                 raise NoRespondersError
             ack = read_pub_ack(frame[3])
         except JetStreamError as error:
-            trouble = entry.trouble = entry.trouble or Trouble()
-            if trouble.waits or number != trouble.tries:
+            recovery = entry.recovery = entry.recovery or Recovery()
+            if recovery.waits or number != recovery.tries:
                 return []  # the answer to an earlier attempt, not to the attempt that is on the wire
             # Frames in the error would form a reference cycle with the entry.
             error.__traceback__ = error.__context__ = None
             if isinstance(error, ApiError):
                 self.answered.add(entry.subject)
-            final = self._refused(entry, trouble, error, now)
+            final = self._refused(entry, recovery, error, now)
             if final is None:
                 return []
             self.remove(reply)
@@ -173,13 +173,13 @@ class PublishWindow(Generic[TicketT]):
         return []
 
     def _refused(
-        self, entry: InFlight[TicketT], trouble: Trouble, error: JetStreamError, now: float
+        self, entry: InFlight[TicketT], recovery: Recovery, error: JetStreamError, now: float
     ) -> JetStreamError | None:
         """Return the error that ends the publish, or None if it is sent again."""
         # A leader election explains "no responders" only if a stream stores messages of this subject.
         expected = entry.repeatable or entry.subject in self.answered
         behind = self.has_older(entry.number - 1)
-        final, pause = trouble.refusal(
+        final, pause = recovery.refusal(
             error,
             entry.to,
             entry.deadline - now,
@@ -191,8 +191,8 @@ class PublishWindow(Generic[TicketT]):
             return final
         if not pause:
             self._ask(entry)
-        trouble.waits, entry.due = True, now + pause
-        self.look_at = min(self.look_at, entry.due)
+        recovery.waits, entry.due = True, now + pause
+        self.next_check = min(self.next_check, entry.due)
         return None
 
     def _ask(self, entry: InFlight[TicketT]) -> None:
@@ -236,27 +236,27 @@ class PublishWindow(Generic[TicketT]):
         """Return the publishes to send now, and count them as sent."""
         sends: Sends[TicketT] = []
         for reply, entry in self.in_flight.items():
-            trouble = entry.trouble
-            if trouble is None or not trouble.waits or entry.due > now:
+            recovery = entry.recovery
+            if recovery is None or not recovery.waits or entry.due > now:
                 continue
-            trouble.waits = False
-            trouble.tries += 1
+            recovery.waits = False
+            recovery.tries += 1
             entry.due = entry.deadline
             if entry.repeatable:
-                entry.due = min(entry.deadline, now + trouble.attempt)
-            self.look_at = min(self.look_at, entry.due)
-            sends.append((reply_of(reply, trouble.tries), entry))
+                entry.due = min(entry.deadline, now + recovery.attempt)
+            self.next_check = min(self.next_check, entry.due)
+            sends.append((reply_of(reply, recovery.tries), entry))
         self.resent += len(sends)
         return sends
 
     def not_sent(self, entry: InFlight[TicketT]) -> None:
         """Undo the sending of a publish. It is sent on the next connection."""
-        if entry.trouble is not None:
-            entry.trouble.waits = True
+        if entry.recovery is not None:
+            entry.recovery.waits = True
             self.resent -= 1
 
     def tick(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
-        """Call this when ``look_at`` is reached. Return the failures and the publishes to send again."""
+        """Call this when ``next_check`` is reached. Return the failures and the publishes to send again."""
         self._forget_unwanted()
         failures = self.fail(lambda entry: self._over(entry) if now >= entry.deadline else None)
         for entry in self.in_flight.values():
@@ -264,7 +264,7 @@ class PublishWindow(Generic[TicketT]):
                 self._silent(entry)
         sends = self._sends(now) if self._connected else []
         moments = (entry.due if entry.due > now else entry.deadline for entry in self.in_flight.values())
-        self.look_at = max(min(moments, default=NEVER), now + _BETWEEN_TICKS)
+        self.next_check = max(min(moments, default=NEVER), now + _BETWEEN_TICKS)
         return failures, sends
 
     def _silent(self, entry: InFlight[TicketT]) -> None:
@@ -275,7 +275,7 @@ class PublishWindow(Generic[TicketT]):
             entry.doubt().silent += 1
 
     def _over(self, entry: InFlight[TicketT]) -> JetStreamError:
-        return no_stream(entry) if entry.waits and not entry.in_doubt else unknown(entry)
+        return no_stream(entry) if entry.waits and not entry.unconfirmed else unknown(entry)
 
     def fail(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
         """End the publishes for which ``why`` returns an error."""

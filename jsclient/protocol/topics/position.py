@@ -21,7 +21,7 @@ from ...errors import ConfigError, HistoryTruncatedError, PositionInvalidError
 from ..models.back_doubt import CERTAIN, STEPPED_DOWN
 from ..wire.checks import check_count
 
-__all__ = ["CoveredEnd", "EndDoubt", "Extent", "Position"]
+__all__ = ["CoveredEnd", "EndCheck", "Extent", "Position"]
 
 _MISSING: Any = object()
 _VERSION: Final = 1
@@ -125,7 +125,7 @@ class Extent:
         last_seq: Sequence of the last record that was ever stored, 0 if there was none.
         first_time_ns: Time stamp of the first record, 0 if the stream is empty.
         last_time_ns: Time stamp of the last record.
-        replicas: Number of replicas. If there are several, the answer may be out of date, see `EndDoubt`.
+        replicas: Number of replicas. If there are several, the answer may be out of date, see `EndCheck`.
         connects: How often the client had reconnected before this answer.
     """
 
@@ -149,7 +149,7 @@ class Extent:
         return Position(self.stream, self.incarnation, self.last_seq, self.last_time_ns)
 
     def check(self, position: Position) -> None:
-        """Check that a reader can continue from a position. Use `EndDoubt` for a replicated stream.
+        """Check that a reader can continue from a position. Use `EndCheck` for a replicated stream.
 
         Raises:
             PositionInvalidError: The position is in another stream or incarnation, or after the end.
@@ -210,7 +210,7 @@ class Extent:
 
 
 @dataclass(slots=True)
-class EndDoubt:
+class EndCheck:
     """Decides whether a position after the end of a stream is invalid. Times are monotonic seconds.
 
     A former leader of a replicated stream that is cut off from its cluster still answers, and reports an end that is

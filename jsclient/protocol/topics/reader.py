@@ -22,7 +22,7 @@ import msgspec
 
 from ...errors import ConfigError, HistoryTruncatedError, JetStreamError, PositionInvalidError
 from .links import Link, LinkTracker, MissingRule, Skipped, Verdict
-from .position import EndDoubt, Extent, Position
+from .position import EndCheck, Extent, Position
 from .record import Aside, Record, RecordQueue
 
 __all__ = ["AskHistory", "Cancel", "Command", "QuietTimer", "Reader", "Subscribe"]
@@ -65,11 +65,11 @@ class QuietTimer:
                 "0 < shortest <= period <= longest and factor >= 1 are needed"
             )
 
-    def found_nothing(self) -> None:
+    def page_was_empty(self) -> None:
         """Lengthen the period: the history had no new record."""
         self.period = min(self.period * self.factor, self.longest)
 
-    def found_something(self) -> None:
+    def page_had_records(self) -> None:
         """Shorten the period: the history had a record that was not pushed."""
         self.period = max(self.period / self.factor, self.shortest)
 
@@ -148,7 +148,7 @@ class Reader:
     _hint: int = 0  # a later sequence that is known to exist: records before it are missing
     _newest_ns: int = 0  # the latest time stamp of a record, 0 if unknown
     _recheck: bool = False  # the stream may have been recreated: its extent is needed
-    _end_check: EndDoubt = field(default_factory=EndDoubt)
+    _end_check: EndCheck = field(default_factory=EndCheck)
     # A page, the floor, and the length of the run that `MissingRule.run` returned for it.
     _checked_run: tuple[Sequence[Record], int, int] = ((), 0, 0)
     _full: bool = False  # a record did not fit into the queue: no request until there is capacity
@@ -469,9 +469,9 @@ class Reader:
             commands += self._cancel()
             return
         if new_records:
-            self.quiet.found_something()
+            self.quiet.page_had_records()
         elif by_timer:
-            self.quiet.found_nothing()
+            self.quiet.page_was_empty()
         if self.push and (self._renew or (by_timer and new_records)):
             # The timer found records that were not pushed: the subscription does not work.
             commands += self._subscribe()

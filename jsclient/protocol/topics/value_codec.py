@@ -101,13 +101,13 @@ def codec_name(codec: Codec) -> str:
     return str(getattr(codec, "name", type(codec).__name__))
 
 
-def codec_for(name: str, given: Codec | None) -> Codec:
+def codec_for(name: str, custom: Codec | None) -> Codec:
     """Return the codec that a descriptor names.
 
     Raises:
         ConfigError: The name differs from the codec ``given``, or is not JSON and no codec is given.
     """
-    codec = JsonCodec() if given is None else given
+    codec = JsonCodec() if custom is None else custom
     if codec_name(codec) != name:
         raise ConfigError(
             f"the values are encoded with codec {name!r}, not {codec_name(codec)!r}: give codec="

@@ -45,9 +45,9 @@ def no_such_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
     return f"{owner} has no {kind} {name!r}; it has {', '.join(known)}"
 
 
-def check_arguments(method: Callable[..., Any], given: Iterable[str], more: type) -> None:
+def check_arguments(method: Callable[..., Any], names: Iterable[str], more: type) -> None:
     """Raise ``TypeError`` for an argument that is not a key of ``more``, the type of the method's ``**more``."""
-    for name in given:
+    for name in names:
         if name not in more.__annotations__:
             own = [
                 parameter.name

@@ -162,7 +162,7 @@ async def _write(context: Context, replies: list[bytes], payload: bytes) -> None
     if outbox is None:
         raise ConfigError("acks in bulk need a connection that jsclient opened")
     if outbox.is_full:
-        await connection.make_room()
+        await connection.wait_for_space()
     tail = b" %d\r\n%b\r\n" % (len(payload), payload)
     outbox.write(b"PUB " + (tail + b"PUB ").join(replies) + tail)
     await asyncio.sleep(0)  # let heartbeats and responses be processed

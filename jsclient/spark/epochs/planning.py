@@ -27,15 +27,15 @@ from ...protocol.epochs.records import EpochPosition, FrontierEntry
 
 __all__ = [
     "BatchCut",
+    "ReadRequest",
     "Segment",
     "TopicHistory",
-    "Wanted",
     "cut_of",
     "order_of",
     "place_of",
-    "place_to_json",
+    "position_to_json",
+    "request_between",
     "share",
-    "wanted_between",
 ]
 
 T = TypeVar("T", bound=Hashable)
@@ -64,7 +64,7 @@ class Segment:
         return Segment(self.partition, first, last, owners)
 
 
-class Wanted(Generic[T]):
+class ReadRequest(Generic[T]):
     """The epochs from a start frontier on and before an end frontier, without the missed epochs."""
 
     def __init__(
@@ -104,12 +104,12 @@ class TopicHistory(Generic[T]):
     def _merged(self, entries: Sequence[FrontierEntry[T]]) -> Antichain[T]:
         return Antichain.minimal(self.order, (time for entry in entries for time in entry.record.lower))
 
-    def whole(self, wanted: Wanted[T], first_seq: int) -> Wanted[T]:
+    def whole(self, request: ReadRequest[T], first_seq: int) -> ReadRequest[T]:
         """Exclude the epochs that have lost data, in a stream that begins at ``first_seq``.
 
         Raises `EpochsLostError` if no record of a partition covers the removed data yet.
         """
-        missed = [*wanted.missed]
+        missed = [*request.missed]
         for number, entries in enumerate(self._entries):
             # The first record whose upper frontier covers all removed data.
             knows = next((entry for entry in entries if entry.up_to + 1 >= first_seq), None)
@@ -119,51 +119,51 @@ class TopicHistory(Generic[T]):
                 raise EpochsLostError(
                     (), f"the frontier of the data removed from partition {number} is unknown"
                 )
-        end = None if wanted.end is None else wanted.end.elements
-        return Wanted(self.order, wanted.start.elements, end, missed)
+        end = None if request.end is None else request.end.elements
+        return ReadRequest(self.order, request.start.elements, end, missed)
 
-    def earliest(self, first_seq: int) -> Wanted[T]:
+    def earliest(self, first_seq: int) -> ReadRequest[T]:
         """Return all complete epochs of a stream that begins at ``first_seq``. Raises the errors of `whole`."""
-        return self._plainly(self.whole(Wanted(self.order, (self.order.bottom,)), first_seq))
+        return self._plainly(self.whole(ReadRequest(self.order, (self.order.bottom,)), first_seq))
 
-    def latest(self) -> Wanted[T]:
+    def latest(self) -> ReadRequest[T]:
         """Return all epochs of which no data has been sent yet."""
         sent = [time for entries in self._entries if entries for time in entries[-1].record.upper]
-        return self._plainly(Wanted(self.order, self.frontier.elements, missed=sent))
+        return self._plainly(ReadRequest(self.order, self.frontier.elements, missed=sent))
 
-    def _plainly(self, epochs: Wanted[T]) -> Wanted[T]:
+    def _plainly(self, epochs: ReadRequest[T]) -> ReadRequest[T]:
         """Express the same epochs by a start without ``missed``, if times are numbers."""
         if not isinstance(self.order, Int) or not epochs.start:
             return epochs
         numbers: Any = (*epochs.start, *(self.order.successor(number) for number in epochs.missed))
-        return Wanted(self.order, (max(numbers),))
+        return ReadRequest(self.order, (max(numbers),))
 
-    def place(self, wanted: Wanted[T], stream: str, created: str) -> EpochPosition[T]:
+    def epoch_position(self, request: ReadRequest[T], stream: str, created: str) -> EpochPosition[T]:
         """Return the position before these epochs."""
-        anchors = [self._anchor(number, wanted) for number in range(len(self._entries))]
+        anchors = [self._anchor(number, request) for number in range(len(self._entries))]
         records = tuple((number, 0 if entry is None else entry.seq) for number, entry in enumerate(anchors))
         since = min(0 if entry is None else entry.up_to for entry in anchors)
-        frontiers = (wanted.start.elements,)
-        return EpochPosition(self.order, since, wanted.missed.elements, frontiers, records, stream, created)
+        frontiers = (request.start.elements,)
+        return EpochPosition(self.order, since, request.missed.elements, frontiers, records, stream, created)
 
-    def forget(self, place: EpochPosition[T]) -> None:
+    def forget(self, epoch_position: EpochPosition[T]) -> None:
         """Drop the records that a read from this position does not need."""
-        for number, seq in place.records:
+        for number, seq in epoch_position.records:
             entries = self._entries[number]
             at = bisect_right(entries, seq, key=lambda entry: entry.seq) - 1
             del entries[: max(at, 0)]
 
-    def limited(self, wanted: Wanted[T], end: Antichain[T], epochs: int) -> tuple[T, ...]:
+    def limited(self, request: ReadRequest[T], end: Antichain[T], epochs: int) -> tuple[T, ...]:
         """Return the end of a batch with at most ``epochs`` epochs, at or before the frontier ``end``.
 
         Only frontier records separate epochs. Epochs that a publisher sent between two records count as a single epoch.
         """
         if isinstance(self.order, Int):
-            return self._nth_number(wanted, end, epochs)
+            return self._nth_number(request, end, epochs)
         # Replay the frontier records in the order of the stream. After each record, the merged frontier of all
         # partitions is a possible end if it has passed the end before it.
         now: dict[int, FrontierEntry[T]] = {}
-        reached, steps = wanted.start, 0
+        reached, steps = request.start, 0
         every = [(entry.seq, number, entry) for number, some in enumerate(self._entries) for entry in some]
         for _, number, entry in sorted(every, key=lambda one: one[:2]):
             now[number] = entry
@@ -174,7 +174,7 @@ class TopicHistory(Generic[T]):
                     break
         return reached.elements
 
-    def _nth_number(self, requested: Wanted[Any], end: Antichain[Any], epochs: int) -> tuple[T, ...]:
+    def _nth_number(self, requested: ReadRequest[Any], end: Antichain[Any], epochs: int) -> tuple[T, ...]:
         start, last = requested.start.elements[0], end.elements[0] if end else None
         cuts: set[Any] = set()
         for entries in self._entries:
@@ -184,7 +184,7 @@ class TopicHistory(Generic[T]):
         within = sorted(cut for cut in cuts if cut > start and (last is None or cut < last))
         return (within[epochs - 1],) if len(within) >= epochs else end.elements
 
-    def _anchor(self, partition: int, epochs: Wanted[T]) -> FrontierEntry[T] | None:
+    def _anchor(self, partition: int, epochs: ReadRequest[T]) -> FrontierEntry[T] | None:
         """Return the last record before which no data of these epochs is stored."""
         anchor = None
         for entry in self._entries[partition]:
@@ -193,13 +193,13 @@ class TopicHistory(Generic[T]):
             anchor = entry
         return anchor
 
-    def lost(self, wanted: Wanted[T], first_seq: int) -> EpochsLostError | None:
+    def lost(self, request: ReadRequest[T], first_seq: int) -> EpochsLostError | None:
         """Return the error if data of these epochs was removed before ``first_seq``, the first sequence of the stream.
 
         Returns None if all of their data is stored.
         """
         for number in range(len(self._entries)):
-            anchor = self._anchor(number, wanted)
+            anchor = self._anchor(number, request)
             known = 0 if anchor is None else anchor.up_to
             if known + 1 < first_seq:
                 return EpochsLostError(
@@ -209,11 +209,11 @@ class TopicHistory(Generic[T]):
                 )
         return None
 
-    def segments(self, wanted: Wanted[T]) -> list[Segment] | None:
+    def segments(self, request: ReadRequest[T]) -> list[Segment] | None:
         """Return the segments of these epochs, which must have an end. Returns None if no records reach that end."""
-        assert wanted.end is not None
+        assert request.end is not None
         segments = []
-        beginning = Wanted(self.order, wanted.start.elements, missed=wanted.missed.elements)
+        beginning = ReadRequest(self.order, request.start.elements, missed=request.missed.elements)
         for number, entries in enumerate(self._entries):
             anchor = self._anchor(number, beginning)
             first = 0 if anchor is None else entries.index(anchor)
@@ -222,7 +222,7 @@ class TopicHistory(Generic[T]):
                 (
                     at
                     for at in range(first, len(entries))
-                    if all(map(wanted.end.some_below, entries[at].record.lower))
+                    if all(map(request.end.some_below, entries[at].record.lower))
                 ),
                 None,
             )
@@ -299,9 +299,9 @@ def _common(segment: Segment | None, other: Segment) -> Segment | None:
 _CUT = "cut"  # the key of a `BatchCut` in an offset
 
 
-def place_to_json(place: EpochPosition[Any], cut: BatchCut | None = None) -> dict[str, Any]:
+def position_to_json(epoch_position: EpochPosition[Any], cut: BatchCut | None = None) -> dict[str, Any]:
     """Return the position as Spark stores it, with the division of the batch that ends there."""
-    fields: dict[str, Any] = json.loads(place.to_json())
+    fields: dict[str, Any] = json.loads(epoch_position.to_json())
     return fields if cut is None else {**fields, _CUT: [cut.tasks, *cut.segments]}
 
 
@@ -323,20 +323,22 @@ def cut_of(offset: Mapping[str, Any]) -> BatchCut | None:
 def place_of(offset: Mapping[str, Any], order: Order[Any], partitions: int) -> EpochPosition[Any]:
     """Return the position stored in an offset. Raises `PositionInvalidError` if the topic has other partitions."""
     fields = {name: value for name, value in offset.items() if name != _CUT}
-    place: EpochPosition[Any] = EpochPosition.from_json(json.dumps(fields), order)
-    if len(place.frontiers) != 1 or [number for number, _ in place.records] != [*range(partitions)]:
+    epoch_position: EpochPosition[Any] = EpochPosition.from_json(json.dumps(fields), order)
+    if len(epoch_position.frontiers) != 1 or [number for number, _ in epoch_position.records] != [
+        *range(partitions)
+    ]:
         raise PositionInvalidError(
             f"the checkpoint has an offset that is not valid for this topic, which has {partitions} partitions: "
             f"{str(dict(offset))[:200]}; was it made by another source?"
         )
-    return place
+    return epoch_position
 
 
-def wanted_between(
+def request_between(
     start: EpochPosition[Any], end: EpochPosition[Any] | None, order: Order[Any]
-) -> Wanted[Any]:
+) -> ReadRequest[Any]:
     """The epochs between two places, or all after one."""
-    return Wanted(order, start.frontiers[0], None if end is None else end.frontiers[0], start.missed)
+    return ReadRequest(order, start.frontiers[0], None if end is None else end.frontiers[0], start.missed)
 
 
 def order_of(name: str, topic: str) -> Order[Any]:

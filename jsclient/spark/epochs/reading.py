@@ -22,7 +22,7 @@ from ..log.range_reader import ConsumerRange
 from ..log.ranges import SequenceRange
 from ..log.reading import open_range
 from ..log.tasks import ReadSpec
-from .planning import Segment, Wanted, order_of
+from .planning import ReadRequest, Segment, order_of
 
 __all__ = ["EpochSpec", "read_segments"]
 
@@ -37,16 +37,16 @@ class EpochSpec:
     read: ReadSpec  # how to read messages, and the columns of the rows
     topic: str
     order: str = "int"  # the name of the order of its times, from its schema
-    start: str = "[]"  # start, end, missed: the epochs to read, as JSON, see `Wanted`
+    start: str = "[]"  # start, end, missed: the epochs to read, as JSON, see `ReadRequest`
     end: str = "[]"
     missed: str = "[]"
     numbers: bool = True  # whether column ``epoch`` has numbers instead of JSON
 
-    def between(self, order: Order[Any], wanted: Wanted[Any]) -> EpochSpec:
+    def between(self, order: Order[Any], request: ReadRequest[Any]) -> EpochSpec:
         """Return a copy for these epochs, which must have an end."""
-        assert wanted.end is not None
+        assert request.end is not None
         start, end, missed = (
-            json.dumps([*map(order.encode, times)]) for times in (wanted.start, wanted.end, wanted.missed)
+            json.dumps([*map(order.encode, times)]) for times in (request.start, request.end, request.missed)
         )
         return replace(self, start=start, end=end, missed=missed)
 
@@ -59,7 +59,11 @@ class _Epochs:
         start, end, missed = (
             [*map(order.decode, json.loads(text))] for text in (spec.start, spec.end, spec.missed)
         )
-        self._order, self._selected, self._numbers = order, Wanted(order, start, end, missed), spec.numbers
+        self._order, self._selected, self._numbers = (
+            order,
+            ReadRequest(order, start, end, missed),
+            spec.numbers,
+        )
         self._known: dict[bytes, Any] = {}
 
     def of(self, text: bytes) -> Any:

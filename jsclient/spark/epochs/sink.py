@@ -47,7 +47,7 @@ class EpochWritten(Written):
     query: str = ""
     run: str = ""  # the id of the attempt to write the batch
     # The partition of the topic that the rows were written to. -1 if there were no rows, or all were stored before
-    place: int = -1
+    epoch_position: int = -1
 
 
 class EpochStreamWriter(DataSourceStreamArrowWriter):
@@ -105,7 +105,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         check_epoch(batchId, (result.epoch for result in written))
         attempt = Attempt.of(written[0].query, written[0].run, batchId)
         refuse_different(written)
-        partitions = {result.place for result in written}
+        partitions = {result.epoch_position for result in written}
         opened = session(self._options.write.connect)
 
         async def complete() -> None:
@@ -123,7 +123,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         make_audible()
         batch = batch_text(self._query, batchId)
         log.info("%s is an epoch of topic %r: %s", batch, self._options.topic, summary(written))
-        if unmatched := sum(result.outcome.strangers for result in written):
+        if unmatched := sum(result.outcome.unmatched for result in written):
             log.warning(
                 "%s was replayed with other rows: epoch %d of topic %r has %d more, which an earlier try has "
                 "stored. Rows that only changed their partitions are known with dedupScope=epoch, or a column msg_id",

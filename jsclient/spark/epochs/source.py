@@ -25,14 +25,14 @@ from ..options.epochs import EpochSourceOptions
 from ..options.source import BY_SCHEMA, EPOCH_COLUMNS
 from .planning import (
     BatchCut,
+    ReadRequest,
     Segment,
     TopicHistory,
-    Wanted,
     cut_of,
     order_of,
     place_of,
-    place_to_json,
-    wanted_between,
+    position_to_json,
+    request_between,
 )
 from .reading import EpochSpec, read_segments
 
@@ -104,14 +104,14 @@ class TopicLook:
                 pass
         self._next = time.monotonic() + self._options.read.poll_interval
 
-    def begin_at(self, place: EpochPosition[Any]) -> None:
+    def begin_at(self, epoch_position: EpochPosition[Any]) -> None:
         """Make the history start at a position: read the missing records and drop the earlier records."""
-        first = min(seq for _, seq in place.records)
+        first = min(seq for _, seq in epoch_position.records)
         if self._since < 0 or first < self._floor:
             self.history = TopicHistory(self.order, self.partitions)
             self._floor, self._since = first, max(first - 1, 0)
             self.look(now=True)
-        self.history.forget(place)
+        self.history.forget(epoch_position)
         self._floor = first
 
     def look_at_last(self) -> None:
@@ -210,7 +210,7 @@ class _Source:
             self._topic = topic
         return self._topic
 
-    def _first(self, topic: TopicLook) -> Wanted[Any]:
+    def _first(self, topic: TopicLook) -> ReadRequest[Any]:
         """Return the epochs that a new query reads."""
         start, history, first_seq = self._options.start, topic.history, topic.facts.first_seq
         if start == "latest":
@@ -220,7 +220,7 @@ class _Source:
             return earliest
         if not isinstance(topic.order, Int):
             raise ConfigError("option 'startingEpoch' is for topics whose times are numbers")
-        epochs: Wanted[Any] = Wanted(topic.order, (topic.order.encode(start),))
+        epochs: ReadRequest[Any] = ReadRequest(topic.order, (topic.order.encode(start),))
         error = history.lost(epochs, first_seq)
         return epochs if topic.lookup.accept(error) else earliest
 
@@ -230,7 +230,7 @@ class _Source:
         )
 
     def _tasks(
-        self, topic: TopicLook, epochs: Wanted[Any], cut: BatchCut | None = None
+        self, topic: TopicLook, epochs: ReadRequest[Any], cut: BatchCut | None = None
     ) -> list[EpochPartition]:
         """Return the tasks that read these epochs, whose end the topic must have reached.
 
@@ -276,7 +276,9 @@ class EpochBatchReader(_Source, DataSourceReader):
         first, end = self._first(topic), topic.history.frontier
         if not _comes_after(first.start, end):
             return []
-        epochs: Wanted[Any] = Wanted(topic.order, first.start.elements, end.elements, first.missed.elements)
+        epochs: ReadRequest[Any] = ReadRequest(
+            topic.order, first.start.elements, end.elements, first.missed.elements
+        )
         return self._tasks(topic, epochs)
 
 
@@ -310,25 +312,29 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         position = self._valid(topic, stored)
         # The stream was replaced or truncated, and an empty batch moves the query to the new position.
         if position is not stored:
-            return place_to_json(position)
+            return position_to_json(position)
         topic.begin_at(position)
         if self._target is None:
             topic.look()
         end = topic.history.frontier if self._target is None else self._target
         if self._has_end:
             self._target = end
-        epochs = wanted_between(position, None, topic.order)
+        epochs = request_between(position, None, topic.order)
         if not _comes_after(epochs.start, end):
             return start
         most = self._options.max_epochs_per_trigger
         reached = end.elements if most is None else topic.history.limited(epochs, end, most)
         missed = epochs.missed.elements
-        segments = topic.history.segments(Wanted(topic.order, epochs.start.elements, reached, missed))
+        segments = topic.history.segments(ReadRequest(topic.order, epochs.start.elements, reached, missed))
         cut = None if segments is None else self._cut(segments)
-        return self._offset(topic, Wanted(topic.order, reached, missed=missed), cut)
+        return self._offset(topic, ReadRequest(topic.order, reached, missed=missed), cut)
 
-    def _offset(self, topic: TopicLook, epochs: Wanted[Any], cut: BatchCut | None = None) -> dict[str, Any]:
-        return place_to_json(topic.history.place(epochs, topic.facts.name, topic.facts.created), cut)
+    def _offset(
+        self, topic: TopicLook, epochs: ReadRequest[Any], cut: BatchCut | None = None
+    ) -> dict[str, Any]:
+        return position_to_json(
+            topic.history.epoch_position(epochs, topic.facts.name, topic.facts.created), cut
+        )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[EpochPartition]:
         topic = self._open_topic()
@@ -340,7 +346,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         ):
             return []
         topic.begin_at(begin)
-        epochs = wanted_between(begin, stop, topic.order)
+        epochs = request_between(begin, stop, topic.order)
         if not topic.lookup.accept(topic.history.lost(epochs, topic.facts.first_seq)):
             epochs = topic.history.whole(epochs, topic.facts.first_seq)
         return self._tasks(topic, epochs, cut_of(end))
@@ -362,7 +368,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
     def _restarted(self, topic: TopicLook) -> EpochPosition[Any]:
         topic.restart()
         epochs = topic.history.earliest(topic.facts.first_seq)
-        return topic.history.place(epochs, topic.facts.name, topic.facts.created)
+        return topic.history.epoch_position(epochs, topic.facts.name, topic.facts.created)
 
 
 _CONTINUES = "with option 'failOnDataLoss' = 'false' the query continues with the complete epochs there"

@@ -154,15 +154,15 @@ class Members:
                 offsets[name] = self.planner(name).start()
         return offsets
 
-    def joining(self, given: Mapping[str, LogOffset]) -> dict[str, LogOffset]:
-        """Return the first offsets of the streams that are not in ``given``.
+    def joining(self, known: Mapping[str, LogOffset]) -> dict[str, LogOffset]:
+        """Return the first offsets of the streams that are not in ``known``.
 
         Named streams begin as the options say. Streams that match a pattern begin with their first message.
         """
         offsets = {}
         self.look_up(self.names)
         for name in self.names:
-            if name in given:
+            if name in known:
                 continue
             try:
                 planner = self.planner(name)

@@ -119,29 +119,33 @@ class StreamPlanner:
         """Whether `hold_end` was called."""
         return self._target is not None
 
-    def is_read(self, given: LogOffset) -> bool:
+    def is_read(self, checkpoint: LogOffset) -> bool:
         """Whether nothing was ahead of an offset at the last look."""
-        return self._head.last <= given.seq
+        return self._head.last <= checkpoint.seq
 
-    def ahead(self, given: LogOffset, *, look: bool) -> Ahead | LogOffset:
-        """The messages after an offset; or an offset that follows it without messages: ``given`` if nothing is new.
+    def ahead(self, checkpoint: LogOffset, *, look: bool) -> Ahead | LogOffset:
+        """Return the messages after an offset, or an offset that follows it without messages.
 
-        Everything up to ``given`` is processed. ``look``: whether to refresh the end of the stream, which sleeps if
-        the last look was less than the poll interval ago; otherwise it is refreshed if that takes no sleep.
+        Everything up to ``checkpoint`` is processed, and it is returned if nothing is new. ``look``: whether to refresh
+        the end of the stream, which sleeps if the last look was less than the poll interval ago. Otherwise it is
+        refreshed if that takes no sleep.
         """
         head = self._head
         facts = self.facts
         if self._target is None and (look or head.is_due):
             facts = head.look()
-            self._done(given.seq, facts)
+            self._done(checkpoint.seq, facts)
         self.check(facts)
         self._sizes.note(facts)
-        if given.idle and not self.lookup.fits:
-            head.nothing_after(given.seq)
-            stays = given.created == facts.created and facts.first_seq - 1 <= given.seq <= facts.last_seq
-            return given if stays else _idle(facts)
-        begin = self._valid(given, facts)
-        if begin is not given and begin.created == given.created:
+        if checkpoint.idle and not self.lookup.fits:
+            head.nothing_after(checkpoint.seq)
+            stays = (
+                checkpoint.created == facts.created
+                and facts.first_seq - 1 <= checkpoint.seq <= facts.last_seq
+            )
+            return checkpoint if stays else _idle(facts)
+        begin = self._valid(checkpoint, facts)
+        if begin is not checkpoint and begin.created == checkpoint.created:
             return begin
         last = head.last if self._target is None else self._target
         if last <= begin.seq:
@@ -151,7 +155,7 @@ class StreamPlanner:
             if begin.seq + 1 < facts.first_seq <= free + 1 and not begin.init and self._target is None:
                 # Messages after the offset expire and none of them matches: advance with an empty batch.
                 return LogOffset(free, facts.created, free=free, mark=facts.mark)
-            return given
+            return checkpoint
         if free > begin.seq:
             # A new leader may have lagged when this was observed, so check again.
             free = max(begin.seq, min(free, self.lookup.next_matching(begin.seq + 1) - 1))
@@ -182,8 +186,8 @@ class StreamPlanner:
             end = self._within(SequenceRange(ahead.after + 1, end), size, facts)
         whole = SequenceRange(ahead.after + 1, end)
         options = self._options if pieces is None else replace(self._options, min_partitions=pieces)
-        left = whole.clipped(facts.first_seq, end) or whole
-        parts = cut(self.lookup, options, left, facts, self._read_mode or "auto")
+        remaining = whole.clipped(facts.first_seq, end) or whole
+        parts = cut(self.lookup, options, remaining, facts, self._read_mode or "auto")
         cuts = tuple(part.first for part in parts)
         return LogOffset(end, facts.created, free=ahead.free, cuts=cuts, mark=facts.mark)
 
@@ -223,13 +227,13 @@ class StreamPlanner:
             if last < first:
                 return self._planned(parts, facts, None)
         self._removed(first, last, facts, since)
-        left = SequenceRange(first, last).clipped(facts.first_seq, facts.last_seq)
-        if left is not None and not lookup.fits:
-            lookup.accept(nothing_fits(left, facts))
-            parts, left = parts or [left], None
-        if not parts and left is not None:  # an offset of a release that did not record the cuts
-            parts = cut(lookup, self._options, left, facts, self._read_mode or "auto")
-        return self._planned(parts, facts, left, since)
+        remaining = SequenceRange(first, last).clipped(facts.first_seq, facts.last_seq)
+        if remaining is not None and not lookup.fits:
+            lookup.accept(nothing_fits(remaining, facts))
+            parts, remaining = parts or [remaining], None
+        if not parts and remaining is not None:  # an offset of a release that did not record the cuts
+            parts = cut(lookup, self._options, remaining, facts, self._read_mode or "auto")
+        return self._planned(parts, facts, remaining, since)
 
     def _done(self, seq: int, facts: StreamFacts) -> None:
         """Count what was lost of the batch that ends at ``seq`` while it ran."""
@@ -251,15 +255,15 @@ class StreamPlanner:
         self,
         parts: Sequence[SequenceRange],
         facts: StreamFacts,
-        left: SequenceRange | None,
+        remaining: SequenceRange | None,
         since: datetime | None = None,
     ) -> list[LogPartition]:
         """The tasks of a batch of which this range is left.
 
         Those with nothing left remain as empty tasks, so the others keep their numbers.
         """
-        self._losses.planned, self._losses.since = left, since
-        clipped = [left and part.clipped(left.first, left.last) for part in parts]
+        self._losses.planned, self._losses.since = remaining, since
+        clipped = [remaining and part.clipped(remaining.first, remaining.last) for part in parts]
         return plan(clipped, self.lookup, facts, self._read_mode or "auto", since)
 
     def _admitted(self, whole: SequenceRange, most: int | None, facts: StreamFacts) -> int:
@@ -429,7 +433,7 @@ class Head:
         self._pace = pace
         self.facts: StreamFacts | None = None
         self.last: int = 0  # sequence of the last matching message
-        self._found_for: object = None  # what it was looked for in
+        self._facts_key: object = None  # what it was looked for in
         self._seen_free = (0, 0)  # no message matched after the first, up to the second
 
     def look(self) -> StreamFacts:
@@ -438,16 +442,16 @@ class Head:
         lookup = self._lookup
         before, facts = self.facts, lookup.facts() if self.facts is None else lookup.polled_facts()
         asked = 0 if lookup.was_listed else 1
-        found_for = (facts.last_seq, facts.created, lookup.subjects, lookup.fits)
+        facts_key = (facts.last_seq, facts.created, lookup.subjects, lookup.fits)
         if not lookup.subjects:
             self.last = facts.last_seq
-        elif self._found_for != found_for:
+        elif self._facts_key != facts_key:
             self.last = lookup.last_matching() if lookup.fits else 0
             asked += len(lookup.subjects) if lookup.fits else 0
             if self.last > facts.last_seq:  # stored between the two requests: the facts must cover it
                 facts = lookup.facts()
                 asked += 1
-        self._found_for = found_for
+        self._facts_key = facts_key
         if before is not None and before.created != facts.created:
             self._seen_free = (0, 0)  # belongs to the previous stream
         self.facts = facts

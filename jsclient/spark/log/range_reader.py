@@ -75,7 +75,7 @@ class RangeTracker:
         self.is_over = self.last < self.first
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Maximum number of messages left to read."""
         return 0 if self.is_over else self.last - self.position
 
@@ -172,8 +172,8 @@ class RangeReader(abc.ABC):
         self._looked_at = context.connection.now()
 
     @abc.abstractmethod
-    async def read(self, wanted: int) -> list[Frame]:
-        """Receive the next messages: ``wanted`` or more if they arrive quickly. An empty list ends the range.
+    async def read(self, limit: int) -> list[Frame]:
+        """Receive the next messages: ``limit`` or more if they arrive quickly. An empty list ends the range.
 
         Raises:
             HistoryTruncatedError: Messages were removed before they were read.
@@ -188,8 +188,8 @@ class RangeReader(abc.ABC):
     @property
     def _at_once(self) -> int:
         """Messages to request, at most."""
-        left = self._range.left
-        return left if self._max_messages is None else min(left, self._max_messages)
+        remaining = self._range.remaining
+        return remaining if self._max_messages is None else min(remaining, self._max_messages)
 
     async def _look(self, *, now: float | None = None) -> None:
         """Check the head of the stream for lost messages, if a check is due at ``now``. None checks always."""
@@ -240,26 +240,26 @@ class ConsumerRange(RangeReader):
 
     _puller: OrderedPuller | None = None
     _doubt = _FIRST_DOUBT
-    _heard_at = 0.0  # monotonic seconds: time of the last message or `_doubted` call
-    _came_at = 0.0  # monotonic seconds: time of the last message
+    _active_at = 0.0  # monotonic seconds: time of the last message or `_doubted` call
+    _received_at = 0.0  # monotonic seconds: time of the last message
 
-    async def read(self, wanted: int) -> list[Frame]:
+    async def read(self, limit: int) -> list[Frame]:
         puller = self._puller or await self._begin()
         connection, tracked = self._context.connection, self._range
         while not tracked.is_over:
             now = connection.now()
             await self._look(now=now)
-            if puller.front and (len(puller.front) >= wanted or not self._is_filling(puller)):
+            if puller.front and (len(puller.front) >= limit or not self._is_filling(puller)):
                 if frames := await self._take(puller):
                     return frames
                 continue
             if not await puller.changed.wait_until(
-                min(self._heard_at + self._doubt, self._looked_at + _LOOK)
+                min(self._active_at + self._doubt, self._looked_at + _LOOK)
             ):
                 if puller.front:
                     if frames := await self._take(puller):
                         return frames
-                elif connection.now() >= self._heard_at + self._doubt:
+                elif connection.now() >= self._active_at + self._doubt:
                     await self._doubted(connection.now())
             self._see_end(puller)
         await self._look()
@@ -290,7 +290,7 @@ class ConsumerRange(RangeReader):
         # A message larger than the requested bytes would never be delivered.
         room = max(2 * self._max_bytes, connection.max_payload + _OVERHEAD)
         pull = Pull(max(self._at_once, 1), _EXPIRES, room, idle_heartbeat=_HEARTBEAT)
-        self._heard_at = self._came_at = connection.now()
+        self._active_at = self._received_at = connection.now()
         if not puller.num_pending and not await self._more_is_there():
             return puller
         puller.carry_out(puller.tracker.read(pull, 0, connection.now()))
@@ -307,7 +307,7 @@ class ConsumerRange(RangeReader):
         waiting = [*puller.front]
         puller.front.clear()
         tracker.buffer.taken(total_size(waiting), len(waiting))
-        self._heard_at = self._came_at = self._context.connection.now()
+        self._active_at = self._received_at = self._context.connection.now()
         self._doubt = _FIRST_DOUBT
         frames = tracked.take(waiting, _sequence)
         if not tracked.is_over and not sequences(waiting[-1][1])[3]:
@@ -322,9 +322,9 @@ class ConsumerRange(RangeReader):
 
         Raises `RequestTimeoutError` if the stream has had more messages for a long time, but none arrives.
         """
-        self._heard_at = now
+        self._active_at = now
         self._doubt = min(self._doubt * 2, _LONGEST_DOUBT)
-        if await self._more_is_there() and now - self._came_at > _STALLED:
+        if await self._more_is_there() and now - self._received_at > _STALLED:
             raise RequestTimeoutError(
                 f"stream {self._stream.name!r} has messages after {self._range.position}, but none arrives",
                 _STALLED,
@@ -345,7 +345,7 @@ class DirectRange(RangeReader):
     `direct_sequence`.
     """
 
-    async def read(self, wanted: int) -> list[Frame]:
+    async def read(self, limit: int) -> list[Frame]:
         tracked = self._range
         while not tracked.is_over:
             await self._look(now=self._context.connection.now())

@@ -110,11 +110,11 @@ def plan_sparse(whole: SequenceRange, remaining: int, after: int, pieces: int) -
     rows = remaining - after
     pieces = max(1, min(pieces, rows))
     parts: list[SequenceRange] = []
-    first, count_left = whole.first, remaining
+    first, remaining_count = whole.first, remaining
     for piece in range(pieces - 1, 0, -1):
         aim = after + rows * piece // pieces
-        search = _Search(first, count_left, whole.last + 1, after)
-        cut, count_left = yield from search.run(aim, max(1, rows // pieces // _NEAR))
+        search = _Search(first, remaining_count, whole.last + 1, after)
+        cut, remaining_count = yield from search.run(aim, max(1, rows // pieces // _NEAR))
         if first < cut <= whole.last:
             parts.append(SequenceRange(first, cut - 1))
             first = cut

@@ -112,14 +112,14 @@ class Sizes:
         self._keep(whole.first, (facts.created, *subjects))
         reader, end = None, max(whole.last, facts.last_seq)
         try:
-            while (found := self._found(whole, most)) is None:
+            while (measured := self._measured(whole, most)) is None:
                 if reader is None:
                     reader = self._reader(stream, facts, subjects, end)
                 await self._look(reader, end)
         finally:
             if reader is not None:
                 await reader.close()
-        return found
+        return measured
 
     def _keep(self, first: int, seen_of: object) -> None:
         """Drop what was looked at before a sequence; all of it, if a look would leave a hole or is of another kind."""
@@ -129,7 +129,7 @@ class Sizes:
         done = bisect_left(self._seqs, first)
         del self._seqs[:done], self._bytes[:done]
 
-    def _found(self, whole: SequenceRange, most: int) -> Measured | None:
+    def _measured(self, whole: SequenceRange, most: int) -> Measured | None:
         """What fits, by the sizes that were looked at; None: more of them are needed."""
         count = bisect_right(self._seqs, whole.last)
         totals = list(accumulate(self._bytes[:count]))
@@ -175,5 +175,5 @@ def _size(frame: Frame) -> int:
     subject, _, block, data = frame
     at = block.rfind(_SIZE)
     digits = block[at + len(_SIZE) : block.find(b"\r\n", at)]
-    left_out = int(digits) if digits.isdigit() and len(digits) < 12 else 0
-    return len(subject) + max(0, at) + len(data) + left_out
+    omitted = int(digits) if digits.isdigit() and len(digits) < 12 else 0
+    return len(subject) + max(0, at) + len(data) + omitted

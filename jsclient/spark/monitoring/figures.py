@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import counted
-from .progress import LogPlace, Place, QueryReport, QueuePlace, SourceReport, StreamReport
+from .progress import LogPosition, QueryPosition, QueryReport, QueuePosition, SourceReport, StreamReport
 
 __all__ = ["QueryFigures", "SourceFigures", "StreamFigures", "Unread"]
 
@@ -34,29 +34,35 @@ class StreamFigures:
     def add(self, report: StreamReport) -> bool:
         """Add the report of a batch. Returns whether it has more losses or lapsed claims than the previous report."""
         before, self.report = self.report, report
-        place, old = report.place, before.place
-        if isinstance(place, LogPlace) and isinstance(old, LogPlace) and place.created == old.created:
+        query_position, old = report.query_position, before.query_position
+        if (
+            isinstance(query_position, LogPosition)
+            and isinstance(old, LogPosition)
+            and query_position.created == old.created
+        ):
             pass
-        elif isinstance(place, QueuePlace) and place == old and report.pending is not None:
+        elif (
+            isinstance(query_position, QueuePosition) and query_position == old and report.pending is not None
+        ):
             self.unread = self.unread and replace(self.unread, last=report.pending)
         else:
             self.unread = None  # the answer belongs to a previous stream
         return _harm(report) > _harm(before)
 
-    def answered(self, asked: Place, unread: Unread | None) -> None:
+    def answered(self, request: QueryPosition, unread: Unread | None) -> None:
         """Keep the answer of a server about an earlier or the latest position of this source."""
-        place = self.report.place
-        if isinstance(place, LogPlace) and isinstance(asked, LogPlace):
-            fits = place.created == asked.created and place.seq >= asked.seq
+        query_position = self.report.query_position
+        if isinstance(query_position, LogPosition) and isinstance(request, LogPosition):
+            fits = query_position.created == request.created and query_position.seq >= request.seq
         else:
-            fits = place == asked
+            fits = query_position == request
         if fits:
             self.unread = unread
 
     def position(self) -> int | None:
         """Return the last sequence of the last completed batch, in log mode."""
-        place = self.report.place
-        return place.seq if isinstance(place, LogPlace) else None
+        query_position = self.report.query_position
+        return query_position.seq if isinstance(query_position, LogPosition) else None
 
     def end(self) -> int | None:
         """Return the last known sequence of the stream, or the last matching sequence, in log mode."""

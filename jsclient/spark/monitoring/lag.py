@@ -20,7 +20,7 @@ from ..log.offsets import StreamFacts
 from ..options.connect import ConnectOptions
 from .figures import Unread
 from .harmless_log import HarmlessLog
-from .progress import Place, QueuePlace
+from .progress import QueryPosition, QueuePosition
 
 __all__ = ["LagWatch", "unread_after"]
 
@@ -47,12 +47,12 @@ class LagWatch(Generic[K]):
         self,
         options: ConnectOptions,
         every: float,
-        places: Callable[[], Mapping[K, Place]],
-        answer: Callable[[K, Place, Unread | None], None],
+        query_positions: Callable[[], Mapping[K, QueryPosition]],
+        answer: Callable[[K, QueryPosition, Unread | None], None],
     ) -> None:
         self._options = options
         self._every = every
-        self._places = places
+        self._query_positions = query_positions
         self._answer = answer
         self._log = HarmlessLog()
         self._lock = threading.Lock()
@@ -105,48 +105,48 @@ class LagWatch(Generic[K]):
             self._running = asyncio.get_running_loop(), task
         connection = _Connection(self._options)
         try:
-            while places := self._next():
-                await self._round(connection, places)
+            while query_positions := self._next():
+                await self._round(connection, query_positions)
                 await asyncio.sleep(self._every)
         finally:
             await connection.close()
 
-    def _next(self) -> Mapping[K, Place]:
+    def _next(self) -> Mapping[K, QueryPosition]:
         """Return the positions to ask about. If there are none, `start` starts another thread from now on."""
         with self._lock:
-            places = {} if self._closed else self._places()
-            if not places:
+            query_positions = {} if self._closed else self._query_positions()
+            if not query_positions:
                 self._ended()
-            return places
+            return query_positions
 
-    async def _round(self, connection: _Connection, places: Mapping[K, Place]) -> None:
+    async def _round(self, connection: _Connection, query_positions: Mapping[K, QueryPosition]) -> None:
         """Ask about each position, and log the errors that are new."""
         problems: dict[str, set[str]] = {}
         limit = asyncio.Semaphore(_AT_ONCE)
 
-        async def ask(js: JetStream, key: K, place: Place) -> None:
+        async def ask(js: JetStream, key: K, query_position: QueryPosition) -> None:
             try:
                 async with limit, asyncio.timeout(self._timeout):
-                    self._answer(key, place, await unread_after(js, place))
+                    self._answer(key, query_position, await unread_after(js, query_position))
             except Exception as error:  # noqa: BLE001  it is logged, and the other positions are requested
-                failed(error, key, place)
+                failed(error, key, query_position)
 
-        def failed(error: Exception, key: K, place: Place) -> None:
+        def failed(error: Exception, key: K, query_position: QueryPosition) -> None:
             text = str(error) if isinstance(error, JetStreamError | OSError) else repr(error)
             text = text or f"the server did not answer within {self._timeout:g} s"  # a TimeoutError
-            problems.setdefault(text, set()).add(place.stream)
-            self._answer(key, place, None)
+            problems.setdefault(text, set()).add(query_position.stream)
+            self._answer(key, query_position, None)
 
         try:
             async with asyncio.timeout(self._timeout):
                 js = await connection.get()
         except (JetStreamError, OSError) as error:
-            for key, place in places.items():
-                failed(error, key, place)
+            for key, query_position in query_positions.items():
+                failed(error, key, query_position)
         else:
             async with asyncio.TaskGroup() as group:
-                for key, place in places.items():
-                    group.create_task(ask(js, key, place))
+                for key, query_position in query_positions.items():
+                    group.create_task(ask(js, key, query_position))
         for text, streams in problems.items():
             if more := sorted(streams - self._problems.get(text, set())):
                 self._log.write(
@@ -178,7 +178,7 @@ class _Connection:
             await self._js.close()
 
 
-async def unread_after(js: JetStream, place: Place) -> Unread:
+async def unread_after(js: JetStream, query_position: QueryPosition) -> Unread:
     """Look up the messages after a position. Ages are measured by the server's clock, plus the time of a request.
 
     Raises:
@@ -186,7 +186,7 @@ async def unread_after(js: JetStream, place: Place) -> Unread:
         JetStreamError: Any request error.
     """
     now = time.monotonic()
-    stream = await js.stream(place.stream)
+    stream = await js.stream(query_position.stream)
     facts = StreamFacts.of(stream.cached_info)
 
     def since(messages: Mapping[str, StoredMessage]) -> float:
@@ -195,19 +195,23 @@ async def unread_after(js: JetStream, place: Place) -> Unread:
             (max(0.0, (seen_at - message.time).total_seconds()) for message in messages.values()), default=0.0
         )
 
-    if isinstance(place, QueuePlace):
-        info = (await stream.consumer(place.consumer)).cached_info
+    if isinstance(query_position, QueuePosition):
+        info = (await stream.consumer(query_position.consumer)).cached_info
         waiting = info.num_pending + info.num_ack_pending
         messages = await _next(stream, info.config.filters, info.ack_floor.stream_seq) if waiting else {}
         return Unread(waiting, since(messages))
-    if facts.created != place.created:
+    if facts.created != query_position.created:
         raise PositionInvalidError(f"it was recreated at {facts.created}")
-    messages = await _next(stream, place.subjects, place.seq) if facts.last_seq > place.seq else {}
+    messages = (
+        await _next(stream, query_position.subjects, query_position.seq)
+        if facts.last_seq > query_position.seq
+        else {}
+    )
     # Each filter with an unread message may have later messages.
     last = max((message.seq for message in messages.values()), default=0)
     for subject in messages:
         with contextlib.suppress(MessageNotFoundError):
-            end = (await stream.get_last_message(subject)).seq if place.subjects else facts.last_seq
+            end = (await stream.get_last_message(subject)).seq if query_position.subjects else facts.last_seq
             last = max(last, end)
     return Unread(last, since(messages))
 

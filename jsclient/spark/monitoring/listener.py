@@ -18,7 +18,7 @@ from .figures import QueryFigures, SourceFigures, Unread
 from .harmless_log import HarmlessLog
 from .lag import LagWatch
 from .metrics import Metric, prometheus_text
-from .progress import Place, read_progress
+from .progress import QueryPosition, read_progress
 from .telemetry import register_metrics
 
 if TYPE_CHECKING:
@@ -200,18 +200,18 @@ class JetStreamListener(StreamingQueryListener):
 
     # --- for the watch -----------------------------------------------------------------------------------------
 
-    def _positions(self) -> dict[_Key, Place]:
+    def _positions(self) -> dict[_Key, QueryPosition]:
         with self._lock:
             return {
-                (query.id, number, name): place
+                (query.id, number, name): query_position
                 for query in self._queries.values()
                 if not query.failed
                 for number, source in query.sources.items()
                 for name, stream in source.streams.items()
-                if name and (place := stream.report.place) is not None
+                if name and (query_position := stream.report.query_position) is not None
             }
 
-    def _answered(self, key: _Key, position: Place, unread: Unread | None) -> None:
+    def _answered(self, key: _Key, position: QueryPosition, unread: Unread | None) -> None:
         query_id, number, name = key
         with self._lock:
             query = self._queries.get(query_id)

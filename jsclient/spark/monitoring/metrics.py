@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .figures import QueryFigures, SourceFigures, StreamFigures
-from .progress import LogPlace, QueuePlace
+from .progress import LogPosition, QueuePosition
 
 __all__ = ["METRICS", "Metric", "prometheus_text"]
 
@@ -108,21 +108,23 @@ METRICS = (
         "counter",
         "Messages that were removed before their batch was planned.",
         "{message}",
-        of_stream=lambda s, _: s.report.lost if s.report.place is not None else None,
+        of_stream=lambda s, _: s.report.lost if s.report.query_position is not None else None,
     ),
     Metric(
         "expired_messages",
         "counter",
         "Messages that were removed while their batch ran; tasks may have read some.",
         "{message}",
-        of_stream=lambda s, _: s.report.expired if isinstance(s.report.place, LogPlace) else None,
+        of_stream=lambda s, _: s.report.expired if isinstance(s.report.query_position, LogPosition) else None,
     ),
     Metric(
         "lapsed_claims",
         "counter",
         "Claims of queue mode that other clients may have received as well.",
         "{claim}",
-        of_stream=lambda s, _: s.report.lapsed if isinstance(s.report.place, QueuePlace) else None,
+        of_stream=lambda s, _: (
+            s.report.lapsed if isinstance(s.report.query_position, QueuePosition) else None
+        ),
     ),
 )
 

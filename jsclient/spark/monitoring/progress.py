@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 __all__ = [
-    "LogPlace",
-    "Place",
+    "LogPosition",
+    "QueryPosition",
     "QueryReport",
-    "QueuePlace",
+    "QueuePosition",
     "SourceReport",
     "StreamReport",
     "read_progress",
@@ -28,7 +28,7 @@ _MOST = 2**63 - 1  # the maximum of a count that OpenTelemetry accepts
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogPosition:
     """The position up to which a source in log mode has read a stream."""
 
     stream: str
@@ -38,14 +38,14 @@ class LogPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePlace:
+class QueuePosition:
     """The consumer of a source in queue mode, which knows the unacked messages."""
 
     stream: str
     consumer: str
 
 
-Place = LogPlace | QueuePlace
+QueryPosition = LogPosition | QueuePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class StreamReport:
     """The report about one stream of a source in the progress of a batch. A missing value is None."""
 
     name: str  # "" if unknown
-    place: Place | None = None
+    query_position: QueryPosition | None = None
     last: int | None = None  # log: the last matching sequence, when the batch was planned
     pending: int | None = None  # queue: messages that were not claimed, when the batch was planned
     lost: int = 0  # lost, expired, lapsed: since the source started, see `Losses` and `ClaimsLapsed`
@@ -137,7 +137,7 @@ def _source(number: int, source: Mapping[str, Any]) -> SourceReport | None:
         consumer = _text(latest.get("consumer"))
         queue = StreamReport(
             name,
-            QueuePlace(name, consumer) if consumer else None,
+            QueuePosition(name, consumer) if consumer else None,
             pending=_known_count(latest.get("pending")),
             lost=_count(latest.get("lost")),
             lapsed=_count(latest.get("lapsed")),
@@ -154,7 +154,7 @@ def _read_up_to(name: str, end: Mapping[str, Any], latest: Mapping[str, Any]) ->
     filters = tuple(map(str, subjects)) if isinstance(subjects, list) else ()
     return StreamReport(
         name,
-        LogPlace(name, created, _count(end.get("seq")), filters),
+        LogPosition(name, created, _count(end.get("seq")), filters),
         last=_known_count(latest.get("seq")) if latest.get("created") == created else None,
         lost=_count(latest.get("lost")),
         expired=_count(latest.get("expired")),

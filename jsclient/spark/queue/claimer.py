@@ -70,7 +70,7 @@ class _Held:
 
     offset: QueueOffset
     alive_at: float  # monotonic time up to which all in-progress acks were in time
-    doubtful: bool = False  # whether ack_wait may have expired, so that the server may redeliver claims
+    unconfirmed: bool = False  # whether ack_wait may have expired, so that the server may redeliver claims
     reported: int = 0  # number of claims that were reported as possibly redelivered
 
 
@@ -170,7 +170,7 @@ class Holder:
 
     async def _count_lapsed(self, held: _Held, reason: str) -> None:
         """Report how many claims other clients may have received, at most the number of deliveries since."""
-        held.doubtful = True
+        held.unconfirmed = True
         info = await self._consumer.info()
         since = info.delivered.consumer_seq - held.offset.last_consumer_seq
         count = min(claimed(held.offset.runs), max(0, since))
@@ -230,7 +230,7 @@ class Holder:
             self._report(claimed(offset.runs), "the consumer was recreated")
         elif self._options.ack_on != "manual":
             held = self._held.get(offset.batch)
-            if held is not None and held.doubtful:
+            if held is not None and held.unconfirmed:
                 # The server redelivers expired claims to any client, despite later in-progress acks.
                 await self._count_lapsed(held, "they were delivered again during the batch")
             try:

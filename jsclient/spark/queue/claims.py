@@ -25,8 +25,8 @@ from ...protocol.models.stream_config import RetentionPolicy, StreamConfig
 
 __all__ = [
     "ClaimCollector",
+    "ClaimMatch",
     "ClaimMatcher",
-    "Found",
     "QueueOffset",
     "Run",
     "Span",
@@ -300,10 +300,10 @@ def _singles(runs: Sequence[Run]) -> list[Span]:
 
 
 @dataclass(slots=True)
-class Found:
+class ClaimMatch:
     """Claims whose messages were found, as parallel lists."""
 
-    places: list[int]  # indexes of the messages
+    indexes: list[int]  # indexes of the messages
     consumer_seqs: list[int]
     delivered: list[int]
     pending: list[int]
@@ -321,7 +321,7 @@ class ClaimMatcher:
         self._runs = runs
         self._number = 0  # index of the current run
         self._offset = 0  # number of claims of this run that are matched or missing
-        self.left: int = claimed(runs)
+        self.remaining: int = claimed(runs)
         self.missing: list[Run] = []
 
     @property
@@ -329,17 +329,17 @@ class ClaimMatcher:
         """The stream sequence of the next claim."""
         return self._runs[self._number].stream_seq + self._offset
 
-    def take(self, seqs: Iterable[int]) -> Found:
+    def take(self, seqs: Iterable[int]) -> ClaimMatch:
         """Match messages, given by ascending stream sequences. Claims before and between the messages are missing."""
-        matched = Found([], [], [], [])
+        matched = ClaimMatch([], [], [], [])
         for index, seq in enumerate(seqs):
             self.passed(seq - 1)
-            if not self.left:
+            if not self.remaining:
                 break
             run = self._runs[self._number]
             if seq < run.stream_seq:
                 continue  # another client has claimed this message, or none has
-            matched.places.append(index)
+            matched.indexes.append(index)
             matched.consumer_seqs.append(run.consumer_seq + self._offset)
             matched.delivered.append(run.delivered)
             matched.pending.append(max(0, run.pending - self._offset))
@@ -348,7 +348,7 @@ class ClaimMatcher:
 
     def passed(self, seq: int) -> None:
         """Record the remaining claims up to this sequence as missing."""
-        while self.left:
+        while self.remaining:
             run = self._runs[self._number]
             if run.stream_seq + self._offset > seq:
                 return
@@ -357,7 +357,7 @@ class ClaimMatcher:
             self._step(count)
 
     def _step(self, count: int) -> None:
-        self.left -= count
+        self.remaining -= count
         self._offset += count
         if self._offset == self._runs[self._number].count:
             self._number, self._offset = self._number + 1, 0

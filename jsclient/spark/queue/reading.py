@@ -34,7 +34,7 @@ from ..columns import arrow_schema, direct_columns, record_batch
 from ..engine import context_of, session
 from ..log.removal import Removal
 from ..options.connect import ConnectOptions, not_permitted
-from .claims import ClaimMatcher, Found, Run, Span, ack_subjects, claimed, spans
+from .claims import ClaimMatch, ClaimMatcher, Run, Span, ack_subjects, claimed, spans
 
 __all__ = ["ClaimPartition", "ClaimSpec", "read_claims"]
 
@@ -96,7 +96,7 @@ def read_claims(spec: ClaimSpec, partition: ClaimPartition) -> Iterator[pa.Recor
 
 
 def _columns(
-    spec: ClaimSpec, form: tuple[str, str], frames: list[Frame], matched: Found, rows: slice
+    spec: ClaimSpec, form: tuple[str, str], frames: list[Frame], matched: ClaimMatch, rows: slice
 ) -> dict[str, Any]:
     numbers = matched.delivered[rows], matched.consumer_seqs[rows], matched.pending[rows]
     names = {*spec.columns, "sequence", "timestamp_ns"} if "reply" in spec.columns else spec.columns
@@ -127,7 +127,7 @@ class _ClaimReader:
         self._matcher: ClaimMatcher | None = None
         self._retry = Retry(_RETRY)  # replaced after each progress
 
-    async def read(self) -> tuple[list[Frame], Found] | None:
+    async def read(self) -> tuple[list[Frame], ClaimMatch] | None:
         """Return the next messages and their claims, or None at the end."""
         while self._spans is None or self._spans or self._matcher is not None:
             try:
@@ -137,7 +137,7 @@ class _ClaimReader:
                 if self._matcher is None:
                     self._span = self._spans.pop(0)
                     self._matcher = ClaimMatcher(self._span.runs)
-                if not self._matcher.left:
+                if not self._matcher.remaining:
                     await self._end_span(self._matcher, self._spans)
                     continue
                 rows = await self._read_on(self._matcher)
@@ -161,7 +161,7 @@ class _ClaimReader:
             batches=is_at_least(self._js.server_version, BATCH_GET_SERVER),
         )
 
-    async def _read_on(self, matcher: ClaimMatcher) -> tuple[list[Frame], Found]:
+    async def _read_on(self, matcher: ClaimMatcher) -> tuple[list[Frame], ClaimMatch]:
         """Return the next messages of a span.
 
         No request may follow the match, because the messages would be lost if it failed.
@@ -169,14 +169,14 @@ class _ClaimReader:
         frames, answered = await (self._singles(matcher) if self._span.singly else self._page(matcher))
         matched = matcher.take(map(direct_sequence, frames))
         matcher.passed(answered)
-        return [frames[index] for index in matched.places], matched
+        return [frames[index] for index in matched.indexes], matched
 
-    async def _end_span(self, matcher: ClaimMatcher, spans_left: list[Span]) -> None:
+    async def _end_span(self, matcher: ClaimMatcher, remaining_spans: list[Span]) -> None:
         """Ask the leader about the missing claims of a span. Read the claims again whose messages it has."""
         confirmed = await self._confirm_missing(matcher.missing)
         stored, self._matcher = _without(matcher.missing, confirmed), None
         if stored:
-            spans_left.insert(0, Span(tuple(stored), singly=True))
+            remaining_spans.insert(0, Span(tuple(stored), singly=True))
         if confirmed:
             await self._report_missing(confirmed)
         if stored:
@@ -187,7 +187,7 @@ class _ClaimReader:
     async def _page(self, matcher: ClaimMatcher) -> tuple[list[Frame], int]:
         """Return messages from the next claim on, and the sequence up to which all were returned, 0 if unknown."""
         page = self._stream.get_batch(
-            min(matcher.left, _PAGE),
+            min(matcher.remaining, _PAGE),
             seq=matcher.next_seq,
             subject=self._spec.subject,
             max_bytes=self._spec.fetch_max_bytes,

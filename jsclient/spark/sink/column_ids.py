@@ -185,27 +185,27 @@ class ColumnIds:
                 f"{message.subject!r:.200}. So the stream took the row for a repetition, and has not stored it. "
                 f"{ONE_ROW_AN_ID}",
             )
-        gone = len(sequences) - len(seen)
-        return f"stream {name!r} has removed {gone} of them" if gone else ""
+        removed = len(sequences) - len(seen)
+        return f"stream {name!r} has removed {removed} of them" if removed else ""
 
     def _with_other_subject(
         self, name: str, stored: RowKeys, seen: Sequence[int]
     ) -> Iterator[tuple[int, int]]:
         """Rows that are not the messages that they were acked with, and the sequences of those."""
         ids, subjects, _ = self.keys.columns()
-        places = pc.index_in(ids, value_set=hash_column(pa.uint64(), stored.ids))
-        same = pc.equal(hash_column(pa.uint32(), stored.subjects).take(places), subjects)
+        indexes = pc.index_in(ids, value_set=hash_column(pa.uint64(), stored.ids))
+        same = pc.equal(hash_column(pa.uint32(), stored.subjects).take(indexes), subjects)
         others = pc.indices_nonzero(pc.fill_null(pc.invert(same), fill_value=False))
         if not len(others):
             return
         # A row with the id may have gone to another stream. So compare how many rows a message is the message of with
         # how many of the rows have its subject.
-        equal = Counter(places.filter(same).to_pylist())
+        equal = Counter(indexes.filter(same).to_pylist())
         depth = _Depth(self.sequences.ranges()[name])
         for row in others.to_pylist():
-            place = places[row].as_py()
-            if depth.at(seen[place]) > equal[place]:
-                yield row, seen[place]
+            index = indexes[row].as_py()
+            if depth.at(seen[index]) > equal[index]:
+                yield row, seen[index]
 
 
 def _is_without_jetstream(error: Exception) -> bool:

@@ -15,7 +15,7 @@ from ..engine import context_of
 from .message_ids import query_hash
 from .run_record import RunRecord
 
-__all__ = ["MISSING", "EarlierRuns", "NotRecordedError", "RunPlace", "why_removed", "why_unseen"]
+__all__ = ["MISSING", "EarlierRuns", "NotRecordedError", "RunLocation", "why_removed", "why_unseen"]
 
 MISSING = RetryPolicy(0.25, 0.25, patience=30.0, missing_stream=5.0)
 """For streams that the driver has seen, and which may seem to be missing while a cluster elects a leader."""
@@ -25,7 +25,7 @@ _TRIES = 100  # attempts to write a record, which fail only if another task has 
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlace:
+class RunLocation:
     """Identifies the record of a write, and the current run."""
 
     bucket: str  # the key-value bucket of the record, which also has ledgers
@@ -54,9 +54,9 @@ class EarlierRuns:
         time: When the latest earlier run began, which `sequences` sets. 0 if there is none.
     """
 
-    def __init__(self, js: JetStream, place: RunPlace, epoch: int) -> None:
-        self._keys = place.keys(js)
-        self._place = place
+    def __init__(self, js: JetStream, location: RunLocation, epoch: int) -> None:
+        self._keys = location.keys(js)
+        self._location = location
         self._epoch = epoch
         self.time: int = 0
 
@@ -70,9 +70,9 @@ class EarlierRuns:
             NotRecordedError: The record cannot be written, and does not have this run.
             JetStreamError: Any request error.
         """
-        epoch, run, keys = self._epoch, self._place.run, self._keys
+        epoch, run, keys = self._epoch, self._location.run, self._keys
         known = (target.name, str(target.cached_info.created))
-        entry = await self._read(self._place.key(target.name))
+        entry = await self._read(self._location.key(target.name))
         refusal: JetStreamError | None = None
         for _ in range(_TRIES):
             record = RunRecord(known) if entry.value is None else RunRecord.decode(entry.value)
@@ -89,14 +89,14 @@ class EarlierRuns:
             try:
                 entry = Entry(entry.key, value, await keys.update(entry.key, value, entry.revision))
             except ConflictError as conflict:
-                entry = conflict.found  # another task was first
+                entry = conflict.stored_entry  # another task was first
             except (ApiError, PermissionDeniedError) as error:
                 if is_transient(error) and not (isinstance(error, ApiError) and error.err_code == _FULL):
                     raise
                 # Another task may have written the record, for example before the bucket was full.
                 entry, refusal = await self._read(entry.key), error
         raise ConfigError(
-            f"the record of {self._place.query!r} is being written by something else all the time"
+            f"the record of {self._location.query!r} is being written by something else all the time"
         )
 
     async def _read(self, key: str) -> Entry:
@@ -105,8 +105,8 @@ class EarlierRuns:
             return await Retry(MISSING).run(lambda: self._keys.get(key))
         except StreamNotFoundError as error:
             raise ConfigError(
-                f"the bucket {self._place.bucket!r} of the runs of a batch no longer exists: start the program again, "
-                "which creates it; runs before are unknown to it"
+                f"the bucket {self._location.bucket!r} of the runs of a batch no longer exists: start the program "
+                "again, which creates it; runs before are unknown to it"
             ) from error
 
 

@@ -16,13 +16,13 @@ from ..task_context import Task
 from .ledger_rules import Begin, Beginning, PartitionRecord, QueryRecord, decide
 from .message_ids import query_hash
 
-__all__ = ["Ledger", "LedgerPlace", "ensure_bucket", "forget"]
+__all__ = ["Ledger", "LedgerLocation", "ensure_bucket", "forget"]
 
 _TRIES = 100  # attempts to write a record, which fail only if another task has written first
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerPlace:
+class LedgerLocation:
     """Identifies the ledger of a query and the current run."""
 
     bucket: str  # the key-value bucket of the ledger
@@ -66,9 +66,9 @@ async def ensure_bucket(js: JetStream, bucket: str, replicas: int) -> None:
 class Ledger:
     """The ledger as used by one task."""
 
-    def __init__(self, js: JetStream, place: LedgerPlace, epoch: int, task: Task) -> None:
+    def __init__(self, js: JetStream, location: LedgerLocation, epoch: int, task: Task) -> None:
         self._js = js
-        self._place = place
+        self._location = location
         self._epoch = epoch
         self._task = task
 
@@ -85,16 +85,16 @@ class Ledger:
             CheckpointBehindError: See `decide`.
             ConfigError: The bucket doesn't exist.
         """
-        place, task_key = self._place, f"p{self._task.partition}"
-        keys = place.keys(self._js)
+        location, task_key = self._location, f"p{self._task.partition}"
+        keys = location.keys(self._js)
         try:
             entry, own_entry = await asyncio.gather(keys.get("epochs"), keys.get(task_key))
         except StreamNotFoundError as error:
             raise ConfigError(
-                f"the ledger's bucket {place.bucket!r} no longer exists: restart the query, which creates it; "
+                f"the ledger's bucket {location.bucket!r} no longer exists: restart the query, which creates it; "
                 "rows written before are unknown to it"
             ) from error
-        own_record = PartitionRecord(self._epoch, place.run)
+        own_record = PartitionRecord(self._epoch, location.run)
         stored = None if own_entry.value is None else PartitionRecord.decode(own_entry.value)
         partition = own_record if self._task.attempt else stored
         for _ in range(_TRIES):
@@ -102,27 +102,32 @@ class Ledger:
             info = target.cached_info
             known = (target.name, str(info.created))
             decision = decide(
-                record, partition, target=known, epoch=self._epoch, run=place.run, ascending=place.ascending
+                record,
+                partition,
+                target=known,
+                epoch=self._epoch,
+                run=location.run,
+                ascending=location.ascending,
             )
             if not isinstance(decision, Begin):
                 break
             # Request the info now. Messages before this point don't belong to the epoch, since no task publishes
             # before the beginning of its epoch is recorded.
             info = await target.info()
-            beginning = Beginning(self._epoch, info.state.last_seq + 1, place.run)
+            beginning = Beginning(self._epoch, info.state.last_seq + 1, location.run)
             value = decision.record.with_epoch(beginning).encode()
             try:
                 entry = Entry(entry.key, value, await keys.update(entry.key, value, entry.revision))
             except ConflictError as conflict:
-                entry = conflict.found  # another task was first
+                entry = conflict.stored_entry  # another task was first
         else:
             raise ConfigError(
-                f"the ledger of {place.query!r} is being written by something else all the time"
+                f"the ledger of {location.query!r} is being written by something else all the time"
             )
         await keys.put(task_key, own_record.encode())
         return decision
 
 
-async def forget(js: JetStream, place: LedgerPlace) -> None:
+async def forget(js: JetStream, location: LedgerLocation) -> None:
     """Delete the ledger records of a finished write that cannot be repeated."""
-    await place.keys(js).purge()
+    await location.keys(js).purge()

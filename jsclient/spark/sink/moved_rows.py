@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Checked", "Rest", "StoredRow", "StoredRows", "rest_of"]
+__all__ = ["Checked", "Remainder", "StoredRow", "StoredRows", "remainder_of"]
 
 _CONTENT = 16  # characters of a content's hash, which a number may follow, for equal rows of a partition
 
@@ -35,9 +35,9 @@ class StoredRow:
     number: int  # among the equal rows of its partition
 
     @classmethod
-    def of(cls, rest: bytes) -> StoredRow | None:
+    def of(cls, suffix: bytes) -> StoredRow | None:
         """Parse ``<partition>.<content>[.<n>]``. Returns None for anything else."""
-        parts = rest.split(b".")
+        parts = suffix.split(b".")
         if len(parts) not in (2, 3) or len(parts[1]) != _CONTENT:
             return None
         try:
@@ -83,11 +83,11 @@ class StoredRows:
         self.own: dict[bytes, int] = {}
         self._mine = b"%x" % partition
 
-    def add(self, rest: bytes, sequence: int) -> None:
+    def add(self, suffix: bytes, sequence: int) -> None:
         """Add a stored row by its id without the prefix of the batch. Add all rows before the task compares."""
-        row = StoredRow.of(rest)
+        row = StoredRow.of(suffix)
         if row is not None and row.partition == self._mine:
-            self.own[rest[len(self._mine) + 1 :]] = sequence
+            self.own[suffix[len(self._mine) + 1 :]] = sequence
             self._number = len(self.own)
         elif row is not None:
             self._others.add(row.content)
@@ -99,20 +99,20 @@ class StoredRows:
         self._open.append(tail)
         return True
 
-    def result(self, left: Mapping[bytes, int]) -> Checked:
+    def result(self, remaining: Mapping[bytes, int]) -> Checked:
         """Return the report of the task.
 
         Args:
             left: The ids in `own` that it has not met, with their sequences.
         """
-        missing = [tail for tail, sequence in left.items() if sequence in self._sequences]
+        missing = [tail for tail, sequence in remaining.items() if sequence in self._sequences]
         old = self._old if self._open or len(missing) < self._number else 0
         part = self._sequences
         return Checked(self._stream, part.start, part.stop, b" ".join(self._open), b" ".join(missing), old)
 
 
 @dataclass(slots=True)
-class Rest:
+class Remainder:
     """The rows that remain to be published when all tasks are done."""
 
     ids: dict[bytes, list[bytes]] = field(default_factory=dict)  # ids of the rows to publish, by content
@@ -124,9 +124,9 @@ class Rest:
         return sum(map(len, self.ids.values()))
 
 
-def rest_of(
+def remainder_of(
     tasks: Mapping[int, Checked], stored: Iterable[bytes], *, not_compared: Iterable[int] = ()
-) -> Rest:
+) -> Remainder:
     """Compare the reports of the tasks that had rows.
 
     Args:
@@ -151,4 +151,4 @@ def rest_of(
                 missing[content] -= 1  # the open row has moved from there
             else:
                 ids.setdefault(content, []).append(b"%x.%b" % (partition, tail))
-    return Rest(ids, missing.total())
+    return Remainder(ids, missing.total())

@@ -30,8 +30,8 @@ from ..engine import context_of
 from ..options.sink import SinkOptions
 from ..task_context import Task
 from .column_ids import ColumnIds
-from .earlier_runs import MISSING, EarlierRuns, NotRecordedError, RunPlace, why_removed, why_unseen
-from .ledger import Ledger, LedgerPlace
+from .earlier_runs import MISSING, EarlierRuns, NotRecordedError, RunLocation, why_removed, why_unseen
+from .ledger import Ledger, LedgerLocation
 from .message_ids import ContentIds, SourceIds, epoch_prefix
 from .moved_rows import Checked, StoredRows
 from .own_sequences import RowSequences, SequenceRanges
@@ -58,12 +58,12 @@ class WritePlan:
     ids: str  # source of the message ids: "content", "source", "column" or "none"
     query: str
     epoch: int
-    ledger: LedgerPlace | None
+    ledger: LedgerLocation | None
     prefix: bytes = b""  # common prefix of the message ids; empty: that of query and epoch
     line: bytes = b""  # more header lines of every message
     subject_in_ids: bool = True  # whether equal rows with different subjects have different ids
     reserved: frozenset[str] = frozenset()  # names of more headers that rows cannot set
-    runs: RunPlace | None = None  # the record of the runs of the batch; None: none is kept
+    runs: RunLocation | None = None  # the record of the runs of the batch; None: none is kept
     target: str | None = None  # name of the target stream; None: it depends on the rows
 
     @property
@@ -86,7 +86,7 @@ class Outcome:
     duplicates: int = 0  # rows that were already stored, according to the stream's duplicate window
     skipped: int = 0  # rows that were already stored, according to the ledger
     # Messages of this partition that an earlier run of the epoch stored, but that match none of its rows now
-    strangers: int = 0
+    unmatched: int = 0
     resent: int = 0  # number of messages sent again
     first_seq: int = 0  # first_seq, last_seq: sequences of the newly stored messages; 0 if no message is new
     last_seq: int = 0
@@ -155,15 +155,15 @@ class PartitionWriter:
         runs = self._plan.runs
         if runs is not None and self._plan.by_task:
             await Retry(PATIENT).run(lambda: self._look_for_earlier_runs(runs, subject))
-        place = self._plan.ledger
-        if place is None:
+        location = self._plan.ledger
+        if location is None:
             return
-        target = await self._js.stream(place.target)
-        start = await Ledger(self._js, place, self._plan.epoch, self._task).begin(target)
+        target = await self._js.stream(location.target)
+        start = await Ledger(self._js, location, self._plan.epoch, self._task).begin(target)
         if start:
             self.stored = await stored_ids(target, start, self.prefix, self._plan.subject_in(target))
 
-    async def _look_for_earlier_runs(self, place: RunPlace, subject: str | None) -> None:
+    async def _look_for_earlier_runs(self, location: RunLocation, subject: str | None) -> None:
         """Find the rows that earlier runs of the batch have stored, in any partition."""
         plan = self._plan
         try:
@@ -171,7 +171,7 @@ class PartitionWriter:
             if name is None:
                 return  # the first row is refused when it is written
             target = await Retry(MISSING).run(lambda: self._js.stream(name))
-            earlier = EarlierRuns(self._js, place, plan.epoch)
+            earlier = EarlierRuns(self._js, location, plan.epoch)
             sequences = await earlier.sequences(target)
         except (PermissionDeniedError, StreamNotFoundError, NotRecordedError) as error:
             self._unchecked = f"the record of runs cannot be used ({error})"
@@ -203,8 +203,8 @@ class PartitionWriter:
         old = began if plan.ledger is None and 0 < began < time.time() - window else 0
         prefix = epoch_prefix(plan.query, plan.epoch)
         rows = StoredRows(target.name, sequences, self._task.partition, old=old)
-        async for rest, sequence, _ in each_stored(target, sequences, prefix, plan.subject_in(target)):
-            rows.add(rest, sequence)
+        async for suffix, sequence, _ in each_stored(target, sequences, prefix, plan.subject_in(target)):
+            rows.add(suffix, sequence)
         return rows
 
     async def write(self, batch: pa.RecordBatch) -> None:
@@ -246,9 +246,9 @@ class PartitionWriter:
             return [at for at in kept if not self._earlier.is_open(tails[at])]
         # Another row may have the same id, so the ids stay.
         known = [self.stored.get(tail, 0) for tail in tails]
-        place = self._plan.ledger
-        assert place is not None
-        (self._column or self._sequences).add_stored(place.target, [seq for seq in known if seq])
+        location = self._plan.ledger
+        assert location is not None
+        (self._column or self._sequences).add_stored(location.target, [seq for seq in known if seq])
         return [at for at, seq in enumerate(known) if not seq]
 
     def _tails(self, messages: RowMessages) -> list[bytes] | None:
@@ -268,7 +268,7 @@ class PartitionWriter:
             rows=self._rows,
             duplicates=tally.duplicates,
             skipped=self._skipped,
-            strangers=len(self.stored) if self._plan.by_task else 0,
+            unmatched=len(self.stored) if self._plan.by_task else 0,
             resent=self._bulk.resent,
             first_seq=tally.first_seq,
             last_seq=tally.last_seq,
@@ -337,7 +337,7 @@ class PartitionWriter:
             failures, bulk.failures = sorted(bulk.failures, key=lambda one: one.row), []
             for one in failures:
                 final = not is_passing(one.error) or tries >= self._plan.options.retries
-                if final or (not tries and await self._is_homeless(one)):
+                if final or (not tries and await self._has_no_stream(one)):
                     raise await self._refused(one, failures) from one.error
             tries += 1
             await _pause(tries)
@@ -354,7 +354,7 @@ class PartitionWriter:
         try:
             done, _ = await asyncio.wait({settling}, timeout=_LOOK)
             refused = None if done or self._bulk.tally.stored else self._bulk.refused
-            if refused is not None and await self._is_homeless(refused):
+            if refused is not None and await self._has_no_stream(refused):
                 raise RowError(
                     self._task.partition,
                     refused.row,
@@ -368,7 +368,7 @@ class PartitionWriter:
         finally:
             settling.cancel()
 
-    async def _is_homeless(self, one: Failed) -> bool:
+    async def _has_no_stream(self, one: Failed) -> bool:
         """Whether no stream takes the subject of a row that nothing responded to. False if that is unknown."""
         if not isinstance(one.error, NoRespondersError) or one.entry.to in self._taken:
             return False

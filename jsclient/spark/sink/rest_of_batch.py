@@ -14,11 +14,11 @@ from ...protocol.wire.header_names import MSG_ID
 from ...streams.stream import Stream
 from ..task_context import Task
 from .message_ids import epoch_prefix
-from .moved_rows import Checked, Rest, StoredRow, rest_of
+from .moved_rows import Checked, Remainder, StoredRow, remainder_of
 from .partition_writer import PartitionWriter, WritePlan
 from .stored_ids import each_stored
 
-__all__ = ["publish_rest"]
+__all__ = ["publish_remainder"]
 
 _DRIVER = Task(-1, 0)
 _READING = RetryPolicy(
@@ -27,7 +27,7 @@ _READING = RetryPolicy(
 _ROWS = 1000  # rows published at a time
 
 
-async def publish_rest(js: JetStream, plan: WritePlan, tasks: Mapping[int, Checked | None]) -> Rest:
+async def publish_remainder(js: JetStream, plan: WritePlan, tasks: Mapping[int, Checked | None]) -> Remainder:
     """Publish the rows that tasks left open and that no run has stored.
 
     An open row is equal to a stored row, so it is published as a copy of that message under its own id. If a task could
@@ -47,17 +47,17 @@ async def publish_rest(js: JetStream, plan: WritePlan, tasks: Mapping[int, Check
     for number, report in tasks.items():
         if report is not None:
             parts.setdefault((report.stream, range(report.start, report.end)), {})[number] = report
-    whole = Rest()
+    whole = Remainder()
     for (name, part), checked in parts.items():
         target = await js.stream(name)
         # Tasks with another part, or without a report, did not compare their rows with this part.
         others = tasks.keys() - checked.keys()
-        rest = await Retry(_READING).run(partial(_remaining_in, target, part, plan, checked, others))
-        if rest.ids:
-            await _publish_copies(js, plan, target, part, rest)
-        for content, ids in rest.ids.items():
+        remainder = await Retry(_READING).run(partial(_remaining_in, target, part, plan, checked, others))
+        if remainder.ids:
+            await _publish_copies(js, plan, target, part, remainder)
+        for content, ids in remainder.ids.items():
             whole.ids.setdefault(content, []).extend(ids)
-        whole.missing += rest.missing
+        whole.missing += remainder.missing
     return whole
 
 
@@ -67,18 +67,20 @@ async def _remaining_in(
     plan: WritePlan,
     checked: Mapping[int, Checked],
     not_compared: AbstractSet[int],
-) -> Rest:
+) -> Remainder:
     """Return the rows that remain from the tasks that have compared their rows with this stream."""
     prefix, subject = epoch_prefix(plan.query, plan.epoch), plan.subject_in(target)
     compared = {b"%x" % partition for partition in checked.keys() | not_compared}
     # Tasks have compared the rows of partitions that have rows now, and these may be many.
     stored_rows = each_stored(target, part, prefix, subject)
     stored = [tail async for tail, _, _ in stored_rows if tail.partition(b".")[0] not in compared]
-    return rest_of(checked, stored, not_compared=not_compared)
+    return remainder_of(checked, stored, not_compared=not_compared)
 
 
-async def _publish_copies(js: JetStream, plan: WritePlan, target: Stream, part: range, rest: Rest) -> None:
-    prefix, remaining = epoch_prefix(plan.query, plan.epoch), dict(rest.ids)
+async def _publish_copies(
+    js: JetStream, plan: WritePlan, target: Stream, part: range, remainder: Remainder
+) -> None:
+    prefix, remaining = epoch_prefix(plan.query, plan.epoch), dict(remainder.ids)
     writer = PartitionWriter(js, replace(plan, runs=None, ledger=None), _DRIVER)
     rows: list[tuple[bytes, bytes, bytes]] = []
     try:

@@ -135,7 +135,7 @@ class RowReader:
         self._fixed = None if shape.subject is None else check_publish_subject(shape.subject).encode()
         self._legal: set[bytes] = set()
         self._keeps_ids = keep and MSG_ID not in replaced
-        self._kept_ids: list[bytes] = []
+        self._header_ids: list[bytes] = []
 
     def read(self, batch: pa.RecordBatch) -> RowMessages:
         """Convert a batch. Raises `BadRow` if a row cannot be published."""
@@ -162,8 +162,8 @@ class RowReader:
             ids = self._source_ids.ids(subjects, _source_messages(batch))
             _check_different(ids)
         blocks = self._blocks(batch.column("headers")) if shape.has_headers else None
-        if self._kept_ids:
-            ids, self._kept_ids = self._kept_ids, []
+        if self._header_ids:
+            ids, self._header_ids = self._header_ids, []
         return RowMessages(subjects, blocks, payloads, ids)
 
     def _subjects(self, batch: pa.RecordBatch) -> list[bytes]:
@@ -224,10 +224,10 @@ class RowReader:
 
     def _keep_id(self, row: int, rows: int, value: str | Sequence[str]) -> None:
         """Remember the id in a row's headers as a server reads it."""
-        if not self._kept_ids:
-            self._kept_ids = [b""] * rows
+        if not self._header_ids:
+            self._header_ids = [b""] * rows
         first = value if isinstance(value, str) else next(iter(value), "")
-        self._kept_ids[row] = first.lstrip(" ").encode()
+        self._header_ids[row] = first.lstrip(" ").encode()
 
 
 def _source_messages(batch: pa.RecordBatch) -> list[bytes]:
@@ -312,12 +312,12 @@ def _values(column: pa.Array, name: str, null: Callable[[], str]) -> list[bytes]
         numbers = memoryview(offsets).cast("i")
     else:
         raise BadRow(0, name, f"it came as {kind}, which is neither text nor bytes")
-    places = numbers[column.offset : column.offset + count + 1].tolist()
-    first = places[0]
-    raw = b"" if data is None else data.slice(first, places[-1] - first).to_pybytes()
+    offsets_of_values = numbers[column.offset : column.offset + count + 1].tolist()
+    first = offsets_of_values[0]
+    raw = b"" if data is None else data.slice(first, offsets_of_values[-1] - first).to_pybytes()
     if first:
-        places = [place - first for place in places]
-    return [raw[start:end] for start, end in pairwise(places)]
+        offsets_of_values = [value_offset - first for value_offset in offsets_of_values]
+    return [raw[start:end] for start, end in pairwise(offsets_of_values)]
 
 
 def _header_values(items: pa.Array) -> Callable[[int], Any]:

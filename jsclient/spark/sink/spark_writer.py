@@ -32,10 +32,10 @@ from ...errors import JetStreamError
 from ..engine import Session, session
 from ..options.sink import SinkOptions
 from ..task_context import check_epoch, current_task, epoch_of
-from .earlier_runs import RunPlace
-from .ledger import LedgerPlace, forget
+from .earlier_runs import RunLocation
+from .ledger import LedgerLocation, forget
 from .partition_writer import Outcome, PartitionWriter, WritePlan
-from .rest_of_batch import publish_rest
+from .rest_of_batch import publish_remainder
 from .row_columns import RowShape, rows_shape
 from .shared_rows import refuse_shared
 from .target import Target, look
@@ -103,19 +103,19 @@ class _Writer:
         self._target = _looked[key]
         return self.__dict__
 
-    def _ledger(self, query: str) -> LedgerPlace | None:
+    def _ledger(self, query: str) -> LedgerLocation | None:
         options = self._options
         if options.exactly_once != "ledger" or self._target.stream is None:
             return None
         ascending = self._ascending and options.fail_on_older_checkpoint
-        return LedgerPlace(options.ledger, query, self._target.stream, self._run, ascending)
+        return LedgerLocation(options.ledger, query, self._target.stream, self._run, ascending)
 
-    def _runs(self, query: str) -> RunPlace | None:
+    def _runs(self, query: str) -> RunLocation | None:
         """The record of the runs of a batch; None if none is kept, or if this write cannot be repeated."""
         if not self._target.keeps_runs or not self._repeatable():
             return None
         subject = "" if self._shape.has_subject else self._shape.subject or ""
-        return RunPlace(self._options.ledger, query, self._run, subject)
+        return RunLocation(self._options.ledger, query, self._run, subject)
 
     def _plan(self, query: str, epoch: int) -> WritePlan:
         return WritePlan(
@@ -136,13 +136,13 @@ class _Writer:
     def _needs_epoch(self) -> bool:
         return self._ids == "content" or self._options.exactly_once == "ledger"
 
-    def _place(self) -> tuple[str, int]:
+    def _location(self) -> tuple[str, int]:
         """The query and the epoch; "" and -1 if they are not needed."""
         raise NotImplementedError
 
     def _write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         task = current_task()
-        query, epoch = self._place()
+        query, epoch = self._location()
         plan = self._plan(query, epoch)
         batches = (batch for batch in iterator if batch.num_rows)
         first = next(batches, None)
@@ -165,27 +165,27 @@ class _Writer:
     def _end(self, what: str, epoch: int, written: Sequence[Written]) -> None:
         """Make sure that each row is stored once, and report."""
         refuse_shared(written, self._options)
-        strangers = self._publish_rest(what, epoch, written)
-        _report(what, written, self._options, strangers)
+        unmatched = self._publish_remainder(what, epoch, written)
+        _report(what, written, self._options, unmatched)
 
-    def _publish_rest(self, what: str, epoch: int, written: Sequence[Written]) -> int:
+    def _publish_remainder(self, what: str, epoch: int, written: Sequence[Written]) -> int:
         """Publish the rows that tasks left open. Returns the number of stored rows that the batch does not have."""
         _report_unchecked(what, written)
         _report_unseen(what, written)
         _report_old(what, written)
         tasks = {one.partition: one.outcome.checked for one in written if one.outcome.rows}
         if not any(one is not None and one.open for one in tasks.values()):
-            return sum(one.outcome.strangers for one in written)
+            return sum(one.outcome.unmatched for one in written)
         opened = session(self._options.connect)
         plan = self._plan(written[0].query, epoch)
-        rest = opened.run(publish_rest(opened.js, plan, tasks))
+        remainder = opened.run(publish_remainder(opened.js, plan, tasks))
         log.warning(
             "%s was repeated with rows in other partitions, or with equal rows in several partitions. Its rows were "
             "compared with the stored ones; the driver has published %d",
             what,
-            rest.count,
+            remainder.count,
         )
-        return rest.missing
+        return remainder.missing
 
 
 class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -202,7 +202,7 @@ class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
         super().__init__(options, schema)
         self._query = query
 
-    def _place(self) -> tuple[str, int]:
+    def _location(self) -> tuple[str, int]:
         return epoch_of() if self._needs_epoch() else ("", -1)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -223,7 +223,7 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
     def _repeatable(self) -> bool:
         return self._options.dedup_key is not None
 
-    def _place(self) -> tuple[str, int]:
+    def _location(self) -> tuple[str, int]:
         key = self._options.dedup_key
         if key is None:
             return self._run, 0
@@ -239,10 +239,10 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
         if self._options.dedup_key is not None:
             return
         # Without a dedup key, this write is never repeated.
-        if (place := self._ledger(self._run)) is not None:
+        if (location := self._ledger(self._run)) is not None:
             opened = session(self._options.connect)
             try:
-                opened.run(forget(opened.js, place))
+                opened.run(forget(opened.js, location))
             except JetStreamError as error:
                 log.warning("the ledger of this write was not deleted: %s", error)
 
@@ -285,16 +285,16 @@ def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
     return [one for one in messages if isinstance(one, Written)]
 
 
-def _report(what: str, written: Sequence[Written], options: SinkOptions, strangers: int) -> None:
+def _report(what: str, written: Sequence[Written], options: SinkOptions, unmatched: int) -> None:
     """Log a summary of the write, and a warning for each anomaly."""
     make_audible()
     log.info("%s: %s", what, summary(written))
-    if strangers:
+    if unmatched:
         log.warning(
             "%s was replayed with other rows: %d messages that an earlier run has stored are not among its rows now. "
             "If their content differs each time, as with the current time, use a column msg_id or dedup=source",
             what,
-            strangers,
+            unmatched,
         )
     report_dropped_headers(what, written)
     if options.exactly_once == "none":
@@ -303,14 +303,16 @@ def _report(what: str, written: Sequence[Written], options: SinkOptions, strange
             log.warning("%s: %d messages were sent again without an id and may be stored twice", what, resent)
 
 
-_told_headers: set[str] = set()
+_reported_headers: set[str] = set()
 
 
-def report_dropped_headers(what: str, written: Sequence[Written], told: set[str] = _told_headers) -> None:
+def report_dropped_headers(
+    what: str, written: Sequence[Written], reported: set[str] = _reported_headers
+) -> None:
     """Warn of dropped headers of the server, once in this process for each name."""
-    names = {name for one in written for name in one.outcome.dropped_headers} - told
+    names = {name for one in written for name in one.outcome.dropped_headers} - reported
     if names:
-        told |= names
+        reported |= names
         log.warning(
             "%s: headers of the server were dropped from the rows: %s. In the target stream they would be commands, "
             "such as a TTL or an expected sequence. Option headers=keep publishes them",
@@ -319,7 +321,7 @@ def report_dropped_headers(what: str, written: Sequence[Written], told: set[str]
         )
 
 
-_told_unchecked: set[str] = set()
+_reported_unchecked: set[str] = set()
 
 
 def _report_unchecked(what: str, written: Sequence[Written]) -> None:
@@ -328,8 +330,8 @@ def _report_unchecked(what: str, written: Sequence[Written]) -> None:
     checked = {one.outcome.checked.stream for one in written if one.outcome.checked is not None}
     if checked and len(streams := checked.union(*(one.outcome.streams for one in written))) > 1:
         reasons.add(f"its rows go to several streams ({', '.join(sorted(streams))})")
-    for reason in sorted(reasons - _told_unchecked):
-        _told_unchecked.add(reason)
+    for reason in sorted(reasons - _reported_unchecked):
+        _reported_unchecked.add(reason)
         log.warning(
             "%s: rows cannot be compared with those that earlier runs of the batch have stored, because %s. If it was "
             "repeated with rows in other partitions, they are stored twice. A column msg_id, dedup=source or "

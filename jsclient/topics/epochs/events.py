@@ -104,9 +104,9 @@ class CompletedEpochs(Generic[T]):
         return len(self._buffer)
 
     @property
-    def kept_bytes(self) -> int:
+    def retained_bytes(self) -> int:
         """Bytes of the payloads that are kept for open epochs."""
-        return self._buffer.kept_bytes
+        return self._buffer.retained_bytes
 
     def __aiter__(self) -> Self:
         return self

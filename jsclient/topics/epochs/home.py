@@ -231,7 +231,7 @@ class Home(abc.ABC):
         raise ConfigError(f"topic {self.topic!r} is in memory: it has no connection")
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why there is no connection, as far as is known. "" if it is connected, or needs no server."""
         return ""
 
@@ -327,8 +327,8 @@ class StreamHome(Home):
         return self._context
 
     @property
-    def trouble(self) -> str:
-        return self._context.connection.trouble
+    def problem(self) -> str:
+        return self._context.connection.problem
 
     async def schema(self) -> Schema:
         try:

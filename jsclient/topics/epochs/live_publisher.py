@@ -13,7 +13,7 @@ from ..._runtime.nats.connection import Inbox, Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError, ProducerFencedError, ProtocolError, PublisherExistsError
 from ...protocol.epochs.frontier import Antichain, Changes, Order
-from ...protocol.epochs.live import EpochBroadcast, LiveMessage, live_subject, read_asked, write_live
+from ...protocol.epochs.live import EpochBroadcast, LiveMessage, live_subject, read_live_request, write_live
 from ...protocol.epochs.presence import presence_subject
 from ...protocol.epochs.records import order_name
 from ...protocol.epochs.trackers import EpochPublisher, EpochState
@@ -190,7 +190,7 @@ class LivePublisher(Handle, Generic[T]):
         for subject, reply, _, data in frames:
             who = reply.decode(errors="replace")
             try:
-                request = read_asked(data)
+                request = read_live_request(data)
                 if not may_answer(who, self._reply_prefixes):
                     raise ProtocolError(
                         f"{who!r:.200} is not an inbox, the reply of a subscriber on {subject!r} needs one"

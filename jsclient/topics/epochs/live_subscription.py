@@ -22,7 +22,7 @@ from ...errors import (
     TopicNotFoundError,
 )
 from ...protocol.epochs.frontier import Order
-from ...protocol.epochs.live import Asked, LiveMessage, Verb, live_subject, read_live
+from ...protocol.epochs.live import LiveMessage, LiveRequest, Verb, live_subject, read_live
 from ...protocol.epochs.records import Message, order_name
 from ...protocol.epochs.trackers import Epoch
 from ...protocol.topics.value_codec import Codec, codec_name
@@ -46,8 +46,8 @@ class _Channel:
 
     token: str = ""  # token of the inbox, new for each attempt, by which late answers are recognized
     number: int = 0  # number of the last message, 0 if not connected
-    heard: float = 0.0  # monotonic time
-    asked: float = 0.0
+    last_activity: float = 0.0  # monotonic time
+    requested_at: float = 0.0
 
 
 class LiveSubscription(EpochEvents[T]):
@@ -122,7 +122,7 @@ class LiveSubscription(EpochEvents[T]):
             except ProtocolError as error:
                 self._report_invalid(error)
         elif not await self._arrived.wait_until(deadline) and not self._queue:
-            raise RequestTimeoutError("the next event of a topic", timeout, self._connection.trouble)
+            raise RequestTimeoutError("the next event of a topic", timeout, self._connection.problem)
 
     async def _read_again(self, epoch: Epoch[T], owners: dict[int, str]) -> AsyncIterator[Any]:
         raise EpochsLostError(
@@ -167,7 +167,7 @@ class LiveSubscription(EpochEvents[T]):
 
     def _handle(self, partition: int, live: LiveMessage[T]) -> None:
         channel = self._channels[partition]
-        channel.heard = asyncio.get_running_loop().time()
+        channel.last_activity = asyncio.get_running_loop().time()
         self._missing.discard(partition)
         # A gap in the numbers of the publisher's messages shows a loss, also in its signs of life.
         if live.what == "mismatch":
@@ -201,12 +201,12 @@ class LiveSubscription(EpochEvents[T]):
                 wait.look(self._reason, absent, may_fail=self._may_fail)
             for partition, channel in self._channels.items():
                 if not channel.number:
-                    if now >= channel.asked + (_PAUSE if partition in self._missing else self._beat):
+                    if now >= channel.requested_at + (_PAUSE if partition in self._missing else self._beat):
                         self._connect(partition, now)
-                elif now >= channel.heard + _SILENT_BEATS * self._beat:
+                elif now >= channel.last_activity + _SILENT_BEATS * self._beat:
                     self._lost(f"the publisher of partition {partition} is silent")
-                elif now >= channel.asked + self._beat:
-                    channel.asked = now
+                elif now >= channel.requested_at + self._beat:
+                    channel.requested_at = now
                     self._ask(partition, "alive")
             await asyncio.sleep(min(_PAUSE, self._beat))
 
@@ -233,7 +233,7 @@ class LiveSubscription(EpochEvents[T]):
             self._channels[partition] = _Channel()
 
     def _ask(self, partition: int, verb: Verb) -> None:
-        request = Asked(1, verb, order_name(self._order), codec_name(self._codec))
+        request = LiveRequest(1, verb, order_name(self._order), codec_name(self._codec))
         reply = f"{self._prefix}{self._channels[partition].token}"
         try:
             self._connection.send(live_subject(self._topic, partition), request.to_json(), reply=reply)

@@ -129,7 +129,7 @@ class EpochSubscription(EpochEvents[T]):
                 async with asyncio.timeout_at(deadline):
                     await self.begin(wait=True)
             except TimeoutError:
-                why = self._history.log.trouble
+                why = self._history.log.problem
                 raise RequestTimeoutError("new snapshots of a topic", timeout, why) from None
         elif self._records or await self._fill(deadline, timeout):
             self._handle(self._records.popleft())

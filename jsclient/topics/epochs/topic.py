@@ -311,7 +311,7 @@ class EpochTopic(Generic[T]):
             if not limit.expired():
                 raise
             what = f"topic {self.name!r}, or some of its partitions"
-            raise RequestTimeoutError(what, timeout or 0.0, self._home.trouble) from None
+            raise RequestTimeoutError(what, timeout or 0.0, self._home.problem) from None
 
     async def _partition_count(self, partitions: Sequence[int] | None, *, wait: bool) -> int:
         pauses = Wait(self._home.emit, self.name)

@@ -93,18 +93,18 @@ class SubscriptionDescriptor(_Descriptor, frozen=True, kw_only=True, tag="subscr
 DescriptorT = TypeVar("DescriptorT", bound=_Descriptor)
 
 
-def read_descriptor(given: object, kind: type[DescriptorT]) -> DescriptorT:
+def read_descriptor(value: object, kind: type[DescriptorT]) -> DescriptorT:
     """Read a shared descriptor.
 
     Raises:
-        ConfigError: ``given`` is not a descriptor of this kind. InvalidNameError: A name in it is invalid.
+        ConfigError: ``value`` is not a descriptor of this kind. InvalidNameError: A name in it is invalid.
         PositionInvalidError: Its start is not a position token.
     """
     try:
-        read = msgspec.convert(given, kind)
+        read = msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
         kind_name = "notifier" if kind is NotifierDescriptor else "subscription"
-        raise ConfigError(f"{given!r:.100} is not the descriptor of a {kind_name}: {error}") from None
+        raise ConfigError(f"{value!r:.100} is not the descriptor of a {kind_name}: {error}") from None
     # The descriptor comes from another process, so every name in it is checked.
     check_stream_name(read.stream)
     check_publish_subject(read.subject)

@@ -378,9 +378,9 @@ def make_subscription(
     return IterationSubscription(source_of(internals, partial(_local, SubscriptionInternals)))
 
 
-def source_of(given: Any, find: Callable[[Any], SourceT]) -> SourceT | _Promised:
+def source_of(candidate: Any, find: Callable[[Any], SourceT]) -> SourceT | _Promised:
     """Return the source in a shared reference, or in an awaitable of a reference. ``find`` may raise `ConfigError`."""
-    return _Promised(given, find) if inspect.isawaitable(given) else find(given)
+    return _Promised(candidate, find) if inspect.isawaitable(candidate) else find(candidate)
 
 
 def _local(kind: type[_Internals[SourceT]], internals: object) -> SourceT:

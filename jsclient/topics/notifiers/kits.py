@@ -167,18 +167,18 @@ async def open_subscription_kit(
     return kit
 
 
-def notifier_source(context: Context, given: object, codec: Codec | None, *, quiet: float) -> NotifierSource:
+def notifier_source(context: Context, value: object, codec: Codec | None, *, quiet: float) -> NotifierSource:
     """Return the source of a descriptor. Raises `ConfigError`."""
-    at = read_descriptor(given, NotifierDescriptor)
+    at = read_descriptor(value, NotifierDescriptor)
     context = context.reaching(at.api_prefix)
     return StreamNotifier(newest_log(context, at, quiet=quiet), codec_for(at.codec, codec), quiet=quiet)
 
 
 def subscription_source(
-    context: Context, given: object, codec: Codec | None, *, push: Push, quiet: float
+    context: Context, value: object, codec: Codec | None, *, push: Push, quiet: float
 ) -> SubscriptionSource:
     """Return the source of a descriptor. Raises `ConfigError`, `PositionInvalidError`."""
-    at = read_descriptor(given, SubscriptionDescriptor)
+    at = read_descriptor(value, SubscriptionDescriptor)
     context = context.reaching(at.api_prefix)
     return _subscription_source(context, at, codec_for(at.codec, codec), push=push, quiet=quiet)
 

@@ -128,7 +128,7 @@ class LogProducer:
         self._name = f"{KIT_IDS}{secrets.token_hex(8)}"
         self._count = 0
         self._last = last.last_seq
-        self._in_doubt = False  # whether that is still the last record, or the member last sent
+        self._unconfirmed = False  # whether that is still the last record, or the member last sent
         self._is_over = self._ended = last.record is not None and last.record.is_last
         self._waiting: deque[_Member] = deque()
         self._bytes = 0
@@ -191,7 +191,7 @@ class LogProducer:
         member, now = self._waiting[0], asyncio.get_running_loop().time()
         member.deadline, self._is_sending = now + self._timeout, True
         if (
-            self._in_doubt
+            self._unconfirmed
             or member.kind is not Kind.VALUE
             or not self._log.append_now(
                 member.data,
@@ -211,7 +211,7 @@ class LogProducer:
         if not self._waiting or self._waiting[0] is not member:
             return  # it has failed meanwhile, since the connection is being closed
         if isinstance(answer, JetStreamError):
-            self._in_doubt = True
+            self._unconfirmed = True
             self._start_task()
             return
         self._last = answer
@@ -237,7 +237,7 @@ class LogProducer:
         except JetStreamError as error:
             self._fail(error)
         except BaseException:  # cancelled, for instance: the next call goes on with what waits
-            self._in_doubt = True
+            self._unconfirmed = True
             raise
         finally:
             self._sending, self._is_sending = None, False
@@ -254,7 +254,7 @@ class LogProducer:
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._log.wait_ready()
-                    if self._in_doubt and (seq := await self._look(member)):
+                    if self._unconfirmed and (seq := await self._look(member)):
                         return seq
                     position = await self._log.append(
                         member.data, kind=member.kind, expected=self._last, msg_id=member.id
@@ -262,18 +262,18 @@ class LogProducer:
                     self._last = position.seq
                     return position.seq
             except WrongLastSequenceError as error:
-                self._in_doubt = True
+                self._unconfirmed = True
                 mismatches, refused = mismatches + 1 if self._last == refused else 1, self._last
                 if mismatches >= _MISMATCHES:
                     raise ProducerFencedError(self._log.subject, self._last) from error
             except JetStreamError as error:
-                self._in_doubt = True
+                self._unconfirmed = True
                 if not await tries.again(error):
                     raise
             except TimeoutError as error:
-                self._in_doubt = True
+                self._unconfirmed = True
                 text = f"a value of {self._log.subject!r}: whether it was stored is unknown"
-                raise RequestTimeoutError(text, self._timeout, self._log.trouble) from error
+                raise RequestTimeoutError(text, self._timeout, self._log.problem) from error
 
     async def _look(self, member: _Member) -> int:
         """Request the newest record. If it is the member itself, return its sequence, otherwise 0.
@@ -283,7 +283,7 @@ class LogProducer:
         """
         newest = await newest_own(self._log)
         record, expected, self._last = newest.record, self._last, newest.last_seq
-        self._in_doubt = False
+        self._unconfirmed = False
         if record is None or record.seq <= expected:
             return 0  # None: the records were removed; otherwise only foreign ones may follow it
         sent = kit_id(record.headers)
@@ -293,7 +293,7 @@ class LogProducer:
             self._is_over = True
             raise self._over()
         if not sent.startswith(f"{self._name}:"):
-            self._last, self._in_doubt = expected, True
+            self._last, self._unconfirmed = expected, True
             raise ProducerFencedError(self._log.subject, expected, record.seq)
         return 0  # an earlier member that failed, but was stored
 

@@ -10,7 +10,7 @@ from ..._runtime.retry import Retry
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, StatusError
 from ...protocol.events import StreamReset
-from ...protocol.models.back_doubt import BackDoubt
+from ...protocol.models.back_doubt import BackwardCheck
 from ...protocol.topics.record import Record
 from ...protocol.topics.value_codec import Codec
 from .iteration import Entry, NotifierSource
@@ -61,12 +61,14 @@ class StreamNotifier(NotifierSource):
         self._end: Record | None = None
         self._seen = 0  # the newest sequence received
         self._seen_at = 0  # its time, in nanoseconds; 0: unknown
-        self._is_doubted = False  # the stream may have been created again: the next record is placed again
-        self._back = BackDoubt()
+        self._is_unconfirmed = (
+            False  # the stream may have been created again: the next record is placed again
+        )
+        self._back = BackwardCheck()
         self._reading: asyncio.Task[_Answer] | None = None
         self._next_reading: asyncio.Task[_Answer] | None = None
         self._waiting: dict[asyncio.Future[Record], _Waiter] = {}
-        self._came = 0  # calls that have waited so far
+        self._waited = 0  # calls that have waited so far
         self._watching: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None  # the previous one, which was cancelled
         self._closing: asyncio.Task[None] | None = None  # of the push
@@ -143,12 +145,12 @@ class StreamNotifier(NotifierSource):
         """The record, noted, with a position in the stream that exists now."""
         # The same sequence at a later time: a record of a new stream, which its readers do not know.
         replaced = record.seq == self._seen and 0 < self._seen_at < record.time_ns
-        if replaced or self._is_doubted:
+        if replaced or self._is_unconfirmed:
             record = await self._log.placed_again(record)
-            self._is_doubted = False
+            self._is_unconfirmed = False
         self._note(record)
         if replaced:
-            self._offer(_Answer(record, self._came, replaced=True))
+            self._offer(_Answer(record, self._waited, replaced=True))
         return record
 
     @property
@@ -156,29 +158,29 @@ class StreamNotifier(NotifierSource):
         """The latest sequence that this process, or one of its consumers, has had. A consumer may invent it."""
         return max(self._seen, *(one.had for one in self._waiting.values()), 0)
 
-    async def _ask_leader(self, found: Record | None) -> _Answer:
+    async def _ask_leader(self, last_known: Record | None) -> _Answer:
         """A consumer has a later count: the replica lags, the count is invented, or its record was removed."""
-        came = self._came
+        waited = self._waited
         try:
             record = await self._log.read_leader()
         except PermissionDeniedError:
-            if _seq(found) < self._seen:
+            if _seq(last_known) < self._seen:
                 raise _LaggingError(503, "the replica lags", retryable=True) from None
-            return self._decided(found, came)
+            return self._decided(last_known, waited)
         if record is None or record.seq >= self._had:
             self._back.clear()
         elif not await self._goes_back(record):
             if record.seq < self._seen:
                 raise _LaggingError(503, "a former leader has answered", retryable=True)
             return _Answer(record)  # only for consumers that have not had a later one
-        return self._decided(record, came)
+        return self._decided(record, waited)
 
-    def _decided(self, record: Record | None, came: int) -> _Answer:
+    def _decided(self, record: Record | None, waited: int) -> _Answer:
         """The newest record, whatever was read before."""
-        self._is_doubted = self._is_doubted or _seq(record) < self._seen
+        self._is_unconfirmed = self._is_unconfirmed or _seq(record) < self._seen
         if record is not None and record.seq != self._seen:
             self._seen, self._seen_at = record.seq, 0
-        return _Answer(record, came)
+        return _Answer(record, waited)
 
     async def _goes_back(self, record: Record) -> bool:
         """Whether the newest record is certainly this one, although a later one was read. False: ask again."""
@@ -203,8 +205,8 @@ class StreamNotifier(NotifierSource):
         """Wait until the newest record is not this one; 0: until one exists."""
         self._log.context.connection.check_open()
         waiter: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
-        self._came += 1
-        self._waiting[waiter] = _Waiter(had, self._came)
+        self._waited += 1
+        self._waiting[waiter] = _Waiter(had, self._waited)
         self._must_ask = True
         self._changed.set()
         if self._watching is None:
@@ -294,7 +296,7 @@ class StreamNotifier(NotifierSource):
             return
         self._has_push, self._pushed = True, what
         # The waiters have it at once, not after the push was closed. Any other record is requested.
-        if isinstance(what, Record) and what.seq >= self._seen and not self._is_doubted:
+        if isinstance(what, Record) and what.seq >= self._seen and not self._is_unconfirmed:
             self._note(what)
             self._offer(_Answer(what))
         self._changed.set()

@@ -23,7 +23,7 @@ def run_until(monitor: HeartbeatMonitor, end: float) -> list[float]:
 
 @pytest.mark.covers("J84", "J85")
 def test_alarm_comes_after_three_intervals():
-    monitor = HeartbeatMonitor(2.0, last_heard=100.0)
+    monitor = HeartbeatMonitor(2.0, last_activity=100.0)
     assert monitor.allowed == 6.0
     assert run_until(monitor, 105.99) == []
     assert run_until(monitor, 106.2) == [pytest.approx(6.1)]

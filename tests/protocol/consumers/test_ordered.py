@@ -9,7 +9,7 @@ from jsclient.protocol.consumers.ack import read_jsack
 from jsclient.protocol.consumers.monitors import HeartbeatMonitor
 from jsclient.protocol.consumers.ordered import (
     OrderedTracker,
-    RestartDoubt,
+    RestartCheck,
     check_ordered,
     create_timeout,
     ordered_config,
@@ -165,7 +165,7 @@ def test_heartbeat_of_other_count_recreates(delivered):
     assert tracker.cursor.wants is None
     tracker.receive([heartbeat(delivered, delivered)], 0.0)
     assert tracker.cursor.wants is not None
-    assert tracker.cursor.wants.doubtful
+    assert tracker.cursor.wants.unconfirmed
 
 
 @pytest.mark.covers("J94")
@@ -212,7 +212,7 @@ def test_slow_reader_gets_a_new_consumer_instead_of_more(capacity, keeps_policy,
         assert tracker.cursor.wants.planned
         assert tracker.cursor.resume_stream_seq == 4
         tracker.cursor.lost("the connection was replaced")
-        assert tracker.cursor.wants.doubtful
+        assert tracker.cursor.wants.unconfirmed
         assert not tracker.cursor.wants.planned
 
 
@@ -258,7 +258,7 @@ def test_last_per_subject_until_first():
     ],
 )
 def test_first_look_at_end(end, incarnation, verdict):
-    assert RestartDoubt(5).check(5, end, 100.0, incarnation=incarnation) == verdict
+    assert RestartCheck(5).check(5, end, 100.0, incarnation=incarnation) == verdict
 
 
 def test_lower_end_repeated_for_ten_seconds():
@@ -267,7 +267,7 @@ def test_lower_end_repeated_for_ten_seconds():
     def check(position, now, connects=0):
         return doubt.check(position, ReportedEnd("A", 4, 3, connects), now, incarnation="A")
 
-    doubt = RestartDoubt(5)
+    doubt = RestartCheck(5)
     assert check(5, 0.0) == check(5, 9.9) == "ask again"
     doubt.interrupted()
     assert check(5, 10.0) == check(5, 19.9) == check(5, 20.0, connects=1) == check(5, 29.9, connects=1)

@@ -185,7 +185,7 @@ def test_gap_recreates_after_last_good():
     tracker = reading()
     assert asks(tracker.receive([data(3, 1), data(4, 2), data(9, 4), data(10, 5)], 0.0)) == []
     assert tracker.cursor.wants is not None
-    assert not tracker.cursor.wants.doubtful
+    assert not tracker.cursor.wants.unconfirmed
     assert tracker.cursor.resume_stream_seq == 5
     assert tracker.receive([data(11, 6)], 0.0) == []
     assert tracker.deadline is None
@@ -213,7 +213,7 @@ def test_silence_recreates():
     assert tracker.cursor.wants is None
     (command,) = tracker.tick(tracker.deadline)
     assert isinstance(command.event, HeartbeatMissed)
-    assert tracker.cursor.wants.doubtful
+    assert tracker.cursor.wants.unconfirmed
 
 
 def test_silence_of_full_buffer_no_alarm():
@@ -233,7 +233,7 @@ def test_consumer_gone_made_anew(frame):
     """Row 96."""
     tracker = reading()
     assert tracker.receive([data(1), frame, data(2)], 0.0) == []
-    assert tracker.cursor.wants.doubtful
+    assert tracker.cursor.wants.unconfirmed
     assert tracker.error is None
     assert asks(tracker.recreated("c_2", 1, 0.0)) == [9]
 

@@ -9,9 +9,9 @@ import pytest
 from jsclient.protocol.consumers.diagnosis import Finding
 from jsclient.protocol.consumers.stall import (
     STALL_AFTER,
+    CheckBudget,
     HandlerTimes,
     Look,
-    LookBudget,
     StallTracker,
     handler_hangs,
 )
@@ -167,7 +167,7 @@ def test_program_that_never_acks_is_told_after_pauses_that_double():
 
 
 def test_thousands_of_readers_share_a_budget():
-    budget = LookBudget()
+    budget = CheckBudget()
     readers = [Reader() for _ in range(2000)]
     for reader in readers:
         reader.tracker = StallTracker(25.0, budget)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, ProtocolError
 from jsclient.protocol.epochs.frontier import Antichain, Int
-from jsclient.protocol.epochs.live import Asked, LiveMessage, read_asked, read_live, write_live
+from jsclient.protocol.epochs.live import LiveMessage, LiveRequest, read_live, read_live_request, write_live
 from jsclient.protocol.epochs.records import (
     DataMessage,
     EpochReading,
@@ -154,8 +154,8 @@ def test_no_publisher_would_say_told(headers, payload):
 
 
 def test_what_a_subscriber_wants():
-    asked = Asked(1, "connect", "int", "json")
-    assert read_asked(asked.to_json()) == asked
+    asked = LiveRequest(1, "connect", "int", "json")
+    assert read_live_request(asked.to_json()) == asked
     for data in (
         b"",
         b"{}",
@@ -164,4 +164,4 @@ def test_what_a_subscriber_wants():
         b'{"v":1,"verb":"connect","order":"","codec":"\xff"}',
     ):
         with pytest.raises(ProtocolError):
-            read_asked(data)
+            read_live_request(data)

@@ -413,12 +413,12 @@ def test_whole_epochs_respect_time():
     made = EpochBuffer(PAIR)
     for seq, time in enumerate([(2, 1), (0, 1), (1, 0), (2, 1), (9, 9)], 1):
         made.add(data(time, f"i{seq}", seq), 10)
-    assert made.kept_bytes == 50
+    assert made.retained_bytes == 50
     assert made.completed(chain((1, 0), (0, 1), order=PAIR)) == []
     epochs = made.completed(chain((3, 3), order=PAIR))
     assert [epoch.time for epoch in epochs] == [(0, 1), (1, 0), (2, 1)]
     assert epochs[2] == Epoch((2, 1), ("i1", "i4"), 1, 4, 2)
-    assert (len(made), made.kept_bytes) == (1, 10)
+    assert (len(made), made.retained_bytes) == (1, 10)
     assert [epoch.time for epoch in made.completed(chain(order=PAIR))] == [(9, 9)]
 
 
@@ -438,7 +438,7 @@ def test_parts_of_epochs_never_given():
     made.clear()
     made.add(data(5, "all"), 10)
     assert [epoch.time for epoch in made.completed(chain())] == [5]
-    assert made.kept_bytes == 0
+    assert made.retained_bytes == 0
 
 
 def test_too_large_let_go_and_place_told():
@@ -446,9 +446,9 @@ def test_too_large_let_go_and_place_told():
     made.add(data(1, "a", 7), 60)
     made.add(data(2, "b", 8), 30)
     made.add(data(1, "c", 9), 20)
-    assert made.kept_bytes == 30
+    assert made.retained_bytes == 30
     made.add(data(1, "d", 12), 90)
-    assert made.kept_bytes == 30, "what was let go stays so"
+    assert made.retained_bytes == 30, "what was let go stays so"
     assert made.completed(chain()) == [Epoch(1, None, 7, 12, 3), Epoch(2, ("b",), 8, 8, 1)]
 
 

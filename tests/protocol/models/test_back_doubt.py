@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jsclient.protocol.models.back_doubt import BackDoubt, ReportedEnd
+from jsclient.protocol.models.back_doubt import BackwardCheck, ReportedEnd
 
 
 def replicated(last_seq: int, connects: int = 0) -> ReportedEnd:
@@ -19,7 +19,7 @@ def replicated(last_seq: int, connects: int = 0) -> ReportedEnd:
     ],
 )
 def test_older_record_true_at_once(state, incarnation):
-    assert BackDoubt().check(7, state, 0.0, incarnation=incarnation) == "removed"
+    assert BackwardCheck().check(7, state, 0.0, incarnation=incarnation) == "removed"
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_older_record_true_at_once(state, incarnation):
     [(replicated(7), 3.0, "removed"), (replicated(6), 10.0, "restored"), (None, 10.0, "removed")],
 )
 def test_older_record_true_if_repeated(state, patience, verdict):
-    doubt = BackDoubt()
+    doubt = BackwardCheck()
     assert doubt.check(7, state, 100.0) == "ask again"
     assert doubt.since == 100.0
     assert doubt.check(7, state, 100.0 + patience - 0.1) == "ask again"
@@ -37,7 +37,7 @@ def test_older_record_true_if_repeated(state, patience, verdict):
 
 def test_doubt_begins_again():
     """After an answer that does not go back, a reconnect, or an end of the stream before the record."""
-    doubt = BackDoubt()
+    doubt = BackwardCheck()
     assert doubt.check(7, replicated(7), 0.0) == "ask again"
     doubt.clear()
     assert doubt.check(7, replicated(7), 3.0) == "ask again"

@@ -225,7 +225,7 @@ class Bursts(Simulation):
             OfBurst(self), replies, [b"s"] * count, headers, payloads, sizes, first, deadline, due, repeatable
         )
         self.window.add_burst(burst, sum(sizes))
-        self.window.look_at = min(self.window.look_at, due)
+        self.window.next_check = min(self.window.next_check, due)
         self.number += count
         for number, *message in zip(numbers, replies, headers, payloads, strict=True):
             self.deadlines[number] = deadline

@@ -198,7 +198,7 @@ class Simulation:
         if chance.random() < 0.3:
             self.look()
         self.now += chance.choice([0.0, 0.1, 1.0])
-        if self.now >= self.window.look_at:
+        if self.now >= self.window.next_check:
             failures, sends = self.window.tick(self.now)
             self.failed(failures)
             self.again(sends)
@@ -212,7 +212,7 @@ class Simulation:
             self.network()
             self.look()
             self.now += 0.05
-            if self.now >= self.window.look_at:
+            if self.now >= self.window.next_check:
                 failures, sends = self.window.tick(self.now)
                 self.failed(failures)
                 self.again(sends)
@@ -348,7 +348,7 @@ def test_nothing_goes_out_while_broken():
     failures, sends = window.tick(TIMEOUT)
     assert [type(error) for _, error in failures] == [RequestTimeoutError] * 2
     assert sends == []
-    assert window.look_at == NEVER
+    assert window.next_check == NEVER
 
 
 @pytest.mark.parametrize("msg_id", ["", "n", "n:", "n:x", "m:1", "n:-1", "n:\xb2", "nn:1"])

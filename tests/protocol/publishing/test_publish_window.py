@@ -186,7 +186,7 @@ def test_unknown_subject_gets_three_attempts():
     now, at = 0.0, 1
     for tries in (2, 3):
         assert answers(under, [nobody(at if isinstance(at, bytes) else 1)], now) == ([], [], [])
-        assert under.look_at == now + PAUSE
+        assert under.next_check == now + PAUSE
         assert under.tick(now + PAUSE - 0.01) == ([], [])
         now += PAUSE
         failures, sends = under.tick(now)
@@ -205,7 +205,7 @@ def election(under, seconds: float, *, timeout: float) -> tuple[list[float], lis
         if stored or failures:
             assert now < timeout
             return attempts, stored, errors(failures)
-        now = under.look_at
+        now = under.next_check
         failures, sends = under.tick(now)
         assert failures == []
         if sends:
@@ -318,11 +318,11 @@ def test_silence_without_id_unknown():
     under = window()
     send(under, 1, timeout=5)
     send(under, 2, timeout=1)
-    assert under.look_at == 1
+    assert under.next_check == 1
     assert errors(under.tick(1.0)[0]) == [("2", RequestTimeoutError)]
-    assert under.look_at == 5
+    assert under.next_check == 5
     assert errors(under.tick(5.0)[0]) == [("1", RequestTimeoutError)]
-    assert under.look_at == NEVER
+    assert under.next_check == NEVER
     assert under.size == 0
 
 
@@ -330,8 +330,8 @@ def test_tries_get_more_time():
     under = window()
     send(under, with_id=True, timeout=20)
     sent, now = [], 0.0
-    while under.look_at < NEVER:
-        now = under.look_at
+    while under.next_check < NEVER:
+        now = under.next_check
         failures, sends = under.tick(now)
         sent += [now] * len(sends)
     assert sent == [2, 6, 14]
@@ -346,11 +346,11 @@ def test_silence_after_refusals():
     now = 2.0
     for _ in range(12):
         assert answers(under, [nobody(at)], now) == ([], [], [])
-        now = under.look_at
+        now = under.next_check
         [(at, _)] = under.tick(now)[1]
     begin, sent = now, []
     while now < 56:
-        now = under.look_at
+        now = under.next_check
         sent += [now - begin] * len(under.tick(now)[1])
     assert sent == [4, 12, 20, 28, 36, 44][: len(sent)]
     assert len(sent) >= 5
@@ -361,9 +361,9 @@ def test_looks_are_some_time_apart():
     for number in range(1, 100):
         send(under, number, timeout=1 + number / 10_000)
     looks = []
-    while under.look_at < NEVER:
-        looks.append(under.look_at)
-        under.tick(under.look_at)
+    while under.next_check < NEVER:
+        looks.append(under.next_check)
+        under.tick(under.next_check)
     assert len(looks) == 2
 
 
@@ -375,7 +375,7 @@ def test_doubt_ends_unknown():
     now = 2.0
     for _ in range(5):
         assert answers(under, [nobody(at)], now) == ([], [], [])
-        now = under.look_at
+        now = under.next_check
         [(at, _)] = under.tick(now)[1]
     assert errors(answers(under, [nobody(at)], 4.9)[2]) == [("1", RequestTimeoutError)]
 
@@ -410,7 +410,7 @@ def test_lost_connection_resends_ids():
     assert numbers(under.connected(2.5)) == ["4", "6"]
     assert under.connected(2.5) == []
     assert under.tick(2.5) == ([], [])
-    assert under.look_at == 4.5
+    assert under.next_check == 4.5
     assert answers(under, [ack(reply_of(reply(4), 2), duplicate=True), ack(reply_of(reply(6), 2))], 2.6)[
         0
     ] == ["4", "6"]
@@ -460,7 +460,7 @@ def asked() -> tuple[PublishWindow[str], bytes]:
     send(under, with_id=True, timeout=30)
     [(second, _)] = under.tick(2.0)[1]
     assert answers(under, [refusal(second, 10071)], 2.1) == ([], [], [])
-    assert under.look_at == 2.1
+    assert under.next_check == 2.1
     [(third, entry)] = under.tick(2.1)[1]
     assert parse_headers(entry.header)[1] == {
         "Nats-Msg-Id": "an id",
@@ -568,7 +568,7 @@ def test_forgotten_with_its_waiter():
     answers(under, [nobody(1)], 0.0)
     ticket.over = True
     assert under.tick(PAUSE) == ([], [])
-    assert (under.in_flight, under.size, under.look_at) == ({}, 0, NEVER)
+    assert (under.in_flight, under.size, under.next_check) == ({}, 0, NEVER)
 
 
 # --- small things ----------------------------------------------------------------------------------------------------

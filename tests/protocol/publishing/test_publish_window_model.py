@@ -165,8 +165,8 @@ class Simulation:
 
     def pass_time(self, seconds: float) -> None:
         until = self.now + seconds
-        while self.window.look_at <= until:
-            self.now = max(self.now, self.window.look_at)
+        while self.window.next_check <= until:
+            self.now = max(self.now, self.window.next_check)
             failures, sends = self.window.tick(self.now)
             self.failed(failures)
             self.again(sends)
@@ -199,7 +199,7 @@ class Simulation:
 def check(simulation: Simulation) -> None:
     stored = Counter(simulation.server.stored)
     assert (simulation.window.in_flight, simulation.window.count) == ({}, 0)
-    assert (simulation.window.size, simulation.window.look_at) == (0, NEVER)
+    assert (simulation.window.size, simulation.window.next_check) == (0, NEVER)
     for number in range(1, simulation.number + 1):
         outcome = simulation.outcomes.get(number)
         if outcome is None:

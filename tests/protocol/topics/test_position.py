@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import jsclient
 from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
-from jsclient.protocol.topics.position import CoveredEnd, EndDoubt, Extent, Position
+from jsclient.protocol.topics.position import CoveredEnd, EndCheck, Extent, Position
 
 MADE = "2026-01-31T12:00:00.123456+00:00"
 AT = Position("ORDERS", MADE, 5, 1_700_000_000_123_456_789)
@@ -221,7 +221,7 @@ def short(connects: int = 0) -> Extent:
 
 @pytest.mark.covers("T12")
 def test_end_in_doubt_for_ten_seconds():
-    doubt = EndDoubt()
+    doubt = EndCheck()
     for now in (0.0, 5.0, 9.9):
         assert not doubt.check(short(), AT, now)
     with pytest.raises(PositionInvalidError, match="after the end"):
@@ -232,7 +232,7 @@ def test_end_in_doubt_for_ten_seconds():
 @pytest.mark.parametrize("how", ["reconnected", "interrupted", "answered well"])
 def test_end_in_doubt_begins_anew(how):
     """Another server answers now, or the same one knows better: the ten seconds begin again."""
-    doubt, connects = EndDoubt(), 1 if how == "reconnected" else 0
+    doubt, connects = EndCheck(), 1 if how == "reconnected" else 0
     assert not doubt.check(short(), AT, 0.0)
     if how == "interrupted":
         doubt.interrupted()
@@ -248,7 +248,7 @@ def test_end_in_doubt_begins_anew(how):
 def test_certain_at_once(odd):
     fields = {"stream": "ORDERS", "incarnation": MADE, "replicas": 3} | odd
     with pytest.raises(PositionInvalidError):
-        EndDoubt().check(Extent(first_seq=1, last_seq=4, **fields), AT, 0.0)
+        EndCheck().check(Extent(first_seq=1, last_seq=4, **fields), AT, 0.0)
 
 
 @pytest.mark.parametrize("given", [("S",), ("S", "then")])

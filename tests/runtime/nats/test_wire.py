@@ -465,16 +465,16 @@ async def test_request_keeps_write_order():
 async def test_full_buffer_blocks():
     transport = Transport()
     out = Outbox(SimpleNamespace(_transport=transport))
-    assert out.write_if_room(b"x" * (HIGH_WATER + 1))
-    assert not out.write_if_room(b"y")
+    assert out.write_if_space(b"x" * (HIGH_WATER + 1))
+    assert not out.write_if_space(b"y")
     assert out.is_full
     transport.unsent = HIGH_WATER + 1
     out.flush()
     assert out.is_full
-    assert not out.write_if_room(b"y")
+    assert not out.write_if_space(b"y")
     await out.drain()
     assert not out.is_full
-    assert out.write_if_room(b"y")
+    assert out.write_if_space(b"y")
 
 
 @virtual

@@ -14,15 +14,15 @@ from jsclient.protocol.epochs.records import FrontierEntry
 from jsclient.protocol.epochs.trackers import EpochPublisher
 from jsclient.spark.epochs.planning import (
     BatchCut,
+    ReadRequest,
     Segment,
     TopicHistory,
-    Wanted,
     cut_of,
     order_of,
     place_of,
-    place_to_json,
+    position_to_json,
+    request_between,
     share,
-    wanted_between,
 )
 from tests.support.examples import examples
 
@@ -141,13 +141,13 @@ def topics(draw, order, times):
 
 def every(topic, end, start):
     """All that counts of the epochs between two frontiers."""
-    wanted = Wanted(topic.order, start, end)
+    wanted = ReadRequest(topic.order, start, end)
     return sorted(one for one in topic.counted() if one[2] in wanted)
 
 
 def run_through(topic, data, order):
     """A query reads the topic as it was at some moments; the batches together."""
-    found, place = [], None
+    found, epoch_position = [], None
     moments = [*sorted(data.draw(st.lists(st.integers(1, topic.seq), max_size=3))), topic.seq]
     limit = data.draw(st.sampled_from([None, 1, 2]))
     for moment in moments:
@@ -155,26 +155,26 @@ def run_through(topic, data, order):
         for partition, entry in topic.entries:
             if entry.seq <= moment:
                 history.add(partition, entry)
-        if place is None:
-            place = history.place(history.earliest(1), "S", "then")
+        if epoch_position is None:
+            epoch_position = history.epoch_position(history.earliest(1), "S", "then")
         while True:
             # Through the checkpoint, and knowing no more than is needed.
-            place = place_of(place_to_json(place), order, len(topic.publishers))
-            history.forget(place)
-            wanted = wanted_between(place, None, order)
+            epoch_position = place_of(position_to_json(epoch_position), order, len(topic.publishers))
+            history.forget(epoch_position)
+            wanted = request_between(epoch_position, None, order)
             end = history.frontier
             if not wanted.start or end == wanted.start or not all(map(wanted.start.some_below, end)):
                 break
             reached = end.elements if limit is None else history.limited(wanted, end, limit)
-            behind = Wanted(order, reached, missed=wanted.missed.elements)
-            following = history.place(behind, "S", "then")
-            batch = wanted_between(place, following, order)
+            behind = ReadRequest(order, reached, missed=wanted.missed.elements)
+            following = history.epoch_position(behind, "S", "then")
+            batch = request_between(epoch_position, following, order)
             assert history.lost(batch, 1) is None
             segments = history.segments(batch)
             assert segments is not None
             rows = topic.read(batch, segments)
             found += rows
-            place = following
+            epoch_position = following
     return found
 
 
@@ -199,7 +199,7 @@ def test_latecomer_whole_only(order, times, data):
         whole = history.earliest(first_seq)
     except EpochsLostError:
         return
-    wanted = Wanted(order, whole.start.elements, history.frontier.elements, whole.missed.elements)
+    wanted = ReadRequest(order, whole.start.elements, history.frontier.elements, whole.missed.elements)
     assert history.lost(wanted, first_seq) is None or not all(
         any(entry.seq >= first_seq for number, entry in topic.entries if number == partition)
         for partition in range(len(topic.publishers))
@@ -221,18 +221,18 @@ def test_lost_epoch_then_whole():
         for partition in (0, 1):
             topic.send(partition, time)
             topic.advance(partition, time + 1)
-    place = topic.history().place(Wanted(INT, (1,)), "S", "then")
+    epoch_position = topic.history().epoch_position(ReadRequest(INT, (1,)), "S", "then")
     first_seq = min(entry.seq for _, entry in topic.entries if 1 in entry.record.upper)
     history = topic.history(first_seq)
-    wanted = wanted_between(place, None, INT)
+    wanted = request_between(epoch_position, None, INT)
     error = history.lost(wanted, first_seq)
     assert isinstance(error, EpochsLostError)
     whole = history.whole(wanted, first_seq)
     assert [time for time in range(5) if time in whole] == [2, 3, 4]
     assert history.earliest(first_seq).start.elements == (2,)
     assert history.latest().start.elements == (4,)
-    assert history.lost(Wanted(INT, (2,)), first_seq) is None
-    assert history.lost(Wanted(INT, (2,)), first_seq + 4) is not None
+    assert history.lost(ReadRequest(INT, (2,)), first_seq) is None
+    assert history.lost(ReadRequest(INT, (2,)), first_seq + 4) is not None
 
 
 def test_batch_epoch_limit():
@@ -246,9 +246,9 @@ def test_batch_epoch_limit():
     topic.advance(1, 100)
     topic.advance(0, 50)
     history = topic.history()
-    assert history.limited(Wanted(INT, (0,)), history.frontier, 1) == (11,)
-    assert history.limited(Wanted(INT, (11,)), history.frontier, 2) == (21,)
-    assert history.limited(Wanted(INT, (11,)), history.frontier, 9) == (50,)
+    assert history.limited(ReadRequest(INT, (0,)), history.frontier, 1) == (11,)
+    assert history.limited(ReadRequest(INT, (11,)), history.frontier, 2) == (21,)
+    assert history.limited(ReadRequest(INT, (11,)), history.frontier, 9) == (50,)
 
 
 def test_partition_without_part_not_read():
@@ -258,9 +258,9 @@ def test_partition_without_part_not_read():
     topic.send(1, 0)
     for partition in range(3):
         topic.advance(partition, 1)
-    (segment,) = topic.history().segments(Wanted(INT, (0,), (1,)))
+    (segment,) = topic.history().segments(ReadRequest(INT, (0,), (1,)))
     assert (segment.partition, segment.first, segment.last) == (1, 3, 5)
-    assert topic.history().segments(Wanted(INT, (0,), (2,))) is None, "that is not completed"
+    assert topic.history().segments(ReadRequest(INT, (0,), (2,))) is None, "that is not completed"
 
 
 widths = st.lists(st.integers(1, 30), min_size=1, max_size=6)
@@ -323,9 +323,9 @@ def test_other_orders_are_refused(name):
 
 
 def test_offset_of_something_else_refused():
-    place = Topic(INT, 1)
-    place.begin(0)
-    offset = place_to_json(place.history().place(Wanted(INT, (0,)), "S", "then"))
+    epoch_position = Topic(INT, 1)
+    epoch_position.begin(0)
+    offset = position_to_json(epoch_position.history().epoch_position(ReadRequest(INT, (0,)), "S", "then"))
     assert place_of(offset, INT, 1).frontiers == ((0,),)
     for other in ({"seq": 5, "created": "then"}, {**offset, "frontiers": [[0], [1]]}, {**offset, "v": 2}):
         with pytest.raises(PositionInvalidError):
@@ -335,13 +335,13 @@ def test_offset_of_something_else_refused():
 
 
 def test_offset_with_cut():
-    place = Topic(INT, 1)
-    place.begin(0)
-    at = place.history().place(Wanted(INT, (0,)), "S", "then")
+    epoch_position = Topic(INT, 1)
+    epoch_position.begin(0)
+    at = epoch_position.history().epoch_position(ReadRequest(INT, (0,)), "S", "then")
     cut = BatchCut(2, ((0, 5, 9), (1, 6, 8)))
-    offset = json.loads(json.dumps(place_to_json(at, cut)))
+    offset = json.loads(json.dumps(position_to_json(at, cut)))
     assert (place_of(offset, INT, 1), cut_of(offset)) == (at, cut)
-    assert cut_of(place_to_json(at)) is None
+    assert cut_of(position_to_json(at)) is None
     for other in (7, [], ["2"], [2, [0, 5]], [2, [0, 5, "9"]]):
         with pytest.raises(PositionInvalidError, match="not valid for a topic"):
             cut_of({**offset, "cut": other})

@@ -16,11 +16,11 @@ def took(tracked: RangeTracker, *sequences: int) -> list[int]:
 
 def test_both_ends_belong_to_it() -> None:
     tracked = RangeTracker(5, 8)
-    assert tracked.left == 4
+    assert tracked.remaining == 4
     assert took(tracked, 5, 6, 7) == [5, 6, 7]
-    assert (tracked.position, tracked.left, tracked.is_over) == (7, 1, False)
+    assert (tracked.position, tracked.remaining, tracked.is_over) == (7, 1, False)
     assert len(took(tracked, 8)) == 1
-    assert (tracked.left, tracked.is_over) == (0, True)
+    assert (tracked.remaining, tracked.is_over) == (0, True)
 
 
 def test_later_message_is_the_end() -> None:

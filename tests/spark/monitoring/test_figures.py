@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jsclient.spark.monitoring.figures import QueryFigures, StreamFigures, Unread
-from jsclient.spark.monitoring.progress import LogPlace, QueuePlace, SourceReport, StreamReport
+from jsclient.spark.monitoring.progress import LogPosition, QueuePosition, SourceReport, StreamReport
 from tests.support.reports import CREATED, JOBS, ORDERS, figures, log, queue, report, several
 
 OTHER = "2026-02-01T00:00:00+00:00"
@@ -41,7 +41,7 @@ def test_lag_of_queue():
     assert one.unread is None  # it is not known whether this is the same
     one.answered(JOBS, Unread(0, 102.0))
     assert (one.lag_messages(), one.lag_seconds(103.0)) == (0, 0.0)
-    one.answered(QueuePlace("JOBS", "other"), Unread(5, 102.0))
+    one.answered(QueuePosition("JOBS", "other"), Unread(5, 102.0))
     assert one.lag_messages() == 0
 
 
@@ -58,13 +58,15 @@ def test_lag_in_seconds():
     assert (one.lag_messages(), one.lag_seconds(101.0)) == (10, 11.0)
     one.add(log(80, 80).streams[0])
     assert (one.lag_messages(), one.lag_seconds(102.0)) == (0, 0.0)
-    one.answered(LogPlace("ORDERS", CREATED, 80), Unread(0, 102.0))
+    one.answered(LogPosition("ORDERS", CREATED, 80), Unread(0, 102.0))
     assert (one.lag_messages(), one.lag_seconds(103.0)) == (0, 0.0)
-    one.answered(LogPlace("ORDERS", CREATED, 80), None)
+    one.answered(LogPosition("ORDERS", CREATED, 80), None)
     assert one.lag_seconds(103.0) is None
 
 
-@pytest.mark.parametrize("asked", [LogPlace("ORDERS", OTHER, 20), LogPlace("ORDERS", CREATED, 21), JOBS])
+@pytest.mark.parametrize(
+    "asked", [LogPosition("ORDERS", OTHER, 20), LogPosition("ORDERS", CREATED, 21), JOBS]
+)
 def test_answer_about_another_place_ignored(asked):
     one = stream(log(20, 50))
     one.answered(asked, Unread(80, 90.0))
@@ -83,8 +85,8 @@ def test_lag_of_several_streams():
     made = figures(report(several(log(20, 50, name="A"), log(5, 9, name="B"), log(5, None, name="C"))))
     source = made.sources[0]
     assert (source.lag_messages(), source.lag_seconds(100.0)) == (34, None)
-    source.streams["B"].answered(LogPlace("B", CREATED, 5), Unread(10, 97.0))
-    source.streams["A"].answered(LogPlace("A", CREATED, 20), Unread(50, 98.0))
+    source.streams["B"].answered(LogPosition("B", CREATED, 5), Unread(10, 97.0))
+    source.streams["A"].answered(LogPosition("A", CREATED, 20), Unread(50, 98.0))
     assert (source.lag_messages(), source.lag_seconds(100.0)) == (35, 3.0)
     made.add(report(several(log(7, 10, name="B"))))  # A and C went away
     assert (list(source.streams), source.rows, source.lag_messages()) == (["B"], 12, 3)

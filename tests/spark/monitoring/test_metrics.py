@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jsclient.spark.monitoring.figures import QueryFigures, Unread
 from jsclient.spark.monitoring.metrics import METRICS, prometheus_text
-from jsclient.spark.monitoring.progress import LogPlace
+from jsclient.spark.monitoring.progress import LogPosition
 from tests.support.reports import CREATED, ORDERS, figures, log, queue, report, several
 
 
@@ -114,7 +114,7 @@ def series(metric, *queries, now=100.0):
 def test_series_for_each_stream():
     """The rows are those of the source; all else is of each stream."""
     made = figures(report(several(log(20, 50, name="A", lost=4), log(5, 9, name="B", expired=1))))
-    made.sources[0].streams["A"].answered(LogPlace("A", CREATED, 20), Unread(80, 90.0))
+    made.sources[0].streams["A"].answered(LogPosition("A", CREATED, 20), Unread(80, 90.0))
     assert series("rows", made) == {"": 6}
     assert series("position", made) == {"A": 20, "B": 5}
     assert series("end_position", made) == {"A": 80, "B": 9}

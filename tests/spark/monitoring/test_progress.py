@@ -8,9 +8,9 @@ import pytest
 
 from jsclient.protocol.epochs.frontier import Int
 from jsclient.protocol.epochs.records import EpochPosition
-from jsclient.spark.epochs.planning import place_to_json
+from jsclient.spark.epochs.planning import position_to_json
 from jsclient.spark.log.offsets import LogOffset, StreamOffsets
-from jsclient.spark.monitoring.progress import LogPlace, QueuePlace, StreamReport, read_progress
+from jsclient.spark.monitoring.progress import LogPosition, QueuePosition, StreamReport, read_progress
 from jsclient.spark.queue.claims import QueueOffset, Run
 
 CREATED = "2026-01-31T12:00:00+00:00"
@@ -45,8 +45,8 @@ def test_log_source(write):
     one = only(write(end), write(latest))
     assert (one.number, one.mode, one.stream, one.rows) == (0, "log", "ORDERS", 3)
     assert (one.input_rate, one.processed_rate) == (1.5, 6.0)
-    place = LogPlace("ORDERS", CREATED, 20, ("a.>",))
-    assert one.streams == (StreamReport("ORDERS", place, last=50, lost=4, expired=2),)
+    query_position = LogPosition("ORDERS", CREATED, 20, ("a.>",))
+    assert one.streams == (StreamReport("ORDERS", query_position, last=50, lost=4, expired=2),)
 
 
 def test_end_of_recreated_stream_unknown():
@@ -58,7 +58,7 @@ def test_end_of_recreated_stream_unknown():
 def test_latest_offset_missing(latest):
     (one,) = only(LogOffset(20, CREATED).to_json(), latest).streams
     assert one.last is None
-    assert one.place.seq == 20
+    assert one.query_position.seq == 20
     assert one.lost == 0
 
 
@@ -78,9 +78,9 @@ def test_source_of_several_streams():
     one = only(end, {"streams": latest})
     assert (one.mode, one.stream) == ("log", "")
     assert one.streams == (
-        StreamReport("A", LogPlace("A", CREATED, 20), last=50, lost=4, expired=1),
-        StreamReport("B", LogPlace("B", CREATED, 7, ("b.>",)), last=8, lost=2),
-        StreamReport("C", LogPlace("C", CREATED, 9)),
+        StreamReport("A", LogPosition("A", CREATED, 20), last=50, lost=4, expired=1),
+        StreamReport("B", LogPosition("B", CREATED, 7, ("b.>",)), last=8, lost=2),
+        StreamReport("C", LogPosition("C", CREATED, 9)),
     )
     for unknown in (None, {"streams": None}, {"streams": {"A": 1}}, {"streams": {}}):
         assert only(end, unknown).streams == ()
@@ -91,13 +91,13 @@ def test_queue_source():
     latest = {"b": 3, "stream": "JOBS", "consumer": "c", "pending": 12, "lapsed": 2}
     one = only(json.dumps(end), json.dumps(latest))
     assert (one.mode, one.stream) == ("queue", "JOBS")
-    assert one.streams == (StreamReport("JOBS", QueuePlace("JOBS", "c"), pending=12, lapsed=2),)
+    assert one.streams == (StreamReport("JOBS", QueuePosition("JOBS", "c"), pending=12, lapsed=2),)
     assert only(end).streams == (StreamReport(""),)
 
 
 def test_epoch_source():
-    place = EpochPosition(Int(), 9, (), ((4,),), ((0, 9),), "flights", CREATED)
-    one = only(json.dumps(place_to_json(place)), "None")
+    query_position = EpochPosition(Int(), 9, (), ((4,),), ((0, 9),), "flights", CREATED)
+    one = only(json.dumps(position_to_json(query_position)), "None")
     assert (one.mode, one.stream, one.streams) == ("epochs", "flights", (StreamReport("flights"),))
 
 

@@ -212,12 +212,12 @@ def test_every_claim_found_once_or_missing(wanted, gone, foreign, page):
     consumer_seq = {seq: number for number, seq in enumerate(sorted(wanted), 1)}
     stream = sorted((wanted | foreign) - gone)
     matcher, found = ClaimMatcher(runs), []
-    while matcher.left:
+    while matcher.remaining:
         messages = [seq for seq in stream if seq >= matcher.next_seq][:page]
         here = matcher.take(messages)
         found += [
             (messages[place], number, pending)
-            for place, number, pending in zip(here.places, here.consumer_seqs, here.pending, strict=True)
+            for place, number, pending in zip(here.indexes, here.consumer_seqs, here.pending, strict=True)
         ]
         assert set(here.delivered) <= {1}
         if len(messages) < page:

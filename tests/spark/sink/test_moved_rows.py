@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.spark.sink.moved_rows import Checked, StoredRow, StoredRows, rest_of
+from jsclient.spark.sink.moved_rows import Checked, StoredRow, StoredRows, remainder_of
 
 
 def content(row: int) -> bytes:
@@ -55,7 +55,7 @@ def run(stream: Stream, parts: list[list[int]], cuts: list[int | None]) -> None:
         if cut is None and rows:
             reports[partition] = stored.result(stored.own)
     if all(cut is None for cut in cuts):
-        rest = rest_of(reports, [one for one, _ in before])
+        rest = remainder_of(reports, [one for one, _ in before])
         assert rest.missing == 0
         for ids in rest.ids.values():
             for one in ids:
@@ -91,7 +91,7 @@ def test_rows_that_are_gone() -> None:
     assert [one for one in stored.own if not stored.is_open(one)] == [content(one) for one in range(3)]
     del stored.own[content(1)]
     checked = stored.result(stored.own)
-    rest = rest_of({0: checked}, [id_of(b"0", one, 0) for one in range(3)])
+    rest = remainder_of({0: checked}, [id_of(b"0", one, 0) for one in range(3)])
     assert (rest.count, rest.missing) == (0, 2)
 
 
@@ -108,8 +108,8 @@ def test_partitions_that_were_not_compared() -> None:
     """Their stored rows may still be theirs, so they explain no open row. It is published, rather than lost."""
     stored = [id_of(b"1", 7, 0)]
     open_row = Checked("OUT", 0, 1, open=content(7))
-    assert rest_of({0: open_row}, stored).count == 0
-    assert rest_of({0: open_row}, stored, not_compared=[1]).ids == {content(7): [b"0." + content(7)]}
+    assert remainder_of({0: open_row}, stored).count == 0
+    assert remainder_of({0: open_row}, stored, not_compared=[1]).ids == {content(7): [b"0." + content(7)]}
 
 
 def test_rows_of_this_run_are_not_missing() -> None:

@@ -567,7 +567,7 @@ class EpochSuite:
             _ = big.items
         assert [batch async for batch in big] == [["a" * 100], ["b" * 100]]
         small = await whole.next(5)
-        assert (small.time, small.items, whole.kept_bytes, whole.open) == (2, ["c"], 0, 0)
+        assert (small.time, small.items, whole.retained_bytes, whole.open) == (2, ["c"], 0, 0)
         await sub.close()
         for pub in (one, two):
             await pub.release()
@@ -774,7 +774,7 @@ async def test_parts_of_epochs_never_called_whole():
         await pub.send(4, ["part"])
         with pytest.raises(RequestTimeoutError):
             await whole.next(2)
-        assert (whole.open, whole.kept_bytes) == (1, 8)
+        assert (whole.open, whole.retained_bytes) == (1, 8)
         for number in range(10):
             await pub.send(4, [number])
         await pub.advance(1)
@@ -782,7 +782,7 @@ async def test_parts_of_epochs_never_called_whole():
             await pub.send(4, ["more"])
         with pytest.raises(jsclient.EpochsLostError):
             await whole.next(5)
-        assert (whole.open, whole.kept_bytes) == (0, 0)
+        assert (whole.open, whole.retained_bytes) == (0, 0)
         with pytest.raises(RequestTimeoutError):
             await whole.next(2)
         await pub.send(5, ["whole"])

@@ -182,11 +182,11 @@ def cancelled_flights(flights: Iterable[Flight]) -> Counter[Cancelled]:
 
 
 def check_statistics(
-    where: str, found: Iterable[Statistic], expected: Mapping[tuple[str, str], Statistic]
+    where: str, actual: Iterable[Statistic], expected: Mapping[tuple[str, str], Statistic]
 ) -> Claim:
     """Compare rows with the expected rows. Each must exist once, and be equal in every column."""
     rows: dict[tuple[str, str], list[Statistic]] = {}
-    for row in found:
+    for row in actual:
         rows.setdefault(row.key, []).append(row)
     wrong = {
         "missing": [key for key in expected if key not in rows],
@@ -201,14 +201,14 @@ def check_statistics(
 
 
 def check_rebooked(
-    found: Iterable[Rebooking],
+    actual: Iterable[Rebooking],
     expected: Mapping[tuple[str, str, int, str, str], int],
     *,
     pending: int,
     unacked: int,
 ) -> Claim:
     """Compare the rebooked flights with the cancelled flights of the file. ``pending`` and ``unacked`` must be 0."""
-    rebooked = list(found)
+    rebooked = list(actual)
     flights = Counter(tuple(row[1:]) for row in rebooked)
     sequences = Counter(row.sequence for row in rebooked)
     cancelled: Counter[Any] = Counter(dict(expected))

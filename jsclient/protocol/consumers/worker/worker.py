@@ -30,12 +30,12 @@ from .work_rules import WorkRules
 __all__ = [
     "CANCEL_TIMEOUT",
     "Due",
-    "Fate",
-    "Lane",
+    "KeyQueue",
     "Phase",
     "Verdict",
     "Work",
     "WorkCounts",
+    "WorkOutcome",
     "Workload",
 ]
 
@@ -51,7 +51,7 @@ class Phase(Enum):
     SETTLED = "settled"
 
 
-class Fate(Enum):
+class WorkOutcome(Enum):
     """How a work is settled."""
 
     ACK = "ack"
@@ -65,13 +65,13 @@ class Verdict:
     """The decision about a work whose handler has ended.
 
     ``delay`` is the time until its next attempt, seconds. ``wire_delay`` is the delay in the nak that causes it. If it
-    is None, send "in progress", and the consumer's backoff decides. ``trouble`` says why ``retry_delay`` failed.
+    is None, send "in progress", and the consumer's backoff decides. ``delay_error`` says why ``retry_delay`` failed.
     """
 
-    fate: Fate
+    outcome: WorkOutcome
     delay: float = 0.0
     wire_delay: float | None = None
-    trouble: Exception | None = None
+    delay_error: Exception | None = None
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class Work(Generic[T]):
     phase: Phase = Phase.WAITING
     repeats: int = 0  # attempts in this worker beyond the first
     burials: int = 0  # failed attempts to store its dead letter
-    doomed: BaseException | None = None  # dead-lettered without being handled, for this reason
+    final_error: BaseException | None = None  # dead-lettered without being handled, for this reason
     broken: Exception | None = None  # the error of its key function: the message counts as handled and failed
     abandoned: bool = False  # its handler still runs, but its result is ignored
     denied: bool = False  # the server refused a progress report, so it refuses the ack as well
@@ -129,7 +129,7 @@ class Work(Generic[T]):
     began: float = 0.0  # monotonic seconds: when its handler was started last
     limit_at: float = math.inf  # monotonic seconds: when its handler is cancelled, or then abandoned
     cancelled: bool = False  # its handler was cancelled, as it ran too long
-    lane: Lane[T] | None = None
+    key_queue: KeyQueue[T] | None = None
 
     @property
     def attempt(self) -> int:
@@ -138,7 +138,7 @@ class Work(Generic[T]):
 
 
 @dataclass(slots=True, eq=False)
-class Lane(Generic[T]):
+class KeyQueue(Generic[T]):
     """The works of one key, in the order of the stream. One of them is handled at a time."""
 
     key: Hashable
@@ -178,8 +178,8 @@ class Workload(Generic[T]):
         self._concurrency = rules.options.concurrency
         self._handler_timeout = rules.options.handler_timeout
         self._held: dict[tuple[int, int], Work[T]] = {}
-        self._ready: deque[Work[T] | Lane[T]] = deque()
-        self._lanes: dict[Hashable, Lane[T]] = {}
+        self._ready: deque[Work[T] | KeyQueue[T]] = deque()
+        self._key_queues: dict[Hashable, KeyQueue[T]] = {}
         self._repeats: list[tuple[float, int, Work[T]]] = []  # a heap
         self._order = itertools.count()
         # No work is due before this moment. `tick` computes the exact moment from the works held then.
@@ -249,19 +249,19 @@ class Workload(Generic[T]):
         if key is None or not self.rules.options.ordered:
             self._ready.append(work)
             return work
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = Lane(key)
-            self._ready.append(lane)
-        work.lane = lane
-        lane.insert(work)
+        key_queue = self._key_queues.get(key)
+        if key_queue is None:
+            key_queue = self._key_queues[key] = KeyQueue(key)
+            self._ready.append(key_queue)
+        work.key_queue = key_queue
+        key_queue.insert(work)
         return work
 
     def _added_again(self, work: Work[T]) -> None:
         self.prefetch.redelivered()
         if self.rules.is_exhausted(work.deliveries):
             times = self.rules.limit
-            work.doomed = DeliveriesExhaustedError(
+            work.final_error = DeliveriesExhaustedError(
                 f"delivered {work.deliveries} times, {times} allowed, and never settled"
             )
 
@@ -275,13 +275,13 @@ class Workload(Generic[T]):
             return None
         entry = self._ready.popleft()
         # A lane is ready again only when this work is released.
-        work = entry.works[0] if isinstance(entry, Lane) else entry
+        work = entry.works[0] if isinstance(entry, KeyQueue) else entry
         work.phase = Phase.RUNNING
         work.began = now
         counts.running += 1
         counts.waiting -= 1
         self.prefetch.started(now)
-        if self._handler_timeout is not None and work.doomed is None:
+        if self._handler_timeout is not None and work.final_error is None:
             work.limit_at = limit_at = now + self._handler_timeout
             work.cancelled = False
             if limit_at < self._due:  # noqa: PLR1730  min() would be a call for each message
@@ -305,20 +305,20 @@ class Workload(Generic[T]):
         If ``stuck`` is true, the handler still runs, so the work cannot be retried in this worker.
         """
         if error is None:
-            return Verdict(Fate.ACK)
+            return Verdict(WorkOutcome.ACK)
         self.counts.failed += 1
         if isinstance(error, Reject) or self.rules.is_final(work.attempt):
-            return Verdict(Fate.DEAD)
+            return Verdict(WorkOutcome.DEAD)
         self.counts.retried += 1
-        delay, trouble = self.rules.retry_delay(work.attempt)
+        delay, delay_error = self.rules.retry_delay(work.attempt)
         if self.rules.options.ordered and not stuck and not self.stopping:
-            return Verdict(Fate.REPEAT, delay, trouble=trouble)
-        return Verdict(Fate.RETRY, delay, self.rules.wire_delay(work.deliveries, delay), trouble)
+            return Verdict(WorkOutcome.REPEAT, delay, delay_error=delay_error)
+        return Verdict(WorkOutcome.RETRY, delay, self.rules.wire_delay(work.deliveries, delay), delay_error)
 
     def repeat(self, work: Work[T], delay: float, now: float) -> None:
         """Retry a work in this worker in ``delay`` seconds. Call `released` after this."""
         work.phase = Phase.REPEATING
-        if work.doomed is None:
+        if work.final_error is None:
             work.repeats += 1
         heapq.heappush(self._repeats, (now + delay, next(self._order), work))
         self._due = min(self._due, now + delay)
@@ -335,14 +335,14 @@ class Workload(Generic[T]):
         if work.phase is Phase.REPEATING:
             self.counts.waiting += 1
             return  # its lane waits with it
-        lane = work.lane
-        if lane is None:
+        key_queue = work.key_queue
+        if key_queue is None:
             return
-        lane.works.remove(work)
-        if lane.works:
-            self._ready.append(lane)
+        key_queue.works.remove(work)
+        if key_queue.works:
+            self._ready.append(key_queue)
         else:
-            del self._lanes[lane.key]
+            del self._key_queues[key_queue.key]
 
     @property
     def deadline(self) -> float | None:
@@ -396,7 +396,7 @@ class Workload(Generic[T]):
 
     def _try_again(self, work: Work[T]) -> None:
         work.phase = Phase.WAITING
-        self._ready.append(work.lane or work)
+        self._ready.append(work.key_queue or work)
 
     def stop(self) -> list[Work[T]]:
         """Accept no new work. Return the works to be redelivered by the server, in the order of the stream.
@@ -415,13 +415,15 @@ class Workload(Generic[T]):
         for work in returned:
             self.settled(work)
             self.counts.waiting -= 1
-        self._ready = deque(entry for entry in self._ready if isinstance(entry, Lane) or entry not in removed)
-        for lane in list(self._lanes.values()):
-            lane.works = deque(work for work in lane.works if work not in removed)
-            if not lane.works:
-                del self._lanes[lane.key]
+        self._ready = deque(
+            entry for entry in self._ready if isinstance(entry, KeyQueue) or entry not in removed
+        )
+        for key_queue in list(self._key_queues.values()):
+            key_queue.works = deque(work for work in key_queue.works if work not in removed)
+            if not key_queue.works:
+                del self._key_queues[key_queue.key]
         # The lanes that are empty now are in the queue, too.
-        self._ready = deque(entry for entry in self._ready if not isinstance(entry, Lane) or entry.works)
+        self._ready = deque(entry for entry in self._ready if not isinstance(entry, KeyQueue) or entry.works)
         returned.sort(key=lambda work: work.ident)
         return returned
 

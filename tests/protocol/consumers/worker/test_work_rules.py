@@ -103,15 +103,15 @@ def test_given_delay_wins(given, expected):
 
 @pytest.mark.parametrize("answer", [-1, float("nan"), "1", None])
 def test_delay_none_told_and_replaced(answer):
-    delay, trouble = rules(retry_delay=lambda _: answer).retry_delay(1)
+    delay, delay_error = rules(retry_delay=lambda _: answer).retry_delay(1)
     assert delay == 0.5
-    assert isinstance(trouble, ConfigError)
+    assert isinstance(delay_error, ConfigError)
 
 
 def test_raising_delay_replaced():
-    delay, trouble = rules(retry_delay=lambda n: n / 0).retry_delay(2)
+    delay, delay_error = rules(retry_delay=lambda n: n / 0).retry_delay(2)
     assert delay == 1.0
-    assert isinstance(trouble, ZeroDivisionError)
+    assert isinstance(delay_error, ZeroDivisionError)
 
 
 def test_nak_allows_for_server_adds_to():

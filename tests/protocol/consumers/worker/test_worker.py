@@ -8,10 +8,10 @@ from jsclient.protocol.consumers.worker.work_rules import WorkOptions, WorkRules
 from jsclient.protocol.consumers.worker.worker import (
     CANCEL_TIMEOUT,
     DeliveriesExhaustedError,
-    Fate,
     Phase,
     Reject,
     Workload,
+    WorkOutcome,
 )
 from jsclient.protocol.models.consumer import ConsumerConfig
 
@@ -39,16 +39,16 @@ class Hands:
             started.append(work.message)
         return started
 
-    def end(self, work, error=None) -> Fate:
+    def end(self, work, error=None) -> WorkOutcome:
         """Its handler ended, and everything was said to the server."""
         self.load.ended(work)
         verdict = self.load.judge(work, error)
-        if verdict.fate is Fate.REPEAT:
+        if verdict.outcome is WorkOutcome.REPEAT:
             self.load.repeat(work, verdict.delay, self.now)
         else:
             self.load.settled(work)
         self.load.released(work)
-        return verdict.fate
+        return verdict.outcome
 
     def tick(self, seconds: float):
         self.now += seconds
@@ -67,7 +67,7 @@ def test_runs_up_to_limit_in_order():
     one, *_ = hands.add(1, 2, 3)
     assert hands.all() == ["m1", "m2"]
     assert (hands.load.counts.running, hands.load.counts.waiting) == (2, 1)
-    assert hands.end(one) is Fate.ACK
+    assert hands.end(one) is WorkOutcome.ACK
     assert hands.all() == ["m3"]
 
 
@@ -105,14 +105,14 @@ def test_failure_holds_its_key():
     hands.add(2, key="a")
     hands.add(3, key="b")
     assert hands.all() == ["m1", "m3"]
-    assert hands.end(a1, ValueError()) is Fate.REPEAT
+    assert hands.end(a1, ValueError()) is WorkOutcome.REPEAT
     assert hands.all() == []
     hands.tick(0.4)
     assert hands.all() == []
     hands.tick(0.1)
     assert hands.all() == ["m1"]
     assert a1.attempt == 2
-    assert hands.end(a1, ValueError()) is Fate.REPEAT
+    assert hands.end(a1, ValueError()) is WorkOutcome.REPEAT
     hands.tick(1.0)
     assert hands.all() == ["m1"]
     hands.end(a1)
@@ -142,7 +142,7 @@ def test_a_key_leaves_nothing_behind():
         assert hands.start() is work
         hands.end(work)
     assert hands.load.idle
-    assert not hands.load._lanes
+    assert not hands.load._key_queues
     assert not hands.load._ready
 
 
@@ -151,10 +151,10 @@ def test_a_key_leaves_nothing_behind():
 
 def test_nak_until_last_delivery():
     hands = Hands(max_deliver=3)
-    for deliveries, fate in ((1, Fate.RETRY), (2, Fate.RETRY), (3, Fate.DEAD)):
+    for deliveries, outcome in ((1, WorkOutcome.RETRY), (2, WorkOutcome.RETRY), (3, WorkOutcome.DEAD)):
         work = hands.add(1, deliveries=deliveries)
         assert hands.start() is work
-        assert hands.end(work, ValueError()) is fate
+        assert hands.end(work, ValueError()) is outcome
     counts = hands.load.counts
     assert (counts.failed, counts.retried) == (3, 2)
 
@@ -163,11 +163,11 @@ def test_repeats_here_count_as_deliveries_do():
     hands = Hands(max_deliver=4, ordered=True)
     work = hands.add(1, key="a", deliveries=2)
     fates = []
-    while Fate.DEAD not in fates:
+    while WorkOutcome.DEAD not in fates:
         assert hands.start() is work
         fates.append(hands.end(work, ValueError()))
         hands.tick(60.0)
-    assert fates == [Fate.REPEAT, Fate.REPEAT, Fate.DEAD]
+    assert fates == [WorkOutcome.REPEAT, WorkOutcome.REPEAT, WorkOutcome.DEAD]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -175,17 +175,17 @@ def test_rejected_message_not_tried_again(ordered):
     hands = Hands(max_deliver=5, ordered=ordered)
     work = hands.add(1, key="a")
     hands.start()
-    assert hands.end(work, Reject("no such customer")) is Fate.DEAD
+    assert hands.end(work, Reject("no such customer")) is WorkOutcome.DEAD
 
 
 def test_message_nobody_survived_not_handled():
     hands = Hands(max_deliver=3, handler_timeout=5.0)
     work = hands.add(1, deliveries=4)
-    assert isinstance(work.doomed, DeliveriesExhaustedError)
-    assert "4 times" in str(work.doomed)
+    assert isinstance(work.final_error, DeliveriesExhaustedError)
+    assert "4 times" in str(work.final_error)
     assert hands.start() is work  # in its turn
     assert hands.tick(5.0).overdue == []  # no handler runs
-    assert hands.add(2, deliveries=3).doomed is None
+    assert hands.add(2, deliveries=3).final_error is None
 
 
 def test_redelivery_of_in_hand_same_work():
@@ -261,7 +261,7 @@ def test_slow_handler_abandoned():
     assert hands.load.deadline == hands.now + CANCEL_TIMEOUT
     due = hands.tick(CANCEL_TIMEOUT)
     assert (due.overdue, due.stuck, one.abandoned) == ([two], [one], True)
-    assert hands.load.judge(one, TimeoutError(), stuck=True).fate is Fate.RETRY
+    assert hands.load.judge(one, TimeoutError(), stuck=True).outcome is WorkOutcome.RETRY
     hands.load.settled(one)
     hands.load.ended(two)
     assert hands.tick(CANCEL_TIMEOUT).stuck == []
@@ -277,7 +277,9 @@ def test_stuck_handler_holds_key():
     hands.start()
     hands.tick(5.0)
     assert hands.tick(CANCEL_TIMEOUT).stuck == [one]
-    assert hands.load.judge(one, TimeoutError(), stuck=True).fate is Fate.RETRY  # not here: it still runs
+    assert (
+        hands.load.judge(one, TimeoutError(), stuck=True).outcome is WorkOutcome.RETRY
+    )  # not here: it still runs
     hands.load.settled(one)
     assert hands.all() == []
     hands.load.released(one)
@@ -296,7 +298,7 @@ def test_stop_returns_waiting():
     assert [work.message for work in hands.load.stop()] == ["m2", "m3", "m4"]
     assert [work.message for work in hands.load.held] == ["m1"]
     assert hands.load.counts.waiting == 0
-    assert hands.end(a1, ValueError()) is Fate.RETRY  # nobody will be here to try again
+    assert hands.end(a1, ValueError()) is WorkOutcome.RETRY  # nobody will be here to try again
     assert hands.load.idle
     assert hands.start() is None
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jsclient.protocol.consumers.worker.reasons import Reject
 from jsclient.protocol.consumers.worker.work_rules import WorkOptions, WorkRules
-from jsclient.protocol.consumers.worker.worker import Fate, Phase, Workload
+from jsclient.protocol.consumers.worker.worker import Phase, Workload, WorkOutcome
 from jsclient.protocol.models.consumer import ConsumerConfig
 from tests.support.examples import examples
 
@@ -116,13 +116,13 @@ class WorkerAndServer(RuleBasedStateMachine):
 
     def decide(self, work, error, *, stuck: bool = False) -> None:
         verdict = self.load.judge(work, error, stuck=stuck)
-        if verdict.fate is Fate.REPEAT:
+        if verdict.outcome is WorkOutcome.REPEAT:
             assert not stuck
             assert self.rules_.options.ordered
             self.load.repeat(work, verdict.delay, self.now)
         else:
-            assert verdict.fate is not Fate.RETRY or not self.rules_.is_last(work.deliveries)
-            self.told(work, back=verdict.fate is Fate.RETRY)
+            assert verdict.outcome is not WorkOutcome.RETRY or not self.rules_.is_last(work.deliveries)
+            self.told(work, back=verdict.outcome is WorkOutcome.RETRY)
 
     @precondition(lambda self: self.running)
     @rule(which=st.integers(0, 100), outcome=st.sampled_from(["raise", "return", "raise", "reject"]))
@@ -132,7 +132,7 @@ class WorkerAndServer(RuleBasedStateMachine):
         self.load.ended(work)
         if not work.abandoned:
             error = {"return": None, "raise": ValueError(), "reject": Reject()}[outcome]
-            if work.doomed is not None:
+            if work.final_error is not None:
                 self.told(work, back=False)
             else:
                 self.decide(work, error)
@@ -200,7 +200,7 @@ class WorkerAndServer(RuleBasedStateMachine):
         assert self.load.idle
         assert self.load.deadline is None
         assert not self.expires
-        assert not self.load._lanes
+        assert not self.load._key_queues
         assert not self.load._ready
 
 
