@@ -13,7 +13,7 @@ import pyarrow as pa
 from integration.kit.calls.sink import plan_of, stored, write
 from integration.kit.judge.streams import OwnStream
 from jsclient.spark.sink.earlier_runs import RunLocation
-from jsclient.spark.sink.moved_rows import Rest
+from jsclient.spark.sink.moved_rows import Remainder
 from jsclient.spark.sink.partition_writer import Outcome, WritePlan
 from jsclient.spark.sink.rest_of_batch import publish_remainder
 from jsclient.spark.task_context import Task
@@ -38,14 +38,14 @@ class Runs:
         batch = pa.record_batch({"data": pa.array([b"%d" % row for row in rows], pa.binary())})
         return await write(self.js, self.run_plan(run), batch, task=Task(partition, attempt))
 
-    async def whole(self, run: str, parts: Parts) -> Rest | None:
+    async def whole(self, run: str, parts: Parts) -> Remainder | None:
         """All tasks, in any order, and then the driver, if a task has left it something."""
         numbers = [*parts]
         random.Random(run).shuffle(numbers)
         done = {one: await self.task(run, one, parts[one]) for one in numbers}
         return await self.end(run, done)
 
-    async def end(self, run: str, done: Mapping[int, Outcome]) -> Rest | None:
+    async def end(self, run: str, done: Mapping[int, Outcome]) -> Remainder | None:
         checked = {one: outcome.checked for one, outcome in done.items()}
         if not any(one is not None and one.open for one in checked.values()):
             return None

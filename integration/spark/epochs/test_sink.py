@@ -277,7 +277,7 @@ async def test_one_id_for_two_rows(js: Any, topic: Any) -> None:
                     await writer.write(batch)
                 continue
             await writer.write(batch)
-            written.append(EpochWritten(task, 0, await writer.finish(), place=place))
+            written.append(EpochWritten(task, 0, await writer.finish(), epoch_position=place))
         finally:
             await writer.close()
     with pytest.raises(ConfigError, match="row 0 of partition 0 and row 0 of partition 1 have the same"):

@@ -26,8 +26,12 @@ async def test_one_stream(server, stream):
     end = query.ask(reader, query.start(reader))
     one = read(end, reader.reportLatestOffset())
     assert (one.mode, one.stream, one.streams[0].last) == ("log", stream.name, 50)
-    place = one.streams[0].place
-    assert (place.stream, place.seq, place.subjects) == (stream.name, 20, (stream.subject("a"),))
+    query_position = one.streams[0].query_position
+    assert (query_position.stream, query_position.seq, query_position.subjects) == (
+        stream.name,
+        20,
+        (stream.subject("a"),),
+    )
 
 
 async def test_several_streams(server, make_stream):
@@ -40,7 +44,7 @@ async def test_several_streams(server, make_stream):
     end = query.ask(reader, query.start(reader))
     one = read(end, reader.reportLatestOffset())
     assert (one.mode, one.stream) == ("log", "")
-    assert {stream.name: (stream.place.seq, stream.last) for stream in one.streams} == {
+    assert {stream.name: (stream.query_position.seq, stream.last) for stream in one.streams} == {
         large.name: (15, 60),
         small.name: (5, 20),
     }
@@ -48,7 +52,9 @@ async def test_several_streams(server, make_stream):
     reader = query.reader()
     last = query.offsets[-1][1]
     query.ask(reader, last)
-    assert [stream.last - stream.place.seq for stream in read(last, reader.reportLatestOffset()).streams] == [
+    assert [
+        stream.last - stream.query_position.seq for stream in read(last, reader.reportLatestOffset()).streams
+    ] == [
         0,
         0,
     ]
@@ -65,7 +71,8 @@ async def test_filters_of_several_streams(server, make_stream):
     reader = query.reader()
     end = query.ask(reader, query.start(reader))
     assert {
-        stream.name: stream.place.subjects for stream in read(end, reader.reportLatestOffset()).streams
+        stream.name: stream.query_position.subjects
+        for stream in read(end, reader.reportLatestOffset()).streams
     } == {
         one.name: (one.subject("a"),),
         two.name: (two.subject("a"), two.subject("b")),
