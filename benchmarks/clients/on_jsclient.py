@@ -163,7 +163,7 @@ async def _publish(job: Job, meter: Meter) -> None:
             part.done(len(part.latencies), ack.seq)
 
 
-async def _since(js: jsclient.JetStream, job: Job, part: Part) -> jsclient.topics.ReaderOpening:
+async def _since(js: jsclient.JetStream, job: Job, part: Part) -> jsclient.ReaderOpening:
     topic = js.topic(job.subject)
     return topic.since((await (await topic.log()).extent()).end.at(part.start - 1))
 
