@@ -294,7 +294,7 @@ async def test_rows_that_cannot_be_compared(
     oracle: Any,
 ) -> None:
     """A work queue no longer has what was consumed. The first run says nothing, a repetition does."""
-    monkeypatch.setattr(sink, "_told_unchecked", set())
+    monkeypatch.setattr(sink, "_reported_unchecked", set())
     queue = await make_stream(retention="workqueue")
     options = {"ledger": f"runs_{queue.prefix}", "expectedStream": queue.name}
     try:
