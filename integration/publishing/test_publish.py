@@ -231,7 +231,7 @@ async def test_no_stream_told_after_three_tries(js: Any, tap: Proxy, stream: Own
     started = time.monotonic()
     with pytest.raises(jsclient.NoRespondersError, match=subject):
         await within(10, js.publish(subject, b"x"), "the publish")
-    assert time.monotonic() - started >= 0.5
+    assert time.monotonic() - started > 0.49  # timers of uvloop count milliseconds
     assert len(tap.sent(subject)) == 3
 
 

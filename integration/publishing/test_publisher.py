@@ -348,7 +348,7 @@ async def test_full_window_error(js: Any, tap: Proxy, stream: OwnStream, patienc
         for _ in range(2):
             with pytest.raises(TooManyInFlightError):
                 await within(5, pub.publish(stream.subject("x"), b"never"), "the publish")
-        assert time.monotonic() - started >= 2 * patience
+        assert time.monotonic() - started >= 2 * patience - 0.01  # timers of uvloop count milliseconds
         assert (pub.in_flight, pub.waiting, pub.published) == (3, 0, 3)
         held.release()
         await pub.flush()
@@ -641,7 +641,7 @@ async def test_no_stream_told_after_three_tries(js: Any, tap: Proxy, stream: Own
         found = await results(futures)
     assert {type(error) for error in found} == {NoRespondersError}
     assert subject in str(found[0])
-    assert time.monotonic() - started >= 0.5
+    assert time.monotonic() - started > 0.49  # timers of uvloop count milliseconds
     sent = [int(frame.payload) for frame in tap.sent(subject)]
     assert sent == [*range(100), *range(100), *range(100)]
 

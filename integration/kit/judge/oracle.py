@@ -24,6 +24,9 @@ from integration.kit.judge.waiting import eventually, within
 
 CONNECTION_NAME = "kit-oracle"
 
+_NO_PEERS = 10005
+_PLACEMENT = 10.0  # seconds
+
 Json = dict[str, Any]
 
 
@@ -88,7 +91,20 @@ class Oracle:
     # Streams
 
     async def create_stream(self, name: str, subjects: Iterable[str], **config: Any) -> Json:
-        return await self.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": list(subjects), **config})
+        request = {"name": name, "subjects": list(subjects), **config}
+        deadline = time.monotonic() + _PLACEMENT
+        while True:
+            try:
+                return await self.api(f"STREAM.CREATE.{name}", request)
+            except OracleError as error:
+                # A meta leader that was elected just now takes peers for offline until it has heard of them.
+                if (
+                    error.err_code != _NO_PEERS
+                    or time.monotonic() > deadline
+                    or not config.get("num_replicas")
+                ):
+                    raise
+            await asyncio.sleep(0.1)
 
     async def update_stream(self, name: str, **changes: Any) -> Json:
         config = (await self.stream_info(name))["config"]
