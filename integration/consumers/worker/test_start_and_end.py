@@ -86,8 +86,8 @@ async def test_block_cancelled_when_it_dies(js: Any, stream: OwnStream, kind: st
     async def serve() -> None:
         async with sub.run(print) as worker:
             assert worker.exception() is None
+            reached.set()  # first: the worker may hear of the deletion before the judge has its answer
             await stream.oracle.delete_consumer(stream.name, "d")
-            reached.set()
             await asyncio.Event().wait()
 
     with pytest.raises(ConsumerDeletedError):
