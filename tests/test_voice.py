@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,27 @@ def test_habits_only_shrink(voices: dict[str, Voice], room: str) -> None:
 def test_class_names_are_told_apart(voices: dict[str, Voice]) -> None:
     twice = [name for name, count in voices["jsclient"].classes.items() if count > 1]
     assert len(twice) <= CLASSES_TWICE, twice
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    of = function.args
+    return {
+        arg.arg for arg in (*of.posonlyargs, *of.args, *of.kwonlyargs, *filter(None, (of.vararg, of.kwarg)))
+    }
+
+
+def test_docstrings_name_parameters_that_exist():
+    """A function that takes ``**more`` may describe what that has."""
+    stale = []
+    for path in sorted((ROOT / "jsclient").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.args.kwarg is not None:
+                continue
+            described = re.search(r"^Args:\n((?: +.*\n?|\n)+)", ast.get_docstring(node) or "", re.MULTILINE)
+            for names in re.findall(
+                r"^    (\w+(?:, \w+)*): ", described[1] if described else "", re.MULTILINE
+            ):
+                stale += [
+                    f"{path.name}:{node.lineno} {name}" for name in {*names.split(", ")} - parameters(node)
+                ]
+    assert stale == []

@@ -166,21 +166,21 @@ class Peer:
 
         return register
 
-    def auto_accept(self, rule: Rule | None = None, **roles: str | Collection[str] | None) -> None:
+    def auto_accept(self, rule: Rule | None = None, **attributes: str | Collection[str] | None) -> None:
         """Approve requests at once if a rule accepts them. Other requests wait for `approve` or `reject`.
 
         Args:
             rule: A plain function of the request's attributes, as this side sees them. It is called on the event loop.
-            wanted: Instead of a rule, the values that attributes must have. A collection allows any of its values.
+            attributes: Instead of a rule, the values that attributes must have. A collection allows any of its values.
 
         Raises:
             ConfigError: Neither or both are given, or the rule is a coroutine function.
         """
-        if (rule is None) is not bool(roles):
+        if (rule is None) is not bool(attributes):
             raise ConfigError("give a rule, or attributes, for example auto_accept(Rx_role='thing')")
         if rule is not None:
             check_rule(rule)
-        self._rules += (rule if rule is not None else accept_roles(**roles),)
+        self._rules += (rule if rule is not None else accept_roles(**attributes),)
         self._tracker.accepts = lambda attrs: any(rule(attrs) for rule in self._rules)
 
     async def raise_event(

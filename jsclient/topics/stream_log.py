@@ -76,7 +76,7 @@ class StreamLog(Log):
     Attributes:
         context: The context of the handle.
         handle: The stream.
-        found: The extent when the log was looked up, if a reader can start with it.
+        known_extent: The extent when the log was looked up, if a reader can start with it.
         newest_only: Whether only the newest record of each subject is needed, so that a gap before it is no error.
         origin: A position in the stream, which its records get. None before its extent was requested.
     """

@@ -73,7 +73,7 @@ class OrderedCursor:
         last_stream_seq: Stream sequence of the last message that entered the queue; 0: none did.
         first_stream_seq: Where the first consumer started reading; 0: unknown.
         expected: The next consumer sequence.
-        asked_from: The requested start of the current consumer: earlier messages are skipped.
+        requested_from: The requested start of the current consumer: earlier messages are skipped.
         wants: Why a new consumer is needed; while it is set, no message is accepted.
     """
 

@@ -125,7 +125,7 @@ def _check_host(url: object) -> None:
         )
 
 
-def accept_roles(**roles: str | Collection[str] | None) -> Callable[[Attrs], bool]:
+def accept_roles(**attributes: str | Collection[str] | None) -> Callable[[Attrs], bool]:
     """Create a rule for ``accepts`` that approves requests whose attributes have these values.
 
     A value is a str, or a collection of which any value may match. With None the attribute must be missing. Attributes
@@ -134,11 +134,11 @@ def accept_roles(**roles: str | Collection[str] | None) -> Callable[[Attrs], boo
     Raises:
         ConfigError: No attribute is named, which would approve everything.
     """
-    if not roles:
+    if not attributes:
         raise ConfigError("name an attribute, for example Rx_role='thing': without one all would be approved")
 
     def accepts(attrs: Attrs) -> bool:
-        return all(_fits(value, attrs.get(name)) for name, value in roles.items())
+        return all(_fits(value, attrs.get(name)) for name, value in attributes.items())
 
     return accepts
 

@@ -39,7 +39,7 @@ class LagWatch(Generic[K]):
     Args:
         options: The server.
         every: Seconds between two rounds of requests.
-        places: Returns the positions to ask about.
+        query_positions: Returns the positions to ask about.
         answer: Receives the answer about a position, or None if the server did not answer.
     """
 

@@ -313,7 +313,7 @@ class ClaimMatcher:
     """Matches the messages of a span with its claims, in order.
 
     Attributes:
-        left: Number of claims that are neither found nor missing.
+        remaining: Number of claims that are neither found nor missing.
         missing: Claims without a message.
     """
 

@@ -103,7 +103,7 @@ class StoredRows:
         """Return the report of the task.
 
         Args:
-            left: The ids in `own` that it has not met, with their sequences.
+            remaining: The ids in `own` that it has not met, with their sequences.
         """
         missing = [tail for tail, sequence in remaining.items() if sequence in self._sequences]
         old = self._old if self._open or len(missing) < self._number else 0

@@ -75,7 +75,7 @@ class WorkOptions:
         """Number of messages that may wait, in this worker or in flight: few, as other workers could handle them."""
         if self.prefetch is not None:
             return self.prefetch
-        # With lanes, a free handler needs to see past the messages of keys that are busy.
+        # With an order by key, a free handler needs to see past the messages of keys that are busy.
         return max(64, 4 * self.concurrency) if self.ordered else 2 * self.concurrency
 
 

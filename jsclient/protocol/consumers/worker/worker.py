@@ -4,9 +4,9 @@ The runner (`jsclient.Worker`) takes messages, calls handlers and sends acks, an
 held message, from its arrival until it is *settled*: acked, returned to the server, or terminated. A redelivery of a
 held message is the same work.
 
-With an order by key, each key (other than None) has a *lane*. One work of a lane is handled at a time, in the order of
-the stream, and a failed work is retried in this worker before the next work of its lane starts. If it were returned to
-the server, it could be delivered to another worker, and the lane would wait forever.
+With an order by key, each key (other than None) has a queue. One work of a queue is handled at a time, in the order of
+the stream, and a failed work is retried in this worker before the next work of its queue starts. If it were returned to
+the server, it could be delivered to another worker, and the queue would wait forever.
 
 Time is monotonic seconds. Source: ADR-15 §Ack Handling; nats-server server/consumer.go (ack_wait, max_deliver).
 """
@@ -45,7 +45,7 @@ T = TypeVar("T")
 class Phase(Enum):
     """The phase of a work."""
 
-    WAITING = "waiting"  # for a free handler, or for its turn in its lane
+    WAITING = "waiting"  # for a free handler, or for its turn in the queue of its key
     RUNNING = "running"  # its handler runs, or its ack or dead letter is in flight
     REPEATING = "repeating"  # it failed and waits for its next attempt in this worker
     SETTLED = "settled"
@@ -274,7 +274,7 @@ class Workload(Generic[T]):
         if not self._ready or counts.running >= self._concurrency:
             return None
         entry = self._ready.popleft()
-        # A lane is ready again only when this work is released.
+        # A queue is ready again only when this work is released.
         work = entry.works[0] if isinstance(entry, KeyQueue) else entry
         work.phase = Phase.RUNNING
         work.began = now
@@ -329,12 +329,12 @@ class Workload(Generic[T]):
         self._held.pop(work.ident, None)
 
     def released(self, work: Work[T]) -> None:
-        """Free the task and the lane of a work for the next work."""
+        """Free the task and the queue of a work for the next work."""
         work.limit_at = math.inf
         self.counts.running -= 1
         if work.phase is Phase.REPEATING:
             self.counts.waiting += 1
-            return  # its lane waits with it
+            return  # its queue waits with it
         key_queue = work.key_queue
         if key_queue is None:
             return
@@ -422,7 +422,7 @@ class Workload(Generic[T]):
             key_queue.works = deque(work for work in key_queue.works if work not in removed)
             if not key_queue.works:
                 del self._key_queues[key_queue.key]
-        # The lanes that are empty now are in the queue, too.
+        # Queues that are empty now are among the ready ones, too.
         self._ready = deque(entry for entry in self._ready if not isinstance(entry, KeyQueue) or entry.works)
         returned.sort(key=lambda work: work.ident)
         return returned
