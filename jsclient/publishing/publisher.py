@@ -344,15 +344,18 @@ class Publisher(Handle):
             acks.number = number
             window.add(reply, entry)
             return future
-        if header:
-            command = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to, reply, len(header), size, header, data)
+        if size > CHUNK:
+            out.write_parts(*_large_command(to, reply, header, data))  # raises in another loop, as `write`
         else:
-            command = b"PUB %b %b %d\r\n%b\r\n" % (to, reply, size, data)
-        if out.scheduled and out.size < CHUNK:
-            out.commands.append(command)
-            out.size += len(command)
-        else:
-            out.write(command)  # raises in another loop
+            if header:
+                command = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to, reply, len(header), size, header, data)
+            else:
+                command = b"PUB %b %b %d\r\n%b\r\n" % (to, reply, size, data)
+            if out.scheduled and out.size < CHUNK:
+                out.commands.append(command)
+                out.size += len(command)
+            else:
+                out.write(command)
         acks.number = number
         window.in_flight[reply] = entry
         window.size += size
@@ -406,3 +409,11 @@ class Publisher(Handle):
                 self._failures.note_on(error)
         finally:
             await self.acks.end()
+
+
+def _large_command(to: bytes, reply: bytes, header: bytes, data: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return the parts of a command, so that its payload is not copied."""
+    if not header:
+        return b"PUB %b %b %d\r\n" % (to, reply, len(data)), data, b"\r\n"
+    size = len(header) + len(data)
+    return b"HPUB %b %b %d %d\r\n%b" % (to, reply, len(header), size, header), data, b"\r\n"

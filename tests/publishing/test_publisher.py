@@ -47,6 +47,7 @@ class Transport:
     def __init__(self, connection: FakeConnection) -> None:
         self.connection = connection
         self.writes = 0
+        self.partial = b""  # the beginning of a command
         self.waiting = 0  # bytes that are not written
         self.drained = asyncio.Event()
 
@@ -64,17 +65,22 @@ class Transport:
 
     def write(self, data: bytes) -> None:
         self.writes += 1
+        data = self.partial + data
         position = 0
         while position < len(data):
             head = COMMAND.match(data, position)
             assert head is not None, data[position : position + 60]
             headers, total = int(head[4] or 0), int(head[5])
-            body = data[head.end() : head.end() + total]
+            end = head.end() + total + 2
+            if end > len(data):
+                break  # a large payload is written in a call of its own
+            body = data[head.end() : end - 2]
             assert (head[1] == b"HPUB") == bool(headers)
             sent = Sent(head[2].decode(), body[headers:], head[3].decode(), body[:headers])
             self.connection.sent.append(sent)
-            position = head.end() + total + 2
+            position = end
             assert data[position - 2 : position] == b"\r\n"
+        self.partial = data[position:]
 
 
 def add_outbox(connection: FakeConnection) -> Transport:

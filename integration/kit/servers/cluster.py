@@ -45,13 +45,18 @@ class OwnCluster:
         return [server.url for server in self.servers.values()]
 
     async def ready(self) -> None:
-        """Wait until a stream can be made on all three: a leader that answers may not have heard of every peer yet."""
+        """Wait until a stream can be made on all three, again and again for a second.
+
+        A leader that answers may not have heard of every peer yet, and a first leader may lose an election to another.
+        """
 
         async def answers() -> bool:
             try:
-                async with Oracle(self.urls[0], timeout=1.0) as oracle:
-                    await oracle.create_stream("READY", ["ready"], num_replicas=3, storage="memory")
-                    await oracle.delete_stream("READY")
+                for url in (*self.urls, self.urls[0]):
+                    async with Oracle(url, timeout=1.0) as oracle:
+                        await oracle.create_stream("READY", ["ready"], num_replicas=3, storage="memory")
+                        await oracle.delete_stream("READY")
+                    await asyncio.sleep(0.25)
             except Exception:  # noqa: BLE001  there is no leader yet
                 return False
             return True

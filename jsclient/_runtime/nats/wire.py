@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ...errors import ProtocolError, WrongLoopError
@@ -342,6 +342,24 @@ HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish w
 CHUNK = 64 * 1024
 
 
+LARGE_WRITE = 256 * 1024  # bytes of commands of which the large ones are not copied once more
+
+
+def _joined(commands: list[bytes]) -> Iterator[bytes]:
+    """Join commands, except for those of more than `CHUNK` bytes."""
+    small: list[bytes] = []
+    for command in commands:
+        if len(command) <= CHUNK:
+            small.append(command)
+            continue
+        if small:
+            yield b"".join(small)
+            small = []
+        yield command
+    if small:
+        yield b"".join(small)
+
+
 class TransportOwner(Protocol):
     """nats-py's client, which replaces its transport at each reconnect."""
 
@@ -372,6 +390,15 @@ class Outbox:
         self.commands.append(command)
         self.size += len(command)
         if self.size > CHUNK and len(self.commands) > 1:
+            self._send()
+
+    def write_parts(self, *parts: bytes) -> None:
+        """Like `write`, for a command that is large. Its payload is one of the parts, and is not copied."""
+        if not self.scheduled:
+            self._schedule()
+        self.commands += parts
+        self.size += sum(map(len, parts))
+        if self.size > CHUNK and len(self.commands) > len(parts):
             self._send()
 
     def _schedule(self) -> None:
@@ -434,11 +461,12 @@ class Outbox:
     def _send(self) -> None:
         if not self.commands:
             return
-        data = b"".join(self.commands)
+        joined = [b"".join(self.commands)] if self.size <= LARGE_WRITE else list(_joined(self.commands))
         self.clear()
         transport = self._owner._transport
         if transport is not None:
-            transport.write(data)
+            for data in joined:
+                transport.write(data)
             self._update_backlog()
 
     def clear(self) -> None:

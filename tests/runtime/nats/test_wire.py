@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jsclient._runtime.nats.wire import HIGH_WATER, MAX_ANSWER, MAX_CONTROL_LINE, FrameReader, Outbox
+from jsclient._runtime.nats.wire import (
+    HIGH_WATER,
+    LARGE_WRITE,
+    MAX_ANSWER,
+    MAX_CONTROL_LINE,
+    FrameReader,
+    Outbox,
+)
 from jsclient.errors import ProtocolError
 from tests.support.examples import examples
 from tests.support.virtual import virtual
@@ -459,6 +466,30 @@ async def test_request_keeps_write_order():
     out.write_now(b"b")
     await asyncio.sleep(0)
     assert transport.writes == [b"ab"]
+
+
+@virtual
+async def test_large_payload_is_not_copied():
+    transport = Transport()
+    out = Outbox(SimpleNamespace(_transport=transport))
+    payload = bytes(LARGE_WRITE)
+    out.write(b"a")
+    out.write(b"b")
+    out.write_parts(b"PUB ", payload, b"\r\n")
+    assert transport.writes == [b"abPUB ", payload, b"\r\n"]
+    assert transport.writes[1] is payload
+
+
+@virtual
+async def test_large_command_among_small_ones():
+    transport = Transport()
+    out = Outbox(SimpleNamespace(_transport=transport))
+    large = bytes(LARGE_WRITE)
+    for command in (b"a", large, b"b", b"c"):
+        assert out.write_if_space(command)
+    await asyncio.sleep(0)
+    assert transport.writes == [b"a", large, b"bc"]
+    assert transport.writes[1] is large
 
 
 @virtual
