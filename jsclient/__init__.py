@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from .protocol.consumers.worker.worker import WorkCounts
     from .protocol.streams.counter import CounterEntry
     from .protocol.topics.position import Position
-    from .protocol.topics.reader import QuietTimer
+    from .protocol.topics.quiet_timer import QuietTimer
     from .protocol.topics.record import Record
     from .protocol.topics.value_codec import Codec, JsonCodec
     from .publishing.batch import AtomicBatch
@@ -73,9 +73,9 @@ if TYPE_CHECKING:
     from .streams.stream import Stream
     from .topics.event_history import CurrentEvent, EventHistory, EventSource, EventSubscription
     from .topics.latest import LatestReader
-    from .topics.log_reader import TopicReader
     from .topics.publisher import TopicPublisher
     from .topics.topic import ReaderOpening, Topic
+    from .topics.topic_reader import TopicReader
 
 __version__ = "0.1.0.dev0"  # the one place that says it
 
@@ -205,7 +205,7 @@ _LAZY = {
     "PublishedMany": "publishing.bulk",
     "Publisher": "publishing.publisher",
     "PullSubscription": "consumers.pull_subscription",
-    "QuietTimer": "protocol.topics.reader",
+    "QuietTimer": "protocol.topics.quiet_timer",
     "ReaderOpening": "topics.topic",
     "Record": "protocol.topics.record",
     "Reject": "protocol.consumers.worker.reasons",
@@ -220,7 +220,7 @@ _LAZY = {
     "TableChanges": "kits",
     "Topic": "topics.topic",
     "TopicPublisher": "topics.publisher",
-    "TopicReader": "topics.log_reader",
+    "TopicReader": "topics.topic_reader",
     "TopicTable": "kits",
     "UpdateRecord": "kits",
     "WorkCounts": "protocol.consumers.worker.worker",

@@ -17,7 +17,7 @@ from integration.kit.clients.lossy_log import LossyLog
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.waiting import within
 from jsclient import HistoryTruncatedError, Position
-from jsclient.protocol.topics.reader import QuietTimer
+from jsclient.protocol.topics.quiet_timer import QuietTimer
 from jsclient.topics.log_reader import LogReader, open_reader
 from jsclient.topics.memory_log import MemoryLog
 from jsclient.topics.stream_log import find_log

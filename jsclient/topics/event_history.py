@@ -18,7 +18,7 @@ from .._runtime.handlers import Threads, check_handler, is_coroutine_function
 from ..errors import ConfigError, JetStreamError
 from ..protocol.events import HandlerFailed
 from ..protocol.topics.position import Position
-from ..protocol.topics.reader import QuietTimer
+from ..protocol.topics.quiet_timer import QuietTimer
 from ..protocol.topics.record import Record
 from ..protocol.wire.checks import check_count
 from ..protocol.wire.names import check_consumer_name

@@ -12,10 +12,10 @@ from .._runtime.handle import ReadHandle, State
 from ..errors import ClosedError, RequestTimeoutError
 from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.checks import deadline_of
-from .log_reader import raise_end
 from .notifiers.stream_notifier import StreamNotifier
 from .stream_log import StreamLog
 from .table import TopicTable
+from .topic_reader import raise_end
 
 __all__ = ["LatestReader", "NewestSource", "OneSubject", "SeveralSubjects"]
 

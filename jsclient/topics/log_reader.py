@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 from .._runtime.handle import ReadHandle, State
 from .._runtime.retry import Retry
@@ -21,7 +21,6 @@ from .._runtime.tasks import Signal, Timer
 from ..errors import (
     ClosedError,
     ConfigError,
-    IterationFailed,
     JetStreamError,
     PermissionDeniedError,
     PositionInvalidError,
@@ -31,14 +30,15 @@ from ..errors import (
 from ..protocol.events import HistoryTruncated
 from ..protocol.topics.links import Skipped
 from ..protocol.topics.position import EndCheck, Extent, Position
-from ..protocol.topics.reader import AskHistory, Cancel, Command, QuietTimer, Reader, Subscribe
-from ..protocol.topics.record import Kind, Record
+from ..protocol.topics.quiet_timer import QuietTimer
+from ..protocol.topics.reader import AskHistory, Cancel, Command, Reader, Subscribe
+from ..protocol.topics.record import Record
 from ..protocol.wire.checks import check_count, check_seconds, deadline_of
 from ..protocol.wire.units import format_time, parse_time_ns
 from .feeds import FeedSubscription
 from .log import HEARTBEAT, Feed, Log, Push, SequenceStart, Start
 
-__all__ = ["LogReader", "TopicReader", "check_position", "open_reader", "raise_end", "start_position"]
+__all__ = ["LogReader", "check_position", "open_reader", "start_position"]
 
 _EARLY = 0.001  # seconds
 _LASTING: Final = 5.0  # seconds, longer than a restart or an election takes
@@ -201,8 +201,8 @@ class LogReader(ReadHandle[Record]):
         """
         deadline = deadline_of(timeout, self._now())
         while True:
-            if records := self.take(1):
-                return records[0]
+            if (record := self.take_one()) is not None:
+                return record
             self._check_end()
             self._read_waits()
             if not await self._arrived.wait_until(deadline) and not self._tracker.pending:
@@ -214,6 +214,13 @@ class LogReader(ReadHandle[Record]):
         if commands:
             self._carry_out(commands)
         return records
+
+    def take_one(self) -> Record | None:
+        """Take the next record from the queue, without waiting."""
+        record, commands = self._tracker.take_one()
+        if commands:
+            self._carry_out(commands)
+        return record
 
     async def batches(self, max_records: int = 500) -> AsyncGenerator[list[Record], None]:
         """Yield lists of records until the reader is closed or the log ends. Raises the errors of `next`."""
@@ -310,7 +317,7 @@ class LogReader(ReadHandle[Record]):
 
     abandon = close  # the connection is being closed
 
-    def _carry_out(self, commands: list[Command]) -> None:
+    def _carry_out(self, commands: Sequence[Command]) -> None:
         for command in commands:
             match command:
                 case AskHistory():
@@ -399,102 +406,3 @@ class LogReader(ReadHandle[Record]):
             )
             self._carry_out(commands)
             return
-
-
-def raise_end(record: Record) -> NoReturn:
-    """Raise the error for the last record of a topic."""
-    if record.kind is Kind.FAIL:
-        raise IterationFailed(record.data.decode(errors="replace"))
-    raise ClosedError("the topic has ended")
-
-
-class TopicReader(ReadHandle[Record]):
-    """Reads each record of a topic once, in order, for ``async for``, until the topic ends. Created by `Topic.each`.
-
-    It ends when the topic's producer has finished, and raises `IterationFailed` with the reason when it has failed.
-    A topic with wildcards does not end: the last record of each subject is returned like any other (`Record.is_last`).
-    A cancelled read loses no record.
-
-    Attributes:
-        completion: The completion of the topic after it was read, None before.
-    """
-
-    def __init__(self, reader: LogReader) -> None:
-        self._reader = reader
-        self._end: Record | None = None
-        self.completion: bytes | None = None
-
-    @property
-    def position(self) -> Position:
-        """The position after the last record returned. `Topic.since` resumes from it, in any process."""
-        return self._reader.position
-
-    @property
-    def pending(self) -> int:
-        """Records in the local queue."""
-        return self._reader.pending
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the reader was closed."""
-        return self._reader.is_closed
-
-    def __repr__(self) -> str:
-        return repr(self._reader).replace("LogReader", "TopicReader")
-
-    def set_push(self, push: Push) -> None:
-        """Change the way records are pushed, see `Topic.each`. No record is lost or repeated."""
-        self._reader.set_push(push)
-
-    async def next(self, timeout: float | None = None) -> Record:
-        """Return the next record.
-
-        Raises:
-            RequestTimeoutError: No record arrived in ``timeout`` seconds.
-            ClosedError: The topic has ended, or the reader was closed.
-            IterationFailed: The producer has failed, for the reason in the error.
-            HistoryTruncatedError: Records were removed before they were read. ``first_available`` is still stored.
-            PositionInvalidError: The stream was recreated. Also permanent errors of the server.
-        """
-        if self._end is None:
-            try:
-                return self._checked(await self._reader.next(timeout))
-            except ClosedError:
-                if self._end is None:  # this task or another has not read the end
-                    raise
-        raise_end(self._end)
-
-    async def __anext__(self) -> Record:
-        try:
-            if self._end is None and (waiting := self._reader.take(1)):
-                return self._checked(waiting[0])
-            return await self.next()
-        except ClosedError:
-            raise StopAsyncIteration from None
-
-    def _checked(self, record: Record) -> Record:
-        """Return the record. If it ends this reader, raise the error of `raise_end`."""
-        if record.kind is not Kind.VALUE and record.is_last and self._reader.tracker.ends:
-            self._note_end(record)
-            raise_end(record)
-        return record
-
-    def _note_end(self, record: Record) -> None:
-        self._end = record
-        self.completion = record.data if record.kind is Kind.FINISH else None
-
-    async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
-        """Yield lists of records until the topic ends or the reader is closed. Raises the errors of `next`."""
-        async for records in self._reader.batches(max_records):
-            if records[-1].is_last and self._reader.tracker.ends:
-                self._note_end(records.pop())
-            if records:
-                yield records
-            if self._end is not None:
-                break
-        if self._end is not None and self._end.kind is Kind.FAIL:
-            raise_end(self._end)
-
-    async def close(self) -> None:
-        """Stop reading and release the resources on the server."""
-        await self._reader.close()

@@ -35,13 +35,14 @@ from .epochs.home import StreamHome
 from .epochs.topic import EpochTopic
 from .latest import LatestReader, NewestSource, OneSubject, SeveralSubjects
 from .log import HEARTBEAT, Push, ReadOptions, SequenceStart, Start
-from .log_reader import TopicReader, open_reader
+from .log_reader import open_reader
 from .notifiers.descriptors import notifier_descriptor
 from .notifiers.newest import newest_log
 from .notifiers.stream_notifier import StreamNotifier
 from .publisher import TopicPublisher
 from .stream_log import StreamLog, check_retention, find_log, stream_for
 from .table import TopicTable, open_table
+from .topic_reader import TopicReader
 
 if TYPE_CHECKING:
     from ..protocol.models.consumer import ConsumerFields

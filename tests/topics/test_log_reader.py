@@ -26,7 +26,7 @@ from jsclient.errors import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
-from jsclient.protocol.topics.reader import QuietTimer
+from jsclient.protocol.topics.quiet_timer import QuietTimer
 from jsclient.protocol.topics.record import Kind
 from jsclient.topics.log_reader import LogReader, open_reader
 from jsclient.topics.memory_log import MemoryLog

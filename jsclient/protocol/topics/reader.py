@@ -20,12 +20,13 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from ...errors import ConfigError, HistoryTruncatedError, JetStreamError, PositionInvalidError
+from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
 from .links import Link, LinkTracker, MissingRule, Skipped, Verdict
 from .position import EndCheck, Extent, Position
+from .quiet_timer import QuietTimer
 from .record import Aside, Record, RecordQueue
 
-__all__ = ["AskHistory", "Cancel", "Command", "QuietTimer", "Reader", "Subscribe"]
+__all__ = ["AskHistory", "Cancel", "Command", "Reader", "Subscribe"]
 
 
 class AskHistory(msgspec.Struct, frozen=True):
@@ -34,44 +35,6 @@ class AskHistory(msgspec.Struct, frozen=True):
     since: int
     limit: int  # records
     max_bytes: int
-
-
-@dataclass(slots=True)
-class QuietTimer:
-    """The period without a record after which a reader reads the history. It adapts within its bounds.
-
-    The period is constant if ``longest`` is 0.
-
-    Attributes:
-        shortest, longest: The bounds of the period, seconds.
-        period: The current period, seconds.
-        factor: The factor by which the period grows or shrinks.
-    """
-
-    shortest: float = 30.0
-    longest: float = 0.0
-    factor: float = 2.0
-    period: float = 0.0
-
-    def __post_init__(self) -> None:
-        for seconds in (self.shortest, self.longest, self.period):
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-                raise ConfigError(f"quiet timer: {seconds!r:.40} is not a number of seconds")
-        self.longest = self.longest or self.shortest
-        self.period = self.period or self.shortest
-        if not 0 < self.shortest <= self.period <= self.longest or self.factor < 1:
-            raise ConfigError(
-                f"quiet timer from {self.shortest} to {self.longest} s, now {self.period} s, factor {self.factor}: "
-                "0 < shortest <= period <= longest and factor >= 1 are needed"
-            )
-
-    def page_was_empty(self) -> None:
-        """Lengthen the period: the history had no new record."""
-        self.period = min(self.period * self.factor, self.longest)
-
-    def page_had_records(self) -> None:
-        """Shorten the period: the history had a record that was not pushed."""
-        self.period = max(self.period / self.factor, self.shortest)
 
 
 class Subscribe(msgspec.Struct, frozen=True):
@@ -497,3 +460,10 @@ class Reader:
         if self._full and self._queue.is_half_empty:
             self._full = False
         return taken, self._next_request() if self._request_needed else []
+
+    def take_one(self) -> tuple[Record | None, Sequence[Command]]:
+        """Like ``take(1)``, for an ``async for``."""
+        record = self._queue.take_one()
+        if self._full and self._queue.is_half_empty:
+            self._full = False
+        return record, self._next_request() if self._request_needed else ()

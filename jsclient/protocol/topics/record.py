@@ -178,9 +178,6 @@ class RecordQueue:
             taken = list(records)
             records.clear()
             self.pending_bytes = 0
-        elif limit == 1:
-            taken = [records.popleft()]
-            self.pending_bytes -= taken[0].size
         else:
             taken = [records.popleft() for _ in range(limit)]
             self.pending_bytes -= total_size(taken)
@@ -192,6 +189,17 @@ class RecordQueue:
                 for record in taken:
                     self.kept = self._positions.pop(record.seq, record.seq)
         return taken
+
+    def take_one(self) -> Record | None:
+        """Like ``take(1)``. It runs once per record of an ``async for``."""
+        if not self._records:
+            return None
+        record = self._records.popleft()
+        self.pending_bytes -= record.size
+        seq = record.seq
+        self.kept = self._positions.pop(seq, seq) if self._positions else seq
+        self.kept_time_ns = record.time_ns
+        return record
 
 
 @dataclass(slots=True)

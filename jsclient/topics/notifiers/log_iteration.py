@@ -15,7 +15,7 @@ from ...errors import (
 )
 from ...protocol.events import RecordSkipped
 from ...protocol.topics.position import Position
-from ...protocol.topics.reader import QuietTimer
+from ...protocol.topics.quiet_timer import QuietTimer
 from ...protocol.topics.record import Kind, Record
 from ...protocol.topics.record_codec import kit_id
 from ...protocol.topics.value_codec import Codec

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
+from jsclient.errors import HistoryTruncatedError, PositionInvalidError
 from jsclient.protocol.topics.links import MissingRule, Skipped
 from jsclient.protocol.topics.position import Extent, Position
-from jsclient.protocol.topics.reader import AskHistory, Cancel, QuietTimer, Reader, Subscribe
+from jsclient.protocol.topics.quiet_timer import QuietTimer
+from jsclient.protocol.topics.reader import AskHistory, Cancel, Reader, Subscribe
 from jsclient.protocol.topics.record import Kind, Record
 
 START = Position("S", "1", 10, 1000)
@@ -186,12 +187,6 @@ def test_adaptive_timer():
     now = made.deadline
     made.page(made.tick(now)[0], [record(11)], now)
     assert made.quiet.period == 2.5
-
-
-@pytest.mark.parametrize("bounds", [(0.0, 1.0), (2.0, 1.0), (1.0, 2.0, 0.5), (1.0, 2.0, 2.0, 3.0)])
-def test_timer_cannot_be_not_made(bounds):
-    with pytest.raises(ConfigError):
-        QuietTimer(*bounds)
 
 
 # --- away and back --------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ import pytest
 from jsclient.errors import HistoryTruncatedError, PositionInvalidError
 from jsclient.protocol.topics.links import MissingRule
 from jsclient.protocol.topics.position import Extent, Position
-from jsclient.protocol.topics.reader import AskHistory, Cancel, QuietTimer, Reader, Subscribe
+from jsclient.protocol.topics.quiet_timer import QuietTimer
+from jsclient.protocol.topics.reader import AskHistory, Cancel, Reader, Subscribe
 from jsclient.protocol.topics.record import Kind, Record
 
 START = Position("S", "1", 10, 1000)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from jsclient.errors import HistoryTruncatedError
 from jsclient.protocol.topics.links import MissingRule
 from jsclient.protocol.topics.position import Extent, Position
-from jsclient.protocol.topics.reader import AskHistory, Cancel, Command, QuietTimer, Reader, Subscribe
+from jsclient.protocol.topics.quiet_timer import QuietTimer
+from jsclient.protocol.topics.reader import AskHistory, Cancel, Command, Reader, Subscribe
 from jsclient.protocol.topics.record import Record
 
 RUNS = 120  # for each rate of loss
