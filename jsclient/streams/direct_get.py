@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from .._runtime.context import Context
 from .._runtime.nats.connection import Connection, Inbox, Lifecycle
+from .._runtime.nats.speedups import chosen
 from .._runtime.tasks import Signal
 from ..errors import (
     ClosedError,
@@ -137,7 +138,9 @@ class DirectBatch:
         """Iterate over the messages as a topic's records, in lists. ``linked``: records may name their predecessor."""
         decoder: StoredRecords | None = None
         async for answers in self._answers():
-            decoder = decoder or StoredRecords(self._tracker, linked=linked, origin=origin)
+            decoder = decoder or StoredRecords(
+                self._tracker, linked=linked, origin=origin, split=chosen().split_stored
+            )
             records = decoder.read(answers.frames)
             answers.frames.clear()
             if records:

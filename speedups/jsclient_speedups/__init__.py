@@ -4,6 +4,7 @@ from .blocks import ordinary_block
 from .parts import find_header, is_ordinary_jsack, split_jsack
 from .runs import last_of_whole_run, total_size
 from .scanner import scan
+from .stored import split_stored
 
 __version__ = "0.1.0.dev0"  # that of the jsclient in the same commit
 
@@ -15,5 +16,6 @@ __all__ = [
     "ordinary_block",
     "scan",
     "split_jsack",
+    "split_stored",
     "total_size",
 ]

@@ -7,7 +7,7 @@ import sys
 from random import Random
 
 import pytest
-from jsclient_speedups import find_header, is_ordinary_jsack, ordinary_block, scan, split_jsack
+from jsclient_speedups import find_header, is_ordinary_jsack, ordinary_block, scan, split_jsack, split_stored
 
 from tests.support import wire_streams
 
@@ -80,6 +80,29 @@ def test_blocks_leave_nothing():
             assert ordinary_block(odd) is None
 
     assert blocks_kept(work, 1000) < 50
+
+
+STORED = [
+    (
+        b"",
+        b"",
+        b"NATS/1.0\r\nA: %d\r\nNats-Stream: S\r\nNats-Subject: a.%d\r\nNats-Sequence: %d\r\n"
+        b"Nats-Time-Stamp: 2026-01-31T12:00:00.5Z\r\nNats-Num-Pending: 1\r\nNats-Last-Sequence: %d\r\n\r\n"
+        % (seq // 3, seq // 5, seq, seq - 1),
+        b"",
+    )
+    for seq in range(1, 100)
+]
+
+
+def test_stored_messages_leave_nothing():
+    def work():
+        assert len(split_stored(STORED, 0)[0]) == len(STORED)
+        assert split_stored(STORED[1:], 0) == ([], b"")
+        with pytest.raises(TypeError):
+            split_stored([*STORED, (b"", b"", "text", b"")], 0)
+
+    assert blocks_kept(work, 300) < 50
 
 
 def counts(runs) -> list[int]:

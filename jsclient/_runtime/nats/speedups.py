@@ -12,6 +12,7 @@ from ...protocol.consumers.ack import Metadata, Runs, match_jsack, read_jsack
 from ...protocol.wire.headers import find_header, ordinary_block
 
 if TYPE_CHECKING:
+    from ...protocol.topics.record_codec import Split
     from ...protocol.wire.frames import Frame
 
 __all__ = ["SERIES", "Choice", "Scan", "chosen"]
@@ -39,6 +40,7 @@ class Choice(NamedTuple):
     read_jsack: Callable[[bytes], Metadata] = read_jsack
     ordinary_block: Callable[[dict[str, str | Sequence[str]]], bytes | None] = ordinary_block
     runs: Runs = Runs()
+    split_stored: Split | None = None
 
 
 @functools.cache
@@ -66,6 +68,7 @@ def chosen() -> Choice:
             _reading_with(jsclient_speedups.split_jsack),
             jsclient_speedups.ordinary_block,
             Runs(jsclient_speedups.last_of_whole_run, jsclient_speedups.total_size),
+            jsclient_speedups.split_stored,
         )
     except AttributeError as error:  # an early build of the same version
         return _unusable(f"{version} is incomplete: {error}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -206,20 +206,78 @@ class _Alike:
         return self.second_ns
 
 
+Split: TypeAlias = Callable[[list[Frame], int], tuple[list[tuple[bytes, bytes, int, int]], bytes]]
+"""Reads the ordinary frames at the beginning that follow a sequence.
+
+It returns a row for each: the message's own header block, its subject, sequence and time stamp (ns). The second result
+is the number of pending messages according to the last row.
+"""
+
+
 class StoredRecords:
     """Converts the answers to one direct get of many messages.
 
-    ``linked`` says whether records may name their predecessors. For ``origin`` see `Record`.
+    Args:
+        tracker: The tracker of the request.
+        linked: Whether records may name their predecessors.
+        origin: See `Record`.
+        split: A compiled function that reads the headers of most frames.
     """
 
-    def __init__(self, tracker: DirectBatchTracker, *, linked: bool, origin: Position | None = None) -> None:
+    def __init__(
+        self,
+        tracker: DirectBatchTracker,
+        *,
+        linked: bool,
+        origin: Position | None = None,
+        split: Split | None = None,
+    ) -> None:
         self._origin = origin
         self._tracker = tracker
         self._linked = linked
+        self._split = split
         self._alike = _Alike(linked=linked)
 
     def read(self, frames: Iterable[Frame]) -> list[Record]:
         """Return the records in consecutive frames. The tracker stores the end, or an error."""
+        if self._split is None:
+            return self._read(frames)
+        frames = list(frames)
+        records = self._read_split(self._split, frames)
+        if len(records) < len(frames):
+            records += self._read(frames[len(records) :])
+        return records
+
+    def _read_split(self, split: Split, frames: list[Frame]) -> list[Record]:
+        """Return the records in the frames that the compiled function can read."""
+        tracker, alike, origin = self._tracker, self._alike, self._origin
+        rows, pending = split(frames, tracker.last_seq)
+        records: list[Record] = []
+        subject, text = b"", ""
+        try:
+            for (head, line, seq, time_ns), frame in zip(rows, frames, strict=False):
+                headers, link, kind = alike.own if head == alike.head else alike.new_own(head)
+                if line is not subject:
+                    subject, text = line, line.decode(errors="replace")
+                records.append(
+                    Record(
+                        seq=seq,
+                        time_ns=time_ns,
+                        subject=text,
+                        data=frame[3],
+                        headers=headers,
+                        previous=link,
+                        kind=kind,
+                        origin=origin,
+                    )
+                )
+        except ValueError:
+            pass  # in the message's own headers: the tracker decides
+        if records:
+            tracker.took(len(records), records[-1].seq, pending if len(records) == len(frames) else b"")
+        return records
+
+    def _read(self, frames: Iterable[Frame]) -> list[Record]:
         tracker, alike, origin = self._tracker, self._alike, self._origin
         records: list[Record] = []
         before, pending, count = b"%d" % tracker.last_seq, b"", 0

@@ -56,6 +56,7 @@ def install(monkeypatch, version: str) -> None:
     module.find_header, module.is_ordinary_jsack = find_header, match_jsack
     module.split_jsack, module.ordinary_block = lambda reply: None, ordinary_block
     module.last_of_whole_run, module.total_size = last_of_whole_run, total_size
+    module.split_stored = lambda frames, last_seq: ([], b"")
     monkeypatch.setitem(sys.modules, "jsclient_speedups", module)
 
 

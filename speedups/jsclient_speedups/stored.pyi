@@ -1,0 +1,3 @@
+def split_stored(
+    frames: list[tuple[bytes, bytes, bytes, bytes]], last_seq: int
+) -> tuple[list[tuple[bytes, bytes, int, int]], bytes]: ...
