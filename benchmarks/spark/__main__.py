@@ -18,7 +18,7 @@ from benchmarks.figures import summarize
 from benchmarks.spark.running import running_server, spark_session
 from benchmarks.spark.works import WORKS, Stage
 from jsclient.spark.engine import session
-from jsclient.spark.options.connect import ConnectOptions
+from jsclient.spark.options.connect import ServerOptions
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -53,7 +53,7 @@ def running(options: argparse.Namespace) -> Iterator[Stage]:
     from benchmarks.spark.peer import NatsPySource
 
     with running_server() as server:
-        connect = ConnectOptions.of(server.url)
+        connect = ServerOptions.of(server.url)
         opened = session(connect)
         opened.run(_fill(opened.js, options.count, options.size))
         spark = spark_session(2)

@@ -28,7 +28,7 @@ from benchmarks.spark.recount import recount
 from benchmarks.spark.running import running_server, spark_session
 from benchmarks.spark.workers import KINDS, cpu
 from jsclient.spark.engine import session
-from jsclient.spark.options.connect import ConnectOptions
+from jsclient.spark.options.connect import ServerOptions
 
 RESULTS = Path(__file__).parents[1] / "results"
 SIZE = 128  # bytes of an event
@@ -65,7 +65,7 @@ class Pipeline:
         self.rows, self.batch, self.sample = options.rows, options.batch, min(options.sample, options.rows)
         self.side, self.numbers = min(options.side, options.rows), options.slots
         self.url, self.folder = url, folder
-        self.opened = session(ConnectOptions.of(url))
+        self.opened = session(ServerOptions.of(url))
         self.checksum = 0  # sum of the CRC-32 of all events
         self.spark: Any = None
 

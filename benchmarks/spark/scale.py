@@ -29,7 +29,7 @@ from benchmarks.spark.workers import cpu
 from jsclient.spark.engine import session
 from jsclient.spark.log.several import SeveralStreamsReader
 from jsclient.spark.log.stream import LogStreamReader
-from jsclient.spark.options.connect import ConnectOptions
+from jsclient.spark.options.connect import ServerOptions
 from jsclient.spark.options.source import LOG_COLUMNS, SourceOptions
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -103,7 +103,7 @@ class Works:
 
     def __init__(self, url: str, *, spark: bool) -> None:
         self.url = url
-        self.opened = session(ConnectOptions.of(url))
+        self.opened = session(ServerOptions.of(url))
         self.spark = spark_session(2) if spark else None
 
     def fill(self, work: Callable[[jsclient.JetStream], Any]) -> None:

@@ -18,7 +18,7 @@ from jsclient.peers.backend import Store
 from jsclient.peers.local_backend import MemoryStore
 from jsclient.peers.nats_backend import ensure_streams
 from jsclient.protocol.peers.options import EngineOptions
-from jsclient.streams.buckets import Bucket, ConflictError, Entry
+from jsclient.streams.buckets import Bucket, BucketEntry, ConflictError
 
 
 @pytest.fixture
@@ -41,19 +41,19 @@ async def store(request: pytest.FixtureRequest, ground: ServerGround, js: Any) -
 
 async def test_key_written_by_who_knows_there(store: Store) -> None:
     assert await store.entries() == []
-    assert await store.get("k") == Entry("k", None, 0)
+    assert await store.get("k") == BucketEntry("k", None, 0)
     first = await store.update("k", b"1", 0)
     with pytest.raises(ConflictError) as caught:
         await store.update("k", b"2", 0)
-    assert caught.value.stored_entry == Entry("k", b"1", first)
+    assert caught.value.stored_entry == BucketEntry("k", b"1", first)
     second = await store.update("k", b"2", first)
     with pytest.raises(ConflictError) as caught:
         await store.update("k", None, first)
-    assert caught.value.stored_entry == await store.get("k") == Entry("k", b"2", second)
+    assert caught.value.stored_entry == await store.get("k") == BucketEntry("k", b"2", second)
     await store.update("relationship.Id-1=_", b"x", 0)
     assert sorted(await store.entries()) == [
-        Entry("k", b"2", second),
-        Entry("relationship.Id-1=_", b"x", second + 1),
+        BucketEntry("k", b"2", second),
+        BucketEntry("relationship.Id-1=_", b"x", second + 1),
     ]
 
 
@@ -64,7 +64,7 @@ async def test_deleted_leaves_nothing(store: Store) -> None:
         assert await store.entries() == []
     with pytest.raises(ConflictError) as caught:
         await store.update("k", b"2", 7)
-    assert caught.value.stored_entry == Entry("k", None, 0)
+    assert caught.value.stored_entry == BucketEntry("k", None, 0)
 
 
 async def test_behind_revision_loaded(store: Store) -> None:
@@ -72,8 +72,8 @@ async def test_behind_revision_loaded(store: Store) -> None:
     last = await store.update("k0", b"y", revisions[0])
     assert await store.entries(last) == []
     assert sorted(await store.entries(revisions[2])) == [
-        Entry("k0", b"y", last),
-        Entry("k3", b"x", revisions[3]),
+        BucketEntry("k0", b"y", last),
+        BucketEntry("k3", b"x", revisions[3]),
     ]
     await store.purge()
     assert await store.entries() == await store.entries(1) == []
@@ -120,10 +120,10 @@ async def test_half_deletion_counts(ground: ServerGround, js: Any) -> None:
     store = await stream_store(ground, js)
     revision = await store.update("k", b"1", 0)
     mark = (await js.publish(f"{ground.prefix}.state.a.k", b"", expected_last_subject_seq=revision)).seq
-    assert await store.get("k") == Entry("k", None, mark)
+    assert await store.get("k") == BucketEntry("k", None, mark)
     assert [entry.value for entry in await store.entries()] == [None]
     again = await store.update("k", b"2", 0)
-    assert await store.entries() == [Entry("k", b"2", again)]
+    assert await store.entries() == [BucketEntry("k", b"2", again)]
 
 
 async def test_answer_lost_does_not_write_twice(ground: ServerGround, connect: Any, proxy: Any) -> None:
@@ -132,7 +132,7 @@ async def test_answer_lost_does_not_write_twice(ground: ServerGround, connect: A
     first = await store.update("k", b"1", 0)
     dropped = tap.drop_frames(lambda frame: frame.direction == TO_CLIENT and b'"seq":' in frame.payload, 1)
     second = await store.update("k", b"2", first)
-    assert await store.entries() == [Entry("k", b"2", second)]
+    assert await store.entries() == [BucketEntry("k", b"2", second)]
     assert second == first + 1
     assert dropped.count == 1
 
@@ -148,7 +148,7 @@ async def test_put_replaces_any_revision(ground: ServerGround, js: Any) -> None:
     store = await stream_store(ground, js)
     first = await store.put("k", b"1")
     second = await store.put("k", b"2")
-    assert await store.entries() == [Entry("k", b"2", second)]
+    assert await store.entries() == [BucketEntry("k", b"2", second)]
     with pytest.raises(ConflictError):
         await store.update("k", b"3", first)
     await js.delete_stream(ground.streams[1])

@@ -9,7 +9,7 @@ import pytest
 
 from jsclient.errors import ConnectError, RequestTimeoutError
 from jsclient.spark.engine import session
-from jsclient.spark.options.connect import ConnectOptions
+from jsclient.spark.options.connect import ServerOptions
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
@@ -23,23 +23,23 @@ def test_objects_of_worker_frozen(spark: Any, server: Any) -> None:
         import pyarrow as pa
 
         from jsclient.spark.engine import session
-        from jsclient.spark.options.connect import ConnectOptions
+        from jsclient.spark.options.connect import ServerOptions
 
         for _ in batches:
-            session(ConnectOptions.of(url))
+            session(ServerOptions.of(url))
             yield pa.record_batch({"frozen": [gc.get_freeze_count()]})
 
     ((frozen,),) = spark.range(1, numPartitions=1).mapInArrow(work, "frozen long").collect()
     assert frozen > 20_000
     before = gc.get_freeze_count()
-    session(ConnectOptions.of(url))
+    session(ServerOptions.of(url))
     assert gc.get_freeze_count() <= before  # a frozen object may end meanwhile
 
 
 def test_error_without_chain() -> None:
     """Spark prints every error of a chain with its stack."""
     with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1") as raised:
-        session(ConnectOptions.of({"servers": "nats://127.0.0.1:1", "timeout": "0.5"}))
+        session(ServerOptions.of({"servers": "nats://127.0.0.1:1", "timeout": "0.5"}))
     assert "option 'nats.wait' = '30' waits up to 30 s" in str(raised.value)
     assert "connect(" not in str(raised.value)
     assert raised.value.__cause__ is None
@@ -49,7 +49,7 @@ def test_error_without_chain() -> None:
 async def test_frozen_server_named(own_server: Any) -> None:
     """Whatever failed, Spark prints the notes of an error with it."""
     own = await own_server()
-    opened = session(ConnectOptions.of({"servers": own.url, "timeout": "0.5"}))
+    opened = session(ServerOptions.of({"servers": own.url, "timeout": "0.5"}))
     own.pause()
     try:
         with pytest.raises(RequestTimeoutError) as raised:

@@ -20,7 +20,7 @@ from integration.kit.servers.certificates import Certificate
 from integration.kit.spark.sessions import PASSWORD, PASSWORD_VARIABLE
 from jsclient.spark import ack_batch, publish_batch
 from jsclient.spark.engine import session
-from jsclient.spark.options.connect import ConnectOptions
+from jsclient.spark.options.connect import ServerOptions
 
 pytestmark = pytest.mark.server(">=2.11")
 
@@ -221,7 +221,7 @@ async def test_file_handed_to_spark(spark, own_server, aside, tmp_path):
         await counts(aside, spark, own.url, nkeySeedFile=file.name)
     spark.sparkContext.addFile(str(file))
     assert await counts(aside, spark, own.url, nkeySeedFile=file.name) == 5
-    given = ConnectOptions.of({"servers": own.url, "nkeySeedFile": file.name})
+    given = ServerOptions.of({"servers": own.url, "nkeySeedFile": file.name})
     assert (await aside(session, given)).js.is_connected  # in the driver itself, as helpers do
 
 
@@ -247,7 +247,7 @@ async def test_credentials_nkey_token_and_tls(spark, own_server, aside, tmp_path
         tls.url: {"tlsCa": str(files.ca), "tlsCert": str(files.cert), "tlsKey": str(files.key)},
     }
     for url, options in who.items():
-        arguments = ConnectOptions.of({"servers": url, **options}).arguments()
+        arguments = ServerOptions.of({"servers": url, **options}).arguments()
         async with jsclient.connect(**arguments) as js:
             await js.create_stream("S", subjects=["s.>"])
             await js.publish("s.x", b"one")
@@ -261,7 +261,7 @@ async def test_tls_first_and_other_host_name(spark, own_server, aside, tmp_path)
     files = Certificate.issue(tmp_path, "nats.example.com")
     own = await own_server(config=files.tls(handshake_first=True))
     options = {"tlsCa": str(files.ca), "tlsHostname": "nats.example.com", "tlsHandshakeFirst": "true"}
-    async with jsclient.connect(**ConnectOptions.of({"servers": own.url, **options}).arguments()) as js:
+    async with jsclient.connect(**ServerOptions.of({"servers": own.url, **options}).arguments()) as js:
         await js.create_stream("S", subjects=["s.>"])
         await js.publish("s.x", b"one")
     assert await counts(aside, spark, own.url, **options) == 1

@@ -170,7 +170,7 @@ class EventLog:
 
     def read(self) -> AsyncIterator[Event]:
         """Iterate over the stored events and then each new event, until the subscription ends."""
-        return _Reader(self)
+        return _EventReader(self)
 
     async def after(self, number: int) -> tuple[int, Event] | None:
         """Wait for the first event numbered ``number`` or higher. Returns None if the log has ended."""
@@ -183,7 +183,7 @@ class EventLog:
             await self._changed.wait()
 
 
-class _Reader:
+class _EventReader:
     """One reader's position in an `EventLog`. A cancelled ``anext`` loses no event."""
 
     def __init__(self, log: EventLog) -> None:

@@ -14,7 +14,7 @@ from ..client import connect
 from ..doctor import Finding, examine
 from ..errors import ConfigError, JetStreamError
 from ..events import Event
-from ..spark.options.connect import ConnectOptions
+from ..spark.options.connect import ServerOptions
 
 __all__ = ["run"]
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
         values = {"servers": options.server, **dict(options.option)}
         if options.credentials is not None:
             values["credentialsFile"] = options.credentials
-        findings = asyncio.run(_examine(ConnectOptions.of(values).arguments(), options))
+        findings = asyncio.run(_examine(ServerOptions.of(values).arguments(), options))
     except (ConfigError, ValueError) as error:
         print(f"jsclient doctor: {error}", file=sys.stderr)
         return 2

@@ -18,7 +18,7 @@ from ..protocol.peers.relationship import Attrs, Send
 from .errors import QueryRefusedError
 
 if TYPE_CHECKING:
-    from ..streams.buckets import Entry
+    from ..streams.buckets import BucketEntry
 
 __all__ = [
     "Answerer",
@@ -66,11 +66,11 @@ Answerer: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
 class Store(Protocol):
     """The stored state of a peer, a few entries by key. `jsclient.streams.buckets.Bucket` is an implementation."""
 
-    async def get(self, key: str) -> Entry: ...
+    async def get(self, key: str) -> BucketEntry: ...
 
     async def update(self, key: str, value: bytes | None, revision: int) -> int: ...
 
-    async def entries(self, after: int = 0) -> list[Entry]: ...
+    async def entries(self, after: int = 0) -> list[BucketEntry]: ...
 
     async def purge(self) -> None: ...
 

@@ -12,13 +12,13 @@ from ..errors import ApiError, ConfigError, JetStreamError, MaxPayloadError
 from ..protocol.consumers.worker.reasons import DeliveriesExhaustedError
 from ..protocol.peers.channel import Address, read_subject
 from ..protocol.peers.relationship import Attrs, OutboxItem, Raise, Send
-from ..protocol.peers.rules import Answer, Ask, Command, Queried, Received, Refusal, Refuse, Retry
+from ..protocol.peers.rules import Answer, Ask, Command, Queried, Received, Redeliver, Refusal, Refuse
 from .backend import Backend, Delivery, Stopping, backoff, refusal, reply, unpack
 from .errors import EventDelayed, EventGivenUp, EventRefused, PeerHandlerFailed
 from .handlers import Answers, HandlerError
 from .stored_tracker import Machine
 
-__all__ = ["Dispatcher", "Outbox", "publish_all"]
+__all__ = ["Dispatcher", "OutboxSender", "publish_all"]
 
 _LATER: Final = 1.0  # seconds until the redelivery after a failed request, doubled each time
 _LONGEST_RETRY: Final = 60.0  # seconds until a handler that failed is called again
@@ -111,7 +111,7 @@ class Dispatcher(_Reports):
             match command:
                 case Refuse():
                     await self._refuse(delivery, address, command)
-                case Retry():
+                case Redeliver():
                     await delivery.later(
                         backoff(delivery.attempt, command.delay, max(command.delay, _LONGEST_RETRY))
                     )
@@ -210,7 +210,7 @@ def _event(address: Address | None) -> str:
     return "" if address is None else f"{address.domain}:{address.name}"
 
 
-class Outbox(_Reports):
+class OutboxSender(_Reports):
     """Carries out the items in the outboxes of a peer's relationships, each in its own task, and then calls ``done``.
 
     The tracker starts one item of each kind at a time for each relationship. A message that cannot be sent now is sent

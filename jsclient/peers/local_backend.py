@@ -14,7 +14,7 @@ from ..protocol.events import Event
 from ..protocol.peers.channel import event_subject
 from ..protocol.peers.options import EngineOptions
 from ..protocol.peers.relationship import Send
-from ..streams.buckets import ConflictError, Entry
+from ..streams.buckets import BucketEntry, ConflictError
 from .backend import Answerer, Attendance, Backend, Delivery, Receiver, Store, pack, refusal
 from .errors import HostNotAllowedError
 
@@ -28,11 +28,11 @@ class MemoryStore:
     """A store in this process."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, BucketEntry] = {}
         self._revision = 0
 
-    async def get(self, key: str) -> Entry:
-        return self._entries.get(key) or Entry(key, None, 0)
+    async def get(self, key: str) -> BucketEntry:
+        return self._entries.get(key) or BucketEntry(key, None, 0)
 
     async def update(self, key: str, value: bytes | None, revision: int) -> int:
         stored = await self.get(key)
@@ -42,10 +42,10 @@ class MemoryStore:
             self._entries.pop(key, None)
             return 0
         self._revision += 1
-        self._entries[key] = Entry(key, value, self._revision)
+        self._entries[key] = BucketEntry(key, value, self._revision)
         return self._revision
 
-    async def entries(self, after: int = 0) -> list[Entry]:
+    async def entries(self, after: int = 0) -> list[BucketEntry]:
         return [entry for entry in self._entries.values() if entry.revision > after]
 
     async def purge(self) -> None:

@@ -13,7 +13,7 @@ from .._runtime.tasks import Tasks
 from ..errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ..protocol.peers.channel import Channel, Policy, check_eci, query_subject
 from ..protocol.peers.options import accept_roles
-from ..protocol.peers.relationship import Attrs, Raise, Send, State
+from ..protocol.peers.relationship import Attrs, Raise, RelationshipState, Send
 from ..protocol.peers.rules import (
     CloseChannel,
     Command,
@@ -26,7 +26,7 @@ from ..protocol.peers.rules import (
 )
 from ..protocol.peers.tracker import PeerTracker, event_on
 from .backend import Attendance, Backend, Stopping, pack, read_answer, read_attrs, with_id
-from .dispatch import Dispatcher, Outbox, publish_all
+from .dispatch import Dispatcher, OutboxSender, publish_all
 from .errors import PeerError
 from .handlers import Answers, Handler, HandlerError, Handlers, QueryHandler, RaisedEvent, check_rule
 from .keys import ChannelKeys
@@ -61,7 +61,7 @@ class Peer:
         self._handlers = Handlers()
         self._answers = Answers(self._handlers.threads)
         self._tracker = PeerTracker(name, backend.options)
-        self._outbox = Outbox(
+        self._outbox = OutboxSender(
             name,
             backend,
             self._tasks,
@@ -263,15 +263,15 @@ class Peer:
 
     def established(self, key: str | None = None, value: object = None) -> list[Attrs]:
         """List established relationships, with ``key`` only those where this attribute has ``value``."""
-        return self._tracker.lists(State.ESTABLISHED, key, value)
+        return self._tracker.lists(RelationshipState.ESTABLISHED, key, value)
 
     def inbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
         """List the requests of other peers that wait here. Takes the arguments of `established`."""
-        return self._tracker.lists(State.INBOUND, key, value)
+        return self._tracker.lists(RelationshipState.INBOUND, key, value)
 
     def outbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
         """List the requests of this peer that wait at other peers. Takes the arguments of `established`."""
-        return self._tracker.lists(State.OUTBOUND, key, value)
+        return self._tracker.lists(RelationshipState.OUTBOUND, key, value)
 
     async def wellKnown_Rx(self) -> str:
         """Return the public ECI, on which other peers request relationships.

@@ -19,11 +19,10 @@ from .._runtime.tasks import Signal, Tasks
 from ..errors import JetStreamError, MaxPayloadError
 from ..protocol.peers.channel import channel_eci
 from ..protocol.peers.relationship import Fresh, OutboxItem, Raise, Send, read_value, write_value
-from ..protocol.peers.rules import STARTS, Command, Done, PeerEvent, Store, Stored
+from ..protocol.peers.rules import STARTS, Command, Done, PeerEvent, Stored, StoreValue
 from ..protocol.peers.tracker import PeerTracker
-from ..streams.buckets import ConflictError, Entry
-from .backend import Stopping, backoff
-from .backend import Store as PeerStore
+from ..streams.buckets import BucketEntry, ConflictError
+from .backend import Stopping, Store, backoff
 from .keys import ChannelKeys, public_keys
 
 __all__ = ["Machine"]
@@ -40,7 +39,7 @@ class Machine:
     def __init__(
         self,
         tracker: PeerTracker,
-        store: PeerStore,
+        store: Store,
         start: Callable[[OutboxItem], None],
         tasks: Tasks,
         stopping: Stopping,
@@ -112,7 +111,7 @@ class Machine:
             while True:
                 remaining: list[Command] = []
                 for command in self.tracker.handle(event, time.time()):
-                    if not isinstance(command, Store):
+                    if not isinstance(command, StoreValue):
                         remaining.append(command)
                     elif not await self._write(command):
                         break
@@ -122,12 +121,12 @@ class Machine:
     async def done(self, item: OutboxItem) -> None:
         """Mark an item of an outbox as carried out or abandoned. Returns when that is stored, or cannot be."""
         for command in self.tracker.handle(Done(item.key, item.id), time.time()):
-            if isinstance(command, Store):
+            if isinstance(command, StoreValue):
                 await self._until_known(partial(self._try, command))
             else:
                 self._route([command])
 
-    async def _write(self, command: Store) -> bool:
+    async def _write(self, command: StoreValue) -> bool:
         """Write an entry. Returns False if another process was faster, and the tracker has its entry now."""
         try:
             stored = await self._try(command)
@@ -141,7 +140,7 @@ class Machine:
         self._apply(stored)
         return stored.value is command.value
 
-    async def _try(self, command: Store) -> Stored:
+    async def _try(self, command: StoreValue) -> Stored:
         data = None if command.value is None else write_value(command.value)
         try:
             revision = await self._store.update(command.key, data, command.revision)
@@ -156,7 +155,7 @@ class Machine:
     def _route(self, commands: list[Command]) -> None:
         """Carry out the commands that follow from a stored entry or a finished item, in the background."""
         for command in commands:
-            if isinstance(command, Store):
+            if isinstance(command, StoreValue):
                 self._tasks.start(
                     self._until_known(partial(self._try, command)), "store what a peer has done"
                 )
@@ -184,6 +183,6 @@ class Machine:
         return _read(await self._store.get(key))
 
 
-def _read(entry: Entry) -> Stored:
+def _read(entry: BucketEntry) -> Stored:
     value = None if entry.value is None else read_value(entry.key, entry.value)
     return Stored(entry.key, value, entry.revision)

@@ -32,7 +32,13 @@ from ..errors import (
     RequestTimeoutError,
 )
 from ..protocol.models.publish import PubAck
-from ..protocol.publishing.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
+from ..protocol.publishing.batch import (
+    BATCH_SERVER,
+    BatchMessage,
+    BatchState,
+    BatchTracker,
+    check_batch_headers,
+)
 from ..protocol.publishing.in_flight import PAUSE, Recovery
 from ..protocol.wire.checks import check_count, check_seconds, check_server
 from ..protocol.wire.frames import Frame
@@ -198,7 +204,7 @@ class AtomicBatch:
         data: object,
         headers: Mapping[str, str | Sequence[str]] | None,
         options: BatchOptions,
-    ) -> tuple[int, Outgoing | None]:
+    ) -> tuple[int, BatchMessage | None]:
         """Check and add a message. Returns its number, and its predecessor, which is to be sent now."""
         tracker = self._tracker
         if tracker.state is not BatchState.OPEN:
@@ -229,7 +235,7 @@ class AtomicBatch:
         check_batch_headers(merged, first=first)
         return encode_headers(merged) if merged else b""
 
-    def _send_first(self, message: Outgoing) -> bool:
+    def _send_first(self, message: BatchMessage) -> bool:
         """Send the first message and go on, if its subject is known for batches. False: its answer must be awaited."""
         context = self._context
         encoded = known_subjects.get(message.subject) or message.subject.encode()
@@ -274,7 +280,7 @@ class AtomicBatch:
         else:
             await self._write(latest)
 
-    async def _send(self, message: Outgoing) -> None:
+    async def _send(self, message: BatchMessage) -> None:
         """Send a message that is not the last one. A failure abandons the batch."""
         if message.acked:
             await self._guarded(self._exchange(message, self._tracker.read_answer))
@@ -350,7 +356,7 @@ class AtomicBatch:
         self._context.takes_batches.add(known_subjects.get(first) or first.encode())
         return self._ack
 
-    async def _exchange(self, message: Outgoing, read: Callable[[bytes], AnswerT]) -> AnswerT:
+    async def _exchange(self, message: BatchMessage, read: Callable[[bytes], AnswerT]) -> AnswerT:
         """Send a message that is answered. If an election lost the batch, send all of it again."""
         tracker, connection = self._tracker, self._context.connection
         deadline = connection.now() + self._timeout
@@ -366,7 +372,7 @@ class AtomicBatch:
             lost = True
             await asyncio.sleep(PAUSE)
 
-    async def _resend(self, *, committing: bool) -> Outgoing:
+    async def _resend(self, *, committing: bool) -> BatchMessage:
         """Send the batch again up to its latest message, and return that one."""
         tracker, self._refusal, self._attempt = self._tracker, None, self._attempt + 1
         *earlier, latest = tracker.restart(commit=committing)
@@ -379,7 +385,7 @@ class AtomicBatch:
             tracker.state = BatchState.COMMITTING
         return latest
 
-    async def _request(self, message: Outgoing) -> bytes:
+    async def _request(self, message: BatchMessage) -> bytes:
         recovery = Recovery()
         try:
             return await request_stored(
@@ -394,7 +400,7 @@ class AtomicBatch:
         finally:
             self._saw_election |= recovery.refused > 0
 
-    async def _write(self, message: Outgoing) -> None:
+    async def _write(self, message: BatchMessage) -> None:
         await self._context.connection.publish(message.subject, message.payload, header=message.header)
 
     def _check_server(self) -> None:

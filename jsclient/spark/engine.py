@@ -22,7 +22,7 @@ from .._runtime.context import Context
 from .._runtime.retry import is_transient
 from ..client import JetStream, connect
 from ..errors import AuthenticationError, ConnectError, JetStreamError
-from .options.connect import ConnectOptions
+from .options.connect import ServerOptions
 from .task_context import distributed_files
 
 __all__ = ["Session", "context_of", "held", "session"]
@@ -82,8 +82,8 @@ class _Engine:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.lock = threading.Lock()
-        self.sessions: dict[ConnectOptions, Session] = {}
-        self.holders: Counter[ConnectOptions] = Counter()
+        self.sessions: dict[ServerOptions, Session] = {}
+        self.holders: Counter[ServerOptions] = Counter()
         self._thread = threading.Thread(target=self._run, name="jsclient-spark", daemon=True)
         self._thread.start()
 
@@ -91,7 +91,7 @@ class _Engine:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def get(self, options: ConnectOptions) -> Session:
+    def get(self, options: ServerOptions) -> Session:
         with self.lock:
             session = self.sessions.get(options)
             if session is not None and not session.js.is_closed:
@@ -106,11 +106,11 @@ class _Engine:
             self.sessions[options] = opened = Session(js, self.loop, options.servers)
             return opened
 
-    def hold(self, options: ConnectOptions) -> None:
+    def hold(self, options: ServerOptions) -> None:
         with self.lock:
             self.holders[options] += 1
 
-    def release(self, options: ConnectOptions) -> None:
+    def release(self, options: ServerOptions) -> None:
         with self.lock:
             self.holders[options] -= 1
             last = None if self.holders[options] else self.sessions.pop(options, None)
@@ -153,7 +153,7 @@ def _is_worker() -> bool:
     return spec is not None and spec.name == "pyspark.daemon"
 
 
-async def _open(options: ConnectOptions) -> JetStream:
+async def _open(options: ServerOptions) -> JetStream:
     try:
         return await connect(**options.arguments(distributed_files))
     except AuthenticationError:
@@ -164,7 +164,7 @@ async def _open(options: ConnectOptions) -> JetStream:
         raise ConnectError(text) from error.__cause__
 
 
-def session(options: ConnectOptions) -> Session:
+def session(options: ServerOptions) -> Session:
     """Return the connection of this process to these servers, which is opened on first use and kept for later calls.
 
     Raises:
@@ -175,7 +175,7 @@ def session(options: ConnectOptions) -> Session:
 
 
 @contextlib.contextmanager
-def held(options: ConnectOptions) -> Iterator[None]:
+def held(options: ServerOptions) -> Iterator[None]:
     """Close the connection that `session` keeps to these servers after the block, unless another block uses it."""
     engine = _engine()
     engine.hold(options)

@@ -15,13 +15,13 @@ from ..protocol.models.consumer import ConsumerConfig
 from ..protocol.models.message import read_stored_message
 from ..protocol.wire.header_names import MSG_ID, SEQUENCE
 
-__all__ = ["Bucket", "ConflictError", "Entry"]
+__all__ = ["Bucket", "BucketEntry", "ConflictError"]
 
 _PAGE: Final = 500
 _RACES: Final = 5  # attempts to store a value after a deletion or a foreign message
 
 
-class Entry(NamedTuple):
+class BucketEntry(NamedTuple):
     """The value of a key, None if it has none, and the revision that the next update must name.
 
     ``foreign``: the newest message of the key was not written by a `Bucket`. Its payload is not a value.
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 class ConflictError(Exception):
     """The key has another revision. ``stored_entry`` is its entry."""
 
-    def __init__(self, stored_entry: Entry) -> None:
+    def __init__(self, stored_entry: BucketEntry) -> None:
         super().__init__(stored_entry.key, stored_entry.revision)
         self.stored_entry = stored_entry
 
@@ -62,7 +62,7 @@ class Bucket:
         self._own = own
         self._skipped = self._skipped_seq = 0  # number of foreign messages so far, and sequence of the newest
 
-    async def get(self, key: str) -> Entry:
+    async def get(self, key: str) -> BucketEntry:
         """Return the entry of a key from the stream's leader. Raises `StreamNotFoundError` or any API request error."""
         body = {"last_by_subj": self._prefix + key}
         try:
@@ -70,16 +70,16 @@ class Bucket:
                 self._context.api.stream_msg_get(self._stream), body, what=f"get key {key!r}"
             )
         except MessageNotFoundError:
-            return Entry(key, None, 0)
+            return BucketEntry(key, None, 0)
         message = read_stored_message(answer)
         return self._entry(key, message.data, message.seq, message.headers)
 
-    def _entry(self, key: str, data: bytes, seq: int, headers: Mapping[str, str]) -> Entry:
+    def _entry(self, key: str, data: bytes, seq: int, headers: Mapping[str, str]) -> BucketEntry:
         # A bucket sets a message id. A stored answer to a direct get may copy it, but has a sequence header too.
         if self._own and (MSG_ID not in headers or SEQUENCE in headers):
             self._report(key, seq)
-            return Entry(key, None, seq, foreign=True)
-        return Entry(key, data or None, seq)
+            return BucketEntry(key, None, seq, foreign=True)
+        return BucketEntry(key, data or None, seq)
 
     def _report(self, key: str, seq: int) -> None:
         """Count a foreign message. Report the first, and then each time the count has doubled."""
@@ -123,7 +123,7 @@ class Bucket:
         return 0
 
     async def _store_after(self, key: str, value: bytes, revision: int) -> int:
-        entry = Entry(key, None, revision)
+        entry = BucketEntry(key, None, revision)
         for _ in range(_RACES):
             try:
                 return await self._store(key, value, entry.revision)
@@ -145,14 +145,14 @@ class Bucket:
         )
         return ack.seq
 
-    async def entries(self, after: int = 0) -> list[Entry]:
+    async def entries(self, after: int = 0) -> list[BucketEntry]:
         """Return the entries stored after a revision, with deletions; 0 means all. Raises any API request error."""
         from ..consumers.ordered.consumer import ordered_consumer  # as all handles: imported when one is made
 
         if after and (await self.get(">")).revision <= after:
             return []
         config = ConsumerConfig(filter_subject=f"{self._prefix}>", opt_start_seq=after + 1)
-        entries: dict[str, Entry] = {}
+        entries: dict[str, BucketEntry] = {}
         async with ordered_consumer(
             self._context, self._stream, config, name_prefix=None, max_reset_attempts=None
         ) as consumer:

@@ -155,7 +155,7 @@ class ConsumerFeed(Feed):
         return self._stream
 
 
-class _Member(NamedTuple):
+class _Group(NamedTuple):
     receive: Receive
     lost: Callable[[], None]
 
@@ -171,7 +171,7 @@ class _Pushes:
         self._feed = feed  # of the first reader
         self._context = feed.context
         self._key = key
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, _Group] = {}
         self._opening: asyncio.Task[None] | None = None
         self._deliveries: _Deliveries | None = None
         self._hearing: _Hearing | None = None
@@ -182,7 +182,7 @@ class _Pushes:
 
     async def join(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
         """Push to another reader. Raises the errors of any request. After an error, the reader has not joined."""
-        self._members[id] = _Member(receive, lost)
+        self._members[id] = _Group(receive, lost)
         if self._opening is None:
             self._opening = self._context.tasks.start(self._open(id), "feed of readers", awaited=True)
         try:

@@ -12,10 +12,10 @@ from jsclient.peers.backend import Stopping
 from jsclient.peers.local_backend import MemoryStore
 from jsclient.peers.stored_tracker import Machine
 from jsclient.protocol.peers.options import EngineOptions
-from jsclient.protocol.peers.relationship import Raise, Send, State
+from jsclient.protocol.peers.relationship import Raise, RelationshipState, Send
 from jsclient.protocol.peers.rules import Install, Raised, Tick
 from jsclient.protocol.peers.tracker import PeerTracker
-from jsclient.streams.buckets import Entry
+from jsclient.streams.buckets import BucketEntry
 from tests.support.virtual import settle, virtual
 
 REQUEST = {"wellKnown_Tx": "b.wk", "Id": "fleet"}
@@ -57,7 +57,7 @@ class Owner:
         return await self.machine.do(Raised("wrangler", "subscription", REQUEST | attrs, fresh))
 
     def lists(self):
-        return [one["Id"] for one in self.tracker.lists(State.OUTBOUND)]
+        return [one["Id"] for one in self.tracker.lists(RelationshipState.OUTBOUND)]
 
     async def close(self) -> None:
         self.stopping.begin()
@@ -85,7 +85,9 @@ class Replaced(MemoryStore):
     async def entries(self, after=0):
         found = await super().entries(after)
         return [
-            Entry(entry.key, None, entry.revision, foreign=True) if entry.key == self.stranger else entry
+            BucketEntry(entry.key, None, entry.revision, foreign=True)
+            if entry.key == self.stranger
+            else entry
             for entry in found
         ]
 
@@ -100,7 +102,7 @@ async def test_foreign_message_removes_nothing():
     known = owner.tracker.relationships, owner.tracker.well_known_rx, owner.machine.fresh(b"17.1")
     for key in ("relationship.fleet", "channel.wellKnown_Rx", "secret"):
         store._revision += 1
-        store._entries[key] = Entry(key, b"a stranger's", store._revision)
+        store._entries[key] = BucketEntry(key, b"a stranger's", store._revision)
         store.stranger = key
         assert await owner.machine.catch_up()
         now = owner.tracker.relationships, owner.tracker.well_known_rx, owner.machine.fresh(b"17.1")

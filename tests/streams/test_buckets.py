@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from jsclient.errors import WrongLastSequenceError
-from jsclient.streams.buckets import Bucket, ConflictError, Entry
+from jsclient.streams.buckets import Bucket, BucketEntry, ConflictError
 from tests.support.virtual import virtual
 
 
 class Raced(Bucket):
     """``stored_entry``: what the key holds at each look, which others change meanwhile; the last one stays."""
 
-    def __init__(self, *stored_entry: Entry) -> None:
+    def __init__(self, *stored_entry: BucketEntry) -> None:
         self.stored_entry = list(stored_entry)
         self.stored: list[tuple[bytes, int | None]] = []
 
@@ -26,8 +26,8 @@ class Raced(Bucket):
         return 100
 
 
-def entry(revision: int, value: bytes | None = None, *, foreign: bool = False) -> Entry:
-    return Entry("k", value, revision, foreign=foreign)
+def entry(revision: int, value: bytes | None = None, *, foreign: bool = False) -> BucketEntry:
+    return BucketEntry("k", value, revision, foreign=foreign)
 
 
 @virtual

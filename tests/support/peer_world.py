@@ -11,8 +11,8 @@ from jsclient.protocol.peers.relationship import (
     Fresh,
     Raise,
     Relationship,
+    RelationshipState,
     Send,
-    State,
     read_value,
     write_value,
 )
@@ -25,10 +25,10 @@ from jsclient.protocol.peers.rules import (
     Queried,
     Raised,
     Received,
+    Redeliver,
     Refuse,
-    Retry,
-    Store,
     Stored,
+    StoreValue,
 )
 from jsclient.protocol.peers.tracker import PeerTracker
 
@@ -55,7 +55,7 @@ class Node:
     todo: list[Send | Raise] = field(default_factory=list)  # of outboxes, to be carried out
     raised: list[Raise] = field(default_factory=list)
     refused: list[Refuse] = field(default_factory=list)
-    retried: list[Retry] = field(default_factory=list)
+    retried: list[Redeliver] = field(default_factory=list)
     answers: list[object] = field(default_factory=list)
     handlers: dict[str, Callable[[Raise], None]] = field(default_factory=dict)
     revision: int = 0
@@ -90,7 +90,7 @@ class Node:
 
     def carry_out(self, command: Command) -> bool:
         match command:
-            case Store():
+            case StoreValue():
                 return self.write(command)
             case Send():
                 self.world.send(command)
@@ -98,13 +98,13 @@ class Node:
                 self.raise_(command)
             case Refuse():
                 self.refused.append(command)
-            case Retry():
+            case Redeliver():
                 self.retried.append(command)
             case _:
                 self.answers.append(command.value if isinstance(command, Answer) else command)
         return True
 
-    def write(self, command: Store) -> bool:
+    def write(self, command: StoreValue) -> bool:
         before, revision = self.kept.get(command.key, (None, 0))
         if (0 if before is None else revision) == command.revision:
             self.revision += 1
@@ -118,7 +118,7 @@ class Node:
 
     def queue(self, commands: list[Command]) -> None:
         for command in commands:
-            if isinstance(command, Store):
+            if isinstance(command, StoreValue):
                 self.write(command)
             else:
                 assert isinstance(command, Send | Raise)
@@ -158,7 +158,7 @@ class Node:
         return [one.type for one in self.raised]
 
     def list(self, state: str, *args) -> list[Attrs]:
-        return self.tracker.lists(State(state), *args)
+        return self.tracker.lists(RelationshipState(state), *args)
 
     def record(self, id: str) -> Relationship | None:
         return next((one for one in self.tracker.relationships if one.id == id), None)

@@ -168,8 +168,9 @@ class Running:
             try:
                 error = await self._start(slow=True)
             finally:
-                striking.cancel()
-                await asyncio.gather(striking, return_exceptions=True)
+                if not self.struck:
+                    striking.cancel()  # it ended before its moment
+                await asyncio.gather(striking, return_exceptions=True)  # a server that was killed is back
             self.errors += [reason_of(error)] if error else []
         elif fault.kind == "fail":
             sinks = [sink for sink in self._program.sinks if sink.kind == "batch"]
@@ -243,7 +244,7 @@ async def prepared(oracle: Oracle, program: Program) -> None:
 async def count(oracle: Oracle, stream: str) -> int:
     try:
         return int((await oracle.state(stream))["messages"])
-    except (OracleError, TimeoutError, nats.errors.Error):
+    except (OracleError, TimeoutError, OSError, nats.errors.Error):
         return 0  # the server is away
 
 

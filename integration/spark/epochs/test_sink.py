@@ -15,7 +15,7 @@ import jsclient
 from integration.kit.calls.epochs import frontier_records, seen
 from jsclient.errors import ConfigError, ProducerFencedError
 from jsclient.protocol.epochs.frontier import Int
-from jsclient.spark.epochs.ownership import Attempt, SinkTopic
+from jsclient.spark.epochs.ownership import SinkTopic, WriteAttempt
 from jsclient.spark.epochs.sink import EpochStreamWriter, EpochWritten, epoch_plan, open_writer
 from jsclient.spark.options.epochs import EpochSinkOptions
 from jsclient.spark.sink.partition_writer import Outcome, WritePlan
@@ -37,7 +37,7 @@ class Sink:
         self.runs = 0
         self.ids = self.options.dedup or "content"
 
-    def plan(self, attempt: Attempt) -> WritePlan:
+    def plan(self, attempt: WriteAttempt) -> WritePlan:
         shape = RowShape("data", False, False, self.ids == "column", "x.0.data")
         return epoch_plan(self.options, shape, self.ids, attempt)
 
@@ -45,12 +45,18 @@ class Sink:
         stream = await self.js.stream(self.topic.name)
         return SinkTopic(self.js, stream, self.topic.name, Int(), await self.topic.partitions())
 
-    def attempt(self, epoch: int) -> Attempt:
+    def attempt(self, epoch: int) -> WriteAttempt:
         self.runs += 1
-        return Attempt.of(self.query, f"run{self.query}{self.runs}", epoch)
+        return WriteAttempt.of(self.query, f"run{self.query}{self.runs}", epoch)
 
     async def write(
-        self, attempt: Attempt, rows: list[str], *, task: int = 0, again: int = 0, upto: int | None = None
+        self,
+        attempt: WriteAttempt,
+        rows: list[str],
+        *,
+        task: int = 0,
+        again: int = 0,
+        upto: int | None = None,
     ) -> Any:
         """A task; ``upto``: it dies when these rows are stored."""
         topic = await self.sink_topic()
@@ -67,12 +73,12 @@ class Sink:
         finally:
             await writer.close()
 
-    async def commit(self, attempt: Attempt, *places: int) -> None:
+    async def commit(self, attempt: WriteAttempt, *places: int) -> None:
         topic = await self.sink_topic()
         for place in range(topic.partitions):
             await topic.complete(place, attempt, written=place in places)
 
-    async def batch(self, epoch: int, *parts: list[str]) -> Attempt:
+    async def batch(self, epoch: int, *parts: list[str]) -> WriteAttempt:
         attempt = self.attempt(epoch)
         done = [await self.write(attempt, rows, task=task) for task, rows in enumerate(parts) if rows]
         await self.commit(attempt, *(place for _, place in filter(None, done)))

@@ -13,7 +13,7 @@ from jsclient.spark.monitoring import lag
 from jsclient.spark.monitoring.figures import Unread
 from jsclient.spark.monitoring.lag import LagWatch
 from jsclient.spark.monitoring.progress import LogPosition
-from jsclient.spark.options.connect import ConnectOptions
+from jsclient.spark.options.connect import ServerOptions
 
 CREATED = "2026-01-31T12:00:00+00:00"
 
@@ -76,7 +76,7 @@ def test_handler_that_raises(listener, broken_handler, capsys):
 async def test_watch_outlives_errors(server, js, stream, broken_handler, monkeypatch):
     """Of one place, and of the log."""
     answers = []
-    options = ConnectOptions.of(server.url)
+    options = ServerOptions.of(server.url)
     places = {"good": LogPosition("A", "", 0), "bad": LogPosition("B", "", 0)}
     watch = LagWatch(options, 0.01, lambda: places, lambda key, _, unread: answers.append((key, unread)))
 

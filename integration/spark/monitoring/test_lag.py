@@ -14,7 +14,7 @@ from integration.kit.judge.waiting import eventually, never
 from jsclient.errors import ConsumerNotFoundError, PositionInvalidError
 from jsclient.spark.monitoring.lag import LagWatch, unread_after
 from jsclient.spark.monitoring.progress import LogPosition, QueuePosition
-from jsclient.spark.options.connect import ConnectOptions
+from jsclient.spark.options.connect import ServerOptions
 
 KEPT = {"ack_policy": "explicit", "durable_name": "c"}
 
@@ -99,7 +99,7 @@ class Watched:
 
     def __init__(self, url, places):
         self.places, self.answers = dict(places), []
-        options = ConnectOptions.of({"servers": url, "timeout": "0.5"})
+        options = ServerOptions.of({"servers": url, "timeout": "0.5"})
         self.watch = LagWatch(options, 0.05, lambda: self.places, lambda *answer: self.answers.append(answer))
 
 

@@ -123,12 +123,12 @@ async def own_queue(own_server, oracle_for):
 
     yield create
     from jsclient.spark.engine import session
-    from jsclient.spark.options.connect import ConnectOptions
+    from jsclient.spark.options.connect import ServerOptions
 
     for query in made:
         if query._reader is not None:
             await query.stop()
-        opened = session(ConnectOptions.of(query.server.url))
+        opened = session(ServerOptions.of(query.server.url))
         await asyncio.to_thread(opened.run, opened.js.close())
 
 

@@ -146,10 +146,10 @@ async def test_failing_task_retried(
             import time
 
             from jsclient.spark.engine import session
-            from jsclient.spark.options.connect import ConnectOptions
+            from jsclient.spark.options.connect import ServerOptions
 
             marker.touch()
-            js, deadline = session(ConnectOptions((url,))), time.monotonic() + 120
+            js, deadline = session(ServerOptions((url,))), time.monotonic() + 120
             while not js.run(js.js.stream(name)).cached_info.state.messages and time.monotonic() < deadline:
                 time.sleep(0.05)
             raise RuntimeError("this attempt fails")

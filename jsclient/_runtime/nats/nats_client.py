@@ -33,7 +33,7 @@ from .certificates import (
     rejection,
 )
 from .transports import TcpTransport, WebSocketTransport, refusal_in
-from .urls import Attempt, announced, url_identity
+from .urls import FailedAttempt, announced, url_identity
 from .wire import READ_SIZE, FrameReader, Host, Outbox, Tap
 
 __all__ = ["NatsClient", "Owner", "WireSubscription"]
@@ -111,7 +111,7 @@ class NatsClient(nats.aio.client.Client):
         self.wants_tls = False
         self.identity: dict[str, str | None] = {}  # user info from the URLs, for servers whose URL has none
         self.first_connect = True
-        self.failures: list[Attempt] = []  # failed attempts of the first connect
+        self.failures: list[FailedAttempt] = []  # failed attempts of the first connect
         self.longest_pause = 1.0  # seconds between attempts to reconnect to one server
         self._over = False
         self._greeted = False  # the handshake is done, and nats-py has not noticed yet
@@ -277,7 +277,7 @@ class NatsClient(nats.aio.client.Client):
 
     async def _failed(self, server: Any, error: Exception) -> None:
         if self.first_connect:
-            self.failures.append(Attempt(server.uri, error))
+            self.failures.append(FailedAttempt(server.uri, error))
         else:
             self._status = nats.aio.client.Client.RECONNECTING  # the handshake has changed it
             await self._error_cb(error)

@@ -18,7 +18,7 @@ from .credentials import CallbackError
 
 __all__ = [
     "IDENTITY",
-    "Attempt",
+    "FailedAttempt",
     "announced",
     "connect_error",
     "is_refusal",
@@ -151,7 +151,7 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, nats.errors.Error) and is_authentication(reason(error))
 
 
-class Attempt(NamedTuple):
+class FailedAttempt(NamedTuple):
     """A failed attempt to connect to a server."""
 
     uri: ParseResult
@@ -165,7 +165,7 @@ _IDENTITY = "give user= and password=, token=, user_credentials= or nkeys_seed= 
 def connect_error(
     error: Exception,
     servers: Sequence[str],
-    failures: Sequence[Attempt] = (),
+    failures: Sequence[FailedAttempt] = (),
     *,
     identified: bool = True,
     expiry: str = "",

@@ -18,7 +18,7 @@ from ...spark.log.checkpoint import BatchEntry, Checkpoint, CheckpointError
 from ...spark.log.lookup import Lookup, NoSuchStreamError
 from ...spark.log.offsets import LogOffset, StreamFacts
 from ...spark.log.ranges import SequenceRange, without
-from ...spark.options.connect import ConnectOptions
+from ...spark.options.connect import ServerOptions
 from ...spark.options.source import SourceOptions
 
 __all__ = ["run"]
@@ -154,7 +154,7 @@ def _source_options(options: argparse.Namespace, stream: str) -> SourceOptions:
         if name.lower() in {"servers", "stream", "credentialsfile"}:
             raise ConfigError(f"--option {name}: use --server, --stream or --credentials")
         values[name] = value
-    ConnectOptions.of({name: value for name, value in values.items() if name != "stream"})  # refuses others
+    ServerOptions.of({name: value for name, value in values.items() if name != "stream"})  # refuses others
     return SourceOptions.parse(values)
 
 

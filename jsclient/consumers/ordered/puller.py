@@ -21,7 +21,7 @@ from ...errors import (
     PermissionDeniedError,
     RequestTimeoutError,
 )
-from ...protocol.consumers.consume import Ask, Command
+from ...protocol.consumers.consume import Command, SendPull
 from ...protocol.consumers.fetch import Pull, encode_pull
 from ...protocol.consumers.ordered_consume import OrderedConsume
 from ...protocol.consumers.push import Emit
@@ -31,7 +31,7 @@ from ...protocol.wire.frames import Frame
 from ..message import AckChannel, DeliveredMessage, Message
 from ..pull.puller import ReaderInbox
 from ..stall_watch import StallWatch
-from .recreate import ConsumerRecreator, Reader
+from .recreate import ConsumerRecreator, ReaderOperations
 
 __all__ = ["OrderedPuller"]
 
@@ -91,7 +91,7 @@ class OrderedPuller:
         self._ending: asyncio.Task[None] | None = None
         self._inbox = ReaderInbox(context.connection, self._receive)
         self._timer = Timer(self._tick)
-        reader = Reader(
+        reader = ReaderOperations(
             is_open=lambda: self.state is State.OPEN,
             let_go=self._inbox.close,
             create=self._create,
@@ -248,7 +248,7 @@ class OrderedPuller:
         """Carry out the tracker's commands, and recreate the consumer if the cursor requires that."""
         tracker = self.tracker
         for command in commands:
-            if isinstance(command, Ask):
+            if isinstance(command, SendPull):
                 self._send(command)
             elif isinstance(command, Emit):
                 self.emit(command.event)
@@ -256,7 +256,7 @@ class OrderedPuller:
             self.recreator.recreate_if_needed()
         self._timer.set(tracker.deadline if self.state is State.OPEN else None)
 
-    def _send(self, ask: Ask) -> None:
+    def _send(self, ask: SendPull) -> None:
         connection, tracker = self.context.connection, self.tracker
         if tracker.is_forgotten(connection.now()):
             return

@@ -22,7 +22,7 @@ from ...errors import (
     StreamNotFoundError,
 )
 from ...protocol.consumers.ordered import (
-    Mark,
+    MessageMark,
     OrderedCursor,
     Recreate,
     Restart,
@@ -37,7 +37,7 @@ from ...protocol.models.message import read_stored_message
 from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.codec import from_wire
 
-__all__ = ["ConsumerRecreator", "Ordered", "Reader"]
+__all__ = ["ConsumerRecreator", "Ordered", "ReaderOperations"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to create a consumer
 _GONE_AFTER = 5.0  # seconds of "not found" on a healthy connection before the reader fails
@@ -63,7 +63,7 @@ class Ordered(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ReaderOperations:
     """The operations of a reader that differ between push and pull, for its `ConsumerRecreator`.
 
     Attributes:
@@ -105,7 +105,7 @@ class ConsumerRecreator:
         context: Context,
         tracker: Ordered,
         config: ConsumerConfig,
-        reader: Reader,
+        reader: ReaderOperations,
         *,
         max_attempts: int | None = None,
     ) -> None:
@@ -124,7 +124,7 @@ class ConsumerRecreator:
         self._deleted = ""  # the last consumer whose deletion was requested
         self._incarnation = ""  # the creation time of the stream; "" if it is unknown
         self._doubting: asyncio.Task[None] | None = None
-        self._mark: Mark | None = None  # the last message read before an open doubt about the stream
+        self._mark: MessageMark | None = None  # the last message read before an open doubt about the stream
         self._compared = False  # whether it was compared since the last doubt began
         self._created_at, self._created_after = float("-inf"), 0  # monotonic seconds, stream sequence
         self._next_pause = 0.0  # seconds

@@ -16,7 +16,7 @@ from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.models.stream import StreamInfo
 from ...protocol.models.stream_config import RetentionPolicy
 from ..subscription import DRAIN_TIMEOUT, Callback, Subscription
-from .recreate import ConsumerRecreator, Reader
+from .recreate import ConsumerRecreator, ReaderOperations
 
 __all__ = ["OrderedSubscription"]
 
@@ -55,7 +55,7 @@ class OrderedSubscription(Subscription):
         self._deliver_subject = binding.deliver_subject or ""
         self._intake = HoldingSink()
         self._next: tuple[Inbox, HoldingSink] | None = None  # inbox of the consumer that is being created
-        reader = Reader(
+        reader = ReaderOperations(
             is_open=lambda: self._state is State.OPEN,
             let_go=self._let_go,
             create=self._create,

@@ -34,7 +34,7 @@ from ...protocol.wire.frames import Frame
 from ..message import Message
 from ..worker.run import Running
 from .batch import Batch, Collection
-from .puller import Puller, Slot
+from .puller import Puller, PullInbox
 
 if TYPE_CHECKING:
     from ..ordered.puller import OrderedPuller
@@ -128,8 +128,8 @@ class _SlotFetch(Fetch[Puller]):
 
     def __init__(self, puller: Puller, collection: Collection) -> None:
         super().__init__(puller, collection, [puller.leftover])
-        self._slots: list[Slot] = []
-        self._own: Slot | None = None  # the request that this fetch sent last
+        self._slots: list[PullInbox] = []
+        self._own: PullInbox | None = None  # the request that this fetch sent last
         self._offline_since: float | None = None
         self._check_after = _UNANSWERED if collection.pull.no_wait else math.inf  # seconds without an answer
         self._ask_after = 0.0  # monotonic seconds
@@ -139,12 +139,12 @@ class _SlotFetch(Fetch[Puller]):
             for slot in puller.adopt(pull.batch, pull.group):
                 self._add(slot)
 
-    def _add(self, slot: Slot) -> None:
+    def _add(self, slot: PullInbox) -> None:
         self._slots.append(slot)
         assert slot.frames is not None
         self._sources.append(slot.frames)
 
-    def _remove(self, slot: Slot) -> None:
+    def _remove(self, slot: PullInbox) -> None:
         index = self._slots.index(slot)
         del self._slots[index], self._sources[index + 1]
         self._puller.abandon(slot)

@@ -9,7 +9,7 @@ from ..._runtime.handle import ReadHandle, State
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.tasks import Timer
 from ...errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError
-from ...protocol.consumers.consume import Ask, Command, ConsumeTracker, NotAnswered
+from ...protocol.consumers.consume import Command, ConsumeTracker, NotAnswered, SendPull
 from ...protocol.consumers.fetch import Pull, encode_pull
 from ...protocol.consumers.priority import Pin
 from ...protocol.consumers.push import Emit
@@ -196,7 +196,7 @@ class Messages(ReadHandle[Message]):
     def _carry_out(self, commands: list[Command]) -> None:
         puller = self._puller
         for command in commands:
-            if isinstance(command, Ask):
+            if isinstance(command, SendPull):
                 subject = self._context.api.consumer_next(puller.stream, puller.consumer)
                 try:
                     self._context.connection.send(

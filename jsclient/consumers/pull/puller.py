@@ -36,7 +36,7 @@ from ...protocol.wire.headers import parse_headers
 from ..message import AckChannel
 from ..stall_watch import StallWatch
 
-__all__ = ["Puller", "ReaderInbox", "Slot"]
+__all__ = ["PullInbox", "Puller", "ReaderInbox"]
 
 _FLUSH = 1.0  # seconds that a close waits for messages in flight
 _CHECK_TIMEOUT = 0.5  # seconds in which the server says whether the consumer exists
@@ -44,7 +44,7 @@ _LINGER = 5.0  # seconds that the inbox of an abandoned request is kept beyond e
 _IN_FLIGHT = 60.0  # seconds that its removal waits for messages in flight
 
 
-class Slot:
+class PullInbox:
     """An inbox, and the request whose answers arrive there."""
 
     __slots__ = ("frames", "inbox", "pin", "puller", "request", "until")
@@ -136,9 +136,9 @@ class Puller:
         self._listener = listener
         self._subject = context.api.consumer_next(stream, consumer)
         # A slot is in one of these: it is free, has a caller, or has a request that lost its caller.
-        self._idle: list[Slot] = []
-        self._busy: set[Slot] = set()
-        self._orphans: list[Slot] = []
+        self._idle: list[PullInbox] = []
+        self._busy: set[PullInbox] = set()
+        self._orphans: list[PullInbox] = []
         self._foreign = 0
         self.closed: bool = False
         self._listening = False
@@ -202,7 +202,7 @@ class Puller:
         if self.closed:
             raise ClosedError("the subscription is closed: subscribe again")
 
-    async def request(self, pull: Pull) -> Slot:
+    async def request(self, pull: Pull) -> PullInbox:
         """Send a request. Its answers arrive in the slot that is returned."""
         connection = self.context.connection
         if not self._listening:
@@ -210,7 +210,7 @@ class Puller:
             connection.add_listener(self._lifecycle, self._denied)
         if self._orphans:
             self._sweep()
-        slot = self._idle.pop() if self._idle else Slot(self)
+        slot = self._idle.pop() if self._idle else PullInbox(self)
         slot.frames = deque()
         self._busy.add(slot)
         try:
@@ -252,13 +252,13 @@ class Puller:
     def _deleted(self) -> ConsumerDeletedError:
         return ConsumerDeletedError(409, "Consumer Deleted", False, self.stream, self.consumer)
 
-    def adopt(self, missing: int, group: GroupRequest | None) -> list[Slot]:
+    def adopt(self, missing: int, group: GroupRequest | None) -> list[PullInbox]:
         """Hand over requests that lost their caller, for up to ``missing`` messages.
 
         Requests with other group options are not handed over: the server may serve them at other times than a request
         of this caller.
         """
-        slots: list[Slot] = []
+        slots: list[PullInbox] = []
         if not self._orphans:
             return slots
         self._sweep()
@@ -275,7 +275,7 @@ class Puller:
             missing -= request.owed
         return slots
 
-    def abandon(self, slot: Slot) -> None:
+    def abandon(self, slot: PullInbox) -> None:
         """Release a request whose caller no longer waits."""
         self._busy.discard(slot)
         if slot.frames:
@@ -314,7 +314,7 @@ class Puller:
                 slot.request.end(Ending.REFUSED, error)
         self.changed.set()
 
-    async def _drop(self, slot: Slot) -> None:
+    async def _drop(self, slot: PullInbox) -> None:
         inbox, slot.inbox = slot.inbox, None
         if inbox is not None:
             await self.context.connection.unsubscribe(inbox)
@@ -349,7 +349,7 @@ class Puller:
             await nak_all(connection, list(self.leftover))
         self.leftover.clear()
 
-    async def _flush(self, slot: Slot, within: float) -> None:
+    async def _flush(self, slot: PullInbox, within: float) -> None:
         """Unsubscribe, but first wait up to ``within`` seconds for the messages in flight."""
         inbox, slot.inbox = slot.inbox, None
         if inbox is not None:

@@ -13,7 +13,7 @@ from ..._runtime.handlers import Threads, is_coroutine_function
 from ..._runtime.loop_watch import LoopWatch
 from ..._runtime.tasks import Signal, Timer
 from ...errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
-from ...protocol.consumers.push import Answer, Command, PushTracker
+from ...protocol.consumers.push import AnswerFlowControl, Command, PushTracker
 from ...protocol.events import Event, HandlerFailed, HandlerSlow
 from ...protocol.wire.checks import deadline_of
 from ...protocol.wire.frames import Frame
@@ -142,7 +142,7 @@ class PushBuffer:
 
     def _carry_out(self, commands: list[Command]) -> None:
         for command in commands:
-            if isinstance(command, Answer):
+            if isinstance(command, AnswerFlowControl):
                 try:
                     self._context.connection.send(command.subject.decode("utf-8", "surrogateescape"))
                 except JetStreamError:

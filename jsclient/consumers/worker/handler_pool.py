@@ -18,7 +18,7 @@ from ...protocol.consumers.worker.worker import CANCEL_TIMEOUT, Phase, Work, Wor
 from ..message import Message, begin_attempt
 from .settling import Settling
 
-__all__ = ["Caller", "Handler", "HandlerPool", "Slot", "Why"]
+__all__ = ["Caller", "Handler", "HandlerPool", "HandlerTask", "Why"]
 
 _RECONNECT = 1.0  # seconds that an ending worker waits for the connection to send its acks
 _TURN = 0.005  # seconds that handlers may run before the event loop runs
@@ -34,7 +34,7 @@ class Why(Enum):
     STOPPED = auto()  # the worker is stopping
 
 
-class Slot:
+class HandlerTask:
     """A task that handles messages. It starts with a message, and ends when it was idle for a while."""
 
     __slots__ = (
@@ -94,7 +94,7 @@ class Caller:
         self._handler = handler
         self._threads = None if is_coroutine_function(handler) else Threads(concurrency)
 
-    async def call(self, slot: Slot, message: Message) -> BaseException | None:
+    async def call(self, slot: HandlerTask, message: Message) -> BaseException | None:
         """Call the handler. Returns what it raised, even a ``BaseException``, or None if it returned."""
         slot.begin()
         try:
@@ -112,7 +112,7 @@ class Caller:
             slot.end()
         return None
 
-    async def _in_thread(self, threads: Threads, slot: Slot, message: Message) -> Any:
+    async def _in_thread(self, threads: Threads, slot: HandlerTask, message: Message) -> Any:
         future = threads.begin(self._handler, message)
         while True:
             try:
@@ -168,8 +168,10 @@ class HandlerPool:
         self._timer = Timer(self.tick)
         self._idle_timer = Timer(self._end_idle)
         self._watch = LoopWatch(self._handled, settling.slow)
-        self._slots: list[Slot] = []
-        self._idle: list[Slot] = []  # the last to become idle is woken first, so that the others can end
+        self._slots: list[HandlerTask] = []
+        self._idle: list[
+            HandlerTask
+        ] = []  # the last to become idle is woken first, so that the others can end
         self._woken = 0  # tasks that will check for a message
         self._turn_ends: float | None = None  # monotonic seconds; None: no message was started in this turn
         self._turn_over = False  # a task has used up the turn
@@ -198,13 +200,13 @@ class HandlerPool:
             self._timer.set(deadline)
 
     def _start_task(self) -> None:
-        slot = Slot()
+        slot = HandlerTask()
         self._slots.append(slot)
         self._set_woken(slot)
         slot.task = asyncio.get_running_loop().create_task(self._work(slot), name=self._name)
         slot.task.add_done_callback(partial(self._task_ended, slot))
 
-    def _task_ended(self, slot: Slot, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, slot: HandlerTask, task: asyncio.Task[None]) -> None:
         """Called when a task ended: it was idle for long, or was cancelled from outside while it was idle."""
         self._slots.remove(slot)
         if slot in self._idle:
@@ -218,17 +220,17 @@ class HandlerPool:
         else:
             self.wake()  # a message may have arrived after the task had decided to end
 
-    def _set_woken(self, slot: Slot) -> None:
+    def _set_woken(self, slot: HandlerTask) -> None:
         if not slot.is_woken:
             slot.is_woken = True
             self._woken += 1
 
-    def _clear_woken(self, slot: Slot) -> None:
+    def _clear_woken(self, slot: HandlerTask) -> None:
         if slot.is_woken:
             slot.is_woken = False
             self._woken -= 1
 
-    async def _work(self, slot: Slot) -> None:
+    async def _work(self, slot: HandlerTask) -> None:
         load, now, watch = self.load, self._now, self._watch
         slot.task = asyncio.current_task()  # with an eager task factory it runs before it is returned
         while not self._closing and not slot.leaves:
@@ -265,7 +267,7 @@ class HandlerPool:
         most, self._turn_ends, self._turn_over = 1 if self._turn_over else None, None, False
         self.wake(most)
 
-    async def _wait_idle(self, slot: Slot, now: float) -> None:
+    async def _wait_idle(self, slot: HandlerTask, now: float) -> None:
         """Wait until there are more messages."""
         slot.latest = None
         slot.idle_since = now
@@ -291,7 +293,7 @@ class HandlerPool:
     def _handled(self) -> list[tuple[float, Work[Message]]]:
         return [(slot.latest.began, slot.latest) for slot in self._slots if slot.latest is not None]
 
-    async def _handle(self, slot: Slot, work: Work[Message]) -> None:
+    async def _handle(self, slot: HandlerTask, work: Work[Message]) -> None:
         error: BaseException | None = work.broken
         if error is None and work.final_error is None:
             if work.repeats:
@@ -302,7 +304,7 @@ class HandlerPool:
         await self._settle(slot, work, error)
         self.wake()  # it may be retried later, and the next message of its key may be ready
 
-    async def _settle(self, slot: Slot, work: Work[Message], error: BaseException | None) -> None:
+    async def _settle(self, slot: HandlerTask, work: Work[Message], error: BaseException | None) -> None:
         """Settle a message that could not be acked at once."""
         settling = self.settling
         if work.final_error is not None:

@@ -28,12 +28,12 @@ from .push import Emit, foreign_message, whole_number
 from .status import Ending, Meaning, classify
 
 __all__ = [
-    "Ask",
     "CheckConsumer",
     "Command",
     "ConsumeTracker",
     "NotAnswered",
     "PullBuffer",
+    "SendPull",
     "reader_window",
 ]
 
@@ -137,7 +137,7 @@ _BELIEVED_AFTER = 5.0  # seconds of "no responders" before the consumer is looke
 _REMEMBERED = 64  # number of requests whose size is remembered, if there is a pin
 
 
-class Ask(msgspec.Struct, frozen=True):
+class SendPull(msgspec.Struct, frozen=True):
     """Send this request. The last token of its reply subject is ``number``."""
 
     pull: Pull
@@ -152,7 +152,7 @@ class NotAnswered(msgspec.Struct, frozen=True):
     """Report that no server answers the requests, which are repeated."""
 
 
-Command: TypeAlias = Ask | Emit | CheckConsumer | NotAnswered
+Command: TypeAlias = SendPull | Emit | CheckConsumer | NotAnswered
 
 
 def reader_window(
@@ -255,7 +255,7 @@ class ConsumeTracker:
         if self._shown is not None:
             pull = msgspec.structs.replace(pull, pin=self._shown.shows(self.asked))
             self._last.append((self.asked, pull))
-        return [Ask(pull, self.asked)]
+        return [SendPull(pull, self.asked)]
 
     def take(self) -> tuple[Frame, list[Command]]:
         """Take the next message. The queue must not be empty."""

@@ -27,7 +27,7 @@ from .monitors import FLOW_CONTROL_WINDOW, FlowControl
 from .push import Command, PushTracker
 
 __all__ = [
-    "Mark",
+    "MessageMark",
     "OrderedCursor",
     "OrderedTracker",
     "Recreate",
@@ -57,7 +57,7 @@ class Recreate(msgspec.Struct, frozen=True):
     planned: bool = False  # nothing was lost
 
 
-class Mark(NamedTuple):
+class MessageMark(NamedTuple):
     """A message by its sequence and the time at which it was stored (ns): a restored stream has another one there."""
 
     seq: int
@@ -89,12 +89,12 @@ class OrderedCursor:
     _last: bytes = b""  # JSAck of the last message that entered the queue
 
     @property
-    def mark(self) -> Mark | None:
+    def mark(self) -> MessageMark | None:
         """The last message that entered the queue; None: unknown."""
         if not self._last:
             return None
         seq, _, time_ns, _ = sequences(self._last)
-        return Mark(seq, time_ns) if seq == self.last_stream_seq else None
+        return MessageMark(seq, time_ns) if seq == self.last_stream_seq else None
 
     @property
     def resume_stream_seq(self) -> int:

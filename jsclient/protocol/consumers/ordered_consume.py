@@ -16,7 +16,7 @@ from ..wire.frames import Frame, frame_size, is_control, is_data, total_size
 from ..wire.header_names import LAST_CONSUMER
 from ..wire.headers import parse_headers
 from .ack import Runs, sequences
-from .consume import Ask, Command, ConsumeTracker
+from .consume import Command, ConsumeTracker, SendPull
 from .fetch import Pull, PullRequest
 from .ordered import OrderedCursor
 from .push import whole_number
@@ -83,12 +83,12 @@ class OrderedConsume(ConsumeTracker):
         """Stop sending requests. Messages already requested may still arrive."""
         self.reading, self.low = False, 0
 
-    def fetch(self, pull: Pull, now: float) -> Ask:
+    def fetch(self, pull: Pull, now: float) -> SendPull:
         """Send a single request, which `request` then follows."""
         self.asked: int = self.asked + 1
         self.request, self._number = PullRequest(pull, now, _ANSWERED), b"%d" % self.asked
         self.buffer.owed += pull.batch
-        return Ask(pull, self.asked)
+        return SendPull(pull, self.asked)
 
     def tick_request(self, now: float) -> list[Command]:
         request = self.request

@@ -34,7 +34,7 @@ from .monitors import FlowControl, GapTracker, HeartbeatMonitor
 from .status import Meaning, classify, is_idle_heartbeat
 
 __all__ = [
-    "Answer",
+    "AnswerFlowControl",
     "Command",
     "DeliveryQueue",
     "Emit",
@@ -189,13 +189,13 @@ class Emit(msgspec.Struct, frozen=True):
     event: Event
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AnswerFlowControl(msgspec.Struct, frozen=True):
     """Publish an empty message to this subject (flow control)."""
 
     subject: bytes
 
 
-Command: TypeAlias = Emit | Answer
+Command: TypeAlias = Emit | AnswerFlowControl
 
 
 def foreign_message(stream: str, consumer: str, frame: Frame, count: int) -> list[Emit]:
@@ -434,7 +434,7 @@ class PushTracker:
                     return None, commands
                 raise mark
             if self.flow.reached(mark) and self._may_send_on():
-                commands.append(Answer(mark))
+                commands.append(AnswerFlowControl(mark))
         return self.front.popleft(), commands
 
     def _may_send_on(self) -> bool:

@@ -157,7 +157,7 @@ class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
 _Sequence: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Token(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class _EpochToken(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     v: Literal[1]
     since: _Sequence
     missed: list[Any]
@@ -194,7 +194,7 @@ class EpochPosition(Generic[T]):
         encode = self.order.encode
         missed = [*map(encode, self.missed)]
         frontiers = [[*map(encode, frontier)] for frontier in self.frontiers]
-        token = _Token(1, self.since, missed, frontiers, [*self.records], self.stream, self.incarnation)
+        token = _EpochToken(1, self.since, missed, frontiers, [*self.records], self.stream, self.incarnation)
         return msgspec.json.encode(token).decode()
 
     @staticmethod  # generic by itself: in a class method, pyright does not infer the times from the order
@@ -205,7 +205,7 @@ class EpochPosition(Generic[T]):
             PositionInvalidError: It is not a token of `to_json`, or has another order or a newer version.
         """
         try:
-            fields = msgspec.json.decode(token, type=_Token)
+            fields = msgspec.json.decode(token, type=_EpochToken)
             missed = tuple(map(order.decode, fields.missed))
             frontiers = tuple(tuple(map(order.decode, frontier)) for frontier in fields.frontiers)
         except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as error:

@@ -38,8 +38,8 @@ __all__ = [
     "OutboxItem",
     "Raise",
     "Relationship",
+    "RelationshipState",
     "Send",
-    "State",
     "approved",
     "ended",
     "established",
@@ -117,7 +117,7 @@ MAX_DEAD: Final = 64
 """How many channels of requests that are over a record remembers."""
 
 
-class State(Enum):
+class RelationshipState(Enum):
     """The state of a relationship, from one side."""
 
     OUTBOUND = "outbound"  # requested here
@@ -162,7 +162,7 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """
 
     id: str
-    state: State
+    state: RelationshipState
     nonce: str = ""
     requester: bool = False
     rx: str | None = None
@@ -186,7 +186,7 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     @property
     def live(self) -> bool:
         """Whether it is pending or established."""
-        return self.state is not State.REMOVED
+        return self.state is not RelationshipState.REMOVED
 
     @property
     def key(self) -> str:
@@ -266,7 +266,7 @@ def targets(
     return [
         record
         for record in records
-        if record.state is State.ESTABLISHED
+        if record.state is RelationshipState.ESTABLISHED
         and (
             (id is not None and record.id == id)
             or (tx_role is not None and record.tx_role == tx_role)
@@ -276,7 +276,7 @@ def targets(
 
 
 def filtered(
-    records: Iterable[Relationship], state: State, key: str | None = None, value: object = None
+    records: Iterable[Relationship], state: RelationshipState, key: str | None = None, value: object = None
 ) -> list[Attrs]:
     """Return the attributes of the relationships in a state. With ``key``, only those where it has ``value``."""
     matching = [one.to_attrs() for one in records if one.state is state]
@@ -289,9 +289,9 @@ _OWN: Final = {*_NAMES.values(), "subID", "Rx_host", "wellKnown_Rx", "name", "ch
 
 # For each state, the event that is sent to the other side, and the internal and the public event that are raised here.
 _ENDS: Final = {
-    State.OUTBOUND: ("inbound_removal", "outbound_removal", "outbound_subscription_cancelled"),
-    State.INBOUND: ("outbound_removal", "inbound_removal", "inbound_subscription_cancelled"),
-    State.ESTABLISHED: ("established_removal", "established_removal", "subscription_removed"),
+    RelationshipState.OUTBOUND: ("inbound_removal", "outbound_removal", "outbound_subscription_cancelled"),
+    RelationshipState.INBOUND: ("outbound_removal", "inbound_removal", "inbound_subscription_cancelled"),
+    RelationshipState.ESTABLISHED: ("established_removal", "established_removal", "subscription_removed"),
 }
 
 
@@ -321,7 +321,7 @@ def outbound(
     assert fields.well_known_tx is not None
     return msgspec.structs.replace(
         fields,
-        state=State.OUTBOUND,
+        state=RelationshipState.OUTBOUND,
         requester=True,
         attrs=extras(attrs),
         dead=() if before is None else before.dead,
@@ -338,7 +338,7 @@ def inbound(before: Relationship | None, fields: Relationship, attrs: Attrs) -> 
     """Receive a request. ``fields`` is its record so far, and ``attrs`` are the attributes that came with it."""
     return msgspec.structs.replace(
         fields,
-        state=State.INBOUND,
+        state=RelationshipState.INBOUND,
         attrs=extras(attrs),
         dead=() if before is None else before.dead,
         outbox=(
@@ -352,7 +352,10 @@ def established(record: Relationship, attrs: Mapping[str, Any], policy: Policy |
     """Approve a request on this side. Attributes of the user in ``attrs`` are sent to the other side too."""
     passed = record.attrs | extras(attrs)
     after = msgspec.structs.replace(
-        record, state=State.ESTABLISHED, attrs={}, policy=record.policy if policy is None else policy
+        record,
+        state=RelationshipState.ESTABLISHED,
+        attrs={},
+        policy=record.policy if policy is None else policy,
     )
     sent_attrs = passed | {
         "Id": record.id,
@@ -373,7 +376,7 @@ def approved(record: Relationship, tx: str, attrs: Mapping[str, Any]) -> Relatio
     passed = record.attrs | extras(attrs)
     after = msgspec.structs.replace(
         record,
-        state=State.ESTABLISHED,
+        state=RelationshipState.ESTABLISHED,
         tx=tx,
         tx_verify_key=_text(attrs.get("Tx_verify_key")),
         tx_public_key=_text(attrs.get("Tx_public_key")),
@@ -389,14 +392,16 @@ def ended(
     passed = extras(attrs)
     sent_attrs = {"Id": record.id, **passed}
     eci = record.tx
-    if record.state is State.OUTBOUND:  # on a public channel, Tx proves that this side is the requester
+    if (
+        record.state is RelationshipState.OUTBOUND
+    ):  # on a public channel, Tx proves that this side is the requester
         sent_attrs, eci = sent_attrs | {"Tx": record.rx}, record.well_known_tx
     assert eci is not None
     sent, inner, outer = _ENDS[record.state]
     shown = passed | record.to_attrs()
     after = Relationship(
         id=record.id,
-        state=State.REMOVED,
+        state=RelationshipState.REMOVED,
         nonce=record.nonce,
         rx=record.rx,
         until=until,
@@ -411,7 +416,7 @@ def ended(
 
 def tombstone(id: str, tx: str, until: float) -> Relationship:
     """Return the record of a request that was taken back before it arrived."""
-    return Relationship(id=id, state=State.REMOVED, until=until, dead=(Dead(tx, until),))
+    return Relationship(id=id, state=RelationshipState.REMOVED, until=until, dead=(Dead(tx, until),))
 
 
 def refused_twin(

@@ -27,8 +27,8 @@ from .relationship import (
     Fresh,
     Raise,
     Relationship,
+    RelationshipState,
     Send,
-    State,
     approved,
     ended,
     established,
@@ -56,12 +56,12 @@ __all__ = [
     "Queried",
     "Raised",
     "Received",
+    "Redeliver",
     "Refusal",
     "Refuse",
     "RemovePeer",
     "RequestRules",
-    "Retry",
-    "Store",
+    "StoreValue",
     "Stored",
     "Tick",
 ]
@@ -117,9 +117,9 @@ class CloseChannel(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """The store has this value under ``key``, after a `Store`, or when it was read at the start or after a conflict.
+    """The store has this value under ``key``, after a `StoreValue`, at the start, or when it was read after a conflict.
 
-    ``value`` is None if the key has no value. The next `Store` has to name ``revision``.
+    ``value`` is None if the key has no value. The next `StoreValue` has to name ``revision``.
     """
 
     key: str
@@ -147,7 +147,7 @@ PeerEvent: TypeAlias = (
 )
 
 
-class Store(msgspec.Struct, frozen=True):
+class StoreValue(msgspec.Struct, frozen=True):
     """Write ``value`` under ``key``, or delete it if None, if the key's last revision is ``revision``, 0 for none.
 
     `Stored` has to follow. After a conflict, it has the stored value, and the event has to be handled again.
@@ -158,7 +158,7 @@ class Store(msgspec.Struct, frozen=True):
     revision: int
 
 
-class Retry(msgspec.Struct, frozen=True):
+class Redeliver(msgspec.Struct, frozen=True):
     """Redeliver the message after ``delay`` seconds, because of ``reason``."""
 
     delay: float
@@ -198,7 +198,7 @@ class Ask(msgspec.Struct, frozen=True):
     args: Attrs
 
 
-Command: TypeAlias = Store | Send | Raise | Retry | Refuse | Answer | Ask
+Command: TypeAlias = StoreValue | Send | Raise | Redeliver | Refuse | Answer | Ask
 
 
 Decided = list[Relationship | Command]
@@ -270,7 +270,7 @@ class RequestRules:
             _fail("duplicate_id_failure", f"Id {own_id!r}: {what}")
         fields = Relationship(
             id=own_id,
-            state=State.OUTBOUND,
+            state=RelationshipState.OUTBOUND,
             nonce=fresh.id,
             rx=rx,
             rx_role=_role(attrs, "Rx_role"),
@@ -297,9 +297,9 @@ class RequestRules:
 
     def _approve(self, event: Raised) -> Decided:
         record = self._selected(event.attrs)
-        if record.state is State.OUTBOUND:
+        if record.state is RelationshipState.OUTBOUND:
             _fail("no_such_subscription_failure", "it was requested here: the other side has to approve it")
-        if record.state is not State.INBOUND:
+        if record.state is not RelationshipState.INBOUND:
             return []
         policy = None if event.policy is None else relationship_policy(event.policy)
         return [established(record, event.attrs, policy)]
@@ -375,7 +375,7 @@ class MessageRules:
             return [Refuse(Refusal.FOREIGN, f"{event.type} for another relationship")]
         if event.type == "outbound_pending_subscription_approved":
             return self._approved(event, record)
-        if event.type == "outbound_removal" and record.state is not State.OUTBOUND:
+        if event.type == "outbound_removal" and record.state is not RelationshipState.OUTBOUND:
             return [Refuse(Refusal.FOREIGN, "a rejection of a relationship that is not pending here")]
         return [ended(record, event.attrs, self._until(now), now, notify=False)]
 
@@ -383,13 +383,13 @@ class MessageRules:
         return now + self.options.remember
 
     def _retry(self, reason: str) -> Decided:
-        return [Retry(self.options.retry_delay, reason)]
+        return [Redeliver(self.options.retry_delay, reason)]
 
     def _approved(self, event: Received, record: Relationship) -> Decided:
         tx = event.attrs.get("Tx")
         if not _is_eci(tx):
             return [Refuse(Refusal.MALFORMED, "an approval without the channel of the other side")]
-        if record.state is State.OUTBOUND:
+        if record.state is RelationshipState.OUTBOUND:
             return [approved(record, tx, event.attrs)]
         return [] if record.tx == tx else [Refuse(Refusal.FOREIGN, "a second approval, with another channel")]
 
@@ -420,7 +420,7 @@ class MessageRules:
             return self._retry("the end of the former relationship with this Id is still being sent")
         fields = Relationship(
             id=which,
-            state=State.INBOUND,
+            state=RelationshipState.INBOUND,
             nonce=fresh.id,
             rx=channel_eci(self.peer, fresh.channel),
             tx=tx,

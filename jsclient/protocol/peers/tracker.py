@@ -2,10 +2,10 @@
 
 `PeerTracker.handle` takes an event and the time and returns commands, which the runtime carries out in order:
 
-- A `Store` is a compare-and-set. Only `Stored` changes the tracker's state, so it is equal to the store, whatever
+- A `StoreValue` is a compare-and-set. Only `Stored` changes the tracker's state, so it is equal to the store, whatever
   crashes. After a conflict the runtime reads the key, reports it with `Stored`, and has the event handled again.
 - `Stored` returns the items of the outbox: for each relationship one `Send` and one `Raise` at a time, in order. The
-  last `Done` returns the `Store` that empties it. A new tracker continues from the `Stored` events of the whole store.
+  last `Done` returns the `StoreValue` that empties it. A new tracker continues from the `Stored` events of the store.
 - A message is acked when its commands are carried out. If a command without an outbox (with ``key`` "") fails, it is
   repeated when the message is redelivered.
 
@@ -39,8 +39,8 @@ from .relationship import (
     Attrs,
     Raise,
     Relationship,
+    RelationshipState,
     Send,
-    State,
     ended,
     filtered,
 )
@@ -62,8 +62,8 @@ from .rules import (
     Refuse,
     RemovePeer,
     RequestRules,
-    Store,
     Stored,
+    StoreValue,
     Tick,
 )
 
@@ -127,7 +127,11 @@ class PeerTracker:
     def established(self, key: str) -> Attrs | None:
         """Return the established relationship with this Id or this own channel, as users see it."""
         held = self._records.get(self._keys.get(key, RELATIONSHIP_KEY + key))
-        return held[0].to_attrs() if held is not None and held[0].state is State.ESTABLISHED else None
+        return (
+            held[0].to_attrs()
+            if held is not None and held[0].state is RelationshipState.ESTABLISHED
+            else None
+        )
 
     @property
     def own_channels(self) -> list[StoredChannel]:
@@ -145,7 +149,7 @@ class PeerTracker:
         """When a `Tick` is due, or None if none is."""
         return min((_forget_at(record) for record in self.relationships if _is_over(record)), default=None)
 
-    def lists(self, state: State, key: str | None = None, value: object = None) -> list[Attrs]:
+    def lists(self, state: RelationshipState, key: str | None = None, value: object = None) -> list[Attrs]:
         """Return the relationships in a state. With ``key``, only those where this attribute has ``value``."""
         return filtered(self.relationships, state, key, value)
 
@@ -170,7 +174,7 @@ class PeerTracker:
             case OpenChannel():
                 eci = channel_eci(self.name, event.fresh.channel)
                 channel = StoredChannel(eci=eci, tags=tuple(event.tags), policy=event.policy)
-                return [Store(CHANNEL_KEY + event.fresh.channel, channel, 0)]
+                return [StoreValue(CHANNEL_KEY + event.fresh.channel, channel, 0)]
             case CloseChannel():
                 return [self._close(event)]
             case RemovePeer():
@@ -179,7 +183,7 @@ class PeerTracker:
                 return [self._store(one) for one in ends]
             case Tick():
                 expired = [one for one in self.relationships if _is_over(one) and _forget_at(one) <= now]
-                return [Store(one.key, None, self._records[one.key][1]) for one in expired]
+                return [StoreValue(one.key, None, self._records[one.key][1]) for one in expired]
 
     # --- what is stored ----------------------------------------------------------------------------------
 
@@ -189,29 +193,31 @@ class PeerTracker:
         if held is None:
             eci = channel_eci(self.name, event.fresh.channel)
             return [
-                Store(_WELL_KNOWN_KEY, StoredChannel(eci=eci, tags=(WELL_KNOWN, "Tx_Rx"), policy=policy), 0)
+                StoreValue(
+                    _WELL_KNOWN_KEY, StoredChannel(eci=eci, tags=(WELL_KNOWN, "Tx_Rx"), policy=policy), 0
+                )
             ]
         channel, revision = held
         if channel.policy == policy:
             return []
-        return [Store(_WELL_KNOWN_KEY, msgspec.structs.replace(channel, policy=policy), revision)]
+        return [StoreValue(_WELL_KNOWN_KEY, msgspec.structs.replace(channel, policy=policy), revision)]
 
-    def _close(self, event: CloseChannel) -> Store:
+    def _close(self, event: CloseChannel) -> StoreValue:
         key = self._keys.get(event.eci, "")
         if key == _WELL_KNOWN_KEY or key not in self._channels:
             raise ConfigError(
                 f"{event.eci!r:.80} is not a channel of `new_channel`, only those can be removed"
             )
-        return Store(key, None, self._channels[key][1])
+        return StoreValue(key, None, self._channels[key][1])
 
-    def _store(self, record: Relationship) -> Store:
+    def _store(self, record: Relationship) -> StoreValue:
         """Return the command that stores ``record``, without the items of its outbox that were carried out."""
         done = self._done.get(record.key, set())
         if done:
             remaining = tuple(item for item in record.outbox if item.id not in done)
             record = msgspec.structs.replace(record, outbox=remaining)
         held = self._records.get(record.key)
-        return Store(record.key, record, 0 if held is None else held[1])
+        return StoreValue(record.key, record, 0 if held is None else held[1])
 
     def _stored(self, event: Stored) -> list[Command]:
         key, value = event.key, event.value
@@ -321,7 +327,9 @@ class PeerTracker:
 
     def _inbound_count(self) -> int:
         """Return the number of records that exist only because of other peers."""
-        return sum(record.state is State.INBOUND or record.rx is None for record in self.relationships)
+        return sum(
+            record.state is RelationshipState.INBOUND or record.rx is None for record in self.relationships
+        )
 
     def _queried(self, event: Queried) -> Answer | Ask | Refuse:
         policy = self._policy(event.eci)
@@ -338,7 +346,9 @@ class PeerTracker:
             return Answer(self.well_known_rx)
         if event.name in ("established", "inbound", "outbound"):
             key, value = event.args.get("key"), event.args.get("value")
-            return Answer(self.lists(State(event.name), key if isinstance(key, str) else None, value))
+            return Answer(
+                self.lists(RelationshipState(event.name), key if isinstance(key, str) else None, value)
+            )
         return Refuse(Refusal.MALFORMED, f"unknown query {event.name!r:.60}")
 
 

@@ -31,7 +31,7 @@ from ..wire.header_names import (
     EXPECTED_LAST_SEQUENCE,
 )
 
-__all__ = ["BATCH_SERVER", "MAX_KEPT", "BatchState", "BatchTracker", "Outgoing", "check_batch_headers"]
+__all__ = ["BATCH_SERVER", "MAX_KEPT", "BatchMessage", "BatchState", "BatchTracker", "check_batch_headers"]
 
 BATCH_SERVER: Final = (2, 12)
 """The first server version that supports batches. An older server stores each message separately."""
@@ -56,7 +56,7 @@ class BatchState(Enum):
     UNKNOWN = "unknown"  # the commit was not answered
 
 
-class Outgoing(msgspec.Struct, gc=False):
+class BatchMessage(msgspec.Struct, gc=False):
     """A message to publish.
 
     If ``acked`` is true, it requests an answer, and the handle must wait for it.
@@ -95,8 +95,10 @@ class BatchTracker:
     sent: int = 0  # messages returned for sending
     accepted: bool = False  # the server has confirmed the batch
     state: BatchState = BatchState.OPEN
-    _held: Outgoing | None = None
-    _buffered: list[Outgoing] | None = field(default_factory=list)  # all that were sent; None if too large
+    _held: BatchMessage | None = None
+    _buffered: list[BatchMessage] | None = field(
+        default_factory=list
+    )  # all that were sent; None if too large
     _buffered_size: int = 0
     first_subject: str = ""  # of the first message that was sent
     _id_line: bytes = field(init=False)
@@ -111,16 +113,16 @@ class BatchTracker:
         if self.state is not BatchState.OPEN:
             raise ClosedError(f"batch {self.id} has ended: {self.state.value}")
 
-    def add(self, subject: str, header: bytes, payload: bytes) -> Outgoing | None:
+    def add(self, subject: str, header: bytes, payload: bytes) -> BatchMessage | None:
         """Add a message with its header block. Return its predecessor, which is the message to send now."""
         if self.state is not BatchState.OPEN:
             self.check_open()
         predecessor = self._held
-        self._held = Outgoing(subject, header, payload)
+        self._held = BatchMessage(subject, header, payload)
         self.count += 1
         return None if predecessor is None else self._next(predecessor)
 
-    def commit(self) -> Outgoing:
+    def commit(self) -> BatchMessage:
         """Close the batch. Return the message that was held back, with the commit.
 
         Raises:
@@ -133,7 +135,7 @@ class BatchTracker:
         self.state = BatchState.COMMITTING
         return self._next(held, commit=True)
 
-    def abandon(self) -> Outgoing | None:
+    def abandon(self) -> BatchMessage | None:
         """End the batch without storing any message. Return a message that makes the server drop it now, not in 10 s.
 
         That message skips a number: the server drops a batch with a gap, and if it does not know the batch, it ignores
@@ -144,7 +146,9 @@ class BatchTracker:
         self.state, self._held, self._buffered = BatchState.ABANDONED, None, None
         if not self.accepted:
             return None
-        return Outgoing(self.first_subject, b"%b%b%d\r\n\r\n" % (_START, self._id_line, self.sent + 2), b"")
+        return BatchMessage(
+            self.first_subject, b"%b%b%d\r\n\r\n" % (_START, self._id_line, self.sent + 2), b""
+        )
 
     def read_answer(self, data: bytes) -> None:
         """Process the answer to a message before the commit. An empty answer confirms the batch.
@@ -186,7 +190,7 @@ class BatchTracker:
         self.state = BatchState.COMMITTED
         return ack
 
-    def _next(self, message: Outgoing, *, commit: bool = False) -> Outgoing:
+    def _next(self, message: BatchMessage, *, commit: bool = False) -> BatchMessage:
         self.sent = number = self.sent + 1
         if number == 1:
             self.first_subject = message.subject
@@ -200,14 +204,14 @@ class BatchTracker:
         start, end = header[:-2] if header else _START, _COMMIT_LINE if commit else b""
         # `start` is without its last, empty line.
         block = b"%b%b%d\r\n%b\r\n" % (start, self._id_line, number, end)
-        return Outgoing(message.subject, block, payload, acked)
+        return BatchMessage(message.subject, block, payload, acked)
 
     @property
     def can_restart(self) -> bool:
         """Whether all messages are buffered."""
         return self._buffered is not None
 
-    def restart(self, *, commit: bool) -> list[Outgoing]:
+    def restart(self, *, commit: bool) -> list[BatchMessage]:
         """Return all messages sent so far, to be sent again after the server lost the batch without storing it.
 
         With ``commit`` the last message contains the commit. The state is OPEN until the handle sends it.

@@ -29,7 +29,7 @@ _MAX_SEQUENCE: Final = 2**64 - 1
 _MAX_TIME: Final = 2**63 - 1
 
 
-class _Token(msgspec.Struct, forbid_unknown_fields=True):
+class _PositionToken(msgspec.Struct, forbid_unknown_fields=True):
     """A position as JSON. ``v`` is the version of this format."""
 
     v: Literal[1]
@@ -75,7 +75,7 @@ class Position:
 
     def to_json(self) -> str:
         """Return the position as a token, which is the only state that a reader needs to save."""
-        token = _Token(_VERSION, self.stream, self.incarnation, self.seq, self.time_ns)
+        token = _PositionToken(_VERSION, self.stream, self.incarnation, self.seq, self.time_ns)
         return msgspec.json.encode(token).decode()
 
     @classmethod
@@ -87,7 +87,7 @@ class Position:
                 newer.
         """
         try:
-            fields = msgspec.json.decode(token, type=_Token)
+            fields = msgspec.json.decode(token, type=_PositionToken)
             return cls(fields.stream, fields.incarnation, fields.seq, fields.time_ns)
         except (msgspec.DecodeError, ConfigError, UnicodeError, TypeError, RecursionError) as error:
             raise PositionInvalidError(f"{token!r:.200} is not a position token: {error}") from None

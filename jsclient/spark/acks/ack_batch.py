@@ -23,7 +23,7 @@ from ...protocol.events import ClaimsLapsed
 from ...protocol.models.consumer import AckPolicy
 from ...protocol.wire.checks import check_seconds
 from ..engine import Session, context_of, session
-from ..options.connect import ConnectOptions, not_permitted
+from ..options.connect import ServerOptions, not_permitted
 from ..queue.claims import effective_ack_wait
 from ..registering import register_once
 from .bulk_ack import check_replies, confirm, settle
@@ -97,7 +97,7 @@ def term_batch(
 
 
 def _settle(df: DataFrame, servers: str | Mapping[str, str], payload: bytes, on: str) -> int:
-    connect = ConnectOptions.of(servers)
+    connect = ServerOptions.of(servers)
     need(df, "reply")
     if on == "driver":
         return _settle_here(session(connect), replies_of(df), payload)
@@ -170,7 +170,7 @@ class _SettleSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001  Spark's signature
         options = {name: value for name, value in self.options.items() if name.lower() != _PAYLOAD}
         payload = next(value for name, value in self.options.items() if name.lower() == _PAYLOAD)
-        return _SettleWriter(ConnectOptions.of(options), base64.b64decode(payload))
+        return _SettleWriter(ServerOptions.of(options), base64.b64decode(payload))
 
 
 @dataclass
@@ -181,7 +181,7 @@ class _Settled(WriterCommitMessage):
 
 
 class _SettleWriter(DataSourceArrowWriter):
-    def __init__(self, connect: ConnectOptions, payload: bytes) -> None:
+    def __init__(self, connect: ServerOptions, payload: bytes) -> None:
         self._connect = connect
         self._payload = payload
 
@@ -197,7 +197,7 @@ _CONSUMER = r"substring_index(reply, '.', if(size(split(reply, '[.]')) = 9, 4, 6
 def _ack_highest(df: DataFrame, servers: str | Mapping[str, str]) -> int:
     from pyspark.sql.functions import count, expr, lit, max_by
 
-    connect = ConnectOptions.of(servers)
+    connect = ServerOptions.of(servers)
     need(df, "reply", "consumer_sequence")
     grouped = df.groupBy(expr(_CONSUMER).alias("consumer"))
     rows = grouped.agg(
@@ -248,7 +248,7 @@ def heartbeat(
     """
     if every is not None:
         check_seconds("every", every)
-    opened = session(ConnectOptions.of(servers))
+    opened = session(ServerOptions.of(servers))
     need(df, "reply")
     replies = replies_of(df)
     if not replies:

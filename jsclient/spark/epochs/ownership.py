@@ -29,14 +29,14 @@ from ...topics.stream_log import StreamLog
 from ..engine import context_of
 from ..sink.message_ids import query_hash
 
-__all__ = ["Attempt", "Owned", "SinkTopic"]
+__all__ = ["Owned", "SinkTopic", "WriteAttempt"]
 
 _WRITER = "Jsc-Writer"
 _RACES = 100  # attempts, as other tasks may be faster
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class WriteAttempt:
     """An attempt of Spark to write a batch."""
 
     query: str  # hash of the query's id
@@ -44,7 +44,7 @@ class Attempt:
     epoch: int  # number of the batch, and the time of its epoch
 
     @classmethod
-    def of(cls, query: str, run: str, epoch: int) -> Attempt:
+    def of(cls, query: str, run: str, epoch: int) -> WriteAttempt:
         return cls(query_hash(query), run, epoch)
 
 
@@ -102,7 +102,7 @@ class SinkTopic:
         entry, record, last_seq = await self._history(partition).last_frontier(partition)
         return None if entry is None or record is None else Owned.read(entry, record, last_seq)
 
-    async def is_completed(self, attempt: Attempt) -> bool:
+    async def is_completed(self, attempt: WriteAttempt) -> bool:
         """Return whether the batch is committed. Raises `ProducerFencedError` if another query owns the topic.
 
         A commit completes partition 0 first.
@@ -112,7 +112,7 @@ class SinkTopic:
             self._check(0, owned, attempt)
         return owned is not None and owned.has_completed(attempt.epoch)
 
-    async def take(self, partition: int, attempt: Attempt) -> Owned:
+    async def take(self, partition: int, attempt: WriteAttempt) -> Owned:
         """Take the partition, unless another task of the attempt has taken it.
 
         Raises `ProducerFencedError` if another query owns it.
@@ -129,13 +129,13 @@ class SinkTopic:
                 pass
         raise ProducerFencedError(frontier_subject(self.name, partition))
 
-    def _check(self, partition: int, owned: Owned, attempt: Attempt) -> bool:
+    def _check(self, partition: int, owned: Owned, attempt: WriteAttempt) -> bool:
         """Return whether this attempt owns the partition. Raises `ProducerFencedError` if another query does."""
         if owned.query != attempt.query and (owned.query or owned.has_begun):
             raise ProducerFencedError(frontier_subject(self.name, partition), None, owned.entry.seq)
         return owned.run == attempt.run
 
-    async def complete(self, partition: int, attempt: Attempt, *, written: bool) -> None:
+    async def complete(self, partition: int, attempt: WriteAttempt, *, written: bool) -> None:
         """Complete the epoch of the batch and all earlier epochs in a partition. All data must be stored.
 
         Args:
@@ -179,7 +179,9 @@ class SinkTopic:
                     raise ProducerFencedError(subject, last.seq) from error
         raise ProducerFencedError(subject, last.seq)
 
-    async def stored(self, partition: int, attempt: Attempt, owned: Owned, *, also_own: bool) -> list[str]:
+    async def stored(
+        self, partition: int, attempt: WriteAttempt, owned: Owned, *, also_own: bool
+    ) -> list[str]:
         """Return the message ids of all valid data that other attempts of the batch have stored in a partition.
 
         ``also_own`` includes the data of this attempt.
@@ -223,7 +225,9 @@ class _Raced(Exception):
 class _Outlet(Outlet):
     """Writes the record that takes a partition, unless another record was written since the last check."""
 
-    def __init__(self, log: Log, topic: str, partition: int, attempt: Attempt, owned: Owned | None) -> None:
+    def __init__(
+        self, log: Log, topic: str, partition: int, attempt: WriteAttempt, owned: Owned | None
+    ) -> None:
         super().__init__(log, data_subject(topic, partition), frontier_subject(topic, partition))
         self._writer = f"{attempt.query} {attempt.run} {0 if owned is None else owned.begun}"
         self._seen = 0 if owned is None else owned.last_seq

@@ -27,7 +27,7 @@ from ..sink.row_columns import RowShape, rows_shape
 from ..sink.shared_rows import refuse_different
 from ..sink.spark_writer import Written, batch_text, make_audible, summary, write_all
 from ..task_context import Task, check_epoch, current_task, epoch_of
-from .ownership import Attempt, Owned, SinkTopic
+from .ownership import Owned, SinkTopic, WriteAttempt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +85,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         if first is None:
             return EpochWritten(task.partition, epoch, Outcome(), query, self._run)
         opened = session(self._options.write.connect)
-        attempt = Attempt.of(query, self._run, epoch)
+        attempt = WriteAttempt.of(query, self._run, epoch)
         plan = epoch_plan(self._options.write, self._shape, self._ids, attempt)
 
         async def begin() -> tuple[PartitionWriter | None, int]:
@@ -103,7 +103,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         if not written:
             return  # no task ran, and the next batch completes this epoch as well
         check_epoch(batchId, (result.epoch for result in written))
-        attempt = Attempt.of(written[0].query, written[0].run, batchId)
+        attempt = WriteAttempt.of(written[0].query, written[0].run, batchId)
         refuse_different(written)
         partitions = {result.epoch_position for result in written}
         opened = session(self._options.write.connect)
@@ -164,7 +164,7 @@ async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
     return SinkTopic(js, home.stream, options.topic, order, schema.partitions)
 
 
-def epoch_plan(options: SinkOptions, shape: RowShape, ids: str, attempt: Attempt) -> WritePlan:
+def epoch_plan(options: SinkOptions, shape: RowShape, ids: str, attempt: WriteAttempt) -> WritePlan:
     """Return how the tasks of an attempt write rows.
 
     The prefix of message ids differs between attempts, so a late message of another attempt never makes a row of this
@@ -189,7 +189,7 @@ def _known(prefix: bytes, ids: list[str]) -> dict[bytes, int]:
 
 
 async def open_writer(
-    js: JetStream, plan: WritePlan, attempt: Attempt, task: Task, topic: SinkTopic
+    js: JetStream, plan: WritePlan, attempt: WriteAttempt, task: Task, topic: SinkTopic
 ) -> tuple[PartitionWriter | None, int]:
     """Take a partition of the topic and open its writer.
 

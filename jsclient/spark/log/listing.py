@@ -15,7 +15,7 @@ from ..engine import context_of, session
 from ..options.source import SourceOptions
 from .offsets import StreamFacts
 
-__all__ = ["Listing"]
+__all__ = ["StreamListing"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
@@ -27,7 +27,7 @@ _PAGE = 256  # streams in an answer of a server
 _AGAIN = 60.0  # seconds until a list is tried again
 
 
-class Listing:
+class StreamListing:
     """Lists the streams of the account, as long as that is cheaper than one request for each stream that is read.
 
     The streams are listed in each round when its first stream is requested, and the list is used once for each stream.

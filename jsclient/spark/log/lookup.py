@@ -35,7 +35,7 @@ from ..options.source import SourceOptions
 from .offsets import StreamFacts
 
 if TYPE_CHECKING:
-    from .listing import Listing
+    from .listing import StreamListing
 
 __all__ = [
     "Lookup",
@@ -109,7 +109,7 @@ class Lookup:
         *,
         narrows: bool = False,
         known: bool = False,
-        listing: Listing | None = None,
+        listing: StreamListing | None = None,
     ) -> None:
         self._options = options
         self._listing = listing

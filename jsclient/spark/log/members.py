@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import JetStreamError
 from ..options.source import SourceOptions
-from .listing import Listing
+from .listing import StreamListing
 from .lookup import (
     Lookup,
     LossPolicy,
@@ -51,7 +51,7 @@ class Members:
         self.names: tuple[str, ...] = options.streams
         self._options = options
         self._next = -math.inf  # monotonic time of the next look for streams that match the pattern
-        self._listing = Listing(options)
+        self._listing = StreamListing(options)
         self._pace = SharedPace(options.poll_interval)
         self._planners: dict[str, StreamPlanner] = {}
         self._pending: dict[str, Future[StreamPlanner]] = {}  # planners that are not yet in use

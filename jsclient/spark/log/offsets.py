@@ -24,7 +24,7 @@ from .removal import Removal
 __all__ = [
     "LogOffset",
     "LostHeadError",
-    "Mark",
+    "StoredMark",
     "StreamFacts",
     "StreamOffsets",
     "another_stream",
@@ -44,7 +44,7 @@ _Sequence = Annotated[int, msgspec.Meta(ge=0)]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class Mark(msgspec.Struct, frozen=True, array_like=True):
+class StoredMark(msgspec.Struct, frozen=True, array_like=True):
     """A message that a stream had. If it has another message at this sequence, it was restored from an older copy."""
 
     seq: _Positive
@@ -75,7 +75,9 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     # For one of several streams, whether no filter could match its messages up to here, so that none can be lost
     idle: bool = False
     rewound: bool = False  # whether this is the end of an empty batch that a rewind added
-    mark: Mark | None = None  # the last message of the stream when this offset was made, None if unknown
+    mark: StoredMark | None = (
+        None  # the last message of the stream when this offset was made, None if unknown
+    )
 
     def __post_init__(self) -> None:
         ends = (*self.cuts, self.seq + 1)
@@ -201,9 +203,13 @@ class StreamFacts:
         return max(1, self.bytes // self.messages) if self.messages else 1
 
     @property
-    def mark(self) -> Mark | None:
+    def mark(self) -> StoredMark | None:
         """The last message, or None if the stream is empty."""
-        return Mark(self.last_seq, self.last_time.isoformat()) if self.messages and self.last_time else None
+        return (
+            StoredMark(self.last_seq, self.last_time.isoformat())
+            if self.messages and self.last_time
+            else None
+        )
 
 
 def another_stream(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
@@ -251,7 +257,7 @@ def cut_short(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
     )
 
 
-def other_messages(mark: Mark, stored: str, name: str) -> JetStreamError | None:
+def other_messages(mark: StoredMark, stored: str, name: str) -> JetStreamError | None:
     """Return an error if another message has the mark's sequence. ``stored`` is when that message was stored."""
     if stored == mark.time:
         return None

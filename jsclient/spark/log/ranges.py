@@ -113,7 +113,7 @@ def plan_sparse(whole: SequenceRange, remaining: int, after: int, pieces: int) -
     first, remaining_count = whole.first, remaining
     for piece in range(pieces - 1, 0, -1):
         aim = after + rows * piece // pieces
-        search = _Search(first, remaining_count, whole.last + 1, after)
+        search = _RangeSearch(first, remaining_count, whole.last + 1, after)
         cut, remaining_count = yield from search.run(aim, max(1, rows // pieces // _NEAR))
         if first < cut <= whole.last:
             parts.append(SequenceRange(first, cut - 1))
@@ -191,7 +191,7 @@ def shares(counts: Sequence[int], most: int) -> list[int]:
     return granted
 
 
-class _Search:
+class _RangeSearch:
     """Searches for the sequence from which on a certain number of messages remains."""
 
     def __init__(self, low: int, low_remaining: int, high: int, high_remaining: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from ..options.connect import ConnectOptions
+from ..options.connect import ServerOptions
 from ..options.source import SourceOptions
 from .lookup import Lookup
 from .offsets import StreamFacts
@@ -35,7 +35,7 @@ _WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if c
 class ReadSpec:
     """The read settings common to all tasks of a query. Pickled and sent to the executors."""
 
-    connect: ConnectOptions
+    connect: ServerOptions
     stream: str  # its name; of several streams, tasks name theirs
     subjects: tuple[str, ...]  # subject filters; empty: all messages
     columns: tuple[str, ...]  # column names, in the order of the schema

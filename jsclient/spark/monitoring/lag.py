@@ -17,7 +17,7 @@ from ...errors import JetStreamError, MessageNotFoundError, PositionInvalidError
 from ...protocol.models.message import StoredMessage
 from ...streams.stream import Stream
 from ..log.offsets import StreamFacts
-from ..options.connect import ConnectOptions
+from ..options.connect import ServerOptions
 from .figures import Unread
 from .harmless_log import HarmlessLog
 from .progress import QueryPosition, QueuePosition
@@ -45,7 +45,7 @@ class LagWatch(Generic[K]):
 
     def __init__(
         self,
-        options: ConnectOptions,
+        options: ServerOptions,
         every: float,
         query_positions: Callable[[], Mapping[K, QueryPosition]],
         answer: Callable[[K, QueryPosition, Unread | None], None],
@@ -164,7 +164,7 @@ def _named(streams: list[str]) -> str:
 class _Connection:
     """A connection that is opened on first use."""
 
-    def __init__(self, options: ConnectOptions) -> None:
+    def __init__(self, options: ServerOptions) -> None:
         self._options = options
         self._js: JetStream | None = None
 

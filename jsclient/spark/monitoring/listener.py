@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.sql.streaming import StreamingQueryListener
 
 from ...protocol.wire.checks import check_seconds
-from ..options.connect import ConnectOptions
+from ..options.connect import ServerOptions
 from .figures import QueryFigures, SourceFigures, Unread
 from .harmless_log import HarmlessLog
 from .lag import LagWatch
@@ -91,7 +91,7 @@ class JetStreamListener(StreamingQueryListener):
         self._past: deque[str] = deque(maxlen=_PAST)  # runs that have ended, whose last reports can be late
         self._watch: LagWatch[_Key] | None = None
         if servers is not None:
-            self._watch = LagWatch(ConnectOptions.of(servers), ask_every, self._positions, self._answered)
+            self._watch = LagWatch(ServerOptions.of(servers), ask_every, self._positions, self._answered)
 
     # --- called by Spark ---------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from ...protocol.wire.names import check_publish_subject
 from .kafka_names import instead_of_kafkas
 from .providers import provided
 
-__all__ = ["ConnectOptions", "OptionReader", "not_permitted"]
+__all__ = ["OptionReader", "ServerOptions", "not_permitted"]
 
 # Options that Spark itself may add to the options of a source or sink.
 _SPARKS = frozenset({"checkpointlocation", "path", "queryname"})
@@ -168,7 +168,7 @@ def not_permitted(option: str, error: PermissionDeniedError, why: str) -> Config
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectOptions:
+class ServerOptions:
     """Servers and credentials. Secrets are files or names of environment variables wherever possible."""
 
     servers: tuple[str, ...]  # URLs
@@ -193,7 +193,7 @@ class ConnectOptions:
     client: tuple[tuple[str, Any], ...] = ()  # the options ``nats.…``, as arguments of `jsclient.connect`
 
     @classmethod
-    def of(cls, options: Mapping[str, str] | str) -> ConnectOptions:
+    def of(cls, options: Mapping[str, str] | str) -> ServerOptions:
         """Read the options of a helper, a mapping or only the URLs, separated by commas."""
         reader = OptionReader({"servers": options} if isinstance(options, str) else options, "the connection")
         read = cls.read(reader)
@@ -201,7 +201,7 @@ class ConnectOptions:
         return read
 
     @classmethod
-    def read(cls, reader: OptionReader) -> ConnectOptions:
+    def read(cls, reader: OptionReader) -> ServerOptions:
         """Read all options. Raises `ConfigError` if any is missing or invalid, or if options contradict each other."""
         reader.required("servers", "set the URL of a NATS server, or several separated by commas")
         read = cls(
@@ -265,7 +265,7 @@ class ConnectOptions:
 
     def __repr__(self) -> str:
         """Show the servers, without secrets."""
-        return f"ConnectOptions(servers={','.join(self.servers)})"
+        return f"ServerOptions(servers={','.join(self.servers)})"
 
     def arguments(self, distributed: Callable[[], Path | None] = lambda: None) -> dict[str, Any]:
         """Return the arguments of `jsclient.connect`, resolved on this machine.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import ConfigError, InvalidNameError
 from ...protocol.wire.names import check_publish_subject, check_stream_name
-from .connect import ConnectOptions, OptionReader
+from .connect import OptionReader, ServerOptions
 from .sink import SinkOptions, publish_settings
 from .source import SourceOptions, read_settings
 
@@ -42,7 +42,7 @@ class EpochSourceOptions:
             ConfigError: An option is missing, invalid or unknown, or contradicts another.
         """
         reader = OptionReader(options, "the source 'jetstream' with option 'epochs'")
-        connect = ConnectOptions.read(reader)
+        connect = ServerOptions.read(reader)
         topic, stream = _topic(reader)
         if streaming is False:
             for name in ("startingOffsets", "maxEpochsPerTrigger", "pollIntervalMs"):
@@ -77,7 +77,7 @@ class EpochSinkOptions:
     def parse(cls, options: Mapping[str, str]) -> EpochSinkOptions:
         """Read the options. Raises the errors of `SinkOptions.parse`."""
         reader = OptionReader(options, "the sink of JetStream with option 'epochs'")
-        connect = ConnectOptions.read(reader)
+        connect = ServerOptions.read(reader)
         topic, stream = _topic(reader)
         dedup = reader.choice("dedup", ("auto", "content", "column"), "auto")
         write = SinkOptions(

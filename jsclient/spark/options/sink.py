@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...protocol.wire.names import check_publish_subject, check_stream_name, check_token
-from .connect import ConnectOptions, OptionReader
+from .connect import OptionReader, ServerOptions
 
 __all__ = ["SinkOptions", "publish_settings"]
 
@@ -20,7 +20,7 @@ MAX_BYTES = 32 * 1024 * 1024
 class SinkOptions:
     """The options of a sink, which are sent to the executors."""
 
-    connect: ConnectOptions
+    connect: ServerOptions
     subject: str | None = None  # subject of rows without one
     # The source of message ids: the "content" of the row, the message of the "source" that it was made from, the
     # "column" ``msg_id``, or "none". None selects "column" if that column exists, and else "content"
@@ -67,7 +67,7 @@ class SinkOptions:
         subject, stream = reader.text("subject"), reader.text("expectedStream")
         ledger = reader.text("ledger", cls.ledger) or cls.ledger
         read = cls(
-            connect=ConnectOptions.read(reader),
+            connect=ServerOptions.read(reader),
             subject=None if subject is None else check_publish_subject(subject),
             dedup=None if dedup == "auto" else dedup,
             exactly_once=exactly_once,

@@ -17,7 +17,7 @@ from ...protocol.wire.names import (
     subjects_overlap,
 )
 from ...protocol.wire.units import format_time
-from .connect import ConnectOptions, OptionReader
+from .connect import OptionReader, ServerOptions
 
 __all__ = [
     "BY_SCHEMA",
@@ -80,7 +80,7 @@ class Place:
 class SourceOptions:
     """Options of a source."""
 
-    connect: ConnectOptions
+    connect: ServerOptions
     stream: str  # the name of the stream, "" for several streams
     subjects: tuple[str, ...] = ()  # filters, empty for all messages
     mode: str = "log"  # "log" (by sequence, repeatable) or "queue" (claimed from ``consumer``)
@@ -118,7 +118,7 @@ class SourceOptions:
             ConfigError: An option is missing, invalid or unknown, or contradicts another.
         """
         reader = OptionReader(options, "the source 'jetstream'")
-        connect = ConnectOptions.read(reader)
+        connect = ServerOptions.read(reader)
         mode = reader.choice("mode", ("log", "queue"), "log")
         _refuse_by_mode(reader, mode)
         _refuse_by_kind(reader, streaming, mode)

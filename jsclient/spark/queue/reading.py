@@ -33,7 +33,7 @@ from ..acks.bulk_ack import settle
 from ..columns import arrow_schema, direct_columns, record_batch
 from ..engine import context_of, session
 from ..log.removal import Removal
-from ..options.connect import ConnectOptions, not_permitted
+from ..options.connect import ServerOptions, not_permitted
 from .claims import ClaimMatch, ClaimMatcher, Run, Span, ack_subjects, claimed, spans
 
 __all__ = ["ClaimPartition", "ClaimSpec", "read_claims"]
@@ -49,7 +49,7 @@ _AS_IN_BATCH = b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 0\r\n\r\n"
 class ClaimSpec:
     """Read settings shared by all tasks of a query. Pickled to the executors."""
 
-    connect: ConnectOptions
+    connect: ServerOptions
     stream: str
     consumer: str
     subject: str | None  # the consumer's filter, if it has exactly one

@@ -9,7 +9,7 @@ from ..._runtime.retry import Retry, RetryPolicy, is_transient
 from ...client import JetStream
 from ...errors import ApiError, ConfigError, JetStreamError, PermissionDeniedError, StreamNotFoundError
 from ...protocol.models.stream_config import RetentionPolicy
-from ...streams.buckets import Bucket, ConflictError, Entry
+from ...streams.buckets import Bucket, BucketEntry, ConflictError
 from ...streams.stream import Stream
 from ..engine import context_of
 from .message_ids import query_hash
@@ -87,7 +87,7 @@ class EarlierRuns:
             info = await target.info()
             value = record.with_run(epoch, run, info.state.last_seq + 1, int(time.time())).encode()
             try:
-                entry = Entry(entry.key, value, await keys.update(entry.key, value, entry.revision))
+                entry = BucketEntry(entry.key, value, await keys.update(entry.key, value, entry.revision))
             except ConflictError as conflict:
                 entry = conflict.stored_entry  # another task was first
             except (ApiError, PermissionDeniedError) as error:
@@ -99,7 +99,7 @@ class EarlierRuns:
             f"the record of {self._location.query!r} is being written by something else all the time"
         )
 
-    async def _read(self, key: str) -> Entry:
+    async def _read(self, key: str) -> BucketEntry:
         """Read the record. Retries, since a bucket may seem to be missing for a moment."""
         try:
             return await Retry(MISSING).run(lambda: self._keys.get(key))

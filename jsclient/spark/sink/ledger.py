@@ -9,7 +9,7 @@ from ...client import JetStream
 from ...errors import ConfigError, StreamNotFoundError
 from ...protocol.models.stream_config import DiscardPolicy, StreamConfig
 from ...protocol.wire.names import check_stream_name
-from ...streams.buckets import Bucket, ConflictError, Entry
+from ...streams.buckets import Bucket, BucketEntry, ConflictError
 from ...streams.stream import Stream
 from ..engine import context_of
 from ..task_context import Task
@@ -117,7 +117,7 @@ class Ledger:
             beginning = Beginning(self._epoch, info.state.last_seq + 1, location.run)
             value = decision.record.with_epoch(beginning).encode()
             try:
-                entry = Entry(entry.key, value, await keys.update(entry.key, value, entry.revision))
+                entry = BucketEntry(entry.key, value, await keys.update(entry.key, value, entry.revision))
             except ConflictError as conflict:
                 entry = conflict.stored_entry  # another task was first
         else:

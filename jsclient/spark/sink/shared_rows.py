@@ -142,7 +142,7 @@ def _of_one_message(shared: Shared, options: SinkOptions) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _SharedMessages:
     """What the shared messages show."""
 
     lost: tuple[int, str] | None = (
@@ -151,25 +151,25 @@ class _Search:
     complete: bool = True  # whether all shared messages were read
 
 
-def _search(shared: Sequence[Shared], candidates: Iterable[int], options: SinkOptions) -> _Search:
+def _search(shared: Sequence[Shared], candidates: Iterable[int], options: SinkOptions) -> _SharedMessages:
     """Look for a shared message whose id different rows have: one of the rows is not stored."""
     hashes, opened = set(candidates), session(options.connect)
     positions, complete = _positions(shared)
 
-    async def search() -> _Search:
+    async def search() -> _SharedMessages:
         seen = 0
         for name, sequences in positions.items():
             async for msg_id, _, sequence in messages_at(await opened.js.stream(name), sequences):
                 seen += 1
                 if (hashed := id_hash(msg_id)) in hashes:
                     text = f"as message {sequence} of stream {name!r}, whose id is {msg_id.decode()!r:.200}"
-                    return _Search((hashed, text))
-        return _Search(complete=complete and seen == sum(map(len, positions.values())))
+                    return _SharedMessages((hashed, text))
+        return _SharedMessages(complete=complete and seen == sum(map(len, positions.values())))
 
     try:
         return opened.run(search())
     except JetStreamError:
-        return _Search(complete=False)
+        return _SharedMessages(complete=False)
 
 
 def _positions(shared: Sequence[Shared]) -> tuple[dict[str, list[int]], bool]:

@@ -37,12 +37,12 @@ from ..memory_log import MemoryLog
 from ..stream_log import StreamLog
 from .presence import Presence, is_present
 
-__all__ = ["Home", "MemoryHome", "Outgoing", "Outlet", "StreamHome", "StreamOutlet"]
+__all__ = ["Home", "MemoryHome", "OutgoingRecord", "Outlet", "StreamHome", "StreamOutlet"]
 
 _BATCH_TIMEOUT: Final = 10.0  # seconds that a server keeps a batch
 
 
-class Outgoing(NamedTuple):
+class OutgoingRecord(NamedTuple):
     """A message of data. ``named`` tells that the user chose its id, so that it may have been stored before."""
 
     data: bytes
@@ -60,11 +60,11 @@ class Outlet:
     """
 
     def __init__(self, log: Log, data_subject: str, frontier_subject: str) -> None:
-        self.repeated: list[tuple[Outgoing, int]] = []
+        self.repeated: list[tuple[OutgoingRecord, int]] = []
         self._log = log
         self._data, self._frontier = data_subject, frontier_subject
 
-    async def send(self, message: Outgoing) -> None:
+    async def send(self, message: OutgoingRecord) -> None:
         """Send data. `flush` reports whether it was stored. After an error of the publish, it was not sent."""
         end = (await self._log.extent()).last_seq if message.named else 0
         stored = await self._log.append(
@@ -100,7 +100,7 @@ class Outlet:
         return True
 
     async def commit(
-        self, messages: Sequence[Outgoing], data: bytes, headers: Mapping[str, str], expected: int
+        self, messages: Sequence[OutgoingRecord], data: bytes, headers: Mapping[str, str], expected: int
     ) -> int:
         """Store data and a frontier record, all of them or none. Returns the sequence of the frontier record.
 
@@ -138,7 +138,7 @@ class StreamOutlet(Outlet):
         self._named_in_flight: set[asyncio.Future[PubAck]] = set()
         self._failure: JetStreamError | None = None
 
-    async def send(self, message: Outgoing) -> None:
+    async def send(self, message: OutgoingRecord) -> None:
         if self._failure is not None or self._publisher.failed:
             await self.flush()
         future = await self._publisher.publish(
@@ -151,7 +151,7 @@ class StreamOutlet(Outlet):
             self._named_in_flight.add(future)
             future.add_done_callback(lambda done: self._acked(done, message))
 
-    def _acked(self, future: asyncio.Future[PubAck], message: Outgoing) -> None:
+    def _acked(self, future: asyncio.Future[PubAck], message: OutgoingRecord) -> None:
         self._named_in_flight.discard(future)
         if future.cancelled():
             return
@@ -194,7 +194,7 @@ class StreamOutlet(Outlet):
         return bool(self._stream.config.allow_atomic) and is_at_least(version, BATCH_SERVER)
 
     async def commit(
-        self, messages: Sequence[Outgoing], data: bytes, headers: Mapping[str, str], expected: int
+        self, messages: Sequence[OutgoingRecord], data: bytes, headers: Mapping[str, str], expected: int
     ) -> int:
         batch = AtomicBatch(self._context, ack_every=None, timeout=_BATCH_TIMEOUT)
         try:

@@ -28,7 +28,7 @@ from ...protocol.epochs.records import (
 from ...protocol.epochs.trackers import EpochState
 from ...protocol.topics.value_codec import Codec
 from .history import EpochHistory, Taken
-from .home import Home, Outgoing, Outlet
+from .home import Home, OutgoingRecord, Outlet
 from .presence import Presence
 
 __all__ = ["PartitionPublisher"]
@@ -130,7 +130,7 @@ class PartitionPublisher(Handle, Generic[T]):
                 self._error = error
                 raise
 
-    def _message(self, time: T, items: Any, msg_id: str | None = None) -> Outgoing:
+    def _message(self, time: T, items: Any, msg_id: str | None = None) -> OutgoingRecord:
         if self._last is None or self._last[0] != time:
             self._last = time, data_headers(self._core.order, time, self._producer)
         headers = self._last[1]
@@ -138,11 +138,11 @@ class PartitionPublisher(Handle, Generic[T]):
         if msg_id is not None:
             if not msg_id:
                 raise ConfigError("the message id is empty")
-            return Outgoing(
+            return OutgoingRecord(
                 self._codec.encode(items), headers, f"{where}{headers[EPOCH]}/{msg_id}", named=True
             )
         self._count += 1
-        return Outgoing(self._codec.encode(items), headers, f"{where}{self._producer}/{self._count}")
+        return OutgoingRecord(self._codec.encode(items), headers, f"{where}{self._producer}/{self._count}")
 
     async def flush(self) -> None:
         """Wait until all sent data is stored. Raises the errors of `send`. Can be cancelled like `advance`."""
@@ -318,7 +318,7 @@ class PartitionPublisher(Handle, Generic[T]):
             self._error = error
             raise
 
-    async def _send_again(self, repeated: list[tuple[Outgoing, int]]) -> None:
+    async def _send_again(self, repeated: list[tuple[OutgoingRecord, int]]) -> None:
         """Send messages again whose id a fenced publisher has stored earlier, in data that does not count."""
         stored = [seq for _, seq in repeated]
         ours = self._producer, self._taken_at

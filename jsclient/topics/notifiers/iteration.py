@@ -30,16 +30,16 @@ from ...protocol.topics.record import Kind
 
 __all__ = [
     "NO_STATE",
-    "Entry",
     "IterationObserver",
+    "IterationReader",
     "IterationSubscription",
+    "Member",
     "Notifier",
     "NotifierInternals",
     "NotifierIterator",
     "NotifierKit",
     "NotifierSource",
     "Producer",
-    "Reader",
     "SubscriptionInternals",
     "SubscriptionIterator",
     "SubscriptionKit",
@@ -56,7 +56,7 @@ NO_STATE: Final = UNSET
 """Default of an initial state, because None is a state."""
 
 
-class Entry(NamedTuple):
+class Member(NamedTuple):
     """A member of an iteration: a value, its completion, or the reason of its failure.
 
     ``number`` grows from member to member. ``traceback`` is the traceback of a reason that is an exception.
@@ -91,21 +91,21 @@ class IterationObserver(Protocol):
 class NotifierSource(Protocol):
     """An iteration of which only the newest member is read."""
 
-    async def entry_after(self, count: Any) -> Entry:
+    async def entry_after(self, count: Any) -> Member:
         """Return the newest member. If it is the value with this number, wait for the next member."""
 
     async def internals(self) -> Any:
         """Return a shareable reference to the source."""
 
 
-class Reader(Protocol):
+class IterationReader(Protocol):
     """A consumer's position in an iteration."""
 
     @property
     def position(self) -> Any:
         """The position before the member that `read` returns next."""
 
-    async def read(self) -> Entry:
+    async def read(self) -> Member:
         """Wait for the next member. After the end, return the end again. Cancelling the call loses no member."""
 
     async def close(self) -> None:
@@ -115,14 +115,14 @@ class Reader(Protocol):
 class SubscriptionSource(Protocol):
     """An iteration of which every member is read."""
 
-    async def reader(self, position: Any) -> Reader:
+    async def reader(self, position: Any) -> IterationReader:
         """Open a reader at ``position``, or at the start of the source if it is None. If cancelled, none is opened."""
 
     async def internals(self, position: Any) -> Any:
         """Return a shareable reference to the source from this position on."""
 
 
-def raise_reason(entry: Entry) -> NoReturn:
+def raise_reason(entry: Member) -> NoReturn:
     """Raise the reason of a failure. An exception is raised itself, any other value in `IterationFailed`.
 
     Exceptions that would end an iterator or cancel a task are wrapped as well.
@@ -221,7 +221,7 @@ class SubscriptionIterator(AsyncIterator[Any]):
         self._source = source
         self._start = start
         self._opening = asyncio.Lock()
-        self._reader: Reader | None = None
+        self._reader: IterationReader | None = None
         self._closed = False
         self.completion: Any = None
 
@@ -236,7 +236,7 @@ class SubscriptionIterator(AsyncIterator[Any]):
             case _:
                 raise_reason(entry)
 
-    async def _open(self) -> Reader:
+    async def _open(self) -> IterationReader:
         async with self._opening:
             if self._closed:
                 raise ClosedError("the iterator is closed: no value can be read")
@@ -409,12 +409,12 @@ class _Promised(NotifierSource, SubscriptionSource):
                 self._resolved = self._find(internals)
         return self._resolved
 
-    async def entry_after(self, count: Any) -> Entry:
-        entry: Entry = await (await self._source()).entry_after(count)
+    async def entry_after(self, count: Any) -> Member:
+        entry: Member = await (await self._source()).entry_after(count)
         return entry
 
-    async def reader(self, position: Any) -> Reader:
-        reader: Reader = await (await self._source()).reader(position)
+    async def reader(self, position: Any) -> IterationReader:
+        reader: IterationReader = await (await self._source()).reader(position)
         return reader
 
     async def internals(self, *position: Any) -> Any:

@@ -21,7 +21,7 @@ from ...protocol.topics.record_codec import kit_id
 from ...protocol.topics.value_codec import Codec
 from ..log import Log, Push, search_back
 from ..log_reader import LogReader, open_reader
-from .iteration import Entry, SubscriptionSource
+from .iteration import Member, SubscriptionSource
 from .newest import NewestLog
 
 __all__ = ["EntryReader", "LogSubscription", "Newest", "newest_own", "passable_reason"]
@@ -45,7 +45,7 @@ class EntryReader:
         self._codec = codec
         self._skipped = 0
 
-    def entry(self, record: Record, log: Log | NewestLog) -> Entry | None:
+    def entry(self, record: Record, log: Log | NewestLog) -> Member | None:
         """The member in a record of this log; None: the record is skipped.
 
         Raises:
@@ -61,7 +61,7 @@ class EntryReader:
                 raise
             self._skip(record, log, error)
             return None
-        return Entry(record.kind if record.is_last else Kind.VALUE, value, record.seq)
+        return Member(record.kind if record.is_last else Kind.VALUE, value, record.seq)
 
     def _skip(self, record: Record, log: Log | NewestLog, error: JetStreamError) -> None:
         self._skipped += 1
@@ -145,7 +145,7 @@ class LogSubscription(SubscriptionSource):
     async def internals(self, position: Any) -> Any:
         return self._share(self._start if position is None else position)
 
-    async def reader(self, position: Any) -> _Reader:
+    async def reader(self, position: Any) -> _LogIterationReader:
         start = self._start if position is None else position
         tries = Retry()
         while True:
@@ -153,13 +153,15 @@ class LogSubscription(SubscriptionSource):
                 if self._log is None:
                     self._log = await self._open()
                 await self._log.wait_ready()
-                return _Reader(self._log, await open_reader(self._log, start, **self._options), self._entries)
+                return _LogIterationReader(
+                    self._log, await open_reader(self._log, start, **self._options), self._entries
+                )
             except JetStreamError as error:
                 if not await tries.again(error):
                     raise
 
 
-class _Reader:
+class _LogIterationReader:
     """A consumer's position in the log. Its log reader is closed at the end, by `close`, and with the last reference.
 
     Attributes:
@@ -176,7 +178,7 @@ class _Reader:
         self._end: Record | None = None
         weakref.finalize(self, _close_later, log, reader).atexit = False
 
-    async def read(self) -> Entry:
+    async def read(self) -> Member:
         reader = self._reader
         while self._end is None:
             try:

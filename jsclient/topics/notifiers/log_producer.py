@@ -37,15 +37,15 @@ _MISMATCHES: Final = 3  # refusals of a record, though its predecessor is the la
 _LAST_WORDS: Final = 2.0  # seconds that closing the connection waits for members in flight
 
 
-class _Failure(NamedTuple):
+class _AppendFailure(NamedTuple):
     """Members that could not be stored, and the error."""
 
     error: JetStreamError
-    members: list[_Member]
+    members: list[_PendingMember]
 
 
 @dataclass(slots=True, eq=False)
-class _Member:
+class _PendingMember:
     """A member in flight. Awaiting it returns its number, or raises the error of its append.
 
     Attributes:
@@ -60,7 +60,7 @@ class _Member:
     deadline: float = 0.0
     outcome: int | JetStreamError | None = None
     awaited: bool = False
-    failure: _Failure | None = None
+    failure: _AppendFailure | None = None
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def __await__(self) -> Generator[Any, None, int]:
@@ -130,11 +130,11 @@ class LogProducer:
         self._last = last.last_seq
         self._unconfirmed = False  # whether that is still the last record, or the member last sent
         self._is_over = self._ended = last.record is not None and last.record.is_last
-        self._waiting: deque[_Member] = deque()
+        self._waiting: deque[_PendingMember] = deque()
         self._bytes = 0
         self._sending: asyncio.Task[None] | None = None
         self._is_sending = False  # the first member is in flight, or the task runs
-        self._unreported: _Failure | None = None
+        self._unreported: _AppendFailure | None = None
         self._closed = False
 
     def _over(self) -> ClosedError:
@@ -142,7 +142,7 @@ class LogProducer:
             f"the iteration on {self._log.subject!r} has ended: no value can follow; create a kit on another subject"
         )
 
-    def publish(self, kind: Kind, value: Any) -> _Member:
+    def publish(self, kind: Kind, value: Any) -> _PendingMember:
         """Start to append a member. Raises as `Producer`; also the error of earlier members, once."""
         if self._unreported is not None:
             failure, self._unreported = self._unreported, None
@@ -158,7 +158,7 @@ class LogProducer:
         ):
             raise TooManyInFlightError(f"{len(self._waiting)} values wait to be stored: await some of them")
         self._count += 1
-        member = _Member(self, kind, data, f"{self._name}:{self._count}")
+        member = _PendingMember(self, kind, data, f"{self._name}:{self._count}")
         self._waiting.append(member)
         self._bytes += len(data)
         self._ended = kind is not Kind.VALUE
@@ -167,12 +167,12 @@ class LogProducer:
             self._send_first()
         return member
 
-    def is_awaited(self, member: _Member) -> None:
+    def is_awaited(self, member: _PendingMember) -> None:
         """The member is awaited, which raises its error: the next call does not raise it."""
         if self._unreported is not None and self._unreported is member.failure:
             self._unreported = None
 
-    def is_abandoned(self, member: _Member) -> None:
+    def is_abandoned(self, member: _PendingMember) -> None:
         """The wait for the member was cancelled."""
         if member.failure is not None:
             self._report(member.failure)
@@ -206,7 +206,7 @@ class LogProducer:
     def _start_task(self) -> None:
         self._sending = self._log.tasks.start(self._send(), f"producer of {self._log.subject}")
 
-    def _answered(self, member: _Member, answer: int | JetStreamError) -> None:
+    def _answered(self, member: _PendingMember, answer: int | JetStreamError) -> None:
         """The answer to a member that was sent at once. After an error the task finds out whether it was stored."""
         if not self._waiting or self._waiting[0] is not member:
             return  # it has failed meanwhile, since the connection is being closed
@@ -243,7 +243,7 @@ class LogProducer:
             self._sending, self._is_sending = None, False
             self._log.open.discard(self)
 
-    async def _store(self, member: _Member) -> int:
+    async def _store(self, member: _PendingMember) -> int:
         """Append a member, and retry while the server is unavailable.
 
         Its time begins here: while those before it are stored, however slowly, none of them has failed.
@@ -275,7 +275,7 @@ class LogProducer:
                 text = f"a value of {self._log.subject!r}: whether it was stored is unknown"
                 raise RequestTimeoutError(text, self._timeout, self._log.problem) from error
 
-    async def _look(self, member: _Member) -> int:
+    async def _look(self, member: _PendingMember) -> int:
         """Request the newest record. If it is the member itself, return its sequence, otherwise 0.
 
         Raises:
@@ -304,13 +304,13 @@ class LogProducer:
         if not members:
             return
         self._ended = self._is_over  # none of these has ended it
-        failure = _Failure(error, members)
+        failure = _AppendFailure(error, members)
         for member in members:
             member.failure = failure
             member.settle(error)
         self._report(failure)
 
-    def _report(self, failure: _Failure) -> None:
+    def _report(self, failure: _AppendFailure) -> None:
         """Report a failure unless one of its members is awaited."""
         error, members = failure
         if any(member.awaited for member in members):

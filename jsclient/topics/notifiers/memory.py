@@ -18,8 +18,8 @@ from ...protocol.topics.record import Kind
 from ...protocol.topics.value_codec import Codec
 from .iteration import (
     NO_STATE,
-    Entry,
     IterationSubscription,
+    Member,
     Notifier,
     NotifierInternals,
     NotifierKit,
@@ -81,17 +81,17 @@ class _Cell:
     __slots__ = ("_filled", "entry", "next")
 
     def __init__(self) -> None:
-        self.entry: Entry | None = None
+        self.entry: Member | None = None
         self.next: _Cell | None = None  # none after the end
         self._filled: asyncio.Event | None = None
 
-    def fill(self, entry: Entry) -> None:
+    def fill(self, entry: Member) -> None:
         self.entry = entry
         if self._filled is not None:
             self._filled.set()
             self._filled = None
 
-    async def wait(self) -> Entry:
+    async def wait(self) -> Member:
         if self.entry is None:
             if self._filled is None:
                 self._filled = asyncio.Event()
@@ -112,7 +112,7 @@ class _Cells:
 
     def __init__(self, codec: Codec | None) -> None:
         self._codec = codec
-        self.newest: Entry | None = None
+        self.newest: Member | None = None
         self.tail = _Cell()
 
     def publish(self, kind: Kind, value: Any) -> _Published:
@@ -124,7 +124,7 @@ class _Cells:
                 value, traceback = passable_reason(value), None
             value = self._codec.decode(self._codec.encode(value))
         number = 1 if self.newest is None else self.newest.number + 1
-        self.newest = Entry(kind, value, number, traceback)
+        self.newest = Member(kind, value, number, traceback)
         filled = self.tail
         if kind is Kind.VALUE:
             self.tail = filled.next = _Cell()
@@ -140,7 +140,7 @@ class _NewestView(NotifierSource):
     def __init__(self, cells: _Cells) -> None:
         self._cells = cells
 
-    async def entry_after(self, count: Any) -> Entry:
+    async def entry_after(self, count: Any) -> Member:
         newest = self._cells.newest
         if newest is None or (newest.kind is Kind.VALUE and type(count) is int and count == newest.number):
             return await self._cells.tail.wait()
@@ -171,7 +171,7 @@ class _ChainReader:
     def __init__(self, position: _Cell) -> None:
         self.position = position
 
-    async def read(self) -> Entry:
+    async def read(self) -> Member:
         while True:
             cell = self.position
             entry = await cell.wait()

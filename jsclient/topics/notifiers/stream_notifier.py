@@ -13,7 +13,7 @@ from ...protocol.events import StreamReset
 from ...protocol.models.back_doubt import BackwardCheck
 from ...protocol.topics.record import Record
 from ...protocol.topics.value_codec import Codec
-from .iteration import Entry, NotifierSource
+from .iteration import Member, NotifierSource
 from .log_iteration import EntryReader
 from .newest import NewestLog
 
@@ -82,7 +82,7 @@ class StreamNotifier(NotifierSource):
         """The newest sequence that was received."""
         return self._seen
 
-    async def entry_after(self, count: Any) -> Entry:
+    async def entry_after(self, count: Any) -> Member:
         while True:
             record = await self.record_after(count)
             if (entry := self._entries.entry(record, self._log)) is not None:

@@ -15,7 +15,7 @@ from jsclient.protocol.consumers.ordered import (
     ordered_config,
     restart_config,
 )
-from jsclient.protocol.consumers.push import Answer
+from jsclient.protocol.consumers.push import AnswerFlowControl
 from jsclient.protocol.consumers.subscribe_request import SubscribeRequest, check_request
 from jsclient.protocol.events import HeartbeatMissed, SlowConsumer, StreamReset
 from jsclient.protocol.models.back_doubt import ReportedEnd
@@ -207,7 +207,7 @@ def test_slow_reader_gets_a_new_consumer_instead_of_more(capacity, keeps_policy,
     frame, commands = tracker.take()
     assert frame is not None
     assert (tracker.cursor.wants is not None) == renews
-    assert commands == ([] if renews else [Answer(FC % 1)])
+    assert commands == ([] if renews else [AnswerFlowControl(FC % 1)])
     if renews:
         assert tracker.cursor.wants.planned
         assert tracker.cursor.resume_stream_seq == 4
@@ -291,11 +291,11 @@ def test_stream_began_again_read_from_start():
 def test_new_consumer_flow_control():
     tracker = reader()
     tracker.receive([flow_control(1)], 0.0)
-    assert tracker.take() == (None, [Answer(FC % 1)])
+    assert tracker.take() == (None, [AnswerFlowControl(FC % 1)])
     tracker.cursor.lost("test")
     tracker.recreated("c2", 0, 0.0)
     tracker.receive([flow_control(1)], 0.0)
-    assert tracker.take() == (None, [Answer(FC % 1)])
+    assert tracker.take() == (None, [AnswerFlowControl(FC % 1)])
 
 
 def test_broken_jsack_told_at_place():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jsclient.errors import ConfigError, NotJetStreamMessageError, PullLimitError
-from jsclient.protocol.consumers.consume import Ask
+from jsclient.protocol.consumers.consume import SendPull
 from jsclient.protocol.consumers.fetch import Pull
 from jsclient.protocol.consumers.ordered import OrderedCursor, ordered_pull_config, restart_config
 from jsclient.protocol.consumers.ordered_consume import OrderedConsume
@@ -34,7 +34,7 @@ def reading(pull: Pull = PULL, threshold: int = 5, **fields) -> OrderedConsume:
 
 
 def asks(commands) -> list[int]:
-    return [command.pull.batch for command in commands if isinstance(command, Ask)]
+    return [command.pull.batch for command in commands if isinstance(command, SendPull)]
 
 
 def taken(tracker: OrderedConsume) -> list[int]:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jsclient.protocol.consumers.consume import Ask
+from jsclient.protocol.consumers.consume import SendPull
 from jsclient.protocol.consumers.fetch import Pull
 from jsclient.protocol.consumers.ordered_consume import OrderedConsume
 from jsclient.protocol.wire.frames import Frame
@@ -49,7 +49,7 @@ class Server:
         self.gone = True
         self.requests = []
 
-    def ask(self, ask: Ask, now: float) -> None:
+    def ask(self, ask: SendPull, now: float) -> None:
         self.forget(now)
         if not self.gone:
             self.asked_at = now
@@ -115,7 +115,11 @@ class Simulation:
 
     def do(self, commands: list) -> None:
         for command in commands:
-            if isinstance(command, Ask) and not self.reader.is_forgotten(self.now) and not self.chance(0.05):
+            if (
+                isinstance(command, SendPull)
+                and not self.reader.is_forgotten(self.now)
+                and not self.chance(0.05)
+            ):
                 self.server.ask(command, self.now)
 
     # --- how it is read --------------------------------------------------------------------------------------

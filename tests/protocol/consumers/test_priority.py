@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import BadRequestError, ConfigError, InvalidNameError, StatusError
-from jsclient.protocol.consumers.consume import Ask, ConsumeTracker
+from jsclient.protocol.consumers.consume import ConsumeTracker, SendPull
 from jsclient.protocol.consumers.fetch import Pull, PullRequest, default_expires, encode_pull
 from jsclient.protocol.consumers.priority import (
     GroupRequest,
@@ -260,7 +260,7 @@ class reading:  # noqa: N801  reads as: read = reading(10, 5)
         self.pin = pin()
         self.pull = Pull(batch, 30.0, group=GroupRequest("a"), **fields)
         self.tracker = ConsumeTracker(STREAM, CONSUMER, self.pull, threshold, self.pin)
-        self.asks = [command for command in self.tracker.connected(0.0) if isinstance(command, Ask)]
+        self.asks = [command for command in self.tracker.connected(0.0) if isinstance(command, SendPull)]
         self.told = []
 
     def arrives(self, *frames) -> None:
@@ -271,7 +271,7 @@ class reading:  # noqa: N801  reads as: read = reading(10, 5)
             self.carry_out(self.tracker.take()[1])
 
     def carry_out(self, commands) -> None:
-        self.asks += [command for command in commands if isinstance(command, Ask)]
+        self.asks += [command for command in commands if isinstance(command, SendPull)]
         self.told += [command.event for command in commands if isinstance(command, Emit)]
 
     @property

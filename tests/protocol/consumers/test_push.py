@@ -13,7 +13,7 @@ from jsclient.errors import (
     StatusError,
 )
 from jsclient.protocol.consumers.monitors import GapTracker, HeartbeatMonitor
-from jsclient.protocol.consumers.push import Answer, Emit, PushTracker
+from jsclient.protocol.consumers.push import AnswerFlowControl, Emit, PushTracker
 from jsclient.protocol.events import (
     ConsumerReset,
     ErrorRaised,
@@ -239,7 +239,7 @@ def test_flow_control_at_its_place():
     assert push.receive([*messages(1, 2), flow_control(7), *messages(3)], 0.0) == []
     assert push.take()[1] == []
     assert push.take() == (messages(2)[0], [])
-    assert push.take() == (messages(3)[0], [Answer(FC % 7)])
+    assert push.take() == (messages(3)[0], [AnswerFlowControl(FC % 7)])
 
 
 @pytest.mark.covers("J95")
@@ -248,7 +248,7 @@ def test_trailing_request_answered():
     push.receive([*messages(1), flow_control(7)], 0.0)
     push.take()
     assert push.waits
-    assert push.take() == (None, [Answer(FC % 7)])
+    assert push.take() == (None, [AnswerFlowControl(FC % 7)])
     assert push.take() == (None, [])
 
 
@@ -335,7 +335,7 @@ def test_with_callback_errors_events():
 def test_answered_before_error_not_lost_with():
     push = tracker()
     push.receive([flow_control(7), status(409, "x")], 0.0)
-    assert push.take() == (None, [Answer(FC % 7)])
+    assert push.take() == (None, [AnswerFlowControl(FC % 7)])
     with pytest.raises(StatusError):
         push.take()
     assert not push.waits

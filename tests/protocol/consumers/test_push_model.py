@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from jsclient.errors import NoRespondersError
 from jsclient.protocol.consumers.monitors import GapTracker, HeartbeatMonitor
-from jsclient.protocol.consumers.push import Answer, PushTracker
+from jsclient.protocol.consumers.push import AnswerFlowControl, PushTracker
 from jsclient.protocol.events import (
     ErrorRaised,
     FlowControlStalled,
@@ -58,7 +58,7 @@ class PushAndServer(RuleBasedStateMachine):
 
     def carry_out(self, commands):
         for command in commands:
-            if isinstance(command, Answer):
+            if isinstance(command, AnswerFlowControl):
                 self.answers.append(command.subject)
                 if command.subject == b"$JS.FC.%d" % self.asked:
                     self.asked, self.under_way = 0, 0

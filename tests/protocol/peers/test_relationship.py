@@ -10,8 +10,8 @@ from jsclient.protocol.peers.relationship import (
     Dead,
     Raise,
     Relationship,
+    RelationshipState,
     Send,
-    State,
     filtered,
     read_value,
     selected,
@@ -20,7 +20,7 @@ from jsclient.protocol.peers.relationship import (
 )
 
 
-def made(which: str, state: State = State.ESTABLISHED, **fields) -> Relationship:
+def made(which: str, state: RelationshipState = RelationshipState.ESTABLISHED, **fields) -> Relationship:
     defaults = {"rx": f"a.{which}", "tx": f"b.{which}"}
     return Relationship(id=which, state=state, **(defaults | fields))
 
@@ -29,9 +29,9 @@ RECORDS = [
     made("one", rx_role="node", tx_role="hub"),
     made("two", rx_role="node", tx_role="leaf"),
     made("three", rx_role="owner"),
-    made("four", State.INBOUND, rx_role="node"),
-    made("five", State.OUTBOUND, tx=None),
-    made("six", State.REMOVED, tx=None),
+    made("four", RelationshipState.INBOUND, rx_role="node"),
+    made("five", RelationshipState.OUTBOUND, tx=None),
+    made("six", RelationshipState.REMOVED, tx=None),
 ]
 
 
@@ -42,7 +42,7 @@ def ids(records):
 def test_record_comes_back_from_store():
     record = made(
         "one",
-        State.REMOVED,
+        RelationshipState.REMOVED,
         policy=Policy(events=("door:*",)),
         attrs={"note": [1, {"a": None}]},
         dead=(Dead("b.x", 12.5),),
@@ -91,7 +91,7 @@ def test_no_channel_told_as_such():
 
 @pytest.mark.covers("P65")
 def test_dead_request_until_its_time():
-    record = made("one", State.REMOVED, dead=(Dead("b.x", 12.5), Dead("b.y", 20.0)))
+    record = made("one", RelationshipState.REMOVED, dead=(Dead("b.x", 12.5), Dead("b.y", 20.0)))
     assert record.knows_dead("b.x", 12.4)
     assert not record.knows_dead("b.x", 12.5), "its time is over"
     assert record.knows_dead("b.y", 12.5)
@@ -142,17 +142,22 @@ def test_sent_to_the_union_each_once():
 
 @pytest.mark.covers("P61")
 def test_lists_by_state_and_by_key_and_value():
-    assert [one["Id"] for one in filtered(RECORDS, State.ESTABLISHED)] == ["one", "two", "three"]
-    assert [one["Id"] for one in filtered(RECORDS, State.ESTABLISHED, "Rx_role", "node")] == ["one", "two"]
-    assert [one["Id"] for one in filtered(RECORDS, State.ESTABLISHED, "Tx_role", None)] == ["three"]
-    assert filtered(RECORDS, State.ESTABLISHED, "odd", None) == []
-    assert [one["Id"] for one in filtered(RECORDS, State.INBOUND)] == ["four"]
-    assert [one["Id"] for one in filtered(RECORDS, State.OUTBOUND, "Rx", "a.five")] == ["five"]
+    assert [one["Id"] for one in filtered(RECORDS, RelationshipState.ESTABLISHED)] == ["one", "two", "three"]
+    assert [one["Id"] for one in filtered(RECORDS, RelationshipState.ESTABLISHED, "Rx_role", "node")] == [
+        "one",
+        "two",
+    ]
+    assert [one["Id"] for one in filtered(RECORDS, RelationshipState.ESTABLISHED, "Tx_role", None)] == [
+        "three"
+    ]
+    assert filtered(RECORDS, RelationshipState.ESTABLISHED, "odd", None) == []
+    assert [one["Id"] for one in filtered(RECORDS, RelationshipState.INBOUND)] == ["four"]
+    assert [one["Id"] for one in filtered(RECORDS, RelationshipState.OUTBOUND, "Rx", "a.five")] == ["five"]
 
 
 @pytest.mark.covers("P26", "P39")
 def test_list_all_needed_and_unknown_none():
-    (one,) = filtered([made("one", rx_role="node")], State.ESTABLISHED)
+    (one,) = filtered([made("one", rx_role="node")], RelationshipState.ESTABLISHED)
     assert one == {
         "Id": "one",
         "Tx": "b.one",

@@ -14,7 +14,7 @@ from jsclient.protocol.peers.channel import (
     open_policy,
 )
 from jsclient.protocol.peers.options import EngineOptions, accept_roles
-from jsclient.protocol.peers.relationship import MAX_DEAD, Fresh, Raise, Send, State
+from jsclient.protocol.peers.relationship import MAX_DEAD, Fresh, Raise, RelationshipState, Send
 from jsclient.protocol.peers.rules import (
     Ask,
     CloseChannel,
@@ -23,11 +23,11 @@ from jsclient.protocol.peers.rules import (
     OpenChannel,
     Raised,
     Received,
+    Redeliver,
     Refusal,
     RemovePeer,
-    Retry,
-    Store,
     Stored,
+    StoreValue,
     Tick,
 )
 from jsclient.protocol.peers.tracker import PeerTracker, event_on
@@ -153,8 +153,8 @@ def test_request_on_open_channel():
     world.settle()
     b.ask("pending_subscription_approval", Id="child")
     world.settle()
-    assert a.live("child").state is State.ESTABLISHED
-    assert b.live("child").state is State.ESTABLISHED
+    assert a.live("child").state is RelationshipState.ESTABLISHED
+    assert b.live("child").state is RelationshipState.ESTABLISHED
 
 
 def test_channel_can_be_made_and_removed():
@@ -297,7 +297,7 @@ def test_id_in_use_refused_here():
     _, a, b = related()
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
     assert a.types == ["duplicate_id_failure"]
-    assert a.live("fleet").state is State.ESTABLISHED
+    assert a.live("fleet").state is RelationshipState.ESTABLISHED
 
 
 @pytest.mark.covers("P65")
@@ -381,7 +381,7 @@ def test_excess_requests_wait():
         elif world.network:
             world.deliver()
     assert len(b.list("inbound")) == 2
-    assert b.retried[0] == Retry(3.0, "too many requests wait to be decided")
+    assert b.retried[0] == Redeliver(3.0, "too many requests wait to be decided")
     b.receive(b.wk, "inbound_removal", {"Id": "early", "Tx": "c.x"})
     assert b.record("early") is None, "what came too early waits too"
     b.ask("inbound_rejection", Id="p")
@@ -421,7 +421,7 @@ def test_pending_event_can_approve():
     )
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet", Rx="misleading", Tx="misleading")
     world.settle()
-    assert a.live("fleet").state is b.live("fleet").state is State.ESTABLISHED
+    assert a.live("fleet").state is b.live("fleet").state is RelationshipState.ESTABLISHED
 
 
 @pytest.mark.covers("P2", "P3", "P34", "P35", "P36", "P37")
@@ -487,7 +487,7 @@ def test_cannot_approve_own_request():
     b.ask("pending_subscription_approval", Id="nothing")
     assert a.types[-1] == b.types[-1] == "no_such_subscription_failure"
     assert "nothing" in b.raised[-1].error
-    assert a.live("fleet").state is State.OUTBOUND
+    assert a.live("fleet").state is RelationshipState.OUTBOUND
 
 
 def test_policy_can_be_given_on_both_sides():
@@ -516,12 +516,12 @@ def test_requests_can_be_approved_by_roles():
     a.ask("subscription", wellKnown_Tx=b.wk, Id="yes", Rx_role="owner", Tx_role="thing")
     a.ask("subscription", wellKnown_Tx=b.wk, Id="no", Rx_role="thief", Tx_role="thing")
     world.settle()
-    assert a.live("yes").state is State.ESTABLISHED
+    assert a.live("yes").state is RelationshipState.ESTABLISHED
     assert [one for one in b.types if one != "subscription_added"] == [
         "inbound_pending_subscription_added"
     ] * 2
     assert b.types.index("inbound_pending_subscription_added") < b.types.index("subscription_added")
-    assert b.live("no").state is State.INBOUND, "turned down by the rule is not rejected"
+    assert b.live("no").state is RelationshipState.INBOUND, "turned down by the rule is not rejected"
 
 
 def test_the_rule_by_attributes():
@@ -667,7 +667,7 @@ def test_revocation_faster_than_request():
     assert b.types == []
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
     world.settle()
-    assert b.live("fleet").state is State.INBOUND, "a new request with the same Id is another one"
+    assert b.live("fleet").state is RelationshipState.INBOUND, "a new request with the same Id is another one"
 
 
 def test_told_of_request_revoked_at_once():
@@ -748,13 +748,13 @@ def test_a_stranger_cannot_revoke():
         b.receive(b.wk, "inbound_removal", attrs)
         assert b.refused[-1].refusal is Refusal.MALFORMED
     b.receive(b.wk, "inbound_removal", {"Id": "fleet", "Tx": "c.guess"})
-    assert b.live("fleet").state is State.INBOUND
+    assert b.live("fleet").state is RelationshipState.INBOUND
 
 
 def test_accepter_not_revoked_by_own_channel():
     _, a, _ = related()
     a.receive(a.wk, "inbound_removal", {"Id": "fleet", "Tx": a.live("fleet").tx})
-    assert a.live("fleet").state is State.ESTABLISHED
+    assert a.live("fleet").state is RelationshipState.ESTABLISHED
 
 
 def test_channels_are_separate():
@@ -988,8 +988,8 @@ def test_other_side_can_query_over_tx():
 def test_stored_before_told():
     world, _, b = requested()
     commands = b.tell(Raised("wrangler", "pending_subscription_approval", {"Id": "fleet"}, world.fresh()))
-    assert [type(one) for one in commands] == [Store]
-    assert b.live("fleet").state is State.INBOUND, "until it is stored"
+    assert [type(one) for one in commands] == [StoreValue]
+    assert b.live("fleet").state is RelationshipState.INBOUND, "until it is stored"
 
 
 def test_after_crash_not_told_told():
@@ -998,7 +998,7 @@ def test_after_crash_not_told_told():
     b.restart()
     assert {type(one) for one in b.todo} == {Send, Raise}
     world.settle()
-    assert a.live("fleet").state is State.ESTABLISHED
+    assert a.live("fleet").state is RelationshipState.ESTABLISHED
     assert b.types[-1] == "subscription_added"
     b.restart()
     assert b.todo == [], "told is told"
@@ -1073,7 +1073,7 @@ def test_over_forgotten_after_while():
         assert len(node.tracker._keys) == 1
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
     world.settle()
-    assert b.live("fleet").state is State.INBOUND
+    assert b.live("fleet").state is RelationshipState.INBOUND
 
 
 def test_noted_of_outbox_goes_with():
@@ -1095,7 +1095,7 @@ def test_unsent_goes_with_next():
     while a.todo:
         a.step()
     world.deliver()
-    assert b.live("fleet").state is State.INBOUND
+    assert b.live("fleet").state is RelationshipState.INBOUND
     b.restart()
     world.settle()
     assert b.types[-3:] == [

@@ -20,8 +20,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jsclient.protocol.peers.relationship import Fresh, Raise, Send, State, read_value, write_value
-from jsclient.protocol.peers.rules import Command, Install, Raised, Received, Store, Stored
+from jsclient.protocol.peers.relationship import (
+    Fresh,
+    Raise,
+    RelationshipState,
+    Send,
+    read_value,
+    write_value,
+)
+from jsclient.protocol.peers.rules import Command, Install, Raised, Received, Stored, StoreValue
 from jsclient.protocol.peers.tracker import PeerTracker
 from tests.support.examples import examples
 from tests.support.peer_world import World
@@ -73,7 +80,7 @@ def load(name: str, kept: Kept) -> PeerTracker:
 def after(kept: Kept, commands: list[Command]) -> Kept:
     held = dict(kept)
     for command in commands:
-        if isinstance(command, Store):
+        if isinstance(command, StoreValue):
             assert command.value is not None
             held[command.key] = write_value(command.value)
     return tuple(sorted(held.items()))
@@ -255,9 +262,12 @@ class TwoPeers(RuleBasedStateMachine):
             if one is None or other is None:
                 continue
             pair = {one.state, other.state}
-            assert pair in ({State.ESTABLISHED}, {State.OUTBOUND, State.INBOUND})
+            assert pair in (
+                {RelationshipState.ESTABLISHED},
+                {RelationshipState.OUTBOUND, RelationshipState.INBOUND},
+            )
             assert other.tx == one.rx or one.tx == other.rx
-            if pair == {State.ESTABLISHED}:
+            if pair == {RelationshipState.ESTABLISHED}:
                 assert (one.tx, one.rx) == (other.rx, other.tx)
                 assert {one.rx_role, one.tx_role} == {other.rx_role, other.tx_role}
 

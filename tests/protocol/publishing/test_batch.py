@@ -14,7 +14,7 @@ from jsclient.errors import (
     ConfigError,
     ProtocolError,
 )
-from jsclient.protocol.publishing.batch import BatchState, BatchTracker, Outgoing, check_batch_headers
+from jsclient.protocol.publishing.batch import BatchMessage, BatchState, BatchTracker, check_batch_headers
 from jsclient.protocol.wire.headers import encode_headers, parse_headers
 
 ERROR = b'{"error":{"code":400,"err_code":10176,"description":"atomic publish batch is incomplete"}}'
@@ -24,7 +24,7 @@ def ack(batch: str = "id", count: int = 1) -> bytes:
     return b'{"stream":"S","seq":7,"batch":"%b","count":%d}' % (batch.encode(), count)
 
 
-def fields(message: Outgoing) -> dict[str, str]:
+def fields(message: BatchMessage) -> dict[str, str]:
     return dict(parse_headers(message.header)[1])
 
 

@@ -8,12 +8,12 @@ from types import ModuleType
 import pytest
 
 from jsclient.errors import ConfigError
-from jsclient.spark.options.connect import ConnectOptions
+from jsclient.spark.options.connect import ServerOptions
 from jsclient.spark.task_context import distributed_files
 
 
 def found(name):
-    options = ConnectOptions.of({"servers": "nats://x", "nkeySeedFile": name})
+    options = ServerOptions.of({"servers": "nats://x", "nkeySeedFile": name})
     return options.arguments(distributed_files)["nkeys_seed"]
 
 
@@ -84,7 +84,7 @@ def test_options_of_client_passed_on():
         "nats.reconnectMaxWait": "0.5",
         "nats.name": "billing",
     }
-    arguments = ConnectOptions.of({"servers": "nats://x", "timeout": "2", **given}).arguments()
+    arguments = ServerOptions.of({"servers": "nats://x", "timeout": "2", **given}).arguments()
     assert arguments == {
         "servers": ["nats://x"],
         "prefix": "$JS.API",
@@ -101,7 +101,7 @@ def test_options_of_client_passed_on():
 
 def test_unknown_option_of_client_refused_with_those_there_are():
     with pytest.raises(ConfigError) as raised:
-        ConnectOptions.of({"servers": "nats://x", "nats.maxReconnectAttempts": "3"})
+        ServerOptions.of({"servers": "nats://x", "nats.maxReconnectAttempts": "3"})
     assert str(raised.value) == (
         "the connection has no option 'nats.maxReconnectAttempts': options of the client are nats.connectTimeout, "
         "nats.name, nats.pingInterval, nats.reconnectMaxWait, nats.reconnectTimeWait, nats.wait"
@@ -110,4 +110,4 @@ def test_unknown_option_of_client_refused_with_those_there_are():
 
 def test_option_of_client_with_bad_value_refused():
     with pytest.raises(ConfigError, match=r"option 'nats.pingInterval' is '0': a number of seconds over 0"):
-        ConnectOptions.of({"servers": "nats://x", "nats.pingInterval": "0"})
+        ServerOptions.of({"servers": "nats://x", "nats.pingInterval": "0"})

@@ -11,7 +11,7 @@ import pytest
 
 from jsclient._runtime.nats.credentials_file import CredentialsError
 from jsclient.errors import ConfigError
-from jsclient.spark.options.connect import ConnectOptions
+from jsclient.spark.options.connect import ServerOptions
 
 SERVERS = {"servers": "nats://x"}
 
@@ -27,7 +27,7 @@ def module(monkeypatch):
 
 
 def arguments(**options):
-    return ConnectOptions.of({**SERVERS, **options}).arguments()
+    return ServerOptions.of({**SERVERS, **options}).arguments()
 
 
 def test_token_is_the_function(module):

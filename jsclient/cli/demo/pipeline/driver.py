@@ -111,9 +111,9 @@ def _run(setup: Setup, report: Report) -> None:
 def _work_off(queries: Queries, setup: Setup, watch: Watch) -> None:
     """Wait until the work list is empty. The claims of a killed driver are redelivered after the ack wait."""
     from ....spark.engine import session
-    from ....spark.options.connect import ConnectOptions
+    from ....spark.options.connect import ServerOptions
 
-    connection = session(ConnectOptions.of(setup.options))
+    connection = session(ServerOptions.of(setup.options))
 
     async def outstanding() -> tuple[int, int]:
         consumer = await (await connection.js.stream(setup.stream)).consumer(setup.consumer)

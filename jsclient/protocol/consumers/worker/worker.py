@@ -32,10 +32,10 @@ __all__ = [
     "Due",
     "KeyQueue",
     "Phase",
-    "Verdict",
     "Work",
     "WorkCounts",
     "WorkOutcome",
+    "WorkVerdict",
     "Workload",
 ]
 
@@ -61,7 +61,7 @@ class WorkOutcome(Enum):
 
 
 @dataclass(slots=True, frozen=True)
-class Verdict:
+class WorkVerdict:
     """The decision about a work whose handler has ended.
 
     ``delay`` is the time until its next attempt, seconds. ``wire_delay`` is the delay in the nak that causes it. If it
@@ -299,21 +299,23 @@ class Workload(Generic[T]):
         self.counts.handled += 1
         del self._held[work.ident]
 
-    def judge(self, work: Work[T], error: BaseException | None, *, stuck: bool = False) -> Verdict:
+    def judge(self, work: Work[T], error: BaseException | None, *, stuck: bool = False) -> WorkVerdict:
         """Decide about a work whose handler returned (``error`` is None) or raised ``error``.
 
         If ``stuck`` is true, the handler still runs, so the work cannot be retried in this worker.
         """
         if error is None:
-            return Verdict(WorkOutcome.ACK)
+            return WorkVerdict(WorkOutcome.ACK)
         self.counts.failed += 1
         if isinstance(error, Reject) or self.rules.is_final(work.attempt):
-            return Verdict(WorkOutcome.DEAD)
+            return WorkVerdict(WorkOutcome.DEAD)
         self.counts.retried += 1
         delay, delay_error = self.rules.retry_delay(work.attempt)
         if self.rules.options.ordered and not stuck and not self.stopping:
-            return Verdict(WorkOutcome.REPEAT, delay, delay_error=delay_error)
-        return Verdict(WorkOutcome.RETRY, delay, self.rules.wire_delay(work.deliveries, delay), delay_error)
+            return WorkVerdict(WorkOutcome.REPEAT, delay, delay_error=delay_error)
+        return WorkVerdict(
+            WorkOutcome.RETRY, delay, self.rules.wire_delay(work.deliveries, delay), delay_error
+        )
 
     def repeat(self, work: Work[T], delay: float, now: float) -> None:
         """Retry a work in this worker in ``delay`` seconds. Call `released` after this."""
