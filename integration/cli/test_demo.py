@@ -196,7 +196,7 @@ async def test_lost_stream_is_a_failure(
 def test_live_table_shows_queries_of_spark() -> None:
     from rich.console import Console
 
-    from jsclient.cli.demo.screen import LiveScreen, PipelineView, Progress, StageView
+    from jsclient.cli.demo.screen import LiveScreen, PipelineView, RunState, StageView
 
     out = io.StringIO()
     screen = LiveScreen(Console(file=out, width=80, height=24, force_terminal=True, color_system=None))
@@ -207,7 +207,7 @@ def test_live_table_shows_queries_of_spark() -> None:
     ]
     view = PipelineView({stage.name: stage for stage in stages}, driver=4711, state="restarting")
     screen.start()
-    screen.show(Progress("Spark at work", "here", 3.0, 200, 200, 200, 200, pipeline=view))
+    screen.show(RunState("Spark at work", "here", 3.0, 200, 200, 200, 200, pipeline=view))
     shown = out.getvalue()
     assert len(shown.splitlines()) <= 24
     assert re.search(r"statistics +running +2 +100 +50% +1,234 +7", shown)
@@ -220,7 +220,7 @@ def test_live_table_shows_queries_of_spark() -> None:
 def test_live_table_fits() -> None:
     from rich.console import Console
 
-    from jsclient.cli.demo.screen import LiveScreen, Progress, WorkerView
+    from jsclient.cli.demo.screen import LiveScreen, RunState, WorkerView
 
     out = io.StringIO()
     screen = LiveScreen(Console(file=out, width=80, height=24, force_terminal=True, color_system=None))
@@ -228,7 +228,7 @@ def test_live_table_fits() -> None:
         WorkerView(1, 101, "killed", 40),
         *(WorkerView(n, 100 + n, "working", n) for n in range(2, 12)),
     ]
-    progress = Progress("replaying", "here", 3.0, 100, 100, 60, 50, 7, 8, 9, 10, workers=workers)
+    progress = RunState("replaying", "here", 3.0, 100, 100, 60, 50, 7, 8, 9, 10, workers=workers)
     for number in range(1, 5):
         screen.note(f"note-{number}")
     screen.start()

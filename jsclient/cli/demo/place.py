@@ -11,12 +11,12 @@ from ...client import JetStream
 from ...errors import JetStreamError, StreamNotFoundError
 from ...server import NatsServer
 
-__all__ = ["Place"]
+__all__ = ["DemoServer"]
 
 _MAX_AGE = 3600.0  # seconds after which messages on an existing server expire, if streams cannot be removed
 
 
-class Place:
+class DemoServer:
     """The given server or a new server, and the names of the streams on it.
 
     ``stream`` and ``prefix`` are the stream of the flights and the prefix of its subjects. ``statistics`` and

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from .flights import Tally
+from .flights import FlightSums
 from .reports import Report
 
-__all__ = ["Claim", "Killing", "Ledger", "claims", "pace", "summary"]
+__all__ = ["Claim", "Killing", "SequenceCounts", "claims", "pace", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,13 @@ class Killing:
 
 
 def claims(
-    ledger: Ledger, expected: Tally, *, stored: int, pending: int, ack_pending: int, killing: Killing | None
+    ledger: SequenceCounts,
+    expected: FlightSums,
+    *,
+    stored: int,
+    pending: int,
+    ack_pending: int,
+    killing: Killing | None,
 ) -> list[Claim]:
     """Compare the ledger with ``expected``, the sums of the file, and with the server's numbers of messages."""
     total = ledger.total
@@ -67,12 +73,12 @@ def claims(
     return [*claims_made, Claim(same, f"flights and delays by carrier and route: {verdict}")]
 
 
-class Ledger:
+class SequenceCounts:
     """Counts each stream sequence from 1 to ``total`` once, even if it is delivered several times."""
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self.tally: Tally = Tally()
+        self.tally: FlightSums = FlightSums()
         self.count: int = 0
         self.redelivered: set[int] = set()  # delivered with a num_delivered above 1
         self.repeated: set[int] = set()  # processed again after they had been counted
@@ -113,7 +119,7 @@ _FULL_MINIMUM = 100  # landed flights that a route needs to be ranked, in the wh
 
 
 def summary(
-    tally: Tally, names: Mapping[str, str], proof: Sequence[Claim], closing: Sequence[str]
+    tally: FlightSums, names: Mapping[str, str], proof: Sequence[Claim], closing: Sequence[str]
 ) -> list[str]:
     """Return the summary, in lines of at most 79 characters for the names and counts of the data set."""
     minimum = max(1, min(_FULL_MINIMUM, tally.flights // 1000))

@@ -15,13 +15,13 @@ from ...client import JetStream
 from ...errors import JetStreamError
 from ...protocol.models.consumer import ConsumerInfo
 from .crew import Crew, WorkerProcess
-from .flights import Flight, Tally, airline_names, read_flights
+from .flights import Flight, FlightSums, airline_names, read_flights
 from .pipeline.pipeline import Pipeline
 from .pipeline.running import without_user
-from .place import Place
-from .proof import Killing, Ledger, claims, pace, summary
-from .reports import Report, Setup, Verdict
-from .screen import Progress, Screen, in_words
+from .place import DemoServer
+from .proof import Killing, SequenceCounts, claims, pace, summary
+from .reports import Report, ReportAnswer, WorkerSetup
+from .screen import RunState, Screen, in_words
 
 __all__ = ["Replay", "ReplayError"]
 
@@ -61,10 +61,10 @@ class Replay:
         self._size = workers
         self._kill = kill
         self._killing: Killing | None = None
-        self._ledger = Ledger(0)
-        self._progress = Progress()
+        self._ledger = SequenceCounts(0)
+        self._progress = RunState()
         self._started_at = self._counted_at = time.monotonic()
-        self._place = Place(servers)
+        self._place = DemoServer(servers)
         self._stream, self._prefix = self._place.stream, self._place.prefix
         self._flights: list[Flight] = []
         self._pipeline: Pipeline | None = None
@@ -111,7 +111,7 @@ class Replay:
     # --- the workers -----------------------------------------------------------------------------------------
 
     async def _with_workers(self, js: JetStream, urls: Sequence[str]) -> tuple[list[str], bool]:
-        setup = Setup(
+        setup = WorkerSetup(
             servers=list(urls),
             name="jsclient demo",
             stream=self._stream,
@@ -141,14 +141,14 @@ class Replay:
         self._tasks.create_task(self._crew.attend(worker))
         return worker
 
-    def _on_report(self, worker: WorkerProcess, report: Report) -> Verdict | None:
+    def _on_report(self, worker: WorkerProcess, report: Report) -> ReportAnswer | None:
         ledger, progress, sequences = self._ledger, self._progress, report.sequences
         known = ledger.enter(report)
         progress.counted = ledger.count
         progress.redelivered = len(ledger.redelivered)
         progress.repeated = len(ledger.repeated)
         if known:
-            return Verdict(known)
+            return ReportAnswer(known)
         if sequences:
             self._counted_at = time.monotonic()
         worker.view.counted += len(sequences)
@@ -156,7 +156,7 @@ class Replay:
         if self._kill and self._killing is None and sequences and ledger.count >= _KILL_AT * ledger.total:
             self._kill_worker(worker, sequences)
             return None
-        return Verdict([])
+        return ReportAnswer([])
 
     def _kill_worker(self, worker: WorkerProcess, sequences: list[int]) -> None:
         """Kill a worker whose flights are counted but not acked, which is the worst moment."""
@@ -186,7 +186,7 @@ class Replay:
         flights, expected = await self._read()
         self._flights = flights
         progress.total = len(flights)
-        self._ledger = ledger = Ledger(len(flights))
+        self._ledger = ledger = SequenceCounts(len(flights))
         progress.phase = "waiting for the workers"
         await self._wait_ready()
         progress.phase = "replaying the flights"
@@ -216,7 +216,7 @@ class Replay:
         text = summary(ledger.tally, airline_names(self._data), proof, closing)
         return text, all(claim.holds for claim in proof)
 
-    async def _read(self) -> tuple[list[Flight], Tally]:
+    async def _read(self) -> tuple[list[Flight], FlightSums]:
         """Read the flights in order of departure, and their sums."""
         progress = self._progress
         progress.total = _FLIGHTS
@@ -232,7 +232,7 @@ class Replay:
             del flights[self._limit :]
         if not flights:
             raise ReplayError("the data set is empty")
-        expected = Tally()
+        expected = FlightSums()
         for flight in flights:
             expected.add(flight)
         return flights, expected

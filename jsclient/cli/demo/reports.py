@@ -1,7 +1,7 @@
 """The messages between a worker process and its parent, over the worker's standard input and output.
 
-A worker digests a batch, sends a `Report`, waits for the `Verdict`, and then acks. So every acked message is counted.
-If the worker dies before the ack, the messages are redelivered, and the ledger recognizes them.
+A worker digests a batch, sends a `Report`, waits for the `ReportAnswer`, and then acks. So every acked message is
+counted. If the worker dies before the ack, the messages are redelivered, and the ledger recognizes them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,22 @@ from typing import TypeAlias
 
 import msgspec
 
-from .flights import Flight, Row, Tally
+from .flights import Flight, FlightSums, Row
 
-__all__ = ["FromWorker", "Ready", "Report", "Setup", "ToWorker", "Verdict", "digest", "frame", "read_frame"]
+__all__ = [
+    "FromWorker",
+    "Ready",
+    "Report",
+    "ReportAnswer",
+    "ToWorker",
+    "WorkerSetup",
+    "digest",
+    "frame",
+    "read_frame",
+]
 
 
-class Setup(msgspec.Struct, tag=True, array_like=True):
+class WorkerSetup(msgspec.Struct, tag=True, array_like=True):
     """The first message to a worker. It is not on the command line, because URLs can contain a password."""
 
     servers: list[str]
@@ -42,14 +52,14 @@ class Report(msgspec.Struct, tag=True, array_like=True):
     rows: list[Row]
 
 
-class Verdict(msgspec.Struct, tag=True, array_like=True):
+class ReportAnswer(msgspec.Struct, tag=True, array_like=True):
     """The answer to a report. If `known` is empty, the report was counted. Otherwise send it again without these."""
 
     known: list[int]
 
 
 FromWorker: TypeAlias = Ready | Report
-ToWorker: TypeAlias = Setup | Verdict
+ToWorker: TypeAlias = WorkerSetup | ReportAnswer
 
 Delivery: TypeAlias = tuple[int, int, bytes]
 """Stream sequence, num_delivered, payload."""
@@ -66,7 +76,7 @@ def digest(deliveries: Iterable[Delivery], known: AbstractSet[int] = frozenset()
     seen = set(known)
     sequences: list[int] = []
     redelivered: list[int] = []
-    tally = Tally()
+    tally = FlightSums()
     for sequence, delivered, payload in deliveries:
         if delivered > 1:
             redelivered.append(sequence)

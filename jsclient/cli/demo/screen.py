@@ -20,7 +20,7 @@ __all__ = [
     "LiveScreen",
     "PipelineView",
     "PlainScreen",
-    "Progress",
+    "RunState",
     "Screen",
     "StageView",
     "WorkerView",
@@ -66,7 +66,7 @@ class WorkerView:
 
 
 @dataclass(slots=True)
-class Progress:
+class RunState:
     """The state of the run, as shown.
 
     ``phase`` is the current step. ``pending`` is the number of messages that the consumer has not delivered yet,
@@ -102,7 +102,7 @@ class Progress:
         return max(self.published, self.counted)
 
 
-def line(progress: Progress) -> str:
+def line(progress: RunState) -> str:
     """Describe the progress in one line, for plain output."""
     p = progress
     head = f"{p.elapsed:6.1f} s  "
@@ -215,7 +215,7 @@ class PlainScreen:
 
     stop = start
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunState) -> None:
         """Print a line if the last line is a few seconds old, or a new phase has begun."""
         last, self._phase, changed = self._last, progress.phase, progress.phase != self._phase
         if last is None:
@@ -243,7 +243,7 @@ class LiveScreen:
     def start(self) -> None:
         self._live.start()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunState) -> None:
         """Draw the table."""
         self._live.update(self._draw(progress), refresh=True)
 
@@ -255,7 +255,7 @@ class LiveScreen:
         """Erase the table, and show the cursor again."""
         self._live.stop()
 
-    def _draw(self, p: Progress) -> RenderableType:
+    def _draw(self, p: RunState) -> RenderableType:
         from rich.console import Group
         from rich.text import Text
 
@@ -278,7 +278,7 @@ class LiveScreen:
 Screen: TypeAlias = PlainScreen | LiveScreen
 
 
-def _bars(p: Progress) -> Table:
+def _bars(p: RunState) -> Table:
     from rich.progress_bar import ProgressBar
     from rich.table import Column, Table
 
@@ -298,7 +298,7 @@ def _bars(p: Progress) -> Table:
     return bars
 
 
-def _numbers(p: Progress) -> Table:
+def _numbers(p: RunState) -> Table:
     from rich.table import Column, Table
 
     names = ("pending", "ack pending", "redelivered", "processed twice")

@@ -18,7 +18,7 @@ import msgspec
 
 from ... import ConsumerConfig, Message, ack_all, connect
 from ...errors import JetStreamError
-from .reports import Ready, Report, Setup, ToWorker, Verdict, digest, frame, read_frame
+from .reports import Ready, Report, ReportAnswer, ToWorker, WorkerSetup, digest, frame, read_frame
 
 __all__ = ["main"]
 
@@ -48,8 +48,8 @@ async def _work(stdin: BinaryIO, stdout: BinaryIO) -> None:
         if first is None:
             return
         setup = _decode(first)
-        assert isinstance(setup, Setup)
-        verdicts: asyncio.Queue[Verdict] = asyncio.Queue()
+        assert isinstance(setup, WorkerSetup)
+        verdicts: asyncio.Queue[ReportAnswer] = asyncio.Queue()
         listening = asyncio.create_task(_listen(pipe, verdicts))
         working = asyncio.create_task(_consume(setup, out, verdicts))
         await asyncio.wait({listening, working}, return_when=asyncio.FIRST_COMPLETED)
@@ -76,14 +76,16 @@ async def _pipes(
         outgoing.close()
 
 
-async def _listen(pipe: asyncio.StreamReader, verdicts: asyncio.Queue[Verdict]) -> None:
+async def _listen(pipe: asyncio.StreamReader, verdicts: asyncio.Queue[ReportAnswer]) -> None:
     while (body := await read_frame(pipe)) is not None:
         verdict = _decode(body)
-        assert isinstance(verdict, Verdict)
+        assert isinstance(verdict, ReportAnswer)
         verdicts.put_nowait(verdict)
 
 
-async def _consume(setup: Setup, out: asyncio.StreamWriter, verdicts: asyncio.Queue[Verdict]) -> None:
+async def _consume(
+    setup: WorkerSetup, out: asyncio.StreamWriter, verdicts: asyncio.Queue[ReportAnswer]
+) -> None:
     async def report(message: Ready | Report) -> None:
         out.write(frame(message))
         await out.drain()
@@ -105,7 +107,7 @@ async def _consume(setup: Setup, out: asyncio.StreamWriter, verdicts: asyncio.Qu
 
 
 async def _have_counted(
-    batch: list[Message], report: Callable[[Report], Awaitable[None]], verdicts: asyncio.Queue[Verdict]
+    batch: list[Message], report: Callable[[Report], Awaitable[None]], verdicts: asyncio.Queue[ReportAnswer]
 ) -> None:
     """Return when every message of the batch is counted, through this report or an earlier one."""
     deliveries = [(m.metadata.stream_seq, m.metadata.num_delivered, m.data) for m in batch]

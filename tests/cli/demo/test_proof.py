@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.cli.demo.flights import Flight, Tally
-from jsclient.cli.demo.proof import Killing, Ledger, claims
-from jsclient.cli.demo.reports import Ready, Report, Setup, Verdict, digest, frame, read_frame
+from jsclient.cli.demo.flights import Flight, FlightSums
+from jsclient.cli.demo.proof import Killing, SequenceCounts, claims
+from jsclient.cli.demo.reports import Ready, Report, ReportAnswer, WorkerSetup, digest, frame, read_frame
 from tests.support.virtual import virtual
 
 
@@ -25,21 +25,21 @@ def delivery(number: int, delivered: int = 1) -> tuple[int, int, bytes]:
     return number, delivered, msgspec.json.encode(flight(number))
 
 
-def tally_of(numbers) -> Tally:
-    tally = Tally()
+def tally_of(numbers) -> FlightSums:
+    tally = FlightSums()
     for number in numbers:
         tally.add(flight(number))
     return tally
 
 
-def proved(ledger: Ledger, expected: Tally | None = None, **changes) -> list[bool]:
+def proved(ledger: SequenceCounts, expected: FlightSums | None = None, **changes) -> list[bool]:
     facts = {"stored": ledger.total, "pending": 0, "ack_pending": 0, "killing": None, **changes}
     wanted = tally_of(range(1, ledger.total + 1)) if expected is None else expected
     return [claim.holds for claim in claims(ledger, wanted, **facts)]
 
 
 def test_report_counted_whole_or_not_at_all():
-    ledger = Ledger(3)
+    ledger = SequenceCounts(3)
     assert ledger.enter(digest([delivery(1), delivery(2)])) == []
     assert ledger.enter(digest([delivery(2, 2), delivery(3)])) == [2]
     assert (ledger.count, ledger.lost, ledger.repeated, ledger.redelivered) == (2, 1, {2}, {2})
@@ -52,11 +52,11 @@ def test_report_counted_whole_or_not_at_all():
 def test_repeat_in_batch_counts_once():
     report = digest([delivery(1), delivery(1, 2)])
     assert (report.sequences, report.redelivered) == ([1], [1])
-    assert Tally(report.rows) == tally_of([1])
+    assert FlightSums(report.rows) == tally_of([1])
 
 
 def test_batch_of_all_known_adds_nothing():
-    ledger = Ledger(1)
+    ledger = SequenceCounts(1)
     ledger.enter(digest([delivery(1)]))
     assert ledger.enter(digest([delivery(1, 2)], {1})) == []
     assert ledger.count == 1
@@ -64,7 +64,7 @@ def test_batch_of_all_known_adds_nothing():
 
 @pytest.mark.parametrize("sequence", [0, 3])
 def test_unpublished_sequence_refused(sequence):
-    ledger = Ledger(2)
+    ledger = SequenceCounts(2)
     assert ledger.enter(digest([delivery(1), delivery(2)])) == []
     assert all(proved(ledger))
     assert ledger.enter(digest([delivery(sequence)])) == [sequence]
@@ -76,7 +76,7 @@ def test_any_delivery_order_adds_up(data):
     total = data.draw(st.integers(1, 30))
     numbers = st.integers(1, total)
     batches = data.draw(st.lists(st.lists(numbers, min_size=1), max_size=20))
-    ledger = Ledger(total)
+    ledger = SequenceCounts(total)
     for batch in [*batches, list(range(1, total + 1))]:
         known: set[int] = set()
         while refused := ledger.enter(digest([delivery(n) for n in batch], known)):
@@ -85,20 +85,20 @@ def test_any_delivery_order_adds_up(data):
     assert all(proved(ledger))
 
 
-def complete() -> Ledger:
-    ledger = Ledger(5)
+def complete() -> SequenceCounts:
+    ledger = SequenceCounts(5)
     ledger.enter(digest([delivery(n) for n in (1, 2, 3, 4, 5)]))
     return ledger
 
 
 def test_proof_fails_when_flight_missing():
-    ledger = Ledger(5)
+    ledger = SequenceCounts(5)
     ledger.enter(digest([delivery(n) for n in (1, 2, 4, 5)]))
     assert not all(proved(ledger))
     assert "4 of 5 flights processed, 1 lost" in str(claims_of(ledger)[0])
 
 
-def claims_of(ledger: Ledger):
+def claims_of(ledger: SequenceCounts):
     return claims(ledger, tally_of([1, 2, 3, 4, 5]), stored=5, pending=0, ack_pending=0, killing=None)
 
 
@@ -128,7 +128,12 @@ def test_proof_needs_orphans_back():
 
 @pytest.mark.parametrize(
     "message",
-    [Ready(), Verdict([1, 2]), digest([delivery(1)]), Setup(["nats://h"], "n", "S", "s.>", "g", 5.0, 10)],
+    [
+        Ready(),
+        ReportAnswer([1, 2]),
+        digest([delivery(1)]),
+        WorkerSetup(["nats://h"], "n", "S", "s.>", "g", 5.0, 10),
+    ],
 )
 @virtual
 async def test_said_over_pipe_arrives(message):
@@ -137,5 +142,5 @@ async def test_said_over_pipe_arrives(message):
     pipe.feed_eof()
     body = await read_frame(pipe)
     assert body is not None
-    assert msgspec.msgpack.decode(body, type=Ready | Report | Setup | Verdict) == message
+    assert msgspec.msgpack.decode(body, type=Ready | Report | WorkerSetup | ReportAnswer) == message
     assert await read_frame(pipe) is None, "half a message of a worker that was killed is none"

@@ -6,9 +6,9 @@ import io
 
 import pytest
 
-from jsclient.cli.demo.flights import Tally
+from jsclient.cli.demo.flights import FlightSums
 from jsclient.cli.demo.proof import Claim, pace, summary
-from jsclient.cli.demo.screen import PlainScreen, Progress, Rate, WorkerView, in_words, line
+from jsclient.cli.demo.screen import PlainScreen, Rate, RunState, WorkerView, in_words, line
 from jsclient.protocol.events import Disconnected
 
 ROWS = [
@@ -21,14 +21,14 @@ ROWS = [
 
 
 def test_routes_ranked_by_flights():
-    assert [(name, s.flights) for name, s in Tally(ROWS).busiest_routes(2)] == [
+    assert [(name, s.flights) for name, s in FlightSums(ROWS).busiest_routes(2)] == [
         ("JFK-LAX", 120),
         ("EWR-IAH", 110),
     ]
 
 
 def test_averages_of_landed_flights():
-    tally = Tally(ROWS)
+    tally = FlightSums(ROWS)
     assert [(name, s.average_delay) for name, s in tally.latest_carriers(9, 90)] == [
         ("UA", 10.0),
         ("DL", pytest.approx(380 / 130)),
@@ -37,14 +37,14 @@ def test_averages_of_landed_flights():
 
 
 def test_never_landed_no_average():
-    assert "LGA-LEX" not in [name for name, _ in Tally(ROWS).latest_routes(9, 0)]
+    assert "LGA-LEX" not in [name for name, _ in FlightSums(ROWS).latest_routes(9, 0)]
 
 
 def test_tallies_equal_when_all_sums():
-    assert Tally(ROWS) == Tally(reversed(ROWS))
-    assert Tally(ROWS) != Tally(ROWS[:-1])
+    assert FlightSums(ROWS) == FlightSums(reversed(ROWS))
+    assert FlightSums(ROWS) != FlightSums(ROWS[:-1])
     changed = [*ROWS[:-1], ("XX", "LGA", "LEX", 1, 1, 0)]
-    assert Tally(ROWS) != Tally(changed)
+    assert FlightSums(ROWS) != FlightSums(changed)
 
 
 def test_rate_of_last_seconds():
@@ -59,21 +59,23 @@ def test_rate_of_last_seconds():
 def test_text_at_end_fits_narrow_terminal():
     claims = [Claim(True, "a"), Claim(False, "b")]
     closing = pace(336_776, 16, published=100.0, counted=100.0, acked=105.0, whole=110.0)
-    text = summary(Tally(ROWS), {"UA": "A Name That Is Much Too Long"}, claims, closing)
+    text = summary(FlightSums(ROWS), {"UA": "A Name That Is Much Too Long"}, claims, closing)
     assert max(map(len, text)) <= 79
     assert "[ok] a" in text
     assert "[FAILED] b" in text
 
 
 def test_few_flights_and_no_time_no_trouble():
-    text = summary(Tally([ROWS[-1]]), {}, [], pace(1, 1, published=0.0, counted=0.0, acked=0.0, whole=0.0))
+    text = summary(
+        FlightSums([ROWS[-1]]), {}, [], pace(1, 1, published=0.0, counted=0.0, acked=0.0, whole=0.0)
+    )
     assert any("LGA-LEX" in row for row in text)
 
 
 def test_plain_lines_and_phases():
     out = io.StringIO()
     screen = PlainScreen(out)
-    progress = Progress(phase="reading", where="a server", total=10)
+    progress = RunState(phase="reading", where="a server", total=10)
     screen.start()
     for elapsed in (0.0, 1.0, 2.9, 3.0, 3.1):
         progress.elapsed = elapsed
@@ -94,5 +96,5 @@ def test_an_event_is_told_in_a_line():
 
 
 def test_processed_counts_as_stored():
-    assert Progress(published=500, counted=600).stored == 600
-    assert Progress(published=500, counted=400).stored == 500
+    assert RunState(published=500, counted=600).stored == 600
+    assert RunState(published=500, counted=400).stored == 500

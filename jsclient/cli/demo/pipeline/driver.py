@@ -21,7 +21,7 @@ import msgspec
 
 from ..reports import frame
 from .watching import Watch, reason
-from .words import Failed, Finished, FromDriver, Setup, SparkIsUp
+from .words import DriverFailed, DriverJob, Finished, FromDriver, SparkIsUp
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,15 +61,15 @@ def main() -> int:
         if unwanted.is_set():
             ending.join()  # it removes the files, and ends this process
         traceback.print_exc()
-        report(Failed(reason(error)))
+        report(DriverFailed(reason(error)))
         return 1
     return 0
 
 
-def _read_setup(pipe: BinaryIO) -> Setup | None:
+def _read_setup(pipe: BinaryIO) -> DriverJob | None:
     size = int.from_bytes(pipe.read(4), "big")
     body = pipe.read(size)
-    return msgspec.msgpack.decode(body, type=Setup) if body else None
+    return msgspec.msgpack.decode(body, type=DriverJob) if body else None
 
 
 def _end_with_parent(pipe: BinaryIO, directory: str, unwanted: threading.Event) -> None:
@@ -89,7 +89,7 @@ def _jvm() -> Any:  # None before the JVM has started
     return getattr(getattr(context, "_gateway", None), "proc", None)
 
 
-def _run(setup: Setup, report: Report) -> None:
+def _run(setup: DriverJob, report: Report) -> None:
     os.environ.update(setup.environment)
     spark = _session(Path(setup.directory), setup.partitions)
     from .... import spark as jetstream
@@ -108,7 +108,7 @@ def _run(setup: Setup, report: Report) -> None:
     spark.stop()
 
 
-def _work_off(queries: Queries, setup: Setup, watch: Watch) -> None:
+def _work_off(queries: Queries, setup: DriverJob, watch: Watch) -> None:
     """Wait until the work list is empty. The claims of a killed driver are redelivered after the ack wait."""
     from ....spark.engine import session
     from ....spark.options.connect import ServerOptions

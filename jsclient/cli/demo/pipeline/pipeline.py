@@ -19,19 +19,19 @@ from .... import ConsumerConfig
 from ....client import JetStream
 from ....errors import JetStreamError
 from ..flights import Flight
-from ..place import Place
+from ..place import DemoServer
 from ..proof import Claim
-from ..screen import PipelineView, Progress, Screen, StageView
+from ..screen import PipelineView, RunState, Screen, StageView
 from . import results
 from .running import Driver, PipelineError, spark_access
 from .words import (
     BatchDone,
+    DriverJob,
     Finished,
     FromDriver,
     QueryBegins,
     QueryEnded,
     QueryStartsAgain,
-    Setup,
     SparkIsUp,
 )
 
@@ -56,10 +56,10 @@ class Pipeline:
 
     def __init__(
         self,
-        place: Place,
+        place: DemoServer,
         data: Path,
         screen: Screen,
-        progress: Progress,
+        progress: RunState,
         *,
         begun: float,
         kill: bool,
@@ -147,7 +147,7 @@ class Pipeline:
 
     async def _prepare(
         self, js: JetStream, urls: Sequence[str], flights: Sequence[Flight], directory: Path
-    ) -> Setup:
+    ) -> DriverJob:
         """Publish the end of the flights and create the work list. Returns the setup of the driver."""
         place, stages = self._place, self._view.stages
         end = msgspec.json.encode(results.end_of_flights(flights[-1]))
@@ -162,7 +162,7 @@ class Pipeline:
         total = stages["statistics"].total = len(flights) + 1
         items = stages["rebooking"].total = sum(flight.dep_delay is None for flight in flights)
         options, environment = spark_access(urls)
-        return Setup(
+        return DriverJob(
             options=options,
             environment=environment,
             directory=str(directory),
@@ -179,7 +179,7 @@ class Pipeline:
 
     # --- the driver ------------------------------------------------------------------------------------------
 
-    async def _drive(self, setup: Setup) -> None:
+    async def _drive(self, setup: DriverJob) -> None:
         """Run the driver to its end, and after the kill a second driver."""
         self._view.happened("start", self._elapsed)
         driver = await Driver.start(setup)
@@ -204,7 +204,7 @@ class Pipeline:
             isinstance(message, QueryBegins) and message.query == "archive"
         )
 
-    async def _kill_and_restart(self, driver: Driver, setup: Setup) -> Driver:
+    async def _kill_and_restart(self, driver: Driver, setup: DriverJob) -> Driver:
         """Kill the driver while the next batch is in flight, and start another driver."""
         view, statistics = self._view, self._view.stages["statistics"]
         await driver.kill()

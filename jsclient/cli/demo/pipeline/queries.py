@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....spark import ack_batch
-from .words import Setup
+from .words import DriverJob
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ class Queries:
     The session has ``format("jetstream")``, and time zone UTC, so that local times stay as they are.
     """
 
-    def __init__(self, spark: SparkSession, setup: Setup) -> None:
+    def __init__(self, spark: SparkSession, setup: DriverJob) -> None:
         self._spark = spark
         self._setup = setup
         self._files = Path(setup.directory)

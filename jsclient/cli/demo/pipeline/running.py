@@ -21,7 +21,7 @@ import msgspec
 import jsclient
 
 from ..reports import frame, read_frame
-from .words import Failed, FromDriver, Setup
+from .words import DriverFailed, DriverJob, FromDriver
 
 __all__ = ["SECRET", "Driver", "PipelineError", "java_release", "spark_access", "why_not", "without_user"]
 
@@ -47,7 +47,7 @@ class Driver:
         self._log = log
 
     @classmethod
-    async def start(cls, setup: Setup) -> Driver:
+    async def start(cls, setup: DriverJob) -> Driver:
         """Start a driver in a new process group. If this is cancelled, the process is killed."""
         log = Path(setup.directory) / "driver.log"
         with log.open("ab") as stderr:
@@ -100,7 +100,7 @@ class Driver:
             code = await self._process.wait()
             raise PipelineError(f"the Spark driver ended with code {code}{self._tail()}")
         message = _decode(body)
-        if isinstance(message, Failed):
+        if isinstance(message, DriverFailed):
             raise PipelineError(f"Spark: {message.reason}")
         return message
 

@@ -1,6 +1,6 @@
 """The messages between the Spark driver and its parent process, over the driver's standard input and output.
 
-The driver receives a `Setup` and no other message. When its input is closed, it ends with its JVM.
+The driver receives a `DriverJob` and no other message. When its input is closed, it ends with its JVM.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 
-class Setup(msgspec.Struct, tag=True, array_like=True):
+class DriverJob(msgspec.Struct, tag=True, array_like=True):
     """The job of the driver. It is not on the command line, because ``environment`` can contain a password."""
 
     options: dict[str, str]  # connection options for source and sink
@@ -69,12 +69,12 @@ class Finished(msgspec.Struct, tag=True, array_like=True):
     """All results are written."""
 
 
-class Failed(msgspec.Struct, tag=True, array_like=True):
+class DriverFailed(msgspec.Struct, tag=True, array_like=True):
     """The driver has failed."""
 
     reason: str
 
 
 FromDriver: TypeAlias = (
-    SparkIsUp | QueryBegins | BatchDone | QueryEnded | QueryStartsAgain | Finished | Failed
+    SparkIsUp | QueryBegins | BatchDone | QueryEnded | QueryStartsAgain | Finished | DriverFailed
 )

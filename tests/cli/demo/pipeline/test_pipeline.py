@@ -31,8 +31,8 @@ from jsclient.cli.demo.pipeline.results import (
 )
 from jsclient.cli.demo.pipeline.running import SECRET, spark_access, without_user
 from jsclient.cli.demo.pipeline.watching import reason
-from jsclient.cli.demo.pipeline.words import BatchDone, Failed, FromDriver, Setup, SparkIsUp
-from jsclient.cli.demo.screen import PipelineView, Progress, StageView, line
+from jsclient.cli.demo.pipeline.words import BatchDone, DriverFailed, DriverJob, FromDriver, SparkIsUp
+from jsclient.cli.demo.screen import PipelineView, RunState, StageView, line
 
 HEADER = (
     "origin,year,month,day,hour,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour"
@@ -293,10 +293,10 @@ def test_progress_file_needs_spark(monkeypatch, capsys, tmp_path):
 
 
 def test_driver_says_arrives():
-    for word in (SparkIsUp("4.3.0", "17"), BatchDone("a", 0, 1, 2.0, {"addBatch": 3}), Failed("why")):
+    for word in (SparkIsUp("4.3.0", "17"), BatchDone("a", 0, 1, 2.0, {"addBatch": 3}), DriverFailed("why")):
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(word), type=FromDriver) == word
-    setup = Setup({"servers": "a"}, {SECRET: "b"}, *"cdefghi", 1, 2, 3)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(setup), type=Setup) == setup
+    setup = DriverJob({"servers": "a"}, {SECRET: "b"}, *"cdefghi", 1, 2, 3)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(setup), type=DriverJob) == setup
 
 
 def test_batch_done_again_counts_once():
@@ -307,7 +307,7 @@ def test_batch_done_again_counts_once():
     assert (stage.rows, stage.batches, stage.rate, view.late) == (10, 3, 101.0, 1)
     stage.out = 4
     assert view.line() == "Spark running: a 10 of 20 (3 batches, 101/s, 4 out)"
-    assert line(Progress(elapsed=2.0, published=5, pipeline=view)) == f"   2.0 s  {view.line()}"
+    assert line(RunState(elapsed=2.0, published=5, pipeline=view)) == f"   2.0 s  {view.line()}"
     view.happened("killed", 2.0)
     stored = kept(view, {"flights": 20})
     assert json.loads(json.dumps(stored)) == stored
