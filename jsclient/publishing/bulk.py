@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from .._runtime.context import Context
+from .._runtime.nats.speedups import chosen
 from .._runtime.nats.wire import CHUNK
 from .._runtime.publish import check_payload, check_subject, headers_and_ids
 from ..errors import (
@@ -29,6 +30,7 @@ from ..protocol.publishing.in_flight import ATTEMPT, MAX_BYTES, InFlight
 from ..protocol.publishing.progress import Progress
 from ..protocol.publishing.publish_window import NEVER
 from ..protocol.wire.checks import check_count, check_seconds
+from ..protocol.wire.commands import BurstCommands, burst_commands
 from .ack_window import AckWindow, FailureSink
 from .admission import YIELD_AFTER, Limits
 
@@ -146,6 +148,7 @@ class BulkPublisher:
         if out is None:
             raise ConfigError("columns need a connection that `jsclient.connect` opened")
         self._out = out
+        self._compiled: BurstCommands | None = chosen().burst_commands
         self._timeout, self._repeatable = timeout, repeatable
         self.tally: Tally = Tally()
         self._failures = _RowFailures()
@@ -303,9 +306,16 @@ class BulkPublisher:
             self._repeatable,
         )
         window.add_burst(burst, sum(sizes))
-        self._out.write(_commands(burst, columns.heads[part]))
+        self._out.write(self._commands(burst, columns.heads[part]))
         if (next_check := min(due, self._progress.gives_up_at)) < window.next_check:
             acks.next_check(next_check)
+
+    def _commands(self, burst: Burst[RowsTicket], heads: list[int]) -> bytes:
+        """Return the commands that publish a burst. ``heads`` are the sizes of its header blocks."""
+        subjects, replies, headers, payloads = burst.subjects, burst.replies, burst.headers, burst.payloads
+        if self._compiled is not None:
+            return self._compiled(list(subjects), replies, list(headers), list(payloads))
+        return burst_commands(subjects, replies, headers, payloads, heads, burst.sizes)
 
     def _end_of_burst(self, columns: _Columns, start: int, stop: int) -> int:
         """Return where the burst ends that begins at ``start``, at ``stop`` at the latest. It has one message at least.
@@ -342,40 +352,6 @@ class BulkPublisher:
         """Release the connection. The outcome of messages in flight is unknown."""
         self.tally.unwanted.append(None)
         await self._acks.end()
-
-
-def _commands(burst: Burst[RowsTicket], heads: Sequence[int]) -> bytes:
-    """Return the commands that publish a burst. ``heads`` are the sizes of its header blocks."""
-    columns = burst.subjects, burst.replies, heads, burst.sizes, burst.headers, burst.payloads
-    with_headers = all(heads)
-    if not with_headers and any(heads):
-        return b"".join(
-            [
-                b"HPUB %b %b %d %d\r\n%b%b\r\n" % row
-                if row[2]
-                else b"PUB %b %b %d\r\n%b\r\n" % (row[0], row[1], row[3], row[5])
-                for row in zip(*columns, strict=True)
-            ]
-        )
-    # Joining pieces costs half of formatting each command. Each begins with the end of the command before it.
-    verb = b"\r\nHPUB %b " if with_headers else b"\r\nPUB %b "
-    begins = {subject: verb % subject for subject in set(burst.subjects)}
-    texts = {size: b" %d\r\n" % size for size in set(burst.sizes)}
-    width = 6 if with_headers else 4
-    pieces = [b""] * (width * len(heads))
-    pieces[0::width] = map(begins.__getitem__, burst.subjects)
-    pieces[1::width] = burst.replies
-    pieces[width - 1 :: width] = burst.payloads
-    if with_headers:
-        head_texts = {head: b" %d" % head for head in set(heads)}
-        pieces[2::width] = map(head_texts.__getitem__, heads)
-        pieces[3::width] = map(texts.__getitem__, burst.sizes)
-        pieces[4::width] = burst.headers
-    else:
-        pieces[2::width] = map(texts.__getitem__, burst.sizes)
-    pieces[0] = pieces[0][2:]
-    pieces.append(b"\r\n")
-    return b"".join(pieces)
 
 
 class PublishedMany(msgspec.Struct, frozen=True):

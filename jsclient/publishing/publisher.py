@@ -26,6 +26,7 @@ from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import ATTEMPT, MAX_BYTES, MAX_IN_FLIGHT, InFlight
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
 from ..protocol.wire.checks import check_count, check_seconds
+from ..protocol.wire.commands import large_command
 from ..protocol.wire.header_names import MSG_ID
 from ..protocol.wire.headers import encode_headers
 from .ack_window import AckWindow
@@ -85,7 +86,7 @@ class Publisher(Handle):
             window=window,
             after_event=after_event,
         )
-        self._block = chosen().ordinary_block
+        self._block, self._command = chosen().ordinary_block, chosen().publish_command
         self._loop, self._now, self._thread = self.acks.loop, clock(self.acks.loop), get_ident()
         self._admission, self._window = self.acks.admission, self.acks.window
         publishers.add(self)
@@ -338,24 +339,22 @@ class Publisher(Handle):
         due = min(deadline, now + ATTEMPT) if repeatable else deadline
         future = PublishFuture(loop=self._loop)
         number = acks.number + 1
-        reply = b"%b%d" % (acks.prefix, number)
-        entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
-        if out is None:
-            acks.number = number
-            window.add(reply, entry)
-            return future
-        if size > CHUNK:
-            out.write_parts(*_large_command(to, reply, header, data))  # raises in another loop, as `write`
-        else:
-            if header:
-                command = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to, reply, len(header), size, header, data)
-            else:
-                command = b"PUB %b %b %d\r\n%b\r\n" % (to, reply, size, data)
+        if out is not None and size <= CHUNK:
+            reply, command = self._command(to, acks.prefix, number, header, data)
             if out.scheduled and out.size < CHUNK:
                 out.commands.append(command)
                 out.size += len(command)
             else:
-                out.write(command)
+                out.write(command)  # raises in another loop, as `write_parts`
+            entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
+        else:
+            reply = b"%b%d" % (acks.prefix, number)
+            entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
+            if out is None:
+                acks.number = number
+                window.add(reply, entry)
+                return future
+            out.write_parts(*large_command(to, reply, header, data))
         acks.number = number
         window.in_flight[reply] = entry
         window.size += size
@@ -409,11 +408,3 @@ class Publisher(Handle):
                 self._failures.note_on(error)
         finally:
             await self.acks.end()
-
-
-def _large_command(to: bytes, reply: bytes, header: bytes, data: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return the parts of a command, so that its payload is not copied."""
-    if not header:
-        return b"PUB %b %b %d\r\n" % (to, reply, len(data)), data, b"\r\n"
-    size = len(header) + len(data)
-    return b"HPUB %b %b %d %d\r\n%b" % (to, reply, len(header), size, header), data, b"\r\n"

@@ -2,6 +2,7 @@
 
 from .blocks import ordinary_block
 from .parts import find_header, is_ordinary_jsack, split_jsack
+from .publishes import burst_commands, join_acks, publish_command
 from .runs import last_of_whole_run, total_size
 from .scanner import scan
 from .stored import split_stored
@@ -10,10 +11,13 @@ __version__ = "0.1.0.dev0"  # that of the jsclient in the same commit
 
 __all__ = [
     "__version__",
+    "burst_commands",
     "find_header",
     "is_ordinary_jsack",
+    "join_acks",
     "last_of_whole_run",
     "ordinary_block",
+    "publish_command",
     "scan",
     "split_jsack",
     "split_stored",

@@ -7,7 +7,17 @@ import sys
 from random import Random
 
 import pytest
-from jsclient_speedups import find_header, is_ordinary_jsack, ordinary_block, scan, split_jsack, split_stored
+from jsclient_speedups import (
+    burst_commands,
+    find_header,
+    is_ordinary_jsack,
+    join_acks,
+    ordinary_block,
+    publish_command,
+    scan,
+    split_jsack,
+    split_stored,
+)
 
 from tests.support import wire_streams
 
@@ -101,6 +111,22 @@ def test_stored_messages_leave_nothing():
         assert split_stored(STORED[1:], 0) == ([], b"")
         with pytest.raises(TypeError):
             split_stored([*STORED, (b"", b"", "text", b"")], 0)
+
+    assert blocks_kept(work, 300) < 50
+
+
+def test_publishes_leave_nothing():
+    acks = [(b"r.%d" % seq, b"", b"", b'{"stream":"S", "seq":%d}' % seq) for seq in range(1, 100)]
+    replies = [frame[0] for frame in acks]
+
+    def work():
+        reply, command = publish_command(b"orders", b"r.", 1234, b"NATS/1.0\r\n\r\n", b"body")
+        assert burst_commands([b"orders"], [reply], [b"NATS/1.0\r\n\r\n"], [b"body"]) == command
+        assert join_acks(acks, 0, 99, replies)
+        assert not join_acks(acks, 1, 99, replies)
+        for wrong in ([b"a"], [b"a", "text"]):
+            with pytest.raises((TypeError, ValueError)):
+                burst_commands([b"a", b"b"], [b"a", b"b"], [b"a", b"b"], wrong)
 
     assert blocks_kept(work, 300) < 50
 

@@ -9,10 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...protocol.consumers.ack import Metadata, Runs, match_jsack, read_jsack
+from ...protocol.wire.commands import publish_command
 from ...protocol.wire.headers import find_header, ordinary_block
 
 if TYPE_CHECKING:
+    from ...protocol.publishing.publish_window import JoinAcks
     from ...protocol.topics.record_codec import Split
+    from ...protocol.wire.commands import BurstCommands, PublishCommand
     from ...protocol.wire.frames import Frame
 
 __all__ = ["SERIES", "Choice", "Scan", "chosen"]
@@ -41,6 +44,9 @@ class Choice(NamedTuple):
     ordinary_block: Callable[[dict[str, str | Sequence[str]]], bytes | None] = ordinary_block
     runs: Runs = Runs()
     split_stored: Split | None = None
+    publish_command: PublishCommand = publish_command
+    burst_commands: BurstCommands | None = None
+    join_acks: JoinAcks | None = None
 
 
 @functools.cache
@@ -69,6 +75,9 @@ def chosen() -> Choice:
             jsclient_speedups.ordinary_block,
             Runs(jsclient_speedups.last_of_whole_run, jsclient_speedups.total_size),
             jsclient_speedups.split_stored,
+            jsclient_speedups.publish_command,
+            jsclient_speedups.burst_commands,
+            jsclient_speedups.join_acks,
         )
     except AttributeError as error:  # an early build of the same version
         return _unusable(f"{version} is incomplete: {error}")

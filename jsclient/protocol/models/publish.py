@@ -46,6 +46,9 @@ quick_pub_ack: Callable[[bytes], PubAck] = msgspec.json.Decoder(PubAck).decode
 """A fast path of `read_pub_ack`. If it raises, or the ack lacks a stream or a valid sequence or has ``extra`` fields,
 call `read_pub_ack`."""
 
+quick_pub_acks: Callable[[bytes], list[PubAck]] = msgspec.json.Decoder(list[PubAck]).decode
+"""The same for a JSON array of acks."""
+
 
 def read_pub_ack(data: bytes) -> PubAck:
     """Return the acknowledgement in ``data``.

@@ -7,14 +7,14 @@ publish, and `PublishWindow` takes over.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
 import msgspec
 
 from ...errors import JetStreamError
-from ..models.publish import MAX_SEQUENCE, PubAck
+from ..models.publish import MAX_SEQUENCE, PubAck, quick_pub_acks
 from ..wire.frames import Frame
 from .in_flight import InFlight, TicketT
 from .progress import Progress
@@ -25,8 +25,6 @@ __all__ = ["Burst", "BurstWindow"]
 # Number of bursts that get records at once after answers out of order, for example from several streams. Most of the
 # next bursts would have answers out of order as well.
 _SCATTERED = 64
-
-_quick_pub_acks = msgspec.json.Decoder(list[PubAck]).decode
 
 
 @dataclass(slots=True, eq=False)
@@ -96,18 +94,17 @@ class BurstWindow(PublishWindow[TicketT]):
             in_flight[reply] = InFlight(ticket, to, header, data, size, number, deadline, due, repeatable)
             number += 1
 
-    def answers(self, frames: Iterable[Frame], now: float) -> Failures[TicketT]:
+    def answers(self, frames: list[Frame], now: float) -> Failures[TicketT]:
         stored = self.stored
         failures = self._answers(frames, now)
         if self.stored > stored:
             self.progress.moved(now)
         return failures
 
-    def _answers(self, frames: Iterable[Frame], now: float) -> Failures[TicketT]:
+    def _answers(self, frames: list[Frame], now: float) -> Failures[TicketT]:
         if not self._bursts:
             return PublishWindow.answers(self, frames, now)
         failures: Failures[TicketT] = []
-        frames = list(frames)
         start, count = 0, len(frames)
         while start < count:
             if acked := self._acked(frames, start):
@@ -131,22 +128,8 @@ class BurstWindow(PublishWindow[TicketT]):
         burst = self._bursts[0]
         first = burst.acked
         end = min(first + len(frames) - start, len(burst.replies))
-        answers = frames[start : start + end - first]
-        if [frame[0] for frame in answers] != burst.replies[first:end]:
-            return 0
-        texts = [frame[3] for frame in answers]
-        joined = b",".join(texts)
-        # Each text must begin with its only brace. Otherwise malformed answers could form acks when they are joined.
-        if joined.count(b"{") != len(texts) or {text[:1] for text in texts} != {b"{"}:
-            return 0
-        try:
-            acks = _quick_pub_acks(b"[%b]" % joined)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return 0
-        sequences = [ack.seq for ack in acks]
-        if len(acks) != end - first or not 0 < min(sequences) <= max(sequences) <= MAX_SEQUENCE:
-            return 0
-        if "" in {ack.stream for ack in acks}:
+        acks = self._read(frames, start, burst.replies, first, end)
+        if not acks:
             return 0
         self.answered.subjects.update(dict.fromkeys(burst.subjects[first:end]))
         self._count_stored(sum(burst.sizes[first:end]), len(acks))
@@ -156,6 +139,30 @@ class BurstWindow(PublishWindow[TicketT]):
             self._bursts.popleft()
         self.acks += acks
         return len(acks)
+
+    def _read(
+        self, frames: list[Frame], start: int, replies: list[bytes], first: int, end: int
+    ) -> list[PubAck]:
+        """Return the acks from frame ``start`` on that answer to ``replies[first:end]``. Empty: they are not these."""
+        stop = start + end - first
+        if self.join_acks is not None and (joined := self.join_acks(frames, start, stop, replies, first)):
+            return quick_pub_acks(joined)
+        answers = frames[start:stop]
+        if [frame[0] for frame in answers] != replies[first:end]:
+            return []
+        texts = [frame[3] for frame in answers]
+        joined = b",".join(texts)
+        # Each text must begin with its only brace. Otherwise malformed answers could form acks when they are joined.
+        if joined.count(b"{") != len(texts) or {text[:1] for text in texts} != {b"{"}:
+            return []
+        try:
+            acks = quick_pub_acks(b"[%b]" % joined)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return []
+        sequences = [ack.seq for ack in acks]
+        if len(acks) != end - first or not 0 < min(sequences) <= max(sequences) <= MAX_SEQUENCE:
+            return []
+        return [] if "" in {ack.stream for ack in acks} else acks
 
     def has_older(self, number: int) -> bool:
         self.expand()

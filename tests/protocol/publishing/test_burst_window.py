@@ -13,6 +13,7 @@ from jsclient.protocol.models import PubAck
 from jsclient.protocol.publishing.burst_window import Burst, BurstWindow
 from jsclient.protocol.publishing.in_flight import ATTEMPT, AnsweredSubjects
 from tests.protocol.publishing.test_publish_window_model import SEEDS, Simulation, check
+from tests.support.acks import join_acks
 
 ERROR = json.dumps({"error": {"code": 400, "err_code": 10077, "description": "no"}}).encode()
 
@@ -28,6 +29,13 @@ class Ticket:
 
     def set_result(self, ack: PubAck) -> None:
         self.acks.append(ack)
+
+
+@pytest.fixture(params=[None, join_acks], ids=["each", "joined"])
+def window(request):
+    window = BurstWindow("never")
+    window.join_acks = request.param
+    return window
 
 
 def sent(window, count=4, number=1, subject=b"s"):
@@ -46,8 +54,7 @@ def acked(*numbers: int):
     return [(b"r.%d" % one, b"", b"", b'{"stream":"S","seq":%d}' % one) for one in numbers]
 
 
-def test_acks_in_order_need_no_records():
-    window = BurstWindow("never")
+def test_acks_in_order_need_no_records(window):
     sent(window)
     sent(window, 3, 5, b"t")
     assert (window.count, window.size) == (7, 7)
@@ -63,8 +70,7 @@ def test_acks_in_order_need_no_records():
 @pytest.mark.parametrize(
     "frames", [acked(2, 1, 3, 4), acked(1, 3, 2, 4), acked(9, 1, 2, 3, 4), acked(1, 1, 2, 3, 4)]
 )
-def test_acks_out_of_order(frames):
-    window = BurstWindow("never")
+def test_acks_out_of_order(window, frames):
     burst = sent(window)
     assert window.answers(frames, 1.0) == []
     assert sorted(ack.seq for ack in window.acks + burst.ticket.acks) == [1, 2, 3, 4]
@@ -76,8 +82,7 @@ def test_acks_out_of_order(frames):
     [b'{"stream":"S","seq":0}', b'{"seq":2}', b'{"stream":"","seq":2}', b'{"stream":"S","seq":99999999999999999999}',
      b"", b"{", b'{"stream":"S","seq":2},{"stream":"S","seq":2}'],
 )  # fmt: skip
-def test_malformed_ack_confirms_nothing(answer):
-    window = BurstWindow("never")
+def test_malformed_ack_confirms_nothing(window, answer):
     burst = sent(window)
     frames = acked(1, 2, 3, 4)
     frames[1] = (b"r.2", b"", b"", answer)
@@ -94,9 +99,8 @@ def test_malformed_ack_confirms_nothing(answer):
         (b'{"stream":"S","seq":1,"domain":"{"},{"stream":"a}', b'b","seq":2}'),
     ],
 )
-def test_malformed_acks_confirm_nothing_together(one, other):
+def test_malformed_acks_confirm_nothing_together(window, one, other):
     """Joined by a comma they would be two acks."""
-    window = BurstWindow("never")
     burst = sent(window)
     frames = acked(1, 2, 3, 4)
     frames[1:3] = [(b"r.2", b"", b"", one), (b"r.3", b"", b"", other)]
@@ -105,8 +109,7 @@ def test_malformed_acks_confirm_nothing_together(one, other):
     assert [entry.number for entry, _ in failures] + [e.number for e in window.in_flight.values()] == [2, 3]
 
 
-def test_error_names_its_message():
-    window = BurstWindow("never")
+def test_error_names_its_message(window):
     burst = sent(window)
     window.answers(acked(1), 1.0)
     (failure,) = window.answers([(b"r.2", b"", b"", ERROR), *acked(3)], 1.0)
@@ -117,8 +120,7 @@ def test_error_names_its_message():
     assert list(window.in_flight) == [b"r.4"]
 
 
-def test_new_burst_needs_no_records_while_older_publishes_have_them():
-    window = BurstWindow("never")
+def test_new_burst_needs_no_records_while_older_publishes_have_them(window):
     sent(window)
     window.tick(1.0)
     assert len(window.in_flight) == 4
@@ -127,8 +129,7 @@ def test_new_burst_needs_no_records_while_older_publishes_have_them():
     assert (window.in_flight, window.count, [ack.seq for ack in window.acks]) == ({}, 2, [5])
 
 
-def test_bursts_after_answers_out_of_order_have_records_for_a_while():
-    window = BurstWindow("never")
+def test_bursts_after_answers_out_of_order_have_records_for_a_while(window):
     sent(window)
     window.answers(acked(1, 3, 2, 4), 1.0)
     first = 5
@@ -142,8 +143,7 @@ def test_bursts_after_answers_out_of_order_have_records_for_a_while():
     assert 50 < first < 500
 
 
-def test_lost_connection():
-    window = BurstWindow("never")
+def test_lost_connection(window):
     sent(window)
     window.answers(acked(1), 1.0)
     assert window.disconnected() == []
@@ -156,8 +156,7 @@ def test_lost_connection():
     assert ([entry.number for entry, _ in failures], window.size, window.count) == ([2, 3, 4], 0, 0)
 
 
-def test_answered_subjects_are_limited():
-    window = BurstWindow("never")
+def test_answered_subjects_are_limited(window):
     for number in range(1, AnsweredSubjects.LIMIT + 10):
         sent(window, 1, number, b"s.%d" % number)
         window.answers(acked(number), 1.0)
@@ -198,6 +197,7 @@ class Bursts(Simulation):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.window = Watched("never an id", simulation=self)
+        self.window.join_acks = join_acks if seed % 2 else None
         self.in_bursts = 0
 
     def size_in_flight(self) -> int:

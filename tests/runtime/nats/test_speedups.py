@@ -15,9 +15,11 @@ import jsclient
 from jsclient._runtime.nats.speedups import SERIES, chosen
 from jsclient._runtime.nats.wire import FrameReader
 from jsclient.protocol.consumers.ack import last_of_whole_run, match_jsack
+from jsclient.protocol.wire.commands import publish_command
 from jsclient.protocol.wire.frames import total_size
 from jsclient.protocol.wire.headers import find_header, ordinary_block
 from tests.support import wire_streams
+from tests.support.acks import join_acks
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -57,6 +59,8 @@ def install(monkeypatch, version: str) -> None:
     module.split_jsack, module.ordinary_block = lambda reply: None, ordinary_block
     module.last_of_whole_run, module.total_size = last_of_whole_run, total_size
     module.split_stored = lambda frames, last_seq: ([], b"")
+    module.publish_command, module.join_acks = publish_command, join_acks
+    module.burst_commands = lambda *columns: b""
     monkeypatch.setitem(sys.modules, "jsclient_speedups", module)
 
 
