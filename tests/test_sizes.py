@@ -14,7 +14,8 @@ import jsclient
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "jsclient").rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
-MAX_LINES, MAX_FUNCTION, MAX_MODULES, MAX_ENTRIES, MAX_CHAIN = 500, 60, 22, 20, 18
+MAX_LINES, MAX_FUNCTION, MAX_MODULES, MAX_CHAIN = 500, 60, 22, 18
+MAX_ENTRIES = 21  # the rooms and public modules that docs/explanation/architecture.md lists
 
 # A list rather than code: every exception with its description.
 LISTS = {"jsclient/errors.py"}

@@ -17,8 +17,8 @@ import jsclient
 from benchmarks.figures import summarize
 from benchmarks.spark.running import running_server, spark_session
 from benchmarks.spark.works import WORKS, Stage
-from jsclient.spark.engine import session
-from jsclient.spark.options.connect import ServerOptions
+from jsclient.tables.server_options import ServerOptions
+from jsclient.tables.session import session
 
 RESULTS = Path(__file__).parents[1] / "results"
 

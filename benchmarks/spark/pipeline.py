@@ -27,8 +27,8 @@ import jsclient
 from benchmarks.spark.recount import recount
 from benchmarks.spark.running import running_server, spark_session
 from benchmarks.spark.workers import KINDS, cpu
-from jsclient.spark.engine import session
-from jsclient.spark.options.connect import ServerOptions
+from jsclient.tables.server_options import ServerOptions
+from jsclient.tables.session import session
 
 RESULTS = Path(__file__).parents[1] / "results"
 SIZE = 128  # bytes of an event

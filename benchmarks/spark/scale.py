@@ -26,11 +26,11 @@ from typing import Any
 import jsclient
 from benchmarks.spark.running import running_server, spark_session
 from benchmarks.spark.workers import cpu
-from jsclient.spark.engine import session
 from jsclient.spark.log.several import SeveralStreamsReader
 from jsclient.spark.log.stream import LogStreamReader
-from jsclient.spark.options.connect import ServerOptions
-from jsclient.spark.options.source import LOG_COLUMNS, SourceOptions
+from jsclient.tables.server_options import ServerOptions
+from jsclient.tables.session import session
+from jsclient.tables.source_options import LOG_COLUMNS, SourceOptions
 
 RESULTS = Path(__file__).parents[1] / "results"
 SIZES = {

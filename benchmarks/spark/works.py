@@ -16,7 +16,7 @@ import nats
 import jsclient
 from benchmarks.figures import quantile
 from benchmarks.spark.workers import python_cpu
-from jsclient.spark.engine import session
+from jsclient.tables.session import session
 
 __all__ = ["WORKS", "Stage"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from jsclient.arrow import read_jetstream
 from jsclient.errors import ConfigError
-from jsclient.spark.columns import arrow_schema
+from jsclient.tables.columns import arrow_schema
 
 COLUMNS = ["sequence", "subject", "data"]
 CASES = [

@@ -111,7 +111,7 @@ NOTHING = {
 async def test_nothing_to_read(ray, server, stream, case):
     """Zero rows with the columns that were asked for: as rows, as a table, and behind another operation."""
     from jsclient.arrow import read_ray_dataset
-    from jsclient.spark.columns import arrow_schema
+    from jsclient.tables.columns import arrow_schema
 
     if case != "empty stream":
         await stream.publish(30)

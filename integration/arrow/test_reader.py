@@ -23,7 +23,7 @@ from jsclient.errors import (
     HistoryTruncatedError,
     PositionInvalidError,
 )
-from jsclient.spark.engine import _engines
+from jsclient.tables.session import _loop_threads
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -234,8 +234,8 @@ async def test_discarded_by_the_loop(server, oracle, stream):
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
         readers = [read_jetstream(in_small_batches(server), stream.name)]
         next(readers[0])
-        [engine] = _engines.values()
-        engine.loop.call_soon_threadsafe(readers.clear)
+        [thread] = _loop_threads.values()
+        thread.loop.call_soon_threadsafe(readers.clear)
 
 
 async def test_two_readers_one_connection(server, stream):

@@ -12,7 +12,7 @@ import jsclient
 from integration.kit.judge.oracle import Oracle, number_of
 from integration.kit.judge.waiting import within
 from integration.kit.servers.cluster import OwnCluster
-from jsclient.spark.log.range_reader import ConsumerRange, DirectRange
+from jsclient.tables.range_reader import ConsumerRange, DirectRange
 
 COUNT = 30_000
 WAYS = pytest.mark.parametrize("way", [ConsumerRange, pytest.param(DirectRange, marks=pytest.mark.full)])

@@ -19,8 +19,8 @@ from integration.kit.judge.oracle import Oracle
 from integration.kit.servers.certificates import Certificate
 from integration.kit.spark.sessions import PASSWORD, PASSWORD_VARIABLE
 from jsclient.spark import ack_batch, publish_batch
-from jsclient.spark.engine import session
-from jsclient.spark.options.connect import ServerOptions
+from jsclient.tables.server_options import ServerOptions
+from jsclient.tables.session import session
 
 pytestmark = pytest.mark.server(">=2.11")
 

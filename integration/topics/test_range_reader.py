@@ -12,7 +12,7 @@ from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.oracle import number_of
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import within
-from jsclient.spark.log.range_reader import ConsumerRange, DirectRange
+from jsclient.tables.range_reader import ConsumerRange, DirectRange
 
 WAYS = pytest.mark.parametrize(
     "way", [ConsumerRange, pytest.param(DirectRange, marks=pytest.mark.server(">=2.11"))]

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ..errors import ConfigError
 from ..protocol.wire.units import format_time
-from ..spark.options.source import LOG_COLUMNS, Place, SourceOptions
+from ..tables.source_options import LOG_COLUMNS, Place, SourceOptions
 
 __all__ = ["Bound", "check_columns", "in_one_piece", "read_options"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from ..spark.columns import arrow_schema
+from ..tables.columns import arrow_schema
 from .options import Bound, check_columns, in_one_piece, read_options
 from .reader import plan_tasks, read_tasks
 

@@ -13,8 +13,8 @@ from ray.data import Dataset, Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
 from ..errors import JetStreamError
-from ..spark.columns import arrow_schema
-from ..spark.options.source import SourceOptions
+from ..tables.columns import arrow_schema
+from ..tables.source_options import SourceOptions
 from .options import Bound, check_columns, read_options
 from .reader import RangeTask, plan_tasks, read_tasks, stored_bytes
 

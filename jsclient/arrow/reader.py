@@ -10,14 +10,14 @@ from typing import Self
 import pyarrow as pa
 
 from ..errors import ClosedError
-from ..spark.columns import arrow_schema
-from ..spark.engine import held
-from ..spark.log.bounded import plan_bounded
-from ..spark.log.lookup import Lookup
-from ..spark.log.ranges import SequenceRange
-from ..spark.log.reading import read_range
-from ..spark.log.tasks import ReadSpec, read_spec
-from ..spark.options.source import SourceOptions
+from ..tables.bounded import plan_bounded
+from ..tables.columns import arrow_schema
+from ..tables.lookup import Lookup
+from ..tables.ranges import SequenceRange
+from ..tables.reading import read_range
+from ..tables.session import held
+from ..tables.source_options import SourceOptions
+from ..tables.tasks import ReadSpec, read_spec
 from .options import Bound, check_columns, in_one_piece, read_options
 
 __all__ = ["ArrowReader", "RangeTask", "plan_tasks", "read_jetstream", "read_tasks", "stored_bytes"]

@@ -14,7 +14,7 @@ from ..client import connect
 from ..doctor import Finding, examine
 from ..errors import ConfigError, JetStreamError
 from ..events import Event
-from ..spark.options.connect import ServerOptions
+from ..tables.server_options import ServerOptions
 
 __all__ = ["run"]
 

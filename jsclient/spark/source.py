@@ -27,8 +27,8 @@ from pyspark.sql.types import (
 )
 
 from ..errors import ConfigError
+from ..tables.source_options import EPOCH_COLUMNS, LOG_COLUMNS, QUEUE_COLUMNS, SourceOptions, ddl
 from .options.epochs import EpochSinkOptions, EpochSourceOptions, is_epochs
-from .options.source import EPOCH_COLUMNS, LOG_COLUMNS, QUEUE_COLUMNS, SourceOptions, ddl
 
 __all__ = ["JetStreamSource"]
 

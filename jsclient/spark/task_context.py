@@ -1,4 +1,4 @@
-"""Reads Spark's task context, job properties and files. Only this module uses Spark's internal names.
+"""Reads Spark's task context and job properties. Only this module uses Spark's internal names.
 
 Spark passes neither its query nor its epoch to a sink in Python. Both are local properties of the job, under names that
 are undocumented and could change. So a property that is missing or malformed is an error, and the epochs read by the
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
@@ -20,7 +19,6 @@ __all__ = [
     "activate",
     "check_epoch",
     "current_task",
-    "distributed_files",
     "driver_query",
     "driver_run",
     "epoch_of",
@@ -98,18 +96,6 @@ def activate(spark: object) -> None:
     jvm, session = getattr(spark, "_jvm", None), getattr(spark, "_jsparkSession", None)
     if jvm is not None and session is not None:
         getattr(jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
-
-
-def distributed_files() -> Path | None:
-    """Return the directory of the files that Spark distributes with ``--files``, or None without an application."""
-    try:
-        from pyspark import SparkFiles
-
-        directory = Path(SparkFiles.getRootDirectory()).absolute()
-    except Exception:  # noqa: BLE001  an AssertionError without an application, an error of py4j after its end
-        return None
-    # The process that plans the batches of a stream gets a directory within the right directory, which has no files.
-    return directory.parent if directory.name == "streaming_job" else directory
 
 
 def check_epoch(epoch: int, read: Iterable[int]) -> None:

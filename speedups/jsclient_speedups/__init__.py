@@ -1,8 +1,9 @@
 """A compiled scanner for the byte stream of a NATS connection. jsclient uses it if it is installed."""
 
+from .acks import join_acks
 from .blocks import ordinary_block
+from .commands import burst_commands, publish_command
 from .parts import find_header, is_ordinary_jsack, split_jsack
-from .publishes import burst_commands, join_acks, publish_command
 from .runs import last_of_whole_run, total_size
 from .scanner import scan
 from .stored import split_stored

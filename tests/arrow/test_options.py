@@ -11,7 +11,7 @@ import pytest
 
 from jsclient.arrow.options import check_columns, read_options
 from jsclient.errors import ConfigError
-from jsclient.spark.options.source import Place
+from jsclient.tables.source_options import Place
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,9 +9,9 @@ import pytest
 
 from jsclient.spark.monitoring.metrics import METRICS
 from jsclient.spark.options import sink as sink_options
-from jsclient.spark.options import source as source_options
-from jsclient.spark.options.connect import OptionReader
-from jsclient.spark.options.source import QUEUE_COLUMNS
+from jsclient.tables import source_options
+from jsclient.tables.server_options import OptionReader
+from jsclient.tables.source_options import QUEUE_COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "spark.md").read_text(encoding="utf-8")

@@ -63,7 +63,7 @@ from jsclient.protocol.wire.names import (
 from jsclient.protocol.wire.replies import may_answer, may_answer_flow_control
 from jsclient.protocol.wire.server_error import read_server_error
 from jsclient.protocol.wire.units import format_time, parse_time, parse_time_ns
-from jsclient.spark.log.offsets import LogOffset
+from jsclient.tables.offsets import LogOffset
 from jsclient.topics.notifiers.descriptors import NotifierDescriptor, SubscriptionDescriptor, read_descriptor
 
 Take = Callable[[bytes], object]

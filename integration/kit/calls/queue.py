@@ -36,8 +36,8 @@ class QueueQuery:
 
     async def make(self) -> Any:
         """The reader, as Spark gets it: errors of options and checks come from here."""
-        from jsclient.spark.options.source import QUEUE_COLUMNS, SourceOptions
         from jsclient.spark.queue.stream import QueueStreamReader
+        from jsclient.tables.source_options import QUEUE_COLUMNS, SourceOptions
 
         options = {
             "servers": getattr(self.server, "url", self.server),
@@ -86,7 +86,7 @@ class QueueQuery:
         """What the executors do."""
         import pyarrow as pa
 
-        from jsclient.spark.columns import arrow_schema
+        from jsclient.tables.columns import arrow_schema
 
         def run(reader: Any, partition: Any) -> list[dict[str, Any]]:
             batches = list(reader.read(partition))

@@ -62,7 +62,7 @@ class Query:
     def reader(self) -> Any:
         from jsclient.spark.log.several import SeveralStreamsReader
         from jsclient.spark.log.stream import LogStreamReader
-        from jsclient.spark.options.source import SourceOptions
+        from jsclient.tables.source_options import SourceOptions
 
         parsed = SourceOptions.parse(self._options, streaming=True)
         return (SeveralStreamsReader if parsed.has_several else LogStreamReader)(parsed, self._columns)
@@ -110,7 +110,7 @@ class BatchRead:
         **options: Any,
     ) -> None:
         from jsclient.spark.log.batch import LogBatchReader, PushdownReader
-        from jsclient.spark.options.source import SourceOptions
+        from jsclient.tables.source_options import SourceOptions
 
         parsed = SourceOptions.parse(options_of(server, stream, **options), streaming=False)
         kind = PushdownReader if parsed.pushdown else LogBatchReader

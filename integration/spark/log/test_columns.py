@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow", reason="the extra spark is not installed")
 
 from jsclient.protocol.consumers.ack import read_jsack  # noqa: E402
-from jsclient.spark.columns import arrow_schema, direct_columns, frame_batch, record_batch  # noqa: E402
-from jsclient.spark.options.source import LOG_COLUMNS, QUEUE_COLUMNS  # noqa: E402
+from jsclient.tables.columns import arrow_schema, direct_columns, frame_batch, record_batch  # noqa: E402
+from jsclient.tables.source_options import LOG_COLUMNS, QUEUE_COLUMNS  # noqa: E402
 
 NS = 1_700_000_000_123_456_789
 CREATED = datetime(2023, 11, 1, 12, tzinfo=UTC)

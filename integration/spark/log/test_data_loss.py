@@ -9,7 +9,7 @@ import pytest
 
 from integration.kit.calls.source import BatchRead, Query, options_of, read_all
 from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
-from jsclient.spark.log.lookup import Lookup
+from jsclient.tables.lookup import Lookup
 
 pytestmark = pytest.mark.covers("L11")
 

@@ -112,7 +112,7 @@ async def test_recreated_stream_is_an_error(server, many):
 @pytest.mark.parametrize("why", ["not allowed", "too many others"])
 async def test_asked_one_by_one(own_server, oracle_for, monkeypatch, caplog, why):
     if why == "too many others":
-        monkeypatch.setattr("jsclient.spark.log.listing._SHARE", 0)
+        monkeypatch.setattr("jsclient.tables.listing._SHARE", 0)
     caplog.set_level(logging.INFO, "jsclient.spark")
     denied = {"publish": {"deny": ["$JS.API.STREAM.LIST"]}} if why == "not allowed" else {}
     users = [{"user": "judge", "password": "x"}, {"user": "ann", "password": "x", "permissions": denied}]

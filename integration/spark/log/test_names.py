@@ -11,7 +11,7 @@ from integration.kit.judge.streams import OwnStream
 from integration.spark.log.test_checkpoint import command
 from jsclient.arrow import read_jetstream
 from jsclient.spark.log.batch import LogBatchReader
-from jsclient.spark.options.source import SourceOptions
+from jsclient.tables.source_options import SourceOptions
 
 NAMES = ["Bücher", "日本", "a😀"]
 

@@ -11,7 +11,7 @@ from integration.kit.calls.source import Query
 from integration.kit.judge.requests import Requests
 from integration.kit.judge.waiting import within
 from jsclient.spark.log import sizes
-from jsclient.spark.log.lookup import Lookup
+from jsclient.tables.lookup import Lookup
 
 MIB = 1 << 20
 BIG = 900_000

@@ -13,8 +13,8 @@ from integration.kit.calls.source import BatchRead, Query, options_of
 from integration.kit.clients.foreign import flushed
 from integration.kit.judge.waiting import eventually
 from jsclient.errors import HistoryTruncatedError
-from jsclient.spark.log import tasks
-from jsclient.spark.log.lookup import Lookup
+from jsclient.tables import tasks
+from jsclient.tables.lookup import Lookup
 
 BOTH = pytest.mark.parametrize("config", [{"allow_direct": True}, {}], ids=["by direct get", "by consumer"])
 

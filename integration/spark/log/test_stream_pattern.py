@@ -15,9 +15,9 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from jsclient.errors import ConfigError, PositionInvalidError
 from jsclient.server import NatsServer
-from jsclient.spark.log import bounded
 from jsclient.spark.log.batch import LogBatchReader
-from jsclient.spark.options.source import SourceOptions
+from jsclient.tables import bounded
+from jsclient.tables.source_options import SourceOptions
 
 
 def read_of(server, pattern, **options):

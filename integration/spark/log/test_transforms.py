@@ -13,7 +13,7 @@ from integration.kit.judge.waiting import eventually
 from jsclient.arrow import read_jetstream
 from jsclient.errors import ConfigError
 from jsclient.spark.log.batch import LogBatchReader
-from jsclient.spark.options.source import SourceOptions
+from jsclient.tables.source_options import SourceOptions
 
 COPIED, OWN = 1600, 40
 

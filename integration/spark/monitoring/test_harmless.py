@@ -13,7 +13,7 @@ from jsclient.spark.monitoring import lag
 from jsclient.spark.monitoring.figures import Unread
 from jsclient.spark.monitoring.lag import LagWatch
 from jsclient.spark.monitoring.progress import LogPosition
-from jsclient.spark.options.connect import ServerOptions
+from jsclient.tables.server_options import ServerOptions
 
 CREATED = "2026-01-31T12:00:00+00:00"
 

@@ -14,7 +14,7 @@ from integration.kit.judge.waiting import eventually, never
 from jsclient.errors import ConsumerNotFoundError, PositionInvalidError
 from jsclient.spark.monitoring.lag import LagWatch, unread_after
 from jsclient.spark.monitoring.progress import LogPosition, QueuePosition
-from jsclient.spark.options.connect import ServerOptions
+from jsclient.tables.server_options import ServerOptions
 
 KEPT = {"ack_policy": "explicit", "durable_name": "c"}
 

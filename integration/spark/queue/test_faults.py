@@ -122,8 +122,8 @@ async def own_queue(own_server, oracle_for):
         return own, query
 
     yield create
-    from jsclient.spark.engine import session
-    from jsclient.spark.options.connect import ServerOptions
+    from jsclient.tables.server_options import ServerOptions
+    from jsclient.tables.session import session
 
     for query in made:
         if query._reader is not None:

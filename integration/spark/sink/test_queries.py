@@ -145,8 +145,8 @@ async def test_failing_task_retried(
         if data == "280" and not marker.exists():
             import time
 
-            from jsclient.spark.engine import session
-            from jsclient.spark.options.connect import ServerOptions
+            from jsclient.tables.server_options import ServerOptions
+            from jsclient.tables.session import session
 
             marker.touch()
             js, deadline = session(ServerOptions((url,))), time.monotonic() + 120

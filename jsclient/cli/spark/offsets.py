@@ -13,13 +13,13 @@ from typing import Any
 
 from ...errors import ConfigError, JetStreamError
 from ...protocol.wire.units import format_time
-from ...spark.engine import session
 from ...spark.log.checkpoint import BatchEntry, Checkpoint, CheckpointError
-from ...spark.log.lookup import Lookup, NoSuchStreamError
-from ...spark.log.offsets import LogOffset, StreamFacts
-from ...spark.log.ranges import SequenceRange, without
-from ...spark.options.connect import ServerOptions
-from ...spark.options.source import SourceOptions
+from ...tables.lookup import Lookup, NoSuchStreamError
+from ...tables.offsets import LogOffset, StreamFacts
+from ...tables.ranges import SequenceRange, without
+from ...tables.server_options import ServerOptions
+from ...tables.session import session
+from ...tables.source_options import SourceOptions
 
 __all__ = ["run"]
 

@@ -22,8 +22,8 @@ from ...protocol.consumers.ack import AckKind, Metadata, ack_payload, read_jsack
 from ...protocol.events import ClaimsLapsed
 from ...protocol.models.consumer import AckPolicy
 from ...protocol.wire.checks import check_seconds
-from ..engine import Session, context_of, session
-from ..options.connect import ServerOptions, not_permitted
+from ...tables.server_options import ServerOptions, not_permitted
+from ...tables.session import Session, context_of, session
 from ..queue.claims import effective_ack_wait
 from ..registering import register_once
 from .bulk_ack import check_replies, confirm, settle

@@ -25,7 +25,7 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...protocol.consumers.ack import match_jsack, read_jsack, sequences
-from ..engine import context_of
+from ...tables.session import context_of
 
 __all__ = ["check_replies", "confirm", "settle"]
 

@@ -22,11 +22,11 @@ from ...protocol.epochs.trackers import EpochPublisher
 from ...protocol.topics.record import Kind, Record
 from ...protocol.wire.header_names import MSG_ID
 from ...streams.stream import Stream
+from ...tables.session import context_of
 from ...topics.epochs.history import EpochHistory
 from ...topics.epochs.home import Outlet
 from ...topics.log import Log
 from ...topics.stream_log import StreamLog
-from ..engine import context_of
 from ..sink.message_ids import query_hash
 
 __all__ = ["Owned", "SinkTopic", "WriteAttempt"]

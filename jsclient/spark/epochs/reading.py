@@ -16,12 +16,12 @@ from ...protocol.epochs.records import EPOCH, PRODUCER, data_subject
 from ...protocol.streams.direct_get import direct_sequence
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.headers import parse_headers
-from ..columns import arrow_schema, direct_columns, frame_batch, record_batch
-from ..engine import session
-from ..log.range_reader import ConsumerRange
-from ..log.ranges import SequenceRange
-from ..log.reading import open_range
-from ..log.tasks import ReadSpec
+from ...tables.columns import arrow_schema, direct_columns, frame_batch, record_batch
+from ...tables.range_reader import ConsumerRange
+from ...tables.ranges import SequenceRange
+from ...tables.reading import open_range
+from ...tables.session import session
+from ...tables.tasks import ReadSpec
 from .planning import ReadRequest, Segment, order_of
 
 __all__ = ["EpochSpec", "read_segments"]
@@ -89,7 +89,7 @@ def read_segments(spec: EpochSpec, segments: Sequence[Segment]) -> Iterator[pa.R
 
     Raises:
         EpochsLostError: Data was removed before it was read.
-        PositionInvalidError, ConfigError, JetStreamError: See `jsclient.spark.log.reading.read_range`.
+        PositionInvalidError, ConfigError, JetStreamError: See `jsclient.tables.reading.read_range`.
     """
     epochs = _Epochs(spec)
     for segment in segments:

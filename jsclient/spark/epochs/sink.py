@@ -18,8 +18,8 @@ from ...protocol.epochs.frontier import Int
 from ...protocol.epochs.records import EPOCH, PRODUCER, make_schema, order_name
 from ...protocol.topics.record_codec import KIND
 from ...protocol.topics.value_codec import JsonCodec
+from ...tables.session import session
 from ...topics.epochs.home import StreamHome
-from ..engine import session
 from ..options.epochs import EpochSinkOptions
 from ..options.sink import SinkOptions
 from ..sink.partition_writer import Outcome, PartitionWriter, WritePlan

@@ -14,15 +14,15 @@ from ...errors import ConfigError, JetStreamError, PositionInvalidError, Protoco
 from ...protocol.epochs.frontier import Antichain, Int, Order
 from ...protocol.epochs.records import EpochPosition, FrontierEntry, Schema
 from ...streams.stream import Stream
+from ...tables.lookup import Lookup
+from ...tables.offsets import StreamFacts
+from ...tables.session import context_of
+from ...tables.source_options import BY_SCHEMA, EPOCH_COLUMNS
+from ...tables.tasks import pieces_of, read_spec
 from ...topics.epochs.history import EpochHistory
 from ...topics.epochs.home import StreamHome
 from ...topics.stream_log import StreamLog
-from ..engine import context_of
-from ..log.lookup import Lookup
-from ..log.offsets import StreamFacts
-from ..log.tasks import pieces_of, read_spec
 from ..options.epochs import EpochSourceOptions
-from ..options.source import BY_SCHEMA, EPOCH_COLUMNS
 from .planning import (
     BatchCut,
     ReadRequest,

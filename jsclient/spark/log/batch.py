@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from ..options.source import SourceOptions
-from .bounded import plan_bounded
+from ...tables.bounded import plan_bounded
+from ...tables.pushdown import Narrowed, pushed
+from ...tables.source_options import SourceOptions
+from ...tables.tasks import read_spec
 from .grouping import group_width, grouped
-from .pushdown import Narrowed, pushed
-from .tasks import read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ class LogBatchReader(DataSourceReader):
         return [InputPartition(group) for group in grouped(tasks, widths, together)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from .reading import read_range
+        from ...tables.reading import read_range
 
         if partition.value is None:  # Spark plans one such task for a read without tasks
             return iter(())

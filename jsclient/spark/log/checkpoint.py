@@ -22,8 +22,8 @@ from typing import Literal
 import msgspec
 
 from ...errors import ConfigError, PositionInvalidError
-from .offsets import LogOffset, StreamOffsets
-from .ranges import SequenceRange, merged, without
+from ...tables.offsets import LogOffset, StreamOffsets
+from ...tables.ranges import SequenceRange, merged, without
 
 __all__ = [
     "Checkpoint",

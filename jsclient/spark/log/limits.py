@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
-from ..options.source import SourceOptions
+from ...tables.source_options import SourceOptions
 
 __all__ = ["limits", "read_limit"]
 

@@ -12,9 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from ...errors import JetStreamError
-from ..options.source import SourceOptions
-from .listing import StreamListing
-from .lookup import (
+from ...tables.listing import StreamListing
+from ...tables.lookup import (
     Lookup,
     LossPolicy,
     NoSuchStreamError,
@@ -23,7 +22,8 @@ from .lookup import (
     matches,
     matching_names,
 )
-from .offsets import LogOffset
+from ...tables.offsets import LogOffset
+from ...tables.source_options import SourceOptions
 from .pace import SharedPace
 from .planner import StreamPlanner
 

@@ -9,8 +9,8 @@ from ...errors import ApiError, ConfigError, ConfigMismatchError, ConsumerNotFou
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ...protocol.wire.checks import is_at_least
 from ...streams.stream import Stream
-from .lookup import Lookup
-from .offsets import StreamFacts
+from ...tables.lookup import Lookup
+from ...tables.offsets import StreamFacts
 
 __all__ = ["Mirror"]
 

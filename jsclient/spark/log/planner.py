@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ..options.source import SourceOptions
-from .lookup import Lookup
-from .offsets import (
+from ...tables.lookup import Lookup
+from ...tables.offsets import (
     LogOffset,
     StreamFacts,
     another_stream,
@@ -21,10 +20,11 @@ from .offsets import (
     nothing_fits,
     other_messages,
 )
+from ...tables.ranges import SequenceRange, admit
+from ...tables.source_options import SourceOptions
+from ...tables.tasks import LogPartition, cut, plan
 from .pace import Pace
-from .ranges import SequenceRange, admit
 from .sizes import Sizes
-from .tasks import LogPartition, cut, plan
 
 __all__ = ["Ahead", "StreamPlanner"]
 

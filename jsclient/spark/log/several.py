@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from ..options.source import SourceOptions
+from ...tables.lookup import NoSuchStreamError
+from ...tables.offsets import LogOffset, StreamOffsets, deleted, unknown_stream
+from ...tables.ranges import shares
+from ...tables.source_options import SourceOptions
+from ...tables.tasks import LogPartition, read_spec
 from .delay import TriggerDelay
 from .grouping import group_width, grouped
 from .limits import limits, read_limit
-from .lookup import NoSuchStreamError
 from .members import Members
-from .offsets import LogOffset, StreamOffsets, deleted, unknown_stream
 from .planner import Ahead
-from .ranges import shares
-from .tasks import LogPartition, read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,7 +201,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [LogPartition(None, stop.created, stream=name) for _ in stop.cuts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from .reading import read_range
+        from ...tables.reading import read_range
 
         for part in partition.value or ():
             yield from read_range(part.spec(self._spec), part.range)

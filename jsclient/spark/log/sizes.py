@@ -14,9 +14,9 @@ from ...protocol.consumers.ack import sequences
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.header_names import MSG_SIZE
 from ...streams.stream import Stream
-from .offsets import StreamFacts
-from .range_reader import ConsumerRange
-from .ranges import SequenceRange
+from ...tables.offsets import StreamFacts
+from ...tables.range_reader import ConsumerRange
+from ...tables.ranges import SequenceRange
 
 __all__ = ["MOST_MEASURED", "Measured", "Sizes"]
 

@@ -10,14 +10,14 @@ import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from ..options.source import SourceOptions
+from ...tables.lookup import Lookup
+from ...tables.offsets import LogOffset
+from ...tables.source_options import SourceOptions
+from ...tables.tasks import read_spec
 from .delay import TriggerDelay
 from .limits import limits, read_limit
-from .lookup import Lookup
 from .mirror import Mirror
-from .offsets import LogOffset
 from .planner import StreamPlanner
-from .tasks import read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +91,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from .reading import read_range
+        from ...tables.reading import read_range
 
         return read_range(partition.value.spec(self._spec), partition.value.range)
 

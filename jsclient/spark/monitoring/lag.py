@@ -16,8 +16,8 @@ from ...client import JetStream, connect
 from ...errors import JetStreamError, MessageNotFoundError, PositionInvalidError
 from ...protocol.models.message import StoredMessage
 from ...streams.stream import Stream
-from ..log.offsets import StreamFacts
-from ..options.connect import ServerOptions
+from ...tables.offsets import StreamFacts
+from ...tables.server_options import ServerOptions
 from .figures import Unread
 from .harmless_log import HarmlessLog
 from .progress import QueryPosition, QueuePosition

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.sql.streaming import StreamingQueryListener
 
 from ...protocol.wire.checks import check_seconds
-from ..options.connect import ServerOptions
+from ...tables.server_options import ServerOptions
 from .figures import QueryFigures, SourceFigures, Unread
 from .harmless_log import HarmlessLog
 from .lag import LagWatch

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ...errors import ConfigError, InvalidNameError
 from ...protocol.wire.names import check_publish_subject, check_stream_name
-from .connect import OptionReader, ServerOptions
+from ...tables.server_options import OptionReader, ServerOptions
+from ...tables.source_options import SourceOptions, read_settings
 from .sink import SinkOptions, publish_settings
-from .source import SourceOptions, read_settings
 
 __all__ = ["EpochSinkOptions", "EpochSourceOptions", "is_epochs"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...protocol.wire.names import check_publish_subject, check_stream_name, check_token
-from .connect import OptionReader, ServerOptions
+from ...tables.server_options import OptionReader, ServerOptions
 
 __all__ = ["SinkOptions", "publish_settings"]
 

@@ -33,11 +33,11 @@ from ...protocol.models.consumer import ConsumerInfo
 from ...protocol.wire.header_names import MSG_SIZE
 from ...streams.direct_get import get_directly
 from ...streams.stream import Stream
+from ...tables.lookup import LossPolicy
+from ...tables.server_options import not_permitted
+from ...tables.session import context_of
+from ...tables.source_options import SourceOptions
 from ..acks.bulk_ack import confirm, settle
-from ..engine import context_of
-from ..log.lookup import LossPolicy
-from ..options.connect import not_permitted
-from ..options.source import SourceOptions
 from .claims import (
     ClaimCollector,
     QueueOffset,

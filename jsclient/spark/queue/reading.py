@@ -29,11 +29,11 @@ from ...protocol.wire.codec import encode
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.headers import inline_status
 from ...streams.stream import Stream
+from ...tables.columns import arrow_schema, direct_columns, record_batch
+from ...tables.removal import Removal
+from ...tables.server_options import ServerOptions, not_permitted
+from ...tables.session import context_of, session
 from ..acks.bulk_ack import settle
-from ..columns import arrow_schema, direct_columns, record_batch
-from ..engine import context_of, session
-from ..log.removal import Removal
-from ..options.connect import ServerOptions, not_permitted
 from .claims import ClaimMatch, ClaimMatcher, Run, Span, ack_subjects, claimed, spans
 
 __all__ = ["ClaimPartition", "ClaimSpec", "read_claims"]

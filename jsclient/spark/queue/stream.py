@@ -46,10 +46,10 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...protocol.models.stream_config import RetentionPolicy
-from ..engine import Session, context_of, session
+from ...tables.session import Session, context_of, session
+from ...tables.source_options import SourceOptions
+from ...tables.tasks import pieces_of
 from ..log.limits import read_limit
-from ..log.tasks import pieces_of
-from ..options.source import SourceOptions
 from .claimer import Claimer, Holder, open_queue
 from .claims import QueueOffset, claimed, share_out
 from .reading import ClaimPartition, ClaimSpec, read_claims

@@ -9,8 +9,8 @@ from ...errors import HistoryTruncatedError
 from ...protocol.models.consumer import ConsumerInfo, DeliverPolicy
 from ...protocol.models.stream import StreamInfo
 from ...streams.stream import Stream
-from ..log.lookup import LossPolicy
-from ..log.removal import Removal
+from ...tables.lookup import LossPolicy
+from ...tables.removal import Removal
 
 __all__ = ["Unclaimed", "UnclaimedRemovedError"]
 

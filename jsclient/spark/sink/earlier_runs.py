@@ -11,7 +11,7 @@ from ...errors import ApiError, ConfigError, JetStreamError, PermissionDeniedErr
 from ...protocol.models.stream_config import RetentionPolicy
 from ...streams.buckets import Bucket, BucketEntry, ConflictError
 from ...streams.stream import Stream
-from ..engine import context_of
+from ...tables.session import context_of
 from .message_ids import query_hash
 from .run_record import RunRecord
 

@@ -11,7 +11,7 @@ from ...protocol.models.stream_config import DiscardPolicy, StreamConfig
 from ...protocol.wire.names import check_stream_name
 from ...streams.buckets import Bucket, BucketEntry, ConflictError
 from ...streams.stream import Stream
-from ..engine import context_of
+from ...tables.session import context_of
 from ..task_context import Task
 from .ledger_rules import Begin, Beginning, PartitionRecord, QueryRecord, decide
 from .message_ids import query_hash

@@ -26,7 +26,7 @@ from ...errors import (
 )
 from ...publishing.bulk import BulkPublisher, Failed
 from ...streams.stream import Stream
-from ..engine import context_of
+from ...tables.session import context_of
 from ..options.sink import SinkOptions
 from ..task_context import Task
 from .column_ids import ColumnIds

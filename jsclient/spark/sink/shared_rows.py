@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ...errors import ConfigError, JetStreamError
 from ...protocol.wire.header_names import MSG_ID
-from ..engine import session
+from ...tables.session import session
 from ..options.sink import SinkOptions
 from .column_ids import ONE_ROW_AN_ID
 from .own_sequences import Shared, shared_sequences

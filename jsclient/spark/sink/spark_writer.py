@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
 )
 
 from ...errors import JetStreamError
-from ..engine import Session, session
+from ...tables.session import Session, session
 from ..options.sink import SinkOptions
 from ..task_context import check_epoch, current_task, epoch_of
 from .earlier_runs import RunLocation

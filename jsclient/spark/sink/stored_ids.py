@@ -12,7 +12,7 @@ from ...protocol.models.stream_config import RetentionPolicy
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.header_names import MSG_ID
 from ...streams.stream import Stream
-from ..log.range_reader import ConsumerRange
+from ...tables.range_reader import ConsumerRange
 
 __all__ = ["each_stored", "messages_at", "stored_ids"]
 

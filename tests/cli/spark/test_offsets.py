@@ -15,7 +15,7 @@ from jsclient.cli.spark import offsets
 from jsclient.cli.spark.offsets import _compared, _rewind, _rewound
 from jsclient.errors import ConfigError
 from jsclient.spark.log.checkpoint import Checkpoint, CheckpointError, QueryRunningError
-from jsclient.spark.log.offsets import StreamFacts
+from jsclient.tables.offsets import StreamFacts
 
 CREATED = "2026-11-23T02:28:31.315730+00:00"
 

@@ -15,8 +15,8 @@ from jsclient.spark.log.checkpoint import (
     SeveralSourcesError,
     UnknownOffsetError,
 )
-from jsclient.spark.log.offsets import LogOffset
-from jsclient.spark.log.ranges import SequenceRange
+from jsclient.tables.offsets import LogOffset
+from jsclient.tables.ranges import SequenceRange
 
 CREATED = "2026-11-23T02:28:31.315730+00:00"
 ID = "ca7f5223-3cb3-46d6-a34a-a9fb567e1425"

@@ -9,9 +9,9 @@ import pytest
 from jsclient.protocol.epochs.frontier import Int
 from jsclient.protocol.epochs.records import EpochPosition
 from jsclient.spark.epochs.planning import position_to_json
-from jsclient.spark.log.offsets import LogOffset, StreamOffsets
 from jsclient.spark.monitoring.progress import LogPosition, QueuePosition, StreamReport, read_progress
 from jsclient.spark.queue.claims import QueueOffset, Run
+from jsclient.tables.offsets import LogOffset, StreamOffsets
 
 CREATED = "2026-01-31T12:00:00+00:00"
 

@@ -9,9 +9,9 @@ import pytest
 
 from jsclient.errors import ConfigError
 from jsclient.spark.options import epochs as epoch_options
-from jsclient.spark.options.connect import OptionReader
 from jsclient.spark.options.epochs import EpochSinkOptions, EpochSourceOptions, is_epochs
-from jsclient.spark.options.source import EPOCH_COLUMNS
+from jsclient.tables.server_options import OptionReader
+from jsclient.tables.source_options import EPOCH_COLUMNS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "spark.md").read_text(encoding="utf-8")
 GIVEN = {"servers": "nats://x", "epochs": "trades.eu"}

@@ -13,7 +13,6 @@ from jsclient.errors import ConfigError, PermissionDeniedError, PositionInvalidE
 from jsclient.protocol.consumers.ack import read_jsack
 from jsclient.protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from jsclient.protocol.models.stream_config import StreamConfig
-from jsclient.spark.options.connect import not_permitted
 from jsclient.spark.queue.claims import (
     ClaimCollector,
     ClaimMatcher,
@@ -28,6 +27,7 @@ from jsclient.spark.queue.claims import (
     share_out,
     spans,
 )
+from jsclient.tables.server_options import not_permitted
 
 V1 = "$JS.ACK.ORDERS.spark"
 V2 = "$JS.ACK.hub.ACCHASH.ORDERS.spark"

@@ -110,8 +110,8 @@ def _run(setup: DriverJob, report: Report) -> None:
 
 def _work_off(queries: Queries, setup: DriverJob, watch: Watch) -> None:
     """Wait until the work list is empty. The claims of a killed driver are redelivered after the ack wait."""
-    from ....spark.engine import session
-    from ....spark.options.connect import ServerOptions
+    from ....tables.server_options import ServerOptions
+    from ....tables.session import session
 
     connection = session(ServerOptions.of(setup.options))
 

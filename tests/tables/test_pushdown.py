@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jsclient.spark.log.pushdown import Narrowed, pushed
+from jsclient.tables.pushdown import Narrowed, pushed
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 
 from jsclient.errors import ConfigError
-from jsclient.spark.options.connect import ServerOptions
-from jsclient.spark.task_context import distributed_files
+from jsclient.tables.server_options import ServerOptions
+from jsclient.tables.spark_files import distributed_files
 
 
 def found(name):

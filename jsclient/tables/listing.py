@@ -6,14 +6,14 @@ import logging
 import math
 import time
 
-from ..._runtime.calls import pages
-from ..._runtime.context import Context
-from ...errors import JetStreamError, PermissionDeniedError
-from ...protocol.models.stream import StreamInfo
-from ...protocol.wire.codec import from_wire
-from ..engine import context_of, session
-from ..options.source import SourceOptions
+from .._runtime.calls import pages
+from .._runtime.context import Context
+from ..errors import JetStreamError, PermissionDeniedError
+from ..protocol.models.stream import StreamInfo
+from ..protocol.wire.codec import from_wire
 from .offsets import StreamFacts
+from .session import context_of, session
+from .source_options import SourceOptions
 
 __all__ = ["StreamListing"]
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ..._runtime.retry import Retry, RetryPolicy
-from ...consumers.ordered.puller import OrderedPuller
-from ...errors import (
+from .._runtime.retry import Retry, RetryPolicy
+from ..consumers.ordered.puller import OrderedPuller
+from ..errors import (
     AnswerLostError,
     ClosedError,
     HistoryTruncatedError,
@@ -25,17 +25,17 @@ from ...errors import (
     PositionInvalidError,
     RequestTimeoutError,
 )
-from ...protocol.consumers.ack import sequences
-from ...protocol.consumers.fetch import Pull
-from ...protocol.consumers.ordered import ordered_pull_config
-from ...protocol.consumers.status import Ending
-from ...protocol.models.consumer import ConsumerConfig
-from ...protocol.models.message import read_stored_message
-from ...protocol.models.stream import StreamInfo
-from ...protocol.streams.direct_get import direct_sequence
-from ...protocol.wire.codec import from_wire
-from ...protocol.wire.frames import Frame, total_size
-from ...streams.stream import Stream
+from ..protocol.consumers.ack import sequences
+from ..protocol.consumers.fetch import Pull
+from ..protocol.consumers.ordered import ordered_pull_config
+from ..protocol.consumers.status import Ending
+from ..protocol.models.consumer import ConsumerConfig
+from ..protocol.models.message import read_stored_message
+from ..protocol.models.stream import StreamInfo
+from ..protocol.streams.direct_get import direct_sequence
+from ..protocol.wire.codec import from_wire
+from ..protocol.wire.frames import Frame, total_size
+from ..streams.stream import Stream
 from .ranges import SequenceRange
 from .removal import Removal
 

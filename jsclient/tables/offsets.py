@@ -13,13 +13,13 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from ...errors import ConfigError, HistoryTruncatedError, JetStreamError, PositionInvalidError
-from ...protocol.models.stored_subjects import stored_subjects
-from ...protocol.models.stream import StreamInfo
-from ...protocol.models.stream_config import RetentionPolicy
-from ..options.source import Place
+from ..errors import ConfigError, HistoryTruncatedError, JetStreamError, PositionInvalidError
+from ..protocol.models.stored_subjects import stored_subjects
+from ..protocol.models.stream import StreamInfo
+from ..protocol.models.stream_config import RetentionPolicy
 from .ranges import SequenceRange
 from .removal import Removal
+from .source_options import Place
 
 __all__ = [
     "LogOffset",

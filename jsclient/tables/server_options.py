@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError, PermissionDeniedError
-from ...protocol.wire.api import DEFAULT_PREFIX
-from ...protocol.wire.names import check_publish_subject
+from ..errors import ConfigError, PermissionDeniedError
+from ..protocol.wire.api import DEFAULT_PREFIX
+from ..protocol.wire.names import check_publish_subject
 from .kafka_names import instead_of_kafkas
 from .providers import provided
 

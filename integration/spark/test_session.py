@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jsclient.errors import ConnectError, RequestTimeoutError
-from jsclient.spark.engine import session
-from jsclient.spark.options.connect import ServerOptions
+from jsclient.tables.server_options import ServerOptions
+from jsclient.tables.session import session
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
@@ -22,8 +22,8 @@ def test_objects_of_worker_frozen(spark: Any, server: Any) -> None:
 
         import pyarrow as pa
 
-        from jsclient.spark.engine import session
-        from jsclient.spark.options.connect import ServerOptions
+        from jsclient.tables.server_options import ServerOptions
+        from jsclient.tables.session import session
 
         for _ in batches:
             session(ServerOptions.of(url))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.spark.log.ranges import (
+from jsclient.tables.ranges import (
     SequenceRange,
     admit,
     merged,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from ...protocol.models.stream import StreamInfo
-from ...protocol.models.stream_config import DiscardPolicy, RetentionPolicy, StreamConfig
+from ..protocol.models.stream import StreamInfo
+from ..protocol.models.stream_config import DiscardPolicy, RetentionPolicy, StreamConfig
 
 __all__ = ["Removal"]
 

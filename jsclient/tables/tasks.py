@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from ..options.connect import ServerOptions
-from ..options.source import SourceOptions
 from .lookup import Lookup
 from .offsets import StreamFacts
 from .range_reader import sequences_between
@@ -20,6 +18,8 @@ from .ranges import (
     plan_ranges,
     plan_sparse,
 )
+from .server_options import ServerOptions
+from .source_options import SourceOptions
 
 __all__ = ["LogPartition", "ReadSpec", "cut", "pieces_of", "plan", "read_spec"]
 

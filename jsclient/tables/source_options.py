@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import Any, Final, Literal
 
-from ...errors import ConfigError, InvalidNameError
-from ...protocol.wire.names import (
+from ..errors import ConfigError, InvalidNameError
+from ..protocol.wire.names import (
     check_consumer_name,
     check_filter_subject,
     check_stream_name,
     subjects_overlap,
 )
-from ...protocol.wire.units import format_time
-from .connect import OptionReader, ServerOptions
+from ..protocol.wire.units import format_time
+from .server_options import OptionReader, ServerOptions
 
 __all__ = [
     "BY_SCHEMA",

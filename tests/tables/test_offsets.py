@@ -12,7 +12,7 @@ import pytest
 from jsclient.errors import HistoryTruncatedError, PositionInvalidError
 from jsclient.protocol.models.stream import StreamInfo, StreamState
 from jsclient.protocol.models.stream_config import StreamConfig
-from jsclient.spark.log.offsets import (
+from jsclient.tables.offsets import (
     LogOffset,
     StreamFacts,
     StreamOffsets,
@@ -20,7 +20,7 @@ from jsclient.spark.log.offsets import (
     cut_short,
     lost_head,
 )
-from jsclient.spark.log.ranges import SequenceRange
+from jsclient.tables.ranges import SequenceRange
 
 CREATED = "2026-01-31T12:00:00.123456+00:00"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from ...errors import ConfigError
-from ..options.source import SourceOptions
+from ..errors import ConfigError
 from .lookup import Lookup, NoSuchStreamError, check_filters, matching_names
 from .offsets import StreamFacts, check_not_future, lost_head
 from .pushdown import Narrowed
 from .ranges import SequenceRange
+from .source_options import SourceOptions
 from .tasks import LogPartition, cut, plan
 
 __all__ = ["plan_bounded"]

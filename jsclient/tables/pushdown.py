@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ...errors import InvalidNameError
-from ...protocol.wire.names import check_publish_subject, subject_matches, subjects_overlap
-from ...protocol.wire.units import format_time
+from ..errors import InvalidNameError
+from ..protocol.wire.names import check_publish_subject, subject_matches, subjects_overlap
+from ..protocol.wire.units import format_time
 
 __all__ = ["Narrowed", "pushed"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jsclient.errors import ConfigError
-from jsclient.spark.options.source import Place, SourceOptions
+from jsclient.tables.source_options import Place, SourceOptions
 
 LEAST = {"servers": "nats://127.0.0.1:4222", "stream": "ORDERS"}
 

@@ -11,7 +11,7 @@ import pytest
 
 from jsclient._runtime.nats.credentials_file import CredentialsError
 from jsclient.errors import ConfigError
-from jsclient.spark.options.connect import ServerOptions
+from jsclient.tables.server_options import ServerOptions
 
 SERVERS = {"servers": "nats://x"}
 

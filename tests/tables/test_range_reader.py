@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.spark.log.range_reader import RangeTracker
+from jsclient.tables.range_reader import RangeTracker
 
 
 def took(tracked: RangeTracker, *sequences: int) -> list[int]:

@@ -8,14 +8,14 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from ...client import JetStream
-from ...protocol.models.stream_config import RetentionPolicy
-from ...protocol.streams.direct_get import BATCH_GET_SERVER
-from ...protocol.wire.checks import is_at_least
-from ..columns import arrow_schema, direct_columns, frame_batch, record_batch
-from ..engine import session
+from ..client import JetStream
+from ..protocol.models.stream_config import RetentionPolicy
+from ..protocol.streams.direct_get import BATCH_GET_SERVER
+from ..protocol.wire.checks import is_at_least
+from .columns import arrow_schema, direct_columns, frame_batch, record_batch
 from .range_reader import ConsumerRange, DirectRange
 from .ranges import SequenceRange
+from .session import session
 from .tasks import ReadSpec
 
 __all__ = ["open_range", "read_range"]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from jsclient.errors import ConfigError
-from jsclient.spark.options.kafka_names import instead_of_kafkas
 from jsclient.spark.options.sink import SinkOptions
-from jsclient.spark.options.source import SourceOptions
+from jsclient.tables.kafka_names import instead_of_kafkas
+from jsclient.tables.source_options import SourceOptions
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "spark-from-kafka.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "spark-from-kafka.md"
 ROW = re.compile(r"^\| `([\w.*]+)` \| ([^|]*) \|", re.MULTILINE)
 SHARED = {
     "startingOffsets": "latest",

@@ -12,9 +12,9 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeVar
 
-from ..._runtime.retry import PATIENT, Retry
-from ...client import JetStream
-from ...errors import (
+from .._runtime.retry import PATIENT, Retry
+from ..client import JetStream
+from ..errors import (
     ConfigError,
     ConsumerNotFoundError,
     JetStreamError,
@@ -24,15 +24,15 @@ from ...errors import (
     StreamNotFoundError,
     TooManyResultsError,
 )
-from ...protocol.consumers.ordered import ephemeral_config
-from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
-from ...protocol.streams.direct_get import BATCH_GET_SERVER
-from ...protocol.wire.checks import is_at_least
-from ...protocol.wire.names import subjects_overlap
-from ...streams.stream import Stream
-from ..engine import Session, context_of, session
-from ..options.source import SourceOptions
+from ..protocol.consumers.ordered import ephemeral_config
+from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
+from ..protocol.streams.direct_get import BATCH_GET_SERVER
+from ..protocol.wire.checks import is_at_least
+from ..protocol.wire.names import subjects_overlap
+from ..streams.stream import Stream
 from .offsets import StreamFacts
+from .session import Session, context_of, session
+from .source_options import SourceOptions
 
 if TYPE_CHECKING:
     from .listing import StreamListing

@@ -4,10 +4,3 @@ def publish_command(
 def burst_commands(
     subjects: list[bytes], replies: list[bytes], headers: list[bytes], payloads: list[bytes]
 ) -> bytes: ...
-def join_acks(
-    frames: list[tuple[bytes, bytes, bytes, bytes]],
-    start: int,
-    stop: int,
-    replies: list[bytes] | None = None,
-    first: int = 0,
-) -> bytes: ...

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..._runtime.nats.credentials_file import provided_credentials
-from ...errors import ConfigError
+from .._runtime.nats.credentials_file import provided_credentials
+from ..errors import ConfigError
 
 __all__ = ["provided"]
 

@@ -22,8 +22,8 @@ from .._runtime.context import Context
 from .._runtime.retry import is_transient
 from ..client import JetStream, connect
 from ..errors import AuthenticationError, ConnectError, JetStreamError
-from .options.connect import ServerOptions
-from .task_context import distributed_files
+from .server_options import ServerOptions
+from .spark_files import distributed_files
 
 __all__ = ["Session", "context_of", "held", "session"]
 
@@ -76,7 +76,7 @@ class Session:
             self.run(work)
 
 
-class _Engine:
+class _LoopThread:
     """The event loop of this process and its connections."""
 
     def __init__(self) -> None:
@@ -129,22 +129,22 @@ class _Engine:
             self.loop.close()
 
 
-_engines: dict[int, _Engine] = {}  # by process, since threads do not survive a fork
+_loop_threads: dict[int, _LoopThread] = {}  # by process, since threads do not survive a fork
 _starting = threading.Lock()
 
 
-def _engine() -> _Engine:
+def _loop_thread() -> _LoopThread:
     with _starting:
-        engine = _engines.get(os.getpid())
-        if engine is None:
-            _engines.clear()
-            engine = _engines[os.getpid()] = _Engine()
-            atexit.register(engine.close)
+        thread = _loop_threads.get(os.getpid())
+        if thread is None:
+            _loop_threads.clear()
+            thread = _loop_threads[os.getpid()] = _LoopThread()
+            atexit.register(thread.close)
             if _is_worker():
                 # Spark's workers run a full collection after every task, which takes 50 ms for the objects of modules.
                 gc.collect()
                 gc.freeze()
-        return engine
+        return thread
 
 
 def _is_worker() -> bool:
@@ -171,18 +171,18 @@ def session(options: ServerOptions) -> Session:
         ConnectError, AuthenticationError: See `jsclient.connect`.
         ConfigError: A file or an environment variable does not exist.
     """
-    return _engine().get(options)
+    return _loop_thread().get(options)
 
 
 @contextlib.contextmanager
 def held(options: ServerOptions) -> Iterator[None]:
     """Close the connection that `session` keeps to these servers after the block, unless another block uses it."""
-    engine = _engine()
-    engine.hold(options)
+    thread = _loop_thread()
+    thread.hold(options)
     try:
         yield
     finally:
-        engine.release(options)
+        thread.release(options)
 
 
 def context_of(js: JetStream) -> Context:

@@ -13,7 +13,7 @@ from ..protocol.consumers.ack import read_jsack
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.header_names import MSG_SIZE
 from ..protocol.wire.headers import Headers, parse_headers
-from .options.source import QUEUE_COLUMNS
+from .source_options import QUEUE_COLUMNS
 
 __all__ = ["arrow_schema", "direct_columns", "frame_batch", "record_batch"]
 

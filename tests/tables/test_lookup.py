@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from jsclient.errors import PositionInvalidError
-from jsclient.spark.log.lookup import LossPolicy, matches
+from jsclient.tables.lookup import LossPolicy, matches
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from jsclient.protocol.models.stream import StreamInfo
 from jsclient.protocol.wire.codec import from_wire
-from jsclient.spark.log.removal import Removal
+from jsclient.tables.removal import Removal
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LARGEST = 1_000_000

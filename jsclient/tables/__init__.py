@@ -1,0 +1,1 @@
+"""Bounded reads of streams as Arrow columns, for engines such as Spark, Polars, DuckDB and Ray. None is needed here."""

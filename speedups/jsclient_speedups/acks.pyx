@@ -1,0 +1,107 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Reads the acks of publishes."""
+
+from libc.string cimport memcmp, memcpy
+
+cdef extern from "Python.h":
+    ctypedef struct PyObject
+    Py_ssize_t PyList_Size(object) except -1
+    PyObject *PyList_GetItem(object, Py_ssize_t) except NULL
+    PyObject *PyTuple_GetItem(PyObject *, Py_ssize_t) except NULL
+    Py_ssize_t PyBytes_Size(PyObject *) except -1
+    char *PyBytes_AsString(PyObject *) except NULL
+    bytes PyBytes_FromStringAndSize(const char *, Py_ssize_t)
+
+cdef enum:
+    MAX_NUMBER = 19  # digits of a sequence that is read here
+    REPLY = 0  # the index of the subject, to which an answer was sent, in a frame
+    PAYLOAD = 3  # the index of the payload in a frame
+
+ctypedef const unsigned char *Text
+
+
+def join_acks(list frames not None, Py_ssize_t start, Py_ssize_t stop, list replies=None, Py_ssize_t first=0):
+    """Join the acks in ``frames[start:stop]`` into a JSON array.
+
+    ``replies``: The subjects that the acks must have, from the index ``first`` on. None: any.
+
+    Returns:
+        The array, whose acks have a stream and a valid sequence, and which has as many acks as there are frames. b"" if
+        there are no frames, or if one is not an ordinary ack or was sent to another reply subject.
+    """
+    cdef Py_ssize_t index, size = 1, length
+    cdef PyObject *frame
+    cdef PyObject *payload
+    cdef PyObject *reply
+    cdef PyObject *due
+    if start < 0 or stop > PyList_Size(frames) or start >= stop:
+        return b""
+    if replies is not None and (first < 0 or first + stop - start > PyList_Size(replies)):
+        return b""
+    for index in range(start, stop):
+        frame = PyList_GetItem(frames, index)
+        if replies is not None:
+            reply = PyTuple_GetItem(frame, REPLY)
+            due = PyList_GetItem(replies, first + index - start)
+            length = PyBytes_Size(due)
+            if PyBytes_Size(reply) != length or memcmp(PyBytes_AsString(reply), PyBytes_AsString(due), length) != 0:
+                return b""
+        payload = PyTuple_GetItem(frame, PAYLOAD)
+        length = PyBytes_Size(payload)
+        if not is_ordinary_ack(<Text> PyBytes_AsString(payload), length):
+            return b""
+        size += length + 1
+    cdef bytes joined = PyBytes_FromStringAndSize(NULL, size)
+    cdef char *at = PyBytes_AsString(<PyObject *> joined)
+    for index in range(start, stop):
+        payload = PyTuple_GetItem(PyList_GetItem(frames, index), PAYLOAD)
+        length = PyBytes_Size(payload)
+        at[0] = c'[' if index == start else c','
+        memcpy(at + 1, PyBytes_AsString(payload), length)
+        at += length + 1
+    at[0] = c']'
+    return joined
+
+
+cdef bint is_ordinary_ack(Text at, Py_ssize_t length) noexcept nogil:
+    """Whether this is an ack exactly as a server writes it: stream, domain if there is one, sequence, and duplicate."""
+    cdef Text stop = at + length
+    cdef Text first
+    if not passes(&at, stop, b'{"stream":"', 11) or not passes_text(&at, stop):
+        return False
+    passes(&at, stop, b' ', 1)
+    if passes(&at, stop, b'"domain":"', 10):
+        if not passes_text(&at, stop):
+            return False
+        passes(&at, stop, b' ', 1)
+    if not passes(&at, stop, b'"seq":', 6):
+        return False
+    first = at
+    while at != stop and c'0' <= at[0] <= c'9':
+        at += 1
+    if at == first or first[0] == c'0' or at - first > MAX_NUMBER:
+        return False
+    passes(&at, stop, b',"duplicate": true', 18)
+    return passes(&at, stop, b'}', 1) and at == stop
+
+
+cdef bint passes(Text *at, Text stop, const char *text, Py_ssize_t size) noexcept nogil:
+    """Move behind a text. False if it is not there."""
+    if stop - at[0] < size or memcmp(at[0], text, size) != 0:
+        return False
+    at[0] += size
+    return True
+
+
+cdef bint passes_text(Text *at, Text stop) noexcept nogil:
+    """Move behind the rest of a string that is not empty, its quote and a comma. False if it has unusual characters."""
+    cdef Text first = at[0]
+    cdef Text here = first
+    while here != stop and here[0] != c'"':
+        if here[0] < 0x20 or here[0] > 0x7e or here[0] == c'\\':
+            return False
+        here += 1
+    if here == first or stop - here < 2 or here[1] != c',':
+        return False
+    at[0] = here + 2
+    return True
