@@ -144,7 +144,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(reuse_venv=True)
 def types(session: nox.Session) -> None:
     """Types, and which module may import which."""
-    session.install("--editable", ".[cli]", *group("types"))
+    session.install("--editable", ".", *group("types"), *group("demo"))
     session.run("mypy")
     session.run("lint-imports")
 
@@ -152,7 +152,7 @@ def types(session: nox.Session) -> None:
 @nox.session(name="public-types", reuse_venv=True)
 def public_types(session: nox.Session) -> None:
     """Whether every public name has a type that all type checkers read alike, and what users' programs make of them."""
-    session.install(".[cli,spark,polars,ray]", *group("public-types"), *group("types"))
+    session.install(".[spark,polars,ray]", *group("public-types"), *group("types"))
     session.run("pyright", "--verifytypes", "jsclient", "--ignoreexternal")
     with tempfile.TemporaryDirectory() as folder:  # outside of the tree, whose settings would count
         shutil.copytree("tests/support/programs", folder, dirs_exist_ok=True)
@@ -398,10 +398,12 @@ def try_wheels(session: nox.Session, wheels: list[str]) -> None:
 
 @nox.session(reuse_venv=True)
 def demo(session: nox.Session) -> None:
-    """The demonstration: `jsclient demo`. Ctrl-C ends it."""
-    session.install("--editable", ".[demo]")
+    """The demonstration: `python -m examples.flights`. Ctrl-C ends it."""
+    session.install("--editable", ".[spark]", *group("demo"))
     # After Ctrl-C the demonstration stops its processes, which may take longer than nox waits.
-    session.run("jsclient", "demo", *session.posargs, interrupt_timeout=20.0, terminate_timeout=10.0)
+    session.run(
+        "python", "-m", "examples.flights", *session.posargs, interrupt_timeout=20.0, terminate_timeout=10.0
+    )
 
 
 @nox.session(venv_backend="none")

@@ -1,4 +1,4 @@
-"""Draw the course of the demonstration's Spark queries, as `jsclient demo --spark-progress FILE` keeps it.
+"""Draw the course of the demonstration's Spark queries, as `python -m examples.flights --spark-progress FILE` keeps it.
 
 python docs/_tools/draw_spark_progress.py FILE      keeps FILE as explanation/spark-progress.json, and draws it
 python docs/_tools/draw_spark_progress.py           draws that again, as explanation/spark-progress.svg

@@ -1,4 +1,4 @@
-"""The command line: ``jsclient demo``, ``jsclient doctor``, ``jsclient spark offsets``, ``jsclient --version``."""
+"""The command line: ``jsclient doctor``, ``jsclient spark offsets``, ``jsclient --version``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 __all__ = ["main"]
 
 INTERRUPTED = 130
-_MAX_WORKERS = 16
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,13 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .spark.offsets import run as run_offsets
 
             return run_offsets(options)
-        if options.command == "doctor":
-            from .doctor import run as run_doctor
+        from .doctor import run as run_doctor
 
-            return run_doctor(options)
-        from .demo.command import run
-
-        return run(options)
+        return run_doctor(options)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -57,7 +51,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jsclient", description="An asyncio client for NATS JetStream.")
     parser.add_argument("--version", action="version", version=f"jsclient {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    _add_demo(commands)
     _add_spark(commands)
     _add_doctor(commands)
     return parser
@@ -87,53 +80,6 @@ def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     doctor.add_argument("--json", action="store_true", help="print a JSON object for each finding")
     doctor.set_defaults(parser=doctor)
-
-
-def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    demo = commands.add_parser(
-        "demo",
-        help="replay a year of flights through a stream and Spark, kill workers, and prove that nothing was lost",
-        description=(
-            "Replay the 336,776 flights that left New York in 2013 through a stream, to a queue group of worker "
-            "processes. One worker is killed on the way and replaced. At the end the counts show that every flight "
-            "was processed, and that the aggregates equal those of the file. If PySpark and Java are installed, Spark "
-            "then reads the stream: it writes delays by hour and airport, with the weather, to another stream and to "
-            "Parquet, and acks a work list. Its driver is killed on the way and resumes from its checkpoints. The "
-            "results are compared, row by row, with a recount of the file."
-        ),
-        epilog="The exit code is 0 only if every comparison succeeds. Ctrl-C stops the demonstration at any time.",
-    )
-    demo.add_argument("--limit", type=_positive, metavar="N", help="only the first N flights of the year")
-    demo.add_argument(
-        "--workers", type=_workers, default=3, metavar="N", help="worker processes (default: 3)"
-    )
-    demo.add_argument(
-        "--servers",
-        type=_servers,
-        metavar="URL[,URL]",
-        help="use this server or cluster; the streams of the demonstration are removed at the end "
-        "(default: a nats-server started for the demonstration)",
-    )
-    demo.add_argument(
-        "--no-kill", dest="kill", action="store_false", help="do not kill a worker and the Spark driver"
-    )
-    demo.add_argument(
-        "--no-spark",
-        dest="spark",
-        action="store_false",
-        help="skip the Spark part (default if PySpark or Java is missing)",
-    )
-    demo.add_argument(
-        "--spark-progress",
-        type=_new_file,
-        metavar="FILE",
-        help="write the progress of the Spark queries, batch by batch, to this file as JSON",
-    )
-    demo.add_argument(
-        "--plain",
-        action="store_true",
-        help="print lines instead of the live table (default if the output is not a terminal)",
-    )
 
 
 def _add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -183,36 +129,3 @@ def _option(text: str) -> tuple[str, str]:
     if not (name and equals):
         raise argparse.ArgumentTypeError("NAME=VALUE is needed")  # the text may be a secret
     return name, value
-
-
-def _positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer; use one >= 1") from None
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1; use an integer >= 1")
-    return number
-
-
-def _workers(text: str) -> int:
-    number = _positive(text)
-    if number > _MAX_WORKERS:
-        raise argparse.ArgumentTypeError(f"{number} is more than {_MAX_WORKERS}; use 1 to {_MAX_WORKERS}")
-    return number
-
-
-def _new_file(text: str) -> Path:
-    path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(
-            f"{text!r} cannot be written: use the name of a file in an existing directory"
-        )
-    return path
-
-
-def _servers(text: str) -> list[str]:
-    urls = [url.strip() for url in text.split(",")]
-    if not all(urls):
-        raise argparse.ArgumentTypeError(f"{text!r} contains an empty URL; separate URLs with one comma")
-    return urls

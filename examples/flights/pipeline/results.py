@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from ....client import JetStream
+from jsclient import JetStream
+
 from ..flights import Flight, FlightsError
 from ..proof import Claim
 

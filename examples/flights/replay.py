@@ -10,10 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from ... import connect
-from ...client import JetStream
-from ...errors import JetStreamError
-from ...protocol.models.consumer import ConsumerInfo
+from jsclient import ConsumerInfo, JetStream, connect
+from jsclient.errors import JetStreamError
+
 from .crew import Crew, WorkerProcess
 from .flights import Flight, FlightSums, airline_names, read_flights
 from .pipeline.pipeline import Pipeline
@@ -91,7 +90,7 @@ class Replay:
         try:
             async with (
                 self._place.server() as urls,
-                connect(urls, name="jsclient demo", on_event=lambda event: self._note(in_words(event))) as js,
+                connect(urls, name="flights", on_event=lambda event: self._note(in_words(event))) as js,
             ):
                 where = ", ".join(without_user(url) for url in urls)
                 self._progress.where = f"nats-server {js.server_version} at {where}, stream {self._stream}"
@@ -113,7 +112,7 @@ class Replay:
     async def _with_workers(self, js: JetStream, urls: Sequence[str]) -> tuple[list[str], bool]:
         setup = WorkerSetup(
             servers=list(urls),
-            name="jsclient demo",
+            name="flights",
             stream=self._stream,
             subject=f"{self._prefix}.>",
             group=_GROUP,

@@ -6,9 +6,9 @@ import io
 
 import pytest
 
-from jsclient.cli.demo.flights import FlightSums
-from jsclient.cli.demo.proof import Claim, pace, summary
-from jsclient.cli.demo.screen import PlainScreen, Rate, RunState, WorkerView, in_words, line
+from examples.flights.flights import FlightSums
+from examples.flights.proof import Claim, pace, summary
+from examples.flights.screen import PlainScreen, Rate, RunState, WorkerView, in_words, line
 from jsclient.protocol.events import Disconnected
 
 ROWS = [

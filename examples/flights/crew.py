@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from . import ROOT
 from .reports import FromWorker, Ready, Report, ReportAnswer, WorkerSetup, frame, read_frame
 from .screen import WorkerView
 
@@ -104,7 +105,8 @@ class Crew:
         """Start another worker. It works once `attend` runs for it and its `ready` is set."""
         number = len(self.workers) + 1
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "jsclient.cli.demo.worker"),
+            *(sys.executable, "-m", "examples.flights.worker"),
+            cwd=ROOT,
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,

@@ -13,7 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....spark import ack_batch
+from jsclient.spark import ack_batch
+
 from .words import DriverJob
 
 if TYPE_CHECKING:

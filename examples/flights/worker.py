@@ -1,6 +1,6 @@
 """A worker process, which receives flights from the queue group, reports their sums, and acks them.
 
-`jsclient.cli.demo.crew` starts it, with pipes. It ends when its standard input is closed, so that it never outlives its
+`examples.flights.crew` starts it, with pipes. It ends when its standard input is closed, so that it never outlives its
 parent process.
 """
 
@@ -16,8 +16,9 @@ from typing import BinaryIO
 
 import msgspec
 
-from ... import ConsumerConfig, Message, ack_all, connect
-from ...errors import JetStreamError
+from jsclient import ConsumerConfig, Message, ack_all, connect
+from jsclient.errors import JetStreamError
+
 from .reports import Ready, Report, ReportAnswer, ToWorker, WorkerSetup, digest, frame, read_frame
 
 __all__ = ["main"]

@@ -20,6 +20,7 @@ import msgspec
 
 import jsclient
 
+from .. import ROOT
 from ..reports import frame, read_frame
 from .words import DriverFailed, DriverJob, FromDriver
 
@@ -53,7 +54,8 @@ class Driver:
         with log.open("ab") as stderr:
             starting = asyncio.create_task(
                 asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "jsclient.cli.demo.pipeline.driver"),
+                    *(sys.executable, "-m", "examples.flights.pipeline.driver"),
+                    cwd=ROOT,
                     stdin=PIPE,
                     stdout=PIPE,
                     stderr=stderr,

@@ -1,11 +1,12 @@
 """The Spark driver of the demonstration, a separate process that can be killed and started again.
 
-`jsclient.cli.demo.pipeline.running` starts it as the leader of a process group, with pipes. When its standard input is
+`examples.flights.pipeline.running` starts it as the leader of a process group, with pipes. When its standard input is
 closed, the process and its JVM end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
+
+from jsclient import connect
 
 from ..reports import frame
 from .watching import Watch, reason
@@ -92,7 +95,8 @@ def _jvm() -> Any:  # None before the JVM has started
 def _run(setup: DriverJob, report: Report) -> None:
     os.environ.update(setup.environment)
     spark = _session(Path(setup.directory), setup.partitions)
-    from .... import spark as jetstream
+    from jsclient import spark as jetstream
+
     from .queries import Queries
 
     jetstream.register(spark)
@@ -110,17 +114,15 @@ def _run(setup: DriverJob, report: Report) -> None:
 
 def _work_off(queries: Queries, setup: DriverJob, watch: Watch) -> None:
     """Wait until the work list is empty. The claims of a killed driver are redelivered after the ack wait."""
-    from ....tables.server_options import ServerOptions
-    from ....tables.session import session
-
-    connection = session(ServerOptions.of(setup.options))
+    access = _access(setup.options)
 
     async def outstanding() -> tuple[int, int]:
-        consumer = await (await connection.js.stream(setup.stream)).consumer(setup.consumer)
-        return consumer.cached_info.num_pending, consumer.cached_info.num_ack_pending
+        async with connect(**access) as js:
+            consumer = await (await js.stream(setup.stream)).consumer(setup.consumer)
+            return consumer.cached_info.num_pending, consumer.cached_info.num_ack_pending
 
     deadline = time.monotonic() + _EMPTYING
-    while any(counts := connection.run(outstanding())):
+    while any(counts := asyncio.run(outstanding())):
         if time.monotonic() > deadline:
             pending, acks = counts
             raise RuntimeError(
@@ -130,6 +132,16 @@ def _work_off(queries: Queries, setup: DriverJob, watch: Watch) -> None:
             watch.until_ended([queries.rebooking])
         else:
             time.sleep(_INTERVAL)
+
+
+def _access(options: dict[str, str]) -> dict[str, Any]:
+    """Return the arguments of `connect` for the options of `spark_access`."""
+    access: dict[str, Any] = {"servers": options["servers"].split(",")}
+    if "tokenEnv" in options:
+        access["token"] = os.environ[options["tokenEnv"]]
+    if "user" in options:
+        access |= {"user": options["user"], "password": os.environ[options["passwordEnv"]]}
+    return access
 
 
 def _session(directory: Path, partitions: int) -> SparkSession:
@@ -155,7 +167,7 @@ def _session(directory: Path, partitions: int) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }
-    builder = SparkSession.builder.master(f"local[{partitions},{_ATTEMPTS}]").appName("jsclient demo")
+    builder = SparkSession.builder.master(f"local[{partitions},{_ATTEMPTS}]").appName("flights")
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

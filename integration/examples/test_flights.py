@@ -1,4 +1,4 @@
-"""``jsclient demo`` as a user runs it: a program, with processes of its own, that is killed and interrupted."""
+"""The demonstration as a user runs it: a program, with processes of its own, that is killed and interrupted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.kit.clients.demo import Run, finished, proof, running_demos
+from integration.kit.clients.flights import Run, finished, proof, running_demos
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.waiting import eventually
 from integration.kit.servers.nats_server import NEWEST, ServerUnderTest, find_binary
@@ -104,7 +104,7 @@ async def test_signal_cleans_up(
     run.process.send_signal(signum)
     assert await finished(run) == 130
     assert len(run.err) == 1, run.err
-    assert run.err[0].startswith("jsclient demo: interrupted; ")
+    assert run.err[0].startswith("flights: interrupted; ")
     await run.nothing_left()
     assert sorted(await oracle.stream_names()) == sorted(before)
 
@@ -159,7 +159,7 @@ async def test_server_not_there_told_in_line(demo: Callable[..., Awaitable[Run]]
     assert await finished(run) == 1
     assert len(run.err) == 1, run.err
     assert re.match(
-        r"jsclient demo: (no server could be reached at|cannot connect to|a server URL is not valid:"
+        r"flights: (no server could be reached at|cannot connect to|a server URL is not valid:"
         r"|the port of the server) ",
         run.err[0],
     )
@@ -173,7 +173,7 @@ async def test_no_jetstream_in_one_line(demo: Callable[..., Awaitable[Run]]) -> 
         run = await demo("--plain", "--servers", plain.url)
         assert await finished(run) == 1
         assert len(run.err) == 1, run.err
-        assert run.err[0].startswith("jsclient demo: ")
+        assert run.err[0].startswith("flights: ")
         await run.nothing_left()
 
 
@@ -196,7 +196,7 @@ async def test_lost_stream_is_a_failure(
 def test_live_table_shows_queries_of_spark() -> None:
     from rich.console import Console
 
-    from jsclient.cli.demo.screen import LiveScreen, PipelineView, RunState, StageView
+    from examples.flights.screen import LiveScreen, PipelineView, RunState, StageView
 
     out = io.StringIO()
     screen = LiveScreen(Console(file=out, width=80, height=24, force_terminal=True, color_system=None))
@@ -220,7 +220,7 @@ def test_live_table_shows_queries_of_spark() -> None:
 def test_live_table_fits() -> None:
     from rich.console import Console
 
-    from jsclient.cli.demo.screen import LiveScreen, RunState, WorkerView
+    from examples.flights.screen import LiveScreen, RunState, WorkerView
 
     out = io.StringIO()
     screen = LiveScreen(Console(file=out, width=80, height=24, force_terminal=True, color_system=None))

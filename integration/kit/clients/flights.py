@@ -1,4 +1,4 @@
-"""``jsclient demo`` as a user runs it, with all processes that come of it."""
+"""The demonstration as a user runs it, with all processes that come of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Run:
         return found
 
     def workers(self) -> list[int]:
-        return [pid for pid, command in self.processes().items() if "jsclient.cli.demo.worker" in command]
+        return [pid for pid, command in self.processes().items() if "examples.flights.worker" in command]
 
     async def says(self, words: str) -> None:
         """Wait until it has said this. One that ends before has failed."""
@@ -83,7 +83,7 @@ async def running_demos(
         mark = uuid.uuid4().hex
         ours = {"JSCLIENT_NATS_SERVER": str(binary), "PYTHONPATH": str(ROOT), "TMPDIR": str(files)}
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "jsclient", "demo", *more, *arguments),
+            *(sys.executable, "-m", "examples.flights", *more, *arguments),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, **ours, MARK: mark},

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 import jsclient
-from jsclient.cli import main
-from jsclient.cli.demo.flights import Flight, FlightsError
-from jsclient.cli.demo.pipeline import running
-from jsclient.cli.demo.pipeline.pipeline import closing, kept
-from jsclient.cli.demo.pipeline.results import (
+from examples.flights.__main__ import main
+from examples.flights.flights import Flight, FlightsError
+from examples.flights.pipeline import running
+from examples.flights.pipeline.pipeline import closing, kept
+from examples.flights.pipeline.results import (
     COLUMNS,
     Rebooking,
     Statistic,
@@ -29,10 +29,10 @@ from jsclient.cli.demo.pipeline.results import (
     recount,
     weather_table,
 )
-from jsclient.cli.demo.pipeline.running import SECRET, spark_access, without_user
-from jsclient.cli.demo.pipeline.watching import reason
-from jsclient.cli.demo.pipeline.words import BatchDone, DriverFailed, DriverJob, FromDriver, SparkIsUp
-from jsclient.cli.demo.screen import PipelineView, RunState, StageView, line
+from examples.flights.pipeline.running import SECRET, spark_access, without_user
+from examples.flights.pipeline.watching import reason
+from examples.flights.pipeline.words import BatchDone, DriverFailed, DriverJob, FromDriver, SparkIsUp
+from examples.flights.screen import PipelineView, RunState, StageView, line
 
 HEADER = (
     "origin,year,month,day,hour,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour"
@@ -280,12 +280,12 @@ def test_java_does_not_run_no_release(tmp_path):
 
 def test_progress_file_needs_spark(monkeypatch, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
-        main(["demo", "--spark-progress", str(tmp_path / "none" / "p.json")])
+        main(["--spark-progress", str(tmp_path / "none" / "p.json")])
     assert ended.value.code == 2
     assert "cannot be written" in capsys.readouterr().err
-    monkeypatch.setattr("jsclient.cli.demo.command.find_data", lambda: tmp_path)
-    monkeypatch.setattr("jsclient.cli.demo.command.find_server", lambda: None)
-    assert main(["demo", "--plain", "--no-spark", "--spark-progress", str(tmp_path / "p.json")]) == 2
+    monkeypatch.setattr("examples.flights.command.find_data", lambda: tmp_path)
+    monkeypatch.setattr("examples.flights.command.find_server", lambda: None)
+    assert main(["--plain", "--no-spark", "--spark-progress", str(tmp_path / "p.json")]) == 2
     assert "needs the Spark part, which is skipped: --no-spark" in capsys.readouterr().err
 
 

@@ -7,9 +7,9 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from ...client import JetStream
-from ...errors import JetStreamError, StreamNotFoundError
-from ...server import NatsServer
+from jsclient import JetStream
+from jsclient.errors import JetStreamError, StreamNotFoundError
+from jsclient.server import NatsServer
 
 __all__ = ["DemoServer"]
 
@@ -86,4 +86,4 @@ async def _remove(js: JetStream, name: str, *, report: bool) -> None:
         pass  # the stream was not created, or another client has deleted it
     except JetStreamError as error:
         if report:
-            print(f"jsclient demo: stream {name} was not removed: {error}", file=sys.stderr)
+            print(f"flights: stream {name} was not removed: {error}", file=sys.stderr)

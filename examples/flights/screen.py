@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 import msgspec
 
-from ...protocol.events import Event
+from jsclient.events import Event
+
 from .pipeline.words import BatchDone
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ class LiveScreen:
         from rich.console import Group
         from rich.text import Text
 
-        head = Text.assemble(("jsclient demo", "bold"), f"  {p.where}", no_wrap=True, overflow="ellipsis")
+        head = Text.assemble(("flights", "bold"), f"  {p.where}", no_wrap=True, overflow="ellipsis")
         notes = [Text(note, style="yellow", no_wrap=True, overflow="ellipsis") for note in self._notes]
         shown = [_numbers(p), _workers_table(p.workers)] if p.pipeline is None else [_stages(p.pipeline)]
         return Group(

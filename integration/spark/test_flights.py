@@ -1,4 +1,4 @@
-"""The Spark part of ``jsclient demo`` as a user runs it: its driver is killed, it is interrupted, killed, and fails."""
+"""The Spark part of the demonstration as a user runs it: its driver is killed, it is interrupted, killed, and fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.kit.clients.demo import Run, finished, proof, running_demos
+from integration.kit.clients.flights import Run, finished, proof, running_demos
 from integration.kit.judge.oracle import Oracle
 from integration.kit.servers.nats_server import NEWEST, ServerUnderTest, find_binary
 
@@ -75,7 +75,7 @@ async def test_signal_in_restart_cleans_up(
     assert await finished(run) == 130
     assert len(run.err) == 1, run.err
     assert re.match(
-        r"jsclient demo: interrupted; 1,000 of 1,000 flights were processed; Spark had read \d+", run.err[0]
+        r"flights: interrupted; 1,000 of 1,000 flights were processed; Spark had read \d+", run.err[0]
     )
     await run.nothing_left()
     assert sorted(await oracle.stream_names()) == sorted(before)
@@ -104,6 +104,6 @@ async def test_query_fails_told_in_line(
         await oracle.delete_stream(stream)
     assert await finished(run) == 1
     assert "Traceback" not in "".join(run.err)
-    assert run.err[0].startswith("jsclient demo: ")
+    assert run.err[0].startswith("flights: ")
     assert proof(run) == []
     await run.nothing_left()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jsclient.cli.demo.flights import Flight, FlightsError, airline_names, find_data, read_flights
+from examples.flights.flights import Flight, FlightsError, airline_names, find_data, read_flights
 
 HEADER = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,tailnum,"

@@ -1,1 +1,0 @@
-"""The demonstration: flights are processed by queue workers and by Spark."""
