@@ -23,13 +23,13 @@ from .protocol.wire.message_headers import MessageHeaders
 if TYPE_CHECKING:
     from . import doctor, epochs, kits, peers, server, spark, testing, typing
     from ._runtime.handle import Opening
-    from .consumers.consumer import Consumer
     from .consumers.ordered.consumer import OrderedConsumer, OrderedMessages
     from .consumers.ordered.subscription import OrderedSubscription
     from .consumers.pull.batch import Batch
+    from .consumers.pull.consumer import Consumer
     from .consumers.pull.messages import Messages
-    from .consumers.pull_subscription import PullSubscription
-    from .consumers.subscription import Subscription
+    from .consumers.pull.subscription import PullSubscription
+    from .consumers.push.subscription import Subscription
     from .consumers.worker.worker import Worker
     from .kits import (
         IterationObserver,
@@ -175,7 +175,7 @@ _LAZY = {
     "AtomicBatch": "publishing.batch",
     "Batch": "consumers.pull.batch",
     "Codec": "protocol.topics.value_codec",
-    "Consumer": "consumers.consumer",
+    "Consumer": "consumers.pull.consumer",
     "Counter": "streams.counter",
     "CounterEntry": "protocol.streams.counter",
     "CurrentEvent": "topics.event_history",
@@ -204,7 +204,7 @@ _LAZY = {
     "Producer": "kits",
     "PublishedMany": "publishing.bulk",
     "Publisher": "publishing.publisher",
-    "PullSubscription": "consumers.pull_subscription",
+    "PullSubscription": "consumers.pull.subscription",
     "QuietTimer": "protocol.topics.quiet_timer",
     "ReaderOpening": "topics.topic",
     "Record": "protocol.topics.record",
@@ -212,7 +212,7 @@ _LAZY = {
     "Stream": "streams.stream",
     "StreamNotifierKit": "kits",
     "StreamSubscriptionKit": "kits",
-    "Subscription": "consumers.subscription",
+    "Subscription": "consumers.push.subscription",
     "SubscriptionInternals": "kits",
     "SubscriptionIterator": "kits",
     "SubscriptionKit": "kits",

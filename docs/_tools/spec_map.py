@@ -138,7 +138,7 @@ ITEMS = [
     (
         96,
         "with an empty publish to its reply, if that is below `$JS.FC.` or allowed; another one is refused and reported",
-        "consumers.subscription",
+        "consumers.push.subscription",
     ),
     (97, "next continues after it, within its timeout", "consumers.push.buffer"),
     (98, "the subject is not inspected", "protocol.consumers.monitors"),
@@ -152,13 +152,13 @@ ITEMS = [
     (106, "503 is raised", "protocol.consumers.status"),
     (107, "an unknown status is raised", "protocol.consumers.status"),
     ("Unsubscribe and drain", None),
-    (108, "unsubscribe deletes a consumer that it created", "consumers.subscription"),
-    (109, "an error in doing so is raised", "consumers.subscription"),
-    (110, "drain deletes it after everything is drained", "consumers.subscription"),
-    (111, "a failure to delete is an event", "consumers.subscription"),
-    (112, "a consumer that it did not create is never deleted", "consumers.subscription"),
-    (113, "one that it created is, ephemeral or durable", "consumers.subscription"),
-    (114, "the queue example works as written, with an alternative", "consumers.subscription"),
+    (108, "unsubscribe deletes a consumer that it created", "consumers.push.subscription"),
+    (109, "an error in doing so is raised", "consumers.push.subscription"),
+    (110, "drain deletes it after everything is drained", "consumers.push.subscription"),
+    (111, "a failure to delete is an event", "consumers.push.subscription"),
+    (112, "a consumer that it did not create is never deleted", "consumers.push.subscription"),
+    (113, "one that it created is, ephemeral or durable", "consumers.push.subscription"),
+    (114, "the queue example works as written, with an alternative", "consumers.push.subscription"),
 ]
 
 

@@ -20,8 +20,8 @@ from ..protocol.models.consumer import (
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
     from .ordered.consumer import OrderedConsumer
     from .ordered.subscription import OrderedSubscription
-    from .pull_subscription import PullSubscription
-    from .subscription import Callback, Subscription
+    from .pull.subscription import PullSubscription
+    from .push.subscription import Callback, Subscription
 
 __all__ = ["Subscribing"]
 

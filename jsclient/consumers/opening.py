@@ -39,8 +39,8 @@ from ..protocol.consumers.subscribe_request import SubscribeRequest, check_reque
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from ..protocol.wire.codec import from_wire
 from .ordered.subscription import OrderedSubscription
-from .pull_subscription import PullSubscription
-from .subscription import Callback, Subscription
+from .pull.subscription import PullSubscription
+from .push.subscription import Callback, Subscription
 
 __all__ = ["Binder", "open_pull_subscription", "open_subscription"]
 

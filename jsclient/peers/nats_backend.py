@@ -45,8 +45,8 @@ from .backend import (
 from .errors import HostNotAllowedError
 
 if TYPE_CHECKING:
-    from ..consumers.consumer import Consumer
     from ..consumers.message import Message
+    from ..consumers.pull.consumer import Consumer
     from ..consumers.worker.worker import Worker
     from ..streams.stream import Stream
 

@@ -10,7 +10,7 @@ from .._runtime.calls import check_known, consumer_info, pages, subject_pages, w
 from .._runtime.context import Context
 from .._runtime.handle import asking, listing, no_pickle
 from .._runtime.matching import check_match
-from ..consumers.consumer import Consumer
+from ..consumers.pull.consumer import Consumer
 from ..errors import (
     ApiError,
     ConfigError,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .._runtime.calls import create_consumer, delete_consumer
 from .._runtime.context import Context
 from .._runtime.matching import check_match
-from ..consumers.consumer import Consumer
+from ..consumers.pull.consumer import Consumer
 from ..errors import RequestTimeoutError
 from ..protocol.consumers.ordered import create_timeout
 from ..protocol.models.consumer import ConsumerConfig

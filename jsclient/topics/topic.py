@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from .._runtime.handle import Opening, no_pickle
 from ..consumers.opening import open_pull_subscription
-from ..consumers.pull_subscription import PullSubscription
+from ..consumers.pull.subscription import PullSubscription
 from ..errors import ConfigError
 from ..protocol.consumers.subscribe_request import SubscribeRequest
 from ..protocol.epochs.frontier import Int, Order

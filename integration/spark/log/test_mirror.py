@@ -248,7 +248,7 @@ async def test_failed_move_reported(server, stream, caplog, monkeypatch):
     await stream.publish(10)
     query = Query(server, stream, consumer="progress", startingOffsets="earliest")
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "jsclient.spark"):
-        patch.setattr("jsclient.consumers.consumer.Consumer.reset", refuse)
+        patch.setattr("jsclient.consumers.pull.consumer.Consumer.reset", refuse)
         query.drain()
     assert query.sequences == list(range(1, 11))
     assert "does not show the progress" in caplog.text

@@ -15,7 +15,7 @@ from ...protocol.events import ErrorRaised
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.models.stream import StreamInfo
 from ...protocol.models.stream_config import RetentionPolicy
-from ..subscription import DRAIN_TIMEOUT, Callback, Subscription
+from ..push.subscription import DRAIN_TIMEOUT, Callback, Subscription
 from .recreate import ConsumerRecreator, ReaderOperations
 
 __all__ = ["OrderedSubscription"]

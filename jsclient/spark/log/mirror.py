@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from ...consumers.consumer import Consumer
+from ...consumers.pull.consumer import Consumer
 from ...errors import ApiError, ConfigError, ConfigMismatchError, ConsumerNotFoundError, JetStreamError
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ...protocol.wire.checks import is_at_least

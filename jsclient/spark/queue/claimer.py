@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass
 
 from ...client import JetStream
-from ...consumers.consumer import Consumer
 from ...consumers.message import Message
 from ...consumers.pull.batch import Batch
+from ...consumers.pull.consumer import Consumer
 from ...errors import (
     ClosedError,
     ConfigError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from ...consumers.consumer import Consumer
+from ...consumers.pull.consumer import Consumer
 from ...errors import HistoryTruncatedError
 from ...protocol.models.consumer import ConsumerInfo, DeliverPolicy
 from ...protocol.models.stream import StreamInfo

@@ -21,8 +21,8 @@ from ..._runtime.context import Context
 from ..._runtime.nats.connection import Inbox
 from ..._runtime.retry import Retry
 from ..._runtime.tasks import Timer
-from ...consumers.consumer import Consumer
 from ...consumers.message import Message, frames_of
+from ...consumers.pull.consumer import Consumer
 from ...errors import (
     ConsumerDeletedError,
     HeartbeatError,

@@ -6,19 +6,19 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from .._runtime.calls import consumer_info
-from .._runtime.context import Context
-from .._runtime.handle import no_pickle
-from ..errors import ConfigError, PermissionDeniedError
-from ..protocol.consumers.priority import check_group_name
-from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
-from ..protocol.models.stream import StreamInfo
-from ..protocol.wire.checks import check_count, check_server
-from ..protocol.wire.codec import from_wire
-from ..protocol.wire.nats_py import no_attribute
-from ..protocol.wire.units import format_time, parse_time, time_of
-from .pull.fetch import PullReading
-from .pull.puller import Puller
+from ..._runtime.calls import consumer_info
+from ..._runtime.context import Context
+from ..._runtime.handle import no_pickle
+from ...errors import ConfigError, PermissionDeniedError
+from ...protocol.consumers.priority import check_group_name
+from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ...protocol.models.stream import StreamInfo
+from ...protocol.wire.checks import check_count, check_server
+from ...protocol.wire.codec import from_wire
+from ...protocol.wire.nats_py import no_attribute
+from ...protocol.wire.units import format_time, parse_time, time_of
+from .fetch import PullReading
+from .puller import Puller
 
 __all__ = ["Consumer"]
 

@@ -6,27 +6,27 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from .._runtime.calls import consumer_info, is_missing, nak_all
-from .._runtime.context import Context
-from .._runtime.handle import ReadHandle, State
-from .._runtime.nats.connection import HoldingSink, Inbox, Lifecycle
-from .._runtime.tasks import Timer
-from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
-from ..protocol.consumers.priority import GroupOptions
-from ..protocol.consumers.push import PushTracker
-from ..protocol.consumers.subscribe import Binding
-from ..protocol.events import ConsumerDeleted, DeleteFailed, Event
-from ..protocol.models.consumer import AckPolicy, ConsumerInfo
-from ..protocol.wire.checks import check_count
-from ..protocol.wire.frames import Frame
-from .ending import delete_created, warn_of_deletion
-from .message import AckChannel, DeliveredMessage, Message
-from .push.buffer import Batches, Callback, PushBuffer
-from .worker.run import Running
+from ..._runtime.calls import consumer_info, is_missing, nak_all
+from ..._runtime.context import Context
+from ..._runtime.handle import ReadHandle, State
+from ..._runtime.nats.connection import HoldingSink, Inbox, Lifecycle
+from ..._runtime.tasks import Timer
+from ...errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
+from ...protocol.consumers.priority import GroupOptions
+from ...protocol.consumers.push import PushTracker
+from ...protocol.consumers.subscribe import Binding
+from ...protocol.events import ConsumerDeleted, DeleteFailed, Event
+from ...protocol.models.consumer import AckPolicy, ConsumerInfo
+from ...protocol.wire.checks import check_count
+from ...protocol.wire.frames import Frame
+from ..ending import delete_created, warn_of_deletion
+from ..message import AckChannel, DeliveredMessage, Message
+from ..worker.run import Running
+from .buffer import Batches, Callback, PushBuffer
 
 if TYPE_CHECKING:
-    from .worker.sources import Source
-    from .worker.worker import Worker
+    from ..worker.sources import Source
+    from ..worker.worker import Worker
 
 __all__ = ["Callback", "Subscription"]
 
@@ -138,7 +138,7 @@ class Subscription(ReadHandle[Message], Running):
         Raises:
             InvalidNameError: ``dead_letter`` or ``inbox_prefix`` is not a subject.
         """
-        from ..protocol.consumers.rights import push_rights
+        from ...protocol.consumers.rights import push_rights
 
         return push_rights(
             self._context.api,
@@ -224,7 +224,7 @@ class Subscription(ReadHandle[Message], Running):
             raise ClosedError("the subscription is closed: subscribe again, on an open connection")
         if self._runner is not None and not self._runner.done():
             raise ConfigError("the subscription has a callback or a worker: its messages go there")
-        from .worker.sources import PushSource
+        from ..worker.sources import PushSource
 
         return PushSource(
             self._context,

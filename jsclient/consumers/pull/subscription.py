@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from .._runtime.calls import consumer_info
-from .._runtime.context import Context
-from .._runtime.event_hub import EventLog
-from .._runtime.handle import Handle
-from ..errors import JetStreamError
-from ..protocol.consumers.subscribe import Binding
-from ..protocol.events import DeleteFailed, Event
-from ..protocol.models.consumer import ConsumerInfo
-from .ending import delete_created, warn_of_deletion
-from .pull.fetch import PullReading
-from .pull.puller import Puller
+from ..._runtime.calls import consumer_info
+from ..._runtime.context import Context
+from ..._runtime.event_hub import EventLog
+from ..._runtime.handle import Handle
+from ...errors import JetStreamError
+from ...protocol.consumers.subscribe import Binding
+from ...protocol.events import DeleteFailed, Event
+from ...protocol.models.consumer import ConsumerInfo
+from ..ending import delete_created, warn_of_deletion
+from .fetch import PullReading
+from .puller import Puller
 
 __all__ = ["PullSubscription"]
 
@@ -79,7 +79,7 @@ class PullSubscription(PullReading, Handle):
         Raises:
             InvalidNameError: ``dead_letter`` or ``inbox_prefix`` is not a subject.
         """
-        from ..protocol.consumers.rights import pull_rights
+        from ...protocol.consumers.rights import pull_rights
 
         return pull_rights(
             self._context.api,
