@@ -13,7 +13,7 @@ from statuses import Statuses
 
 import jsclient
 from jsclient import __version__
-from jsclient.errors import SOURCES
+from jsclient._exports import SOURCES
 
 for name in jsclient.__all__:
     for public in getattr(getattr(jsclient, name), "__all__", ()) if name != "spark" else ():

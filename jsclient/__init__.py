@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from . import errors, events, models
+from ._exports import set_module
 from .client import JetStream, connect
 from .consumers.message import Message, ack_all
 from .errors import *  # noqa: F403
-from .errors import set_module
 from .events import *  # noqa: F403
 from .models import *  # noqa: F403
 from .protocol.consumers.ack import Metadata

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from ._exports import set_module
 from .client import JetStream
 from .consumers.look import look_at_consumer, stream_info
-from .errors import JetStreamError, StreamNotFoundError, counted, set_module
+from .errors import JetStreamError, StreamNotFoundError, counted
 from .protocol.consumers.diagnosis import Finding, cannot_look, is_cause
 from .protocol.models.account import AccountInfo
 from .protocol.models.stream import StreamInfo

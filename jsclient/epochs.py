@@ -11,7 +11,7 @@ in schemas, and ``successor``.
 
 from __future__ import annotations
 
-from .errors import set_module
+from ._exports import set_module
 from .protocol.epochs.frontier import Antichain, Changes, Int, MutableAntichain, Order, Product
 from .protocol.epochs.records import EpochPosition
 from .protocol.epochs.trackers import Data, EpochState, FrontierUpdate

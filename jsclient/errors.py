@@ -59,8 +59,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self, dataclass_transform
 
 __all__ = [
@@ -83,24 +82,6 @@ __all__ = [
     "TooManyResultsError", "TopicMismatchError", "TopicNotFoundError", "WrongLastSequenceError",
     "WrongLoopError",
 ]  # fmt: skip
-
-
-SOURCES: dict[object, str] = {}
-"""The module in which each public class and function is defined, for documentation tools."""
-
-
-def set_module(module: str, exported: Iterable[object]) -> None:
-    """Set ``__module__`` of public classes and functions.
-
-    Annotations of classes are resolved first: msgspec and `typing.get_type_hints` look names up in the module that a
-    class reports.
-    """
-    for value in exported:
-        SOURCES.setdefault(value, value.__module__)
-        if isinstance(value, type) and "__annotations__" in vars(value):
-            with suppress(NameError):  # imported for type checkers only
-                value.__annotations__ = inspect.get_annotations(value, eval_str=True)
-        value.__module__ = module
 
 
 class JetStreamError(Exception):

@@ -9,7 +9,7 @@ not logged. The ``event`` of the record is the name of the class.
 
 from __future__ import annotations
 
-from .errors import set_module
+from ._exports import set_module
 from .protocol.events import (
     AcksLost,
     AcksUnsent,

@@ -10,7 +10,7 @@ log is what readers of topics work on: implement `Log` for one of your own. `Jet
 
 from __future__ import annotations
 
-from .errors import set_module
+from ._exports import set_module
 from .protocol.topics.position import Extent
 from .protocol.topics.record import Kind
 from .topics.log import Feed, Log, Page, Receive, SequenceStart

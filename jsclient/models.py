@@ -9,7 +9,7 @@ Those that most programs need, such as `StreamConfig` and `ConsumerConfig`, are 
 
 from __future__ import annotations
 
-from .errors import set_module
+from ._exports import set_module
 from .protocol.models import (
     AccountInfo,
     AccountLimits,

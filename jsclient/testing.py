@@ -17,11 +17,12 @@ from typing import Any, Literal, Self, cast
 
 import msgspec
 
+from ._exports import set_module
 from ._runtime.context import Requests
 from ._runtime.nats.connection import Connection
 from ._runtime.publish import check_payload
 from .consumers.message import AckChannel, Message
-from .errors import ConfigError, set_module
+from .errors import ConfigError
 from .protocol.consumers.ack import AckKind
 from .protocol.wire.checks import check_count
 from .protocol.wire.frames import Frame

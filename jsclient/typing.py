@@ -13,6 +13,7 @@ with ``**``. The other names are aliases.
 
 from __future__ import annotations
 
+from ._exports import set_module
 from ._runtime.event_hub import OnEvent
 from ._runtime.publish import BatchOptions, PublishOptions
 from .client import ConnectOptions
@@ -20,7 +21,6 @@ from .consumers.api import OrderedFields, SubscribeOptions
 from .consumers.push.buffer import Callback
 from .consumers.worker.handler_pool import Handler
 from .consumers.worker.worker import Key
-from .errors import set_module
 from .protocol.consumers.priority import GroupOptions
 from .protocol.consumers.worker.work_rules import RetryDelay
 from .protocol.event_base import Severity

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient.errors import SOURCES
+from jsclient._exports import SOURCES
 from tests.test_exports import REFERENCE, exported, public_names
 
 NAMES = {path.rpartition(".")[2] for path in public_names()}

@@ -5,7 +5,7 @@ Source: the picos' subscriptions (io.picolabs.subscription).
 
 from __future__ import annotations
 
-from ..errors import set_module
+from .._exports import set_module
 from ..protocol.peers.channel import Channel, Permissions, Policy, open_policy, well_known_policy
 from ..protocol.peers.options import EngineOptions, accept_roles
 from ..protocol.peers.relationship import Attrs
