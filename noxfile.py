@@ -135,10 +135,13 @@ def pytest(session: nox.Session, *arguments: str, command: tuple[str, ...] = ("p
 
 @nox.session(reuse_venv=True)
 def lint(session: nox.Session) -> None:
-    """Style and format."""
+    """Style and format, and the form of the workflows."""
     session.install(*group("lint"))
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
+    for schema, pattern in (("workflows", "workflows/*.yml"), ("issue-forms", "ISSUE_TEMPLATE/[!c]*.yml")):
+        files = sorted(map(str, Path(".github").glob(pattern)))
+        session.run("check-jsonschema", "--builtin-schema", f"vendor.github-{schema}", *files)
 
 
 @nox.session(reuse_venv=True)
