@@ -10,7 +10,6 @@ from typing import Generic
 
 from .._runtime.context import Context
 from .._runtime.nats.connection import Connection, Inbox, Lifecycle
-from .._runtime.nats.speedups import chosen
 from .._runtime.tasks import Signal, Timer
 from ..errors import ClosedError, DisconnectedError, JetStreamError, PermissionDeniedError
 from ..protocol.publishing.in_flight import InFlight, TicketT, unknown
@@ -58,7 +57,6 @@ class AckWindow(Generic[TicketT]):
     ) -> None:
         """``after_event`` is called after answers, the timer or a change of the connection, and at the end."""
         self.window: PublishWindow[TicketT] = window or PublishWindow(secrets.token_hex(11), context.answered)
-        self.window.join_acks = chosen().join_acks
         self.admission: Admission = Admission(context, self.window, limits)
         self.connection: Connection = context.connection
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()

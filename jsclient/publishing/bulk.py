@@ -154,7 +154,11 @@ class BulkPublisher:
         self._failures = _RowFailures()
         self._progress = Progress(timeout)
         self._window: BurstWindow[RowsTicket] = BurstWindow(
-            secrets.token_hex(11), context.answered, acks=self.tally.acks, progress=self._progress
+            secrets.token_hex(11),
+            context.answered,
+            acks=self.tally.acks,
+            progress=self._progress,
+            join_acks=chosen().join_acks,
         )
         self._acks: AckWindow[RowsTicket] = AckWindow(
             context,

@@ -339,15 +339,7 @@ class Publisher(Handle):
         due = min(deadline, now + ATTEMPT) if repeatable else deadline
         future = PublishFuture(loop=self._loop)
         number = acks.number + 1
-        if out is not None and size <= CHUNK:
-            reply, command = self._command(to, acks.prefix, number, header, data)
-            if out.scheduled and out.size < CHUNK:
-                out.commands.append(command)
-                out.size += len(command)
-            else:
-                out.write(command)  # raises in another loop, as `write_parts`
-            entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
-        else:
+        if out is None or size > CHUNK:
             reply = b"%b%d" % (acks.prefix, number)
             entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
             if out is None:
@@ -355,6 +347,21 @@ class Publisher(Handle):
                 window.add(reply, entry)
                 return future
             out.write_parts(*large_command(to, reply, header, data))
+        else:
+            if (compiled := self._command) is not None:
+                reply, command = compiled(to, acks.prefix, number, header, data)
+            else:  # `publish_command`, whose call would cost as much as the formatting
+                reply = b"%b%d" % (acks.prefix, number)
+                if header:
+                    command = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to, reply, len(header), size, header, data)
+                else:
+                    command = b"PUB %b %b %d\r\n%b\r\n" % (to, reply, size, data)
+            if out.scheduled and out.size < CHUNK:
+                out.commands.append(command)
+                out.size += len(command)
+            else:
+                out.write(command)  # raises in another loop, as `write_parts`
+            entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
         acks.number = number
         window.in_flight[reply] = entry
         window.size += size

@@ -217,8 +217,9 @@ class LogReader(ReadHandle[Record]):
 
     def take_one(self) -> Record | None:
         """Take the next record from the queue, without waiting."""
-        record, commands = self._tracker.take_one()
-        if commands:
+        tracker = self._tracker
+        record = tracker.take_one()
+        if tracker.request_needed and (commands := tracker.next_request()):
             self._carry_out(commands)
         return record
 

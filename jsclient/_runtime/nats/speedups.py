@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...protocol.consumers.ack import Metadata, Runs, match_jsack, read_jsack
-from ...protocol.wire.commands import publish_command
 from ...protocol.wire.headers import find_header, ordinary_block
 
 if TYPE_CHECKING:
-    from ...protocol.publishing.publish_window import JoinAcks
+    from ...protocol.publishing.burst_window import JoinAcks
     from ...protocol.topics.record_codec import Split
     from ...protocol.wire.commands import BurstCommands, PublishCommand
     from ...protocol.wire.frames import Frame
@@ -44,7 +43,7 @@ class Choice(NamedTuple):
     ordinary_block: Callable[[dict[str, str | Sequence[str]]], bytes | None] = ordinary_block
     runs: Runs = Runs()
     split_stored: Split | None = None
-    publish_command: PublishCommand = publish_command
+    publish_command: PublishCommand | None = None
     burst_commands: BurstCommands | None = None
     join_acks: JoinAcks | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Generic, Protocol
 
 import msgspec
 
@@ -20,11 +20,23 @@ from .in_flight import InFlight, TicketT
 from .progress import Progress
 from .publish_window import NEVER, Failures, PublishWindow, Sends
 
-__all__ = ["Burst", "BurstWindow"]
+__all__ = ["Burst", "BurstWindow", "JoinAcks"]
 
 # Number of bursts that get records at once after answers out of order, for example from several streams. Most of the
 # next bursts would have answers out of order as well.
 _SCATTERED = 64
+
+
+class JoinAcks(Protocol):
+    """A compiled function that joins the acks in ``frames[start:stop]`` into a JSON array.
+
+    It returns b"" unless all of them are acks exactly as servers write them. If ``replies`` is given, they must also
+    answer to these reply subjects, in order, from the index ``first`` on.
+    """
+
+    def __call__(
+        self, frames: list[Frame], start: int, stop: int, replies: list[bytes] | None = None, first: int = 0
+    ) -> bytes: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +65,7 @@ class BurstWindow(PublishWindow[TicketT]):
 
     acks: list[PubAck] = field(default_factory=list)
     progress: Progress = field(default_factory=lambda: Progress(NEVER))
+    join_acks: JoinAcks | None = None
     _bursts: deque[Burst[TicketT]] = field(default_factory=deque)  # newer than all of `in_flight`
     _in_bursts: int = 0
     _scattered: int = 0  # number of the next bursts that get records at once

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeAlias
+from typing import Generic, TypeAlias
 
 import msgspec
 
 from ...errors import ApiError, DisconnectedError, JetStreamError, NoRespondersError
-from ..models.publish import MAX_SEQUENCE, PubAck, quick_pub_ack, quick_pub_acks, read_pub_ack
+from ..models.publish import MAX_SEQUENCE, quick_pub_ack, read_pub_ack
 from ..wire.frames import Frame
 from ..wire.headers import inline_status
 from .in_flight import (
@@ -38,7 +38,7 @@ from .in_flight import (
     unknown,
 )
 
-__all__ = ["NEVER", "Failures", "JoinAcks", "PublishWindow", "Sends"]
+__all__ = ["NEVER", "Failures", "PublishWindow", "Sends"]
 
 NEVER = float("inf")
 """A moment that is never reached."""
@@ -51,18 +51,6 @@ Failures: TypeAlias = list[tuple[InFlight[TicketT], JetStreamError]]
 
 Sends: TypeAlias = list[tuple[bytes, InFlight[TicketT]]]
 """Publishes to send again, in order, with their reply subjects."""
-
-
-class JoinAcks(Protocol):
-    """A compiled function that joins the acks in ``frames[start:stop]`` into a JSON array.
-
-    It returns b"" unless all of them are acks exactly as servers write them. If ``replies`` is given, they must also
-    answer to these reply subjects, in order, from the index ``first`` on.
-    """
-
-    def __call__(
-        self, frames: list[Frame], start: int, stop: int, replies: list[bytes] | None = None, first: int = 0
-    ) -> bytes: ...
 
 
 @dataclass(slots=True)
@@ -80,7 +68,6 @@ class PublishWindow(Generic[TicketT]):
     next_check: float = field(default=NEVER, init=False)  # when to call `tick`
     stored: int = field(default=0, init=False)
     resent: int = field(default=0, init=False)
-    join_acks: JoinAcks | None = field(default=None, init=False)
     is_broken: bool = field(default=False, init=False)  # no publish may be sent before it is repaired
     _connected: bool = field(default=True, init=False)
 
@@ -116,8 +103,6 @@ class PublishWindow(Generic[TicketT]):
 
     def answers(self, frames: list[Frame], now: float) -> Failures[TicketT]:
         """Process answers and return the failures. Late and repeated answers are ignored."""
-        if self.join_acks is not None and (joined := self.join_acks(frames, 0, len(frames))):
-            return self._ordinary(frames, quick_pub_acks(joined), now)
         failures: Failures[TicketT] = []
         in_flight, answered = self.in_flight, self.answered.subjects
         size = stored = 0
@@ -143,27 +128,6 @@ class PublishWindow(Generic[TicketT]):
                             ticket.set_result(ack)
                         continue
             failures += self._unusual(frame, now)
-        self._count_stored(size, stored)
-        return failures
-
-    def _ordinary(self, frames: list[Frame], acks: list[PubAck], now: float) -> Failures[TicketT]:
-        """Process answers that are all acks. Like `answers`, but the acks were read together."""
-        failures: Failures[TicketT] = []
-        pop, answered = self.in_flight.pop, self.answered.subjects
-        size = stored = 0
-        latest = b""
-        for frame, ack in zip(frames, acks, strict=True):
-            entry = pop(frame[0], None)
-            if entry is None:  # late, or the ack of an attempt after the first
-                failures += self._unusual(frame, now)
-                continue
-            size += entry.size
-            stored += 1
-            if entry.subject is not latest:
-                latest = entry.subject
-                answered[latest] = None
-            if not (ticket := entry.ticket).done():
-                ticket.set_result(ack)
         self._count_stored(size, stored)
         return failures
 

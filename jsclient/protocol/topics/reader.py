@@ -116,7 +116,7 @@ class Reader:
     _checked_run: tuple[Sequence[Record], int, int] = ((), 0, 0)
     _full: bool = False  # a record did not fit into the queue: no request until there is capacity
     # A round of requests reads the history to its end, one request at a time.
-    _request_needed: bool = False  # another request is needed
+    request_needed: bool = False  # another request is needed
     _in_flight: AskHistory | None = None  # the request in flight
     _by_timer: bool = False  # the timer started the round
     _new_records: int = 0  # in this round
@@ -282,7 +282,7 @@ class Reader:
                 self.repeated += 1
             else:
                 self.discarded += 1  # not lost: it is read from the history once the queue has capacity
-                self._full = self._request_needed = True
+                self._full = self.request_needed = True
                 self._hint = max(self._hint, record.seq)
             return True
         # A record is known to be missing. If a limit has removed it since, no link refers to it, and this record
@@ -313,16 +313,17 @@ class Reader:
 
     def _request_history(self) -> list[Command]:
         """Request the history, now or when the queue has capacity."""
-        self._request_needed = True
-        return self._next_request()
+        self.request_needed = True
+        return self.next_request()
 
-    def _next_request(self) -> list[Command]:
-        if not self._request_needed or self._in_flight is not None or self._stopped or self._full:
+    def next_request(self) -> list[Command]:
+        """Return the next request for the history, if one is needed and possible now."""
+        if not self.request_needed or self._in_flight is not None or self._stopped or self._full:
             return []
         if not self._queue.is_half_empty:
             self._full = True
             return []
-        self._request_needed = self._late = False
+        self.request_needed = self._late = False
         self._in_flight = AskHistory(self._links.floor, *self._queue.room)
         return [self._in_flight]
 
@@ -440,8 +441,8 @@ class Reader:
             commands += self._subscribe()
         if hint > self._links.floor and self.catch_up == "at once":
             # If the round has not advanced, the replica lags: wait for the timer.
-            self._request_needed |= advanced or self._late
-        commands += self._next_request()
+            self.request_needed |= advanced or self._late
+        commands += self.next_request()
 
     def interrupted(self) -> None:
         """Call this when a request for the history failed and is repeated, or the connection was lost."""
@@ -459,11 +460,11 @@ class Reader:
         taken = self._queue.take(limit)
         if self._full and self._queue.is_half_empty:
             self._full = False
-        return taken, self._next_request() if self._request_needed else []
+        return taken, self.next_request() if self.request_needed else []
 
-    def take_one(self) -> tuple[Record | None, Sequence[Command]]:
-        """Like ``take(1)``, for an ``async for``."""
+    def take_one(self) -> Record | None:
+        """Like ``take(1)``, for an ``async for``. Call `next_request` afterwards if ``request_needed`` is set."""
         record = self._queue.take_one()
         if self._full and self._queue.is_half_empty:
             self._full = False
-        return record, self._next_request() if self._request_needed else ()
+        return record

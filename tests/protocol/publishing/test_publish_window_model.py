@@ -18,7 +18,6 @@ from jsclient.protocol.models import PubAck
 from jsclient.protocol.publishing.in_flight import ATTEMPT, InFlight
 from jsclient.protocol.publishing.publish_window import NEVER, PublishWindow
 from jsclient.protocol.wire.headers import parse_headers
-from tests.support.acks import join_acks
 
 UNKNOWN = (DisconnectedError, RequestTimeoutError)
 SEEDS = 400
@@ -81,7 +80,6 @@ class Simulation:
         self.server = Server()
         self.now = 0.0
         self.window: PublishWindow[Ticket] = PublishWindow("never an id")
-        self.window.join_acks = join_acks if seed % 2 else None
         self.gone: set[int] = set()
         self.up = True
         self.to_server: list[tuple[bytes, bytes, bytes]] = []
