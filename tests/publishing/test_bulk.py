@@ -9,7 +9,7 @@ import pytest
 
 from jsclient.errors import MaxPayloadError, PublishManyError, RequestTimeoutError
 from jsclient.publishing.bulk import BulkPublisher
-from tests.publishing.test_publisher import add_outbox, answer, published
+from tests.publishing.kit import add_outbox, answer, published
 from tests.support.fake import FakeConnection, connected
 from tests.support.virtual import settle, virtual
 

@@ -1,0 +1,171 @@
+"""Stored messages, in both forms in which a server sends them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.errors import ProtocolError
+from jsclient.protocol.models import (
+    AckPolicy,
+    DeliverPolicy,
+    DiscardPolicy,
+    PersistMode,
+    PriorityPolicy,
+    ReplayPolicy,
+    RetentionPolicy,
+    StorageType,
+    StoreCompression,
+    StoredMessage,
+    account,
+    consumer,
+    read_direct_message,
+    read_stored_message,
+    stream_config,
+)
+from jsclient.protocol.wire.headers import Headers
+from tests.protocol.models.kit import JSON, TIME, answer
+
+TIME_NS = 1_795_199_360_230_418_711
+STORED = StoredMessage(
+    subject="f.2",
+    seq=104,
+    data=b"pay",
+    headers=Headers([("Nats-Subject", "own"), ("A", "b"), ("A", "c")]),
+    time=datetime(2026, 11, 20, 18, 29, 20, 230418, tzinfo=UTC),
+    time_ns=TIME_NS,
+)
+
+
+def direct(**changes):
+    added = {
+        "Nats-Stream": "F",
+        "Nats-Subject": "f.2",
+        "Nats-Sequence": "104",
+        "Nats-Time-Stamp": TIME,
+    } | changes
+    own = [("Nats-Subject", "own"), ("A", "b"), ("A", "c")]
+    return Headers([*own, *((name, value) for name, value in added.items() if value is not None)])
+
+
+def test_both_ways_to_get_message_give_same():
+    assert read_stored_message(answer()) == STORED
+    assert read_direct_message(direct(), b"pay") == STORED
+
+
+def test_message_without_headers_and_payload():
+    found = read_stored_message(answer(hdrs=None, data=None))
+    assert (found.headers, found.data) == ({}, b"")
+
+
+def test_batch_message_counts_rest():
+    extra = {"Nats-Num-Pending": "7", "Nats-Last-Sequence": "103", "Nats-UpTo-Sequence": "200"}
+    found = read_direct_message(direct(**extra), b"pay")
+    assert found.num_pending == 7
+    assert found.headers == STORED.headers
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"subject": None},
+        {"subject": 7},
+        {"seq": None},
+        {"seq": "104"},
+        {"seq": True},
+        {"hdrs": 7},
+        {"hdrs": "%%%"},
+        {"hdrs": "é"},
+        {"data": "abc"},
+        {"data": []},
+        {"time": None},
+        {"time": "now"},
+    ],
+)
+def test_what_is_no_stored_message(changes):
+    with pytest.raises(ProtocolError):
+        read_stored_message(answer(**changes))
+
+
+@pytest.mark.parametrize("broken", [{}, {"message": None}, {"message": []}, {"message": {}}])
+def test_an_answer_without_a_message(broken):
+    with pytest.raises(ProtocolError):
+        read_stored_message(broken)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        Headers(),
+        direct(**{"Nats-Sequence": None}),
+        direct(**{"Nats-Sequence": "-1"}),
+        direct(**{"Nats-Sequence": "1_0"}),
+        direct(**{"Nats-Sequence": "٣"}),
+        direct(**{"Nats-Sequence": "9" * 400}),
+        direct(**{"Nats-Time-Stamp": None}),
+        direct(**{"Nats-Time-Stamp": "now"}),
+        direct(**{"Nats-Subject": ""}),
+        direct(**{"Nats-Num-Pending": "many"}),
+    ],
+)
+def test_what_is_no_direct_message(headers):
+    with pytest.raises(ProtocolError):
+        read_direct_message(headers, b"")
+
+
+@given(st.dictionaries(st.sampled_from(["subject", "seq", "hdrs", "data", "time"]), JSON))
+def test_any_stored_message_or_error(changes):
+    try:
+        assert isinstance(read_stored_message(answer(**changes)), StoredMessage)
+    except ProtocolError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("module", "enum"),
+    [
+        *((consumer, enum) for enum in (AckPolicy, DeliverPolicy, ReplayPolicy, PriorityPolicy)),
+        *(
+            (stream_config, enum)
+            for enum in (RetentionPolicy, DiscardPolicy, StorageType, StoreCompression, PersistMode)
+        ),
+    ],
+    ids=lambda value: value.__name__.rpartition(".")[2],
+)
+def test_texts_of_enums(module, enum):
+    """Type checkers see a misspelt text: those of the aliases are those of the enum, and the fields take no other."""
+    texts = getattr(module, f"{enum.__name__}Text")
+    assert list(get_args(texts)) == [member.value for member in enum]
+    fields = consumer.ConsumerFields if module is consumer else stream_config.StreamFields
+    assert f"{enum.__name__} | {enum.__name__}Text | None" in str(fields.__annotations__)
+    assert f"{enum.__name__} | str" not in str(fields.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("limits", "used", "reserved", "words"),
+    [
+        ({"max_storage": 100}, 90, 20, "limit of the account is 100 bytes in files, of which 90 are taken"),
+        (
+            {"max_storage": 100},
+            100,
+            0,
+            "of which 100 are taken: purge messages, or raise max_file of the account",
+        ),
+        ({"max_storage": 100}, 90, 10, "the server has not enough bytes left in files"),
+        ({"max_storage": -1}, 90, 10, "raise max_file_store of its configuration"),
+        ({}, 90, 10, "and the stream would reserve 10: lower max_bytes of the stream, purge"),
+    ],
+)
+def test_whose_storage_is_full(limits, used, reserved, words):
+    tier = {"storage": used, "limits": account.AccountLimits(**limits)}
+    for info in (
+        account.AccountInfo(**tier),
+        account.AccountInfo(tiers={"R1": account.AccountTier(), "R3": account.AccountTier(**tier)}),
+    ):
+        assert words in account.storage_advice(info, reserved=reserved, in_memory=False)
+    text = account.storage_advice(account.AccountInfo(**tier), reserved=reserved, in_memory=True)
+    assert "max_memory_store" in text  # the limit of files is not that of memory
