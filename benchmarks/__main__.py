@@ -43,13 +43,13 @@ examples:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    found = argparse.ArgumentParser(
+    command_line = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="What a message costs: jsclient, other clients, and the server's own limit.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = found.add_argument
+    add = command_line.add_argument
     add("--rounds", type=int, default=3, metavar="N", help="rounds; medians are shown (3)")
     add("--scale", type=float, default=1.0, metavar="X", help="how much of each work (1.0)")
     add(
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     add("--draw", nargs="?", const="", metavar="FILE", help="draw the picture, of this run or of FILE")
     add("--report", nargs="+", type=Path, metavar="FILE", help="no runs: print the tables of stored figures")
     add("--list", action="store_true", help="no runs: list the works")
-    return found
+    return command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,11 +146,11 @@ async def _measure(works: Sequence[Any], options: argparse.Namespace) -> dict[st
 def _version(client: str) -> str | None:
     """The version of a client, "" if it has none; None, told on stderr, if it is not there."""
     try:
-        found: str = load(client).VERSION
+        result: str = load(client).VERSION
     except ImportError as error:
         print(f"{client} is left out: {error}", file=sys.stderr)
         return None
-    return found
+    return result
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -79,9 +79,9 @@ class Axis:
     @classmethod
     def over(cls, values: Iterable[float], left: float, width: float) -> Axis:
         """The axis that holds all values."""
-        found = [value for value in values if value > 0] or [1.0]
+        result = [value for value in values if value > 0] or [1.0]
         # A third of a decade, so that no half of the picture is empty.
-        low, high = math.floor(math.log10(min(found)) * 3), math.ceil(math.log10(max(found)) * 3)
+        low, high = math.floor(math.log10(min(result)) * 3), math.ceil(math.log10(max(result)) * 3)
         return cls(10.0 ** (low / 3), 10.0 ** (max(high, low + 3) / 3), left, width)
 
     def at(self, value: float) -> float:
@@ -115,9 +115,9 @@ def picture(works: Sequence[Work], runs: Mapping[str, Clients], theme: Theme, ab
         ("cpu_us", "CPU µs for a message (log scale, less is better)"),
     )
     for number, (figure, title) in enumerate(panels):
-        left = _LABELS + number * (_PANEL + _GAP)
+        remaining = _LABELS + number * (_PANEL + _GAP)
         values = [c[figure].median for work in works for c in runs[work.name].values()]
-        parts += _panel(works, runs, Axis.over(values, left, _PANEL), theme, figure=figure, title=title)
+        parts += _panel(works, runs, Axis.over(values, remaining, _PANEL), theme, figure=figure, title=title)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -142,10 +142,10 @@ def _panel(
     for number, work in enumerate(works):
         y = _TOP + _ROW * number + _ROW / 2
         parts.append(_line(axis.left, y, axis.left + axis.width, y, theme.line))
-        found = runs[work.name]
+        result = runs[work.name]
         # Ours last, so that it lies on top.
-        for client in sorted(found, key=lambda c: (c in OURS, CLIENTS.index(c))):
-            value = found[client][figure]
+        for client in sorted(result, key=lambda c: (c in OURS, CLIENTS.index(c))):
+            value = result[client][figure]
             x = axis.at(value.median)
             colour = theme.clients[client]
             if axis.at(value.high) - axis.at(value.low) > 2:
@@ -176,8 +176,8 @@ def _mark(client: str, x: float, y: float, theme: Theme) -> str:
         case "jsclient":
             return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6.5" fill="{colour}"/>'
         case "jsclient-speedups":
-            place = f'cx="{x:.1f}" cy="{y:.1f}" r="5.5"'
-            return f'<circle {place} fill="none" stroke="{colour}" stroke-width="2.5"/>'
+            position = f'cx="{x:.1f}" cy="{y:.1f}" r="5.5"'
+            return f'<circle {position} fill="none" stroke="{colour}" stroke-width="2.5"/>'
         case "nats.go":
             points = f"{x:.1f},{y - 6:.1f} {x + 6:.1f},{y + 5:.1f} {x - 6:.1f},{y + 5:.1f}"
             return f'<polygon points="{points}" fill="{colour}"/>'

@@ -34,11 +34,11 @@ class Summary:
 
 def summarize(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Summary]]]:
     """By work, client and figure: what the runs of all rounds say. Runs that failed are left out."""
-    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    results: dict[str, dict[str, dict[str, list[float]]]] = {}
     for run in runs:
         if "error" in run:
             continue
-        figures = found.setdefault(run["work"], {}).setdefault(run["client"], {})
+        figures = results.setdefault(run["work"], {}).setdefault(run["client"], {})
         for name, value in run["figures"].items():
             figures.setdefault(name, []).append(value)
     return {
@@ -49,7 +49,7 @@ def summarize(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str
             }
             for client, figures in clients.items()
         }
-        for work, clients in found.items()
+        for work, clients in results.items()
     }
 
 

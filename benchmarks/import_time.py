@@ -47,13 +47,13 @@ def cpu_seconds(statements: str, bytecode: str) -> float:
 
 def compare(what: str, statements: str, url: str, bytecode: str) -> list[str]:
     """A row: the medians of both in ms, and their difference."""
-    found: dict[str, list[float]] = {module: [] for module in _MODULES}
+    results: dict[str, list[float]] = {module: [] for module in _MODULES}
     for number in range(ROUNDS + 1):
         for module in _MODULES:
             figure = cpu_seconds(statements.format(module, url), bytecode)
             if number:  # the first round writes bytecode
-                found[module].append(figure * 1000)
-    ours, theirs = (statistics.median(found[module]) for module in _MODULES)
+                results[module].append(figure * 1000)
+    ours, theirs = (statistics.median(results[module]) for module in _MODULES)
     return [what, f"{ours:.0f}", f"{theirs:.0f}", f"{ours - theirs:+.0f}"]
 
 

@@ -78,8 +78,8 @@ class Job:
 
 def job_of(text: str) -> Job:
     """The job that a process was given on its command line."""
-    given = json.loads(text)
-    return Job(**{**given, "consumers": tuple(given["consumers"])})
+    data = json.loads(text)
+    return Job(**{**data, "consumers": tuple(data["consumers"])})
 
 
 def payload(job: Job) -> bytes:
@@ -176,9 +176,9 @@ class Meter:
                 f"only {self._figures['count']} of {self._job.count} messages were measured"
             )
         if self._latencies:
-            found = sorted(self._latencies)
-            self._figures["p50_us"] = quantile(found, 0.5) / 1000
-            self._figures["p99_us"] = quantile(found, 0.99) / 1000
+            result = sorted(self._latencies)
+            self._figures["p50_us"] = quantile(result, 0.5) / 1000
+            self._figures["p99_us"] = quantile(result, 0.99) / 1000
         return self._figures
 
 

@@ -25,8 +25,8 @@ _SAVED = "saved as "
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    found = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__)
-    add = found.add_argument
+    command_line = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__)
+    add = command_line.add_argument
     add(
         "--python",
         nargs="+",
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         help="rounds with all clients; half as many of the rest (4)",
     )
     add("--scale", type=float, default=1.0, metavar="X", help="how much of each work (1.0)")
-    return found
+    return command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

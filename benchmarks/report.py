@@ -100,9 +100,9 @@ def across(files: Sequence[Mapping[str, Any]]) -> str:
     ]
     rows = []
     for work in (work for work in WORKS if work.group in _MAIN):
-        found = [runs.get(work.name, {}) for runs in columns]
-        if any("jsclient" in figures for figures in found):
-            rows.append([work.title, *(_used(figures, clients) for figures in found)])
+        result = [runs.get(work.name, {}) for runs in columns]
+        if any("jsclient" in figures for figures in result):
+            rows.append([work.title, *(_used(figures, clients) for figures in result)])
     return markdown([f"CPU µs/msg: {' · '.join(clients)}", *labels], rows)
 
 
@@ -164,11 +164,11 @@ def latency(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
     for work in works:
         cells = []
         for client in clients:
-            found = runs[work.name].get(client)
-            if found is None or "p50_us" not in found:
+            result = runs[work.name].get(client)
+            if result is None or "p50_us" not in result:
                 cells.append("")
                 continue
-            p50, p99, used = (found[name].median for name in ("p50_us", "p99_us", "cpu_us"))
+            p50, p99, used = (result[name].median for name in ("p50_us", "p99_us", "cpu_us"))
             cells.append(f"{p50:,.0f} · {p99:,.0f} · {short(used)}")
         rows.append([work.title, *cells])
     return markdown(["p50 µs · p99 µs · CPU µs/msg", *clients], rows)
@@ -181,11 +181,11 @@ def memory(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
     for work in works:
         cells = []
         for client in clients:
-            found = runs[work.name].get(client)
-            if found is None:
+            result = runs[work.name].get(client)
+            if result is None:
                 cells.append("")
                 continue
-            peak, base = found["rss_mb"].median, found["base_mb"].median
+            peak, base = result["rss_mb"].median, result["base_mb"].median
             cells.append(f"{peak:.0f} · {peak - base:.0f}")
         rows.append([work.title, *cells])
     return markdown(["peak MB · over idle MB", *clients], rows)
@@ -205,16 +205,16 @@ def between(text: str, name: str, new: str) -> str:
         ValueError: They are not there.
     """
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-    head, found, rest = text.partition(begin)
-    _, closed, tail = rest.partition(end)
-    if not found or not closed:
+    head, result, remainder = text.partition(begin)
+    _, closed, tail = remainder.partition(end)
+    if not result or not closed:
         raise ValueError(f"there is no {begin} … {end}")
     return f"{head}{begin}\n\n{new.strip()}\n\n{end}{tail}"
 
 
 def _present(works: Iterable[Work], runs: Mapping[str, Clients]) -> list[str]:
-    found = {client for work in works for client in runs[work.name]}
-    return [client for client in CLIENTS if client in found]
+    result = {client for work in works for client in runs[work.name]}
+    return [client for client in CLIENTS if client in result]
 
 
 def _rate_and_cpu(figures: Mapping[str, Summary] | None) -> str:

@@ -99,12 +99,12 @@ def _can(work: Work, client: str) -> bool:
 
 def _stages(works: Sequence[Work], settings: Settings) -> dict[tuple[int, bool, bool], list[Work]]:
     """The works that can share a stream. The large one is apart: it would weigh on the server for the others."""
-    found: dict[tuple[int, bool, bool], list[Work]] = {}
+    results: dict[tuple[int, bool, bool], list[Work]] = {}
     for work in works:
         size = settings.size if work.size is None else work.size
         headers = settings.headers if work.headers is None else work.headers
-        found.setdefault((size, headers, work.group == "linear"), []).append(work)
-    return found
+        results.setdefault((size, headers, work.group == "linear"), []).append(work)
+    return results
 
 
 def _turn(clients: list[str], number: int) -> list[str]:

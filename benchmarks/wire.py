@@ -73,10 +73,10 @@ class Wire:
         size = int(line.split()[-1]) + 2
         while len(answer) < size:
             answer += self.socket.recv(size - len(answer))
-        found: dict[str, Any] = json.loads(answer)
-        if "error" in found:
-            raise RuntimeError(f"{subject}: {found['error']}")
-        return found
+        results: dict[str, Any] = json.loads(answer)
+        if "error" in results:
+            raise RuntimeError(f"{subject}: {results['error']}")
+        return results
 
     def count(self) -> tuple[int, int]:
         """Read on: the stream and the consumer sequence of the last control line that is whole; (0, 0): none is."""
@@ -104,12 +104,12 @@ class Tail:
         """So many bytes were read: the stream and the consumer sequence; (0, 0) where no control line is whole."""
         buffer = self._buffer
         end = self._end = _SPARE + got
-        while (found := buffer.rfind(JSACK, 0, end)) >= 0:
-            space = buffer.find(b" ", found, self._end)
+        while (result := buffer.rfind(JSACK, 0, end)) >= 0:
+            space = buffer.find(b" ", result, self._end)
             if space >= 0 and buffer.find(b"\r\n", space, self._end) >= 0:
-                tokens = buffer[found:space].split(b".")
+                tokens = buffer[result:space].split(b".")
                 return int(tokens[5]), int(tokens[6])
-            end = found
+            end = result
         return 0, 0
 
 

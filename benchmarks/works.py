@@ -292,10 +292,10 @@ def select(names: Iterable[str]) -> list[Work]:
     """
     chosen: list[Work] = []
     for name in names:
-        found = [work for work in WORKS if name in {"all", work.name, work.group} or _fits(name, work.name)]
-        if not found:
+        result = [work for work in WORKS if name in {"all", work.name, work.group} or _fits(name, work.name)]
+        if not result:
             raise ValueError(f"no work is called {name!r}; groups are {', '.join(GROUPS)}")
-        chosen += [work for work in found if work not in chosen]
+        chosen += [work for work in result if work not in chosen]
     return chosen
 
 

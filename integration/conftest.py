@@ -120,10 +120,10 @@ def chosen(config: pytest.Config) -> Choice:
         except NoServerError as error:
             # Kept too: looking for a server again for every test would take its time.
             config.stash[_choice] = error
-    found = config.stash[_choice]
-    if isinstance(found, NoServerError):
-        raise found
-    return found
+    actual = config.stash[_choice]
+    if isinstance(actual, NoServerError):
+        raise actual
+    return actual
 
 
 @pytest.fixture(scope="session")
@@ -156,7 +156,7 @@ async def own_server(
     Version and ack form are by default those of the run. Its files outlive `stop()`, so that
     `start()` finds them again.
     """
-    made: list[tuple[OwnServer, Path]] = []
+    results: list[tuple[OwnServer, Path]] = []
 
     async def start(**options: Any) -> OwnServer:
         if "version" not in options:
@@ -165,14 +165,14 @@ async def own_server(
                 "ack_v2": request.config.getoption("ack_v2", default=False),
                 **options,
             }
-        files = tmp_path / f"server-{len(made)}"
+        files = tmp_path / f"server-{len(results)}"
         server = OwnServer(**{"store_dir": files, **options})
-        made.append((server, files))
+        results.append((server, files))
         await server.start()
         return server
 
     yield start
-    for server, files in made:
+    for server, files in results:
         await server.stop()
         shutil.rmtree(files, ignore_errors=True)
 

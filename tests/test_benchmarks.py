@@ -47,10 +47,10 @@ def run(work, client, number=1, **figures):
 def test_medians_without_failed():
     runs = [run("ordered", "raw", n, rate=rate, cpu_us=1.0) for n, rate in enumerate((90.0, 100.0, 130.0), 1)]
     runs.append({"work": "ordered", "client": "raw", "round": 4, "error": "it broke"})
-    found = summarize(runs)["ordered"]["raw"]
-    assert found["rate"] == Summary(100.0, 90.0, 130.0)
-    assert found["rate"].spread == pytest.approx(0.2)
-    assert found["cpu_us"].spread == 0.0
+    actual = summarize(runs)["ordered"]["raw"]
+    assert actual["rate"] == Summary(100.0, 90.0, 130.0)
+    assert actual["rate"].spread == pytest.approx(0.2)
+    assert actual["cpu_us"].spread == 0.0
 
 
 def test_a_ratio_needs_both_sides():
@@ -67,8 +67,8 @@ def test_works_unique_and_callable():
     assert len({work.name for work in WORKS}) == len(WORKS)
     for client in ("raw", "jsclient", "nats-py"):
         kinds = works_of(client)
-        wanted = {work.kind for work in WORKS if client in work.counts and work.kind != "import"}
-        assert wanted <= set(kinds), client
+        expected = {work.kind for work in WORKS if client in work.counts and work.kind != "import"}
+        assert expected <= set(kinds), client
 
 
 def test_works_chosen_once():
@@ -182,13 +182,13 @@ def delivered(numbers):
 def test_last_control_line_found(size):
     data = delivered(range(1, 12))
     tail = wire.Tail(1000)
-    found = []
+    results = []
     for at in range(0, len(data), size):
         chunk = data[at : at + size]
         tail.room()[: len(chunk)] = chunk
-        found.append(tail.filled(len(chunk)))
-    assert found[-1] == (81, 11)
-    known = [pair for pair in found if pair != (0, 0)]
+        results.append(tail.filled(len(chunk)))
+    assert results[-1] == (81, 11)
+    known = [pair for pair in results if pair != (0, 0)]
     assert all(before <= after for before, after in pairwise(known))
     if size < 64:
         assert {consumer for _, consumer in known} == set(range(1, 12))
@@ -197,11 +197,11 @@ def test_last_control_line_found(size):
 def test_messages_with_headers():
     job = replace(JOB, size=3)
     assert wire.message(job, b"acks") == b"PUB bench.data acks 3\r\nxxx\r\n"
-    line, _, rest = wire.message(replace(job, headers=True), b"acks").partition(b"\r\n")
+    line, _, remainder = wire.message(replace(job, headers=True), b"acks").partition(b"\r\n")
     *words, block, total = line.split()
     assert words == [b"HPUB", b"bench.data", b"acks"]
-    assert int(total) == int(block) + 3 == len(rest) - 2
-    assert rest[: int(block)].startswith(b"NATS/1.0\r\nContent-Type: application/json\r\n")
+    assert int(total) == int(block) + 3 == len(remainder) - 2
+    assert remainder[: int(block)].startswith(b"NATS/1.0\r\nContent-Type: application/json\r\n")
 
 
 def test_publish_acks_counted():

@@ -15,13 +15,13 @@ ROWS = range(34, 141)
 
 def listed() -> dict[int, list[str]]:
     """The rows of the page, each with its tests as ``file::test``."""
-    found: dict[int, list[str]] = {}
+    results: dict[int, list[str]] = {}
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         row = re.match(r"\| (\d+) \| .+ \| (.+) \|$", line)
         if row:
-            assert int(row[1]) not in found, f"row {row[1]} stands twice"
-            found[int(row[1])] = re.findall(r"`([^`]+)`", row[2])
-    return found
+            assert int(row[1]) not in results, f"row {row[1]} stands twice"
+            results[int(row[1])] = re.findall(r"`([^`]+)`", row[2])
+    return results
 
 
 @cache
@@ -53,15 +53,15 @@ def test_every_test_page_names_exists():
             file, _, name = test.partition("::")
             path = ROOT / file
             assert path.exists(), (
-                f"row {number}: {file} is gone; python docs/_tools/conformance.py writes the page anew"
+                f"row {number}: {file} is gone; python docs/_tools/maps.py writes the page anew"
             )
-            assert name in functions(path), f"row {number}: {test} is gone; python docs/_tools/conformance.py"
+            assert name in functions(path), f"row {number}: {test} is gone; python docs/_tools/maps.py"
 
 
 def test_rows_match_marks():
-    found = {int(row): tests for row, tests in shown().items()}
-    assert [row for row in ROWS if row not in found] == []
-    assert {row: tests for row, tests in found.items() if row not in ROWS} == {}
+    actual = {int(row): tests for row, tests in shown().items()}
+    assert [row for row in ROWS if row not in actual] == []
+    assert {row: tests for row, tests in actual.items() if row not in ROWS} == {}
 
 
 def test_finder_finds_marks_only(tmp_path, monkeypatch):
@@ -73,7 +73,7 @@ def test_finder_finds_marks_only(tmp_path, monkeypatch):
         "@pytest.mark.row(1, 2)\n"
         "@pytest.mark.parametrize('x', [pytest.param(1, marks=pytest.mark.row(3))])\n"
         "def test_marked(x): ...\n"
-        "def test_told():\n"
+        "def test_reported():\n"
         "    '''Rows 4, 5 and 6: what it shows; row 7 is another.'''\n"
         "def test_other():\n"
         "    '''Shows row 8.'''\n"
@@ -82,5 +82,5 @@ def test_finder_finds_marks_only(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(marked, "ROOT", tmp_path)
     assert sorted(marked.marked("row")) == ["1", "2", "3", "4", "5", "6"]
-    assert marked.marked("row")["5"] == ["tests/test_some.py::test_told"]
+    assert marked.marked("row")["5"] == ["tests/test_some.py::test_reported"]
     assert marked.marked("covers") == {"J9": ["tests/test_some.py::test_covering"]}

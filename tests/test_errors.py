@@ -183,8 +183,8 @@ def test_mismatch_names_fields():
     mismatches = [("ack_wait", 1.0, 2.0), ("max_deliver", 3, None), ("description", "mine", "theirs")]
     error = ConfigMismatchError("ORDERS", "worker", mismatches)
     assert error.mismatches == mismatches
-    for field, wanted, found in mismatches:
-        assert f"{field}: wanted {wanted!r}, found {found!r}" in str(error)
+    for field, expected, actual in mismatches:
+        assert f"{field}: wanted {expected!r}, found {actual!r}" in str(error)
     assert "ORDERS" in str(error)
     assert pickle.loads(pickle.dumps(error)).mismatches == mismatches
 

@@ -202,8 +202,8 @@ HIDDEN = set(
 
 
 def test_hidden_members():
-    found = re.findall(r"^ +:exclude-members: (.*)", REFERENCE, re.MULTILINE)
-    assert {name for names in found for name in names.split(", ")} == HIDDEN
+    actual = re.findall(r"^ +:exclude-members: (.*)", REFERENCE, re.MULTILINE)
+    assert {name for names in actual for name in names.split(", ")} == HIDDEN
 
 
 def test_fields_for_type_checkers():

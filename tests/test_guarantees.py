@@ -12,26 +12,27 @@ TOOLS = Path(__file__).resolve().parent.parent / "docs" / "_tools"
 
 
 @cache
-def guarantees() -> dict[str, Any]:
+def maps() -> dict[str, Any]:
     sys.path.insert(0, str(TOOLS))
     try:
-        return runpy.run_path(str(TOOLS / "guarantees.py"))
+        return runpy.run_path(str(TOOLS / "maps.py"))
     finally:
         sys.path.remove(str(TOOLS))
 
 
+def table() -> dict[str, Any]:
+    return maps()["data"]()["guarantee-table"]
+
+
 def test_cells_match_marks():
-    shown = guarantees()["marked"]("guarantee")
-    assert set(guarantees()["CELLS"]) == set(shown)
+    assert set(table()["cells"]) == set(maps()["marked"]("guarantee"))
 
 
 def test_the_table_is_whole():
-    wanted = {
-        f"{reader}.{column}" for reader in guarantees()["READERS"] for column in guarantees()["COLUMNS"]
-    }
-    assert set(guarantees()["CELLS"]) == wanted
+    expected = {f"{reader}.{column}" for reader in table()["readers"] for column in table()["columns"]}
+    assert set(table()["cells"]) == expected
 
 
 def test_the_page_is_up_to_date():
-    fresh = guarantees()["page"]()
-    assert guarantees()["PAGE"].read_text(encoding="utf-8") == fresh, "run docs/_tools/guarantees.py"
+    written = maps()["path_of"]("guarantee-table").read_text(encoding="utf-8")
+    assert written == maps()["page"]("guarantee-table"), "run docs/_tools/maps.py"

@@ -89,14 +89,14 @@ def _is_command(node: ast.AST) -> bool:
 
 
 def test_all_publishes_are_known():
-    found = set(publishes())
-    new = {place for place in found - CHECKED.keys() if not place.startswith(tuple(OWN))}
+    actual = set(publishes())
+    new = {place for place in actual - CHECKED.keys() if not place.startswith(tuple(OWN))}
     assert new == set(), "a new place that publishes: see the docstring of this test"
-    assert CHECKED.keys() - found == set(), "these places are gone"
+    assert CHECKED.keys() - actual == set(), "these places are gone"
 
 
 def test_checked_publishes_name_check():
-    for place, check in CHECKED.items():
+    for position, check in CHECKED.items():
         module, _, name = check.rpartition(":")
-        text = (ROOT.parent / module if module else ROOT / place.partition(":")[0]).read_text()
-        assert f"{name}(" in text, place
+        text = (ROOT.parent / module if module else ROOT / position.partition(":")[0]).read_text()
+        assert f"{name}(" in text, position

@@ -72,12 +72,12 @@ def test_folder_size():
 
 def classes() -> dict[str, list[str]]:
     """Where each class is defined."""
-    found = defaultdict(list)
+    actual = defaultdict(list)
     for path, tree in TREES.items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
-                found[node.name].append(name(path))
-    return found
+                actual[node.name].append(name(path))
+    return actual
 
 
 def test_public_class_names_unique():
@@ -90,10 +90,10 @@ def test_public_class_names_unique():
 
 def test_class_names_unique_in_room():
     twice = {}
-    for word, places in classes().items():
-        rooms = [tuple(place.split("/")[1:-1]) for place in places]
+    for word, positions in classes().items():
+        rooms = [tuple(place.split("/")[1:-1]) for place in positions]
         if len(rooms) != len(set(rooms)):
-            twice[word] = places
+            twice[word] = positions
     assert twice == {}
 
 
@@ -119,18 +119,18 @@ MODULES = {module(path) for path in FILES}
 def eager_imports(path: Path) -> set[str]:
     """The modules that importing this one imports."""
     package = module(path).split(".")[: None if path.name == "__init__.py" else -1]
-    found = set()
+    results = set()
 
     def visit(nodes):
         for node in nodes:
             if isinstance(node, ast.ImportFrom) and node.level:
                 base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
                 names = {f"{base}.{alias.name}" for alias in node.names}
-                found.update(names & MODULES or {base})
+                results.update(names & MODULES or {base})
             elif isinstance(node, ast.If):
                 visit(node.orelse if "TYPE_CHECKING" in ast.unparse(node.test) else node.body)
             elif isinstance(node, ast.Try):
                 visit(node.body)
 
     visit(TREES[path].body)
-    return found
+    return results

@@ -14,7 +14,7 @@ from jsclient.testing import RecordedMessage, SentAck, make_message
 from tests.support.virtual import virtual
 
 
-def test_made_as_delivered():
+def test_created_as_delivered():
     at = datetime(2026, 11, 23, 12, 0, 0, 250_000, tzinfo=UTC)
     message = make_message(
         "orders.new",

@@ -93,12 +93,12 @@ async def _publisher(job: Job, meter: Meter) -> None:
     data, headers = payload(job), HEADERS if job.headers else None
     async with _connected(job) as js:
         for part in meter.parts():
-            left, last = part.count, 0
-            while left:
-                some = min(job.window, left)
+            remaining, last = part.count, 0
+            while remaining:
+                some = min(job.window, remaining)
                 calls = [js.publish(job.subject, data, headers=headers) for _ in range(some)]
                 last = max(ack.sequence for ack in await asyncio.gather(*calls))
-                left -= some
+                remaining -= some
             part.done(part.count, last)
 
 

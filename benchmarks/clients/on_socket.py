@@ -88,21 +88,21 @@ def _messages(job: Job, meter: Meter) -> None:
             half = max(1, job.window // 2)
             request = _pull(job, part.consumer, half)
             wire.send(request + request)
-            seen, asked, rest = 0, 2 * half, b""
+            seen, requests, remainder = 0, 2 * half, b""
             reply = b""
             while seen < part.count:
-                data = rest + wire.read()
+                data = remainder + wire.read()
                 replies = _REPLY.findall(data)
                 if not replies:
-                    rest = data
+                    remainder = data
                     continue
                 reply = replies[-1]
-                rest = data[data.rindex(reply) + len(reply) :]
+                remainder = data[data.rindex(reply) + len(reply) :]
                 seen += len(replies)
                 out = b"PUB " + b" 4\r\n+ACK\r\nPUB ".join(replies) + b" 4\r\n+ACK\r\n"
-                while asked - seen <= half and asked < part.count:
+                while requests - seen <= half and requests < part.count:
                     out += request
-                    asked += half
+                    requests += half
                 wire.send(out)
             part.done(seen, int(reply.split(b".")[5]))
 
@@ -164,10 +164,10 @@ def _end_to_end(job: Job, meter: Meter) -> None:
                     data += wire.read()
                     now = time.monotonic_ns()
                     end = 0
-                    for found in _STAMP.finditer(data):
-                        part.latencies.append(now - int(found[1]))
+                    for match in _STAMP.finditer(data):
+                        part.latencies.append(now - int(match[1]))
                         seen += 1
-                        control, end = data[end : found.start()], found.end()
+                        control, end = data[end : match.start()], match.end()
                     data = data[end:]
                 part.done(seen, int(control[control.rindex(JSACK) :].split(b".")[5]))
 

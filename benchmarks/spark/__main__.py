@@ -24,8 +24,8 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
-    add = found.add_argument
+    command_line = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    add = command_line.add_argument
     add("--rounds", type=int, default=3, metavar="N", help="rounds; medians are shown (3)")
     add(
         "--count",
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="CLIENT",
     )
     add("--save", action="store_true", help="keep the figures as JSON in benchmarks/results/")
-    return found
+    return command_line
 
 
 @contextlib.contextmanager

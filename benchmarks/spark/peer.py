@@ -74,12 +74,12 @@ async def _fetch(url: str, first: int, last: int) -> Any:
     )
     sub = await nc.jetstream().pull_subscribe("", stream="BENCH", config=config)
     rows: list[Any] = []
-    left = last - first + 1
-    while left:
-        messages = await sub.fetch(min(_FETCH, left))
-        left -= len(messages)
+    remaining = last - first + 1
+    while remaining:
+        messages = await sub.fetch(min(_FETCH, remaining))
+        remaining -= len(messages)
         rows += messages
-        if len(rows) >= _ROWS or not left:
+        if len(rows) >= _ROWS or not remaining:
             metadata = [message.metadata for message in rows]
             yield pa.RecordBatch.from_arrays(
                 [

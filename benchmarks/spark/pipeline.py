@@ -108,15 +108,15 @@ class Pipeline:
         )
         writer = parsed.writeStream.format("jetstream").options(**sink).trigger(availableNow=True)
         figures: Figures = {}
-        rest: Figures = {}  # without the first batch, which starts and compiles everything
+        remainder: Figures = {}  # without the first batch, which starts and compiles everything
         with measured(self.rows, figures):
             query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
             while query.isActive and query.lastProgress is None:
                 time.sleep(0.05)
-            left = self.rows - (query.lastProgress or {"numInputRows": 0})["numInputRows"]
-            with measured(max(left, 1), rest):
+            remaining = self.rows - (query.lastProgress or {"numInputRows": 0})["numInputRows"]
+            with measured(max(remaining, 1), remainder):
                 query.awaitTermination()
-        figures.update({f"rest_{key}": value for key, value in rest.items()})
+        figures.update({f"rest_{key}": value for key, value in remainder.items()})
         batches = [one["durationMs"] for one in query.recentProgress if one["numInputRows"] == self.batch]
         if batches:
             whole = statistics.median(one["triggerExecution"] for one in batches) / 1000
@@ -128,11 +128,11 @@ class Pipeline:
 
     def recount(self) -> Figures:
         start = time.perf_counter()
-        found = recount(self.url, "OUT", self.rows)
-        wanted = self.rows, self.rows, self.checksum
-        if (found.messages, found.distinct, found.checksum) != wanted:
-            raise RuntimeError(f"{found}: {self.rows} rows with checksum {self.checksum} were written")
-        return {"rows": found.messages, "distinct": found.distinct, "seconds": time.perf_counter() - start}
+        result = recount(self.url, "OUT", self.rows)
+        expected = self.rows, self.rows, self.checksum
+        if (result.messages, result.distinct, result.checksum) != expected:
+            raise RuntimeError(f"{result}: {self.rows} rows with checksum {self.checksum} were written")
+        return {"rows": result.messages, "distinct": result.distinct, "seconds": time.perf_counter() - start}
 
     def beside_parquet(self) -> Figures:
         """The same rows from Parquet and from the stream, with the same parsing, discarded."""
@@ -143,9 +143,9 @@ class Pipeline:
             for name, frame in (("parquet", self.spark.read.parquet(path)), ("stream", source)):
                 both[name].append(self._discard(frame, self.side))
         figures: Figures = {"rows": self.side}
-        for name, found in both.items():
-            for key in found[0]:
-                figures[f"{name}_{key}"] = statistics.median(one[key] for one in found)
+        for name, result in both.items():
+            for key in result[0]:
+                figures[f"{name}_{key}"] = statistics.median(one[key] for one in result)
         return figures
 
     def nats_py(self) -> Figures:
@@ -160,8 +160,8 @@ class Pipeline:
             self.spark.stop()
             self.spark = spark_session(slots)
             self._discard(self._source(min(self.side, 20_000), slots), self.side)  # starts the workers
-            found = self._discard(self._source(self.side, slots), self.side)
-            figures.update({f"{slots}_{key}": value for key, value in found.items()})
+            result = self._discard(self._source(self.side, slots), self.side)
+            figures.update({f"{slots}_{key}": value for key, value in result.items()})
         return figures
 
     def _source(self, rows: int, partitions: int) -> Any:
@@ -211,11 +211,11 @@ async def _loop(url: str, rows: int, figures: Figures) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
+    command_line = argparse.ArgumentParser(
         prog="python -m benchmarks.spark.pipeline", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    add = found.add_argument
+    add = command_line.add_argument
     add("--rows", type=int, default=1_000_000, metavar="N", help="of the pipeline (1000000)")
     add("--batch", type=int, default=500_000, metavar="N", help="rows of a batch (500000)")
     add("--side", type=int, default=2_000_000, metavar="N", help="rows of each other reading (2000000)")
@@ -223,7 +223,7 @@ def parser() -> argparse.ArgumentParser:
     add("--slots", type=int, nargs="+", default=[1, 2, 4], metavar="N", help="numbers of task slots (1 2 4)")
     add("--folder", metavar="DIR", help="for everything on disk; it is removed (a temporary one)")
     add("--save", action="store_true", help="keep the figures as JSON in benchmarks/results/")
-    return found
+    return command_line
 
 
 def shown(name: str, figures: Figures) -> str:
@@ -273,7 +273,7 @@ def save(options: argparse.Namespace, found: dict[str, Figures]) -> None:
 
 def main() -> int:
     options = parser().parse_args()
-    found: dict[str, Figures] = {}
+    results: dict[str, Figures] = {}
     with (
         tempfile.TemporaryDirectory(dir=options.folder) as folder,
         running_server(options.folder) as server,
@@ -282,16 +282,16 @@ def main() -> int:
         try:
             for name in ("fill", "stream", "recount", "beside_parquet", "nats_py", "slots"):
                 start = time.perf_counter()
-                found[name] = getattr(pipeline, name)()
+                results[name] = getattr(pipeline, name)()
                 took = time.perf_counter() - start
-                print(f"[{took:.0f} s] {shown(name, found[name])}", flush=True)
+                print(f"[{took:.0f} s] {shown(name, results[name])}", flush=True)
         finally:
             if pipeline.spark is not None:
                 pipeline.spark.stop()
             pipeline.opened.run(pipeline.opened.js.close())
-    print(f"\n{options.rows:,} rows are in the target, each once and unchanged\n\n{table(options, found)}")
+    print(f"\n{options.rows:,} rows are in the target, each once and unchanged\n\n{table(options, results)}")
     if options.save:
-        save(options, found)
+        save(options, results)
     return 0
 
 

@@ -33,8 +33,10 @@ class _Raw:
     """A connection that receives frames."""
 
     def __init__(self, url: str) -> None:
-        place = urlsplit(url)
-        self._socket = socket.create_connection((place.hostname or "127.0.0.1", place.port or 4222), 30.0)
+        position = urlsplit(url)
+        self._socket = socket.create_connection(
+            (position.hostname or "127.0.0.1", position.port or 4222), 30.0
+        )
         self._data = b""
         self.send(
             b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\nSUB recount.api 1\r\nSUB recount.rows 2\r\n'
@@ -52,8 +54,8 @@ class _Raw:
 
     def frames(self) -> list[tuple[bytes, bytes]]:
         """The next frames: subject and payload, empty for a status."""
-        found: list[tuple[bytes, bytes]] = []
-        while not found:
+        results: list[tuple[bytes, bytes]] = []
+        while not results:
             read = self._socket.recv(1 << 20)
             if not read:
                 raise RuntimeError("the server closed the connection")
@@ -75,10 +77,10 @@ class _Raw:
                 end = body + int(line[4])
                 if end + 2 > size:
                     break
-                found.append((line[2], data[body + int(line[3] or 0) : end]))
+                results.append((line[2], data[body + int(line[3] or 0) : end]))
                 at = end + 2
             self._data = data[at:]
-        return found
+        return results
 
     def request(self, subject: str, body: Any = None) -> Any:
         self.publish(subject, "recount.api", body)
@@ -106,11 +108,11 @@ def recount(url: str, stream: str, rows: int) -> Recount:
             f"$JS.API.CONSUMER.CREATE.{stream}.recount",
             {"stream_name": stream, "config": config, "action": "create"},
         )
-        seen, received, asked, checksum = bytearray(rows), 0, 0, 0
+        seen, received, requests, checksum = bytearray(rows), 0, 0, 0
         while received < total:
-            while asked < total and asked - received <= _PULL:
+            while requests < total and requests - received <= _PULL:
                 raw.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.recount", "recount.rows", {"batch": _PULL})
-                asked += _PULL
+                requests += _PULL
             for _, payload in raw.frames():
                 if not payload.startswith(b'{"id":'):
                     raise RuntimeError(f"not a row: {payload[:80]!r}")

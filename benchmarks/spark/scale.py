@@ -64,17 +64,17 @@ class Driver:
     """A reader that is called as Spark calls it on the driver."""
 
     def __init__(self, url: str, **options: Any) -> None:
-        given = {"servers": url, "startingOffsets": "earliest", **{k: str(v) for k, v in options.items()}}
-        parsed = SourceOptions.parse(given, streaming=True)
+        arguments = {"servers": url, "startingOffsets": "earliest", **{k: str(v) for k, v in options.items()}}
+        parsed = SourceOptions.parse(arguments, streaming=True)
         kind = SeveralStreamsReader if parsed.has_several else LogStreamReader
         self.reader: Any = kind(parsed, tuple(LOG_COLUMNS))
         self.limit = self.reader.getDefaultReadLimit()
 
     def ask(self, start: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(
+        results: dict[str, Any] = json.loads(
             json.dumps(self.reader.latestOffset(json.loads(json.dumps(start)), self.limit))
         )
-        return found
+        return results
 
     def first_batch(self, figures: Figures) -> dict[str, Any]:
         with noted(figures, "first offset"):
@@ -89,13 +89,13 @@ class Driver:
         return end
 
     def idle(self, figures: Figures, offset: dict[str, Any]) -> None:
-        begin, asked = time.perf_counter(), 0
+        begin, requests = time.perf_counter(), 0
         with noted(figures, "idle second", IDLE):
             while time.perf_counter() < begin + IDLE:
                 if self.ask(offset) != offset:
                     raise RuntimeError("there is a batch of nothing")
-                asked += 1
-        figures["idle second: looks"] = asked / IDLE
+                requests += 1
+        figures["idle second: looks"] = requests / IDLE
 
 
 class Works:
@@ -139,14 +139,14 @@ class Works:
 
     def _spark(self, figures: Figures, pattern: str, rows: int) -> None:
         options = {"servers": self.url, "streamPattern": pattern, "startingOffsets": "earliest"}
-        found: list[int] = []
+        results: list[int] = []
         with tempfile.TemporaryDirectory() as checkpoint:
             frame = self.spark.readStream.format("jetstream").options(**options).load()
-            writer = frame.writeStream.foreachBatch(lambda batch, _: found.append(batch.count()))
+            writer = frame.writeStream.foreachBatch(lambda batch, _: results.append(batch.count()))
             before, begin = cpu(), time.perf_counter()
             query = writer.option("checkpointLocation", checkpoint).start()
             try:
-                while sum(found) < rows and query.isActive:
+                while sum(results) < rows and query.isActive:
                     time.sleep(0.01)
                 figures["Spark, first batch: seconds"] = time.perf_counter() - begin
                 for kind, seconds in cpu().items():
@@ -158,8 +158,8 @@ class Works:
                     figures[f"Spark, idle second: {kind} ms"] = (seconds - before[kind]) / IDLE * 1e3
             finally:
                 query.stop()
-        if sum(found) != rows:
-            raise RuntimeError(f"{sum(found)} rows were read, not {rows}: {query.exception()}")
+        if sum(results) != rows:
+            raise RuntimeError(f"{sum(results)} rows were read, not {rows}: {query.exception()}")
 
     def subjects(self, size: int) -> Figures:
         """One stream with a message on each subject, read by a filter that matches all of them."""
@@ -259,16 +259,16 @@ def resident() -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
+    command_line = argparse.ArgumentParser(
         prog="python -m benchmarks.spark.scale", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    add = found.add_argument
+    add = command_line.add_argument
     add("--works", nargs="+", default=list(SIZES), choices=list(SIZES), metavar="WORK", help=", ".join(SIZES))
     add("--sizes", nargs="+", type=int, metavar="N", help="instead of those of each work")
     add("--spark", action="store_true", help="a real query too, of the work streams")
     add("--save", action="store_true", help="keep the figures as JSON in benchmarks/results/")
-    return found
+    return command_line
 
 
 def save(found: dict[str, Figures]) -> None:
@@ -285,13 +285,13 @@ def save(found: dict[str, Figures]) -> None:
 
 def main() -> int:
     options = parser().parse_args()
-    found: dict[str, Figures] = {}
+    results: dict[str, Figures] = {}
     with running_server() as server:
         works = Works(server.url, spark=options.spark)
         try:
             for name in options.works:
                 for size in options.sizes or SIZES[name]:
-                    figures = found[f"{size:,} {name}"] = getattr(works, name)(size)
+                    figures = results[f"{size:,} {name}"] = getattr(works, name)(size)
                     shown = ", ".join(f"{key} {value:,.1f}" for key, value in figures.items())
                     print(f"{size:,} {name}, load {os.getloadavg()[0]:.1f}: {shown}", flush=True)
         finally:
@@ -299,7 +299,7 @@ def main() -> int:
                 works.spark.stop()
             works.opened.run(works.opened.js.close())
     if options.save:
-        save(found)
+        save(results)
     return 0
 
 

@@ -34,7 +34,7 @@ BATCH = 10_000  # rows of one Arrow batch, as Spark makes them
 
 def rows(count: int, size: int) -> list[pa.RecordBatch]:
     """Batches with all columns that any of `IDS` needs."""
-    made = []
+    results = []
     for first in range(0, count, BATCH):
         numbers = range(first, min(count, first + BATCH))
         columns = {
@@ -43,8 +43,8 @@ def rows(count: int, size: int) -> list[pa.RecordBatch]:
             "stream_created": pa.array([1_700_000_000_000_000] * len(numbers), pa.timestamp("us", tz="UTC")),
             "sequence": pa.array([number + 1 for number in numbers], pa.int64()),
         }
-        made.append(pa.RecordBatch.from_pydict(columns))
-    return made
+        results.append(pa.RecordBatch.from_pydict(columns))
+    return results
 
 
 async def measure(url: str, ids: str, batches: list[pa.RecordBatch]) -> float:
@@ -76,42 +76,44 @@ async def child(options: argparse.Namespace) -> None:
     gc.collect()
     gc.freeze()  # as in Spark's workers
     await measure(options.url, "none", batches[:2])
-    found = {ids: await measure(options.url, ids, batches) for ids in options.ids}
-    print(json.dumps(found))
+    result = {ids: await measure(options.url, ids, batches) for ids in options.ids}
+    print(json.dumps(result))
 
 
 def compare(options: argparse.Namespace) -> None:
     trees = [str(Path(tree).resolve()) for tree in options.trees]
-    found: dict[tuple[str, str], list[float]] = {}
+    results: dict[tuple[str, str], list[float]] = {}
     shared = ["--rows", str(options.rows), "--size", str(options.size), "--ids", *options.ids]
     from benchmarks.spark.running import running_server  # of this checkout, not of one that is measured
 
     with running_server() as server:
-        for number, place in itertools.product(range(options.rounds), range(len(trees))):
-            tree = trees[(place + number) % len(trees)]
+        for number, index in itertools.product(range(options.rounds), range(len(trees))):
+            tree = trees[(index + number) % len(trees)]
             command = [sys.executable, __file__, "--url", server.url, *shared]
             environment = os.environ | {"PYTHONPATH": tree}
             answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
             for ids, used in json.loads(answer.stdout).items():
-                found.setdefault((tree, ids), []).append(used)
+                results.setdefault((tree, ids), []).append(used)
     print(
         f"µs of CPU a row, {options.rows} rows of {options.size} bytes: median (least) of {options.rounds} rounds"
     )
     for ids in options.ids:
-        shown = [f"{statistics.median(found[tree, ids]):.2f} ({min(found[tree, ids]):.2f})" for tree in trees]
+        shown = [
+            f"{statistics.median(results[tree, ids]):.2f} ({min(results[tree, ids]):.2f})" for tree in trees
+        ]
         print(f"{ids:8s}", "   ".join(shown), flush=True)
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m benchmarks.spark.sink", description=__doc__)
-    add = found.add_argument
+    command_line = argparse.ArgumentParser(prog="python -m benchmarks.spark.sink", description=__doc__)
+    add = command_line.add_argument
     add("--rounds", type=int, default=7, metavar="N", help="rounds; medians are shown (7)")
     add("--rows", type=int, default=200_000, metavar="N", help="rows of each write (200000)")
     add("--size", type=int, default=128, metavar="BYTES", help="of the payloads (128)")
     add("--ids", nargs="+", default=IDS, choices=IDS, metavar="IDS", help=", ".join(IDS))
     add("--trees", nargs="+", default=["."], metavar="DIR", help="checkouts whose jsclient is measured (.)")
     add("--url", help=argparse.SUPPRESS)  # of the server, in a process that measures
-    return found
+    return command_line
 
 
 if __name__ == "__main__":

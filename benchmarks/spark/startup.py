@@ -47,8 +47,8 @@ async def prepare(url: str, tasks: int) -> None:
 
 def used() -> Figures:
     """Seconds of CPU so far."""
-    found = cpu()
-    return {"python": found["python"], "jvm": found["jvm"], "driver": time.process_time()}
+    result = cpu()
+    return {"python": result["python"], "jvm": result["jvm"], "driver": time.process_time()}
 
 
 class Costs:
@@ -67,9 +67,9 @@ class Costs:
 
     @contextlib.contextmanager
     def query(self, work: Callable[[Any, int], None], **options: Any) -> Iterator[Any]:
-        given = {"servers": self.url, "stream": "ONE", "startingOffsets": "earliest", **options}
+        arguments = {"servers": self.url, "stream": "ONE", "startingOffsets": "earliest", **options}
         with tempfile.TemporaryDirectory() as checkpoint:
-            frame = self.spark.readStream.format("jetstream").options(**given).load()
+            frame = self.spark.readStream.format("jetstream").options(**arguments).load()
             query = frame.writeStream.foreachBatch(work).option("checkpointLocation", checkpoint).start()
             try:
                 yield query
@@ -91,12 +91,12 @@ class Costs:
     def starts(self) -> None:
         """The first start of a session, and the medians of later ones."""
         self.start("first start")
-        first, found = self.figures, []
+        first, result = self.figures, []
         for _ in range(self.options.starts):
             self.figures = {}
             self.start("later start")
-            found.append(self.figures)
-        later = {name: statistics.median(one[name] for one in found) for name in found[0]}
+            result.append(self.figures)
+        later = {name: statistics.median(one[name] for one in result) for name in result[0]}
         self.figures = first | later
 
     def idle(self, poll: int) -> None:
@@ -121,9 +121,9 @@ class Costs:
             before = used()
             frame.write.format("noop").mode("overwrite").save()
             self.note(f"task of {ROWS} rows", before, count)
-        found = frame.count(), frame.rdd.getNumPartitions()
-        if found != (count * ROWS, count):
-            raise RuntimeError(f"rows and tasks are {found}, not {(count * ROWS, count)}")
+        result = frame.count(), frame.rdd.getNumPartitions()
+        if result != (count * ROWS, count):
+            raise RuntimeError(f"rows and tasks are {result}, not {(count * ROWS, count)}")
 
 
 def child(options: argparse.Namespace) -> None:
@@ -159,29 +159,29 @@ def run(options: argparse.Namespace, url: str, tree: Path) -> Figures:
 
 def compare(options: argparse.Namespace) -> None:
     trees = [Path(tree).resolve() for tree in options.trees]
-    found: dict[str, dict[Path, list[float]]] = {}
+    results: dict[str, dict[Path, list[float]]] = {}
     with running_server() as server:
-        for number, place in itertools.product(range(options.rounds), range(len(trees))):
-            tree = trees[(place + number) % len(trees)]
+        for number, index in itertools.product(range(options.rounds), range(len(trees))):
+            tree = trees[(index + number) % len(trees)]
             for name, value in run(options, server.url, tree).items():
-                found.setdefault(name, {}).setdefault(tree, []).append(value)
+                results.setdefault(name, {}).setdefault(tree, []).append(value)
             print(f"round {number + 1}: {tree}, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
     print(f"median (least) of {options.rounds} rounds: {', '.join(map(str, options.trees))}")
-    for name, values in found.items():
+    for name, values in results.items():
         shown = [f"{statistics.median(values[tree]):8.2f} ({min(values[tree]):.2f})" for tree in trees]
         print(f"{name:44s}", "   ".join(shown))
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m benchmarks.spark.startup", description=__doc__)
-    add = found.add_argument
+    command_line = argparse.ArgumentParser(prog="python -m benchmarks.spark.startup", description=__doc__)
+    add = command_line.add_argument
     add("--rounds", type=int, default=5, metavar="N", help="rounds; medians are shown (5)")
     add("--starts", type=int, default=5, metavar="N", help="starts of a query after the first (5)")
     add("--idle", type=float, default=10.0, metavar="SECONDS", help="how long an idle query is measured (10)")
     add("--tasks", type=int, default=40, metavar="N", help="tasks of a batch read (40)")
     add("--trees", nargs="+", default=["."], metavar="DIR", help="checkouts whose jsclient is measured (.)")
     add("--url", help=argparse.SUPPRESS)  # of the server, in a process that measures
-    return found
+    return command_line
 
 
 if __name__ == "__main__":

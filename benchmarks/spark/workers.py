@@ -31,8 +31,8 @@ def cpu() -> dict[str, float]:
             text = (path / "stat").read_text()
         except OSError:  # it has just ended
             continue
-        name, _, rest = text.partition(" (")[2].rpartition(") ")
-        fields = rest.split()
+        name, _, remainder = text.partition(" (")[2].rpartition(") ")
+        fields = remainder.split()
         pid = int(path.name)
         parents[pid], names[pid] = int(fields[1]), name
         used[pid] = sum(int(field) for field in fields[11:13]) / _TICKS
@@ -44,10 +44,10 @@ def cpu() -> dict[str, float]:
             pid = parents[pid]
         return pid == own
 
-    found = dict.fromkeys(KINDS, 0.0)
+    results = dict.fromkeys(KINDS, 0.0)
     for pid, seconds in used.items():
         kind = next((kind for kind, name in KINDS.items() if name in names[pid]), None)
         if kind is not None and pid != own and is_below(pid):
-            found[kind] += seconds
-            found["python" if kind == "jvm" else kind] += ended[pid]  # the JVM starts Python only
-    return found
+            results[kind] += seconds
+            results["python" if kind == "jvm" else kind] += ended[pid]  # the JVM starts Python only
+    return results

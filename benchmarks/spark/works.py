@@ -51,8 +51,8 @@ class Stage:
             "minPartitions": "2",
             "endingSequence": str(self.count),
         }
-        wanted = "subject string, data binary, sequence bigint, timestamp timestamp"
-        return self.spark.read.format("jetstream").options(**options).schema(wanted).load()
+        expected = "subject string, data binary, sequence bigint, timestamp timestamp"
+        return self.spark.read.format("jetstream").options(**options).schema(expected).load()
 
 
 @contextlib.contextmanager
@@ -70,8 +70,8 @@ def read(stage: Stage, client: str) -> Figures:
     frame = stage.source(client)
     with _measured(stage.count, figures):
         frame.write.format("noop").mode("overwrite").save()
-    if (found := frame.count()) != stage.count:
-        raise RuntimeError(f"{found} rows were read, not {stage.count}")
+    if (result := frame.count()) != stage.count:
+        raise RuntimeError(f"{result} rows were read, not {stage.count}")
     return figures
 
 
@@ -135,10 +135,10 @@ def acks(stage: Stage, client: str, on: str = "executors") -> Figures:
 
     settled = ack_batch(frame, stage.url, on=on)
     seconds = time.perf_counter() - start
-    left = stage.call(pending)
+    remaining = stage.call(pending)
     frame.unpersist()
-    if settled != count or left:
-        raise RuntimeError(f"{settled} were settled and {left} are pending, of {count}")
+    if settled != count or remaining:
+        raise RuntimeError(f"{settled} were settled and {remaining} are pending, of {count}")
     return {"seconds": seconds, "rate": count / seconds}
 
 
@@ -209,9 +209,9 @@ def _query(stage: Stage, batch: Callable[[Any, int], None]) -> Iterator[None]:
 async def _api_calls(url: str) -> int:
     """Requests in the next seconds, as somebody who listens to them counts."""
     nc = await nats.connect(url)
-    heard = await nc.subscribe("$JS.API.>")
+    received = await nc.subscribe("$JS.API.>")
     await asyncio.sleep(_IDLE)
-    count = heard.pending_msgs
+    count = received.pending_msgs
     await nc.close()
     return count
 

@@ -31,8 +31,8 @@ _TIMEOUT = 120.0  # seconds for one run
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    found = argparse.ArgumentParser(prog="python -m benchmarks.topics", description=__doc__)
-    add = found.add_argument
+    command_line = argparse.ArgumentParser(prog="python -m benchmarks.topics", description=__doc__)
+    add = command_line.add_argument
     add("--rounds", type=int, default=3, metavar="N", help="rounds; medians are shown (3)")
     add("--scale", type=float, default=1.0, metavar="X", help="how much of each work (1.0)")
     names = dict.fromkeys(name for work in WORKS for name in (work.name, work.group))
@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
         help="keep the figures in benchmarks/results/, and fill benchmarks/README.md",
     )
     add("--report", type=Path, metavar="FILE", help="no runs: print the tables of stored figures")
-    return found
+    return command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,13 +95,13 @@ async def _measure(works: Sequence[TopicWork], options: argparse.Namespace) -> d
                 at = number % max(len(clients), 1)  # another begins in each round
                 for client in (*clients[at:], *clients[:at]):
                     task = job(work, client, options.scale, port=server.port)
-                    found = await asyncio.to_thread(_apart, task)
-                    runs.append({"work": work.name, "client": client, "round": number + 1, **found})
+                    result = await asyncio.to_thread(_apart, task)
+                    runs.append({"work": work.name, "client": client, "round": number + 1, **result})
                     shown = ", ".join(
-                        f"{name} {value:,.3g}" for name, value in found.get("figures", {}).items()
+                        f"{name} {value:,.3g}" for name, value in result.get("figures", {}).items()
                     )
                     print(
-                        f"round {number + 1}: {work.name}, {client}: {shown or found['error']}",
+                        f"round {number + 1}: {work.name}, {client}: {shown or result['error']}",
                         file=sys.stderr,
                         flush=True,
                     )

@@ -63,7 +63,7 @@ async def subscribing(job: Job) -> dict[str, float]:
         items = ["x" * (job.size // _PER_MESSAGE)] * _PER_MESSAGE
         async with await topic.publisher() as publisher:
             async with await topic.subscribe() as sub:
-                place = sub.position
+                position = sub.position
             for number in range(job.count):
                 await publisher.send(number // 1000, items)
                 if number % 1000 == 999:
@@ -71,7 +71,7 @@ async def subscribing(job: Job) -> dict[str, float]:
             await publisher.advance(job.count)
             async with (
                 jsclient.connect(server.url) as other,
-                await other.epochs("bench").subscribe(start=place) as sub,
+                await other.epochs("bench").subscribe(start=position) as sub,
             ):
                 gc.collect()
                 used, began, seen = cpu(), time.perf_counter(), 0

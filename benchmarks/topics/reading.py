@@ -58,7 +58,7 @@ async def _own_stream(job: Job, work: Any) -> dict[str, float]:
 
 async def _measured(job: Job, work: Any) -> dict[str, float]:
     meter = Meter(job)
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     if work in (_ordered_natspy, _live_natspy, _kept_natspy):
         nc = await nats.connect(job.url)
         try:
@@ -69,8 +69,8 @@ async def _measured(job: Job, work: Any) -> dict[str, float]:
     else:
         async with jsclient.connect(job.url) as js:
             for part in meter.parts():
-                found = await work(js, job, part) or {}
-    return {**meter.figures(), **found}
+                results = await work(js, job, part) or {}
+    return {**meter.figures(), **results}
 
 
 # --- what is stored ----------------------------------------------------------------------------------------------

@@ -41,11 +41,11 @@ def table(work: TopicWork, clients: Mapping[str, Mapping[str, Summary]]) -> str:
             continue
         row = [f"`{client}`"]
         for column in work.columns:
-            found = clients[client].get(column.figure)
-            text = "" if found is None else _shown(found.median, column.form)
-            if column.figure == work.compared and found is not None and client in work.goals:
+            result = clients[client].get(column.figure)
+            text = "" if result is None else _shown(result.median, column.form)
+            if column.figure == work.compared and result is not None and client in work.goals:
                 goal = work.goals[client]
-                text = f"{verdict(text, met=found.median <= goal)} (goal {goal:g})"
+                text = f"{verdict(text, met=result.median <= goal)} (goal {goal:g})"
             row.append(text)
         rows.append([*row, *([_against(work, client, clients)] if beside else [])])
     return markdown(header, rows)

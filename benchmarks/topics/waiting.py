@@ -73,10 +73,10 @@ async def _told(
         await js.publish("wait.x", b"x" * job.size)
     async with asyncio.timeout(_SILENCE):
         await wait(_RECORDS)
-    given = job.count * _RECORDS
+    arguments = job.count * _RECORDS
     return {
-        "messages": (await server.sent_to(connection) - sent) / given,
-        "server_us": (server.cpu - used) / given * 1e6,
+        "messages": (await server.sent_to(connection) - sent) / arguments,
+        "server_us": (server.cpu - used) / arguments * 1e6,
     }
 
 

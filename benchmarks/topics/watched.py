@@ -49,8 +49,8 @@ class Watched:
 
     async def sent_to(self, connection: int) -> int:
         """Messages that it has sent to one connection so far."""
-        found = await self._ask(f"connz?cid={connection}")
-        return int(found["connections"][0]["out_msgs"])
+        answer = await self._ask(f"connz?cid={connection}")
+        return int(answer["connections"][0]["out_msgs"])
 
     async def _ask(self, what: str) -> dict[str, Any]:
         return await asyncio.to_thread(_read, f"http://127.0.0.1:{self._monitor}/{what}")
@@ -58,8 +58,8 @@ class Watched:
 
 def _read(url: str) -> dict[str, Any]:
     with urllib.request.urlopen(url, timeout=10) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
+        results: dict[str, Any] = json.load(answer)
+    return results
 
 
 @asynccontextmanager

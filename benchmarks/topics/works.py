@@ -188,8 +188,8 @@ def select(names: Iterable[str]) -> list[TopicWork]:
     Raises:
         ValueError: A name fits nothing.
     """
-    wanted = list(names)
-    for name in wanted:
+    expected = list(names)
+    for name in expected:
         if name != "all" and not any(name in {work.name, work.group} for work in WORKS):
             raise ValueError(f"no work is called {name!r}: {', '.join(work.name for work in WORKS)}")
-    return [work for work in WORKS if {"all", work.name, work.group} & set(wanted)]
+    return [work for work in WORKS if {"all", work.name, work.group} & set(expected)]

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import sys
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -79,11 +78,3 @@ def _ids(node: ast.AST, values: dict[str, ast.AST]) -> list[tuple[str, str]]:
 def _of_docstring(text: str | None) -> list[str]:
     found = _ROWS.match(text or "")
     return [] if found is None else re.findall(r"\d+", found[1])
-
-
-def write(page: Path, text: str) -> None:
-    """Write a page; with ``--check`` on the command line, only say by the exit code whether it is up to date."""
-    if sys.argv[1:] != ["--check"]:
-        page.write_text(text, encoding="utf-8")
-    elif not page.exists() or page.read_text(encoding="utf-8") != text:
-        sys.exit(f"{page.name} is out of date: run {sys.argv[0]}")

@@ -46,10 +46,10 @@ async def test_only_needed_columns_are_read(server, stream, planned, engine):
     await stream.publish(100, "b")
     scan = scan_jetstream(server.url, stream.name)
     assert scan.select(pl.len()).collect(engine=engine).item() == 200
-    wanted = scan.filter(pl.col("subject") == stream.subject("b")).select("sequence", "stream")
-    found = wanted.collect(engine=engine)
-    assert found.columns == ["sequence", "stream"]
-    assert found["sequence"].to_list() == list(range(101, 201))
+    expected = scan.filter(pl.col("subject") == stream.subject("b")).select("sequence", "stream")
+    actual = expected.collect(engine=engine)
+    assert actual.columns == ["sequence", "stream"]
+    assert actual["sequence"].to_list() == list(range(101, 201))
     assert [len(columns) for columns in planned] == [1, 3]
 
 
@@ -65,8 +65,8 @@ async def test_each_collect_reads_what_is_there(server, stream, engine):
 @ENGINES
 async def test_limit_ends_the_reading(server, oracle, stream, engine):
     await stream.publish(3000)
-    given = {"servers": server.url, "batchRows": "10", "fetchMaxBytes": "20k", "readMode": "consumer"}
-    scan = scan_jetstream(given, stream.name)
+    options = {"servers": server.url, "batchRows": "10", "fetchMaxBytes": "20k", "readMode": "consumer"}
+    scan = scan_jetstream(options, stream.name)
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
         assert scan.head(25).collect(engine=engine)["sequence"].to_list() == list(range(1, 26))
         assert scan.slice(20, 5).collect(engine=engine)["sequence"].to_list() == list(range(21, 26))
@@ -78,8 +78,8 @@ async def test_limit_ends_the_reading(server, oracle, stream, engine):
 async def test_limit_after_a_filter(server, stream, engine):
     """Polars discards the scan when it is next called."""
     await stream.publish(3000)
-    given = {"servers": server.url, "batchRows": "10", "fetchMaxBytes": "20k", "readMode": "consumer"}
-    even = scan_jetstream(given, stream.name).filter(pl.col("sequence") % 2 == 0).select("sequence").head(3)
+    options = {"servers": server.url, "batchRows": "10", "fetchMaxBytes": "20k", "readMode": "consumer"}
+    even = scan_jetstream(options, stream.name).filter(pl.col("sequence") % 2 == 0).select("sequence").head(3)
     assert even.collect(engine=engine)["sequence"].to_list() == [2, 4, 6]
 
     async def ended():

@@ -64,13 +64,13 @@ async def test_one_task_for_each_range(ray, server, oracle, stream):
     from jsclient.arrow.ray import JetStreamDatasource
 
     await stream.publish(4000)
-    given = {"servers": server.url, "maxMessagesPerPartition": "500"}
+    arguments = {"servers": server.url, "maxMessagesPerPartition": "500"}
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
-        dataset = read_ray_dataset(given, stream.name, start=101, end=3900, columns=["sequence"])
+        dataset = read_ray_dataset(arguments, stream.name, start=101, end=3900, columns=["sequence"])
         await stream.publish(10)
         assert sequences(dataset) == sequences(dataset) == list(range(101, 3901))
         assert dataset.limit(5).count() == 5
-    for options, tasks in ((given, 9), (server.url, 4)):
+    for options, tasks in ((arguments, 9), (server.url, 4)):
         source = JetStreamDatasource(read_options(options, stream.name, (), "first", "now"), ("sequence",))
         assert len(source.get_read_tasks(4)) == len(source.get_read_tasks(50)) == tasks
 

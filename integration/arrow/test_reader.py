@@ -39,8 +39,8 @@ def numbers(first, last):
 
 
 def sequences(server, stream, options=(), **arguments):
-    given = {"servers": server.url, **dict(options)}
-    table = read_jetstream(given, stream.name, columns=["sequence"], **arguments).read_all()
+    settings = {"servers": server.url, **dict(options)}
+    table = read_jetstream(settings, stream.name, columns=["sequence"], **arguments).read_all()
     return table["sequence"].to_pylist()
 
 
@@ -137,10 +137,10 @@ async def test_user_and_password(own_server, oracle_for, monkeypatch):
     await judge.create_stream("ORDERS", ["orders"])
     await judge.publish("orders", b"1")
     monkeypatch.setenv("ANNS", "secret-one")
-    given = {"servers": own.url, "user": "ann", "passwordEnv": "ANNS"}
-    assert read_jetstream(given, "ORDERS").read_all().num_rows == 1
+    options = {"servers": own.url, "user": "ann", "passwordEnv": "ANNS"}
+    assert read_jetstream(options, "ORDERS").read_all().num_rows == 1
     with pytest.raises(AuthenticationError):
-        read_jetstream({**given, "user": "bob"}, "ORDERS")
+        read_jetstream({**options, "user": "bob"}, "ORDERS")
 
 
 # --- losses --------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ async def test_recreated_before_it_is_read(server, oracle, stream):
 # --- what is left --------------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_left(server, oracle, stream):
+async def test_nothing_remains(server, oracle, stream):
     await stream.publish(3000)
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
         read_jetstream(server.url, stream.name)
@@ -279,8 +279,8 @@ async def test_duckdb(duckdb, server, oracle, stream):
     await stream.publish(500, "b")
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
         orders = duckdb.from_arrow(read_jetstream(server.url, stream.name))
-        found = orders.aggregate("subject, count(*), sum(sequence)").order("subject").fetchall()
-    assert found == [
+        actual = orders.aggregate("subject, count(*), sum(sequence)").order("subject").fetchall()
+    assert actual == [
         (stream.subject("a"), 1000, sum(range(1, 1001))),
         (stream.subject("b"), 500, sum(range(1001, 1501))),
     ]

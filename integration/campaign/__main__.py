@@ -27,16 +27,18 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--uvloop", action="store_true", help="run on uvloop (default: on the event loop of asyncio)"
     )
     parser.add_argument("--report", type=Path, help="a file for the text; the JSON goes beside it, as .json")
-    given = parser.parse_args(arguments)
-    chosen = given.only.split(",") if given.only else [p for p in PARTS if given.minutes >= LONG.get(p, 0)]
-    given.only = [part for part in PARTS if part in chosen]
-    if not given.only:
+    options = parser.parse_args(arguments)
+    chosen = (
+        options.only.split(",") if options.only else [p for p in PARTS if options.minutes >= LONG.get(p, 0)]
+    )
+    options.only = [part for part in PARTS if part in chosen]
+    if not options.only:
         parser.error(f"--only: some of {','.join(PARTS)} are needed")
-    if given.seeds < 1 or given.minutes <= 0:
+    if options.seeds < 1 or options.minutes <= 0:
         parser.error("--seeds and --minutes must be above 0")
-    if given.seed is None:
-        given.seed = random.SystemRandom().randrange(1, 1 << 31)
-    return given
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(1, 1 << 31)
+    return options
 
 
 async def campaign(given: argparse.Namespace) -> Report:
@@ -75,16 +77,16 @@ def loop_factory(*, uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop] | N
 
 
 def main(arguments: list[str] | None = None) -> int:
-    given = parse(arguments)
-    with asyncio.Runner(loop_factory=loop_factory(uvloop=given.uvloop)) as runner:
-        report = runner.run(campaign(given))
+    values = parse(arguments)
+    with asyncio.Runner(loop_factory=loop_factory(uvloop=values.uvloop)) as runner:
+        report = runner.run(campaign(values))
     print(f"\n{report.text().splitlines()[-1 - len(report.failures)]}")
     for outcome, predicate in report.failures:
         print(
             f"FAILS: {outcome.part} / {outcome.kind} (seed {outcome.seed}): {predicate.name}: {predicate.found}"
         )
-    if given.report is not None:
-        print(f"report: {given.report} and {given.report.with_suffix('.json')}")
+    if values.report is not None:
+        print(f"report: {values.report} and {values.report.with_suffix('.json')}")
     return 1 if report.failures else 0
 
 

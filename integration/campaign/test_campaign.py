@@ -123,8 +123,8 @@ async def test_strangers() -> None:
 
 def test_same_seed_same_inputs() -> None:
     def figures() -> list[object]:
-        found = fuzz_all(TARGETS, Options(SEED, 0), inputs=50)
-        return [(one.kind, one.ran["refused"], one.ran["of 20 kB"]) for one in found[:-1]]
+        actual = fuzz_all(TARGETS, Options(SEED, 0), inputs=50)
+        return [(one.kind, one.ran["refused"], one.ran["of 20 kB"]) for one in actual[:-1]]
 
     assert figures() == figures()
 
@@ -171,13 +171,13 @@ def test_verdict_on_program() -> None:
     program = program_of(1)
     row, other = ("s", "1"), ("s", "2")
     expected = Counter({row: 2, other: 1})
-    found = {
+    actual = {
         "exact": expected,
         "lost": Counter({row: 1, other: 1}),
         "doubled": Counter({row: 3, other: 1}),
     }
-    assert {kind: judge(program, expected, rows, None).kind for kind, rows in found.items()} == {
-        kind: kind for kind in found
+    assert {kind: judge(program, expected, rows, None).kind for kind, rows in actual.items()} == {
+        kind: kind for kind in actual
     }
     assert judge(program, expected, expected, "Error: odd").kind == "failed"
 
@@ -185,7 +185,7 @@ def test_verdict_on_program() -> None:
 def test_program_writes_report(tmp_path: Path) -> None:
     file = tmp_path / "report.txt"
     code = main(["--only", "fuzz", "--minutes", "0.01", "--seed", str(SEED), "--report", str(file)])
-    found = json.loads(file.with_suffix(".json").read_text())
-    assert code == (0 if found["passed"] else 1)
-    assert found["options"]["seeds"] == [SEED]
+    answer = json.loads(file.with_suffix(".json").read_text())
+    assert code == (0 if answer["passed"] else 1)
+    assert answer["options"]["seeds"] == [SEED]
     assert "fuzz / acks: JSAck (seed 7)" in file.read_text()

@@ -68,9 +68,9 @@ async def test_paused_consumer_exits_with_1(doctor: Any, js: Any, stream: OwnStr
 async def test_json_has_an_object_a_line(doctor: Any, stream: OwnStream) -> None:
     code, out = await doctor(stream.name, "nobody", "--json")
     assert code == 1
-    found = [json.loads(line) for line in out.splitlines()]
-    assert [one["code"] for one in found] == ["server", "jetstream", "stream", "deleted"]
-    assert set(found[0]) == {"code", "level", "what", "evidence", "fix"}
+    answer = [json.loads(line) for line in out.splitlines()]
+    assert [one["code"] for one in answer] == ["server", "jetstream", "stream", "deleted"]
+    assert set(answer[0]) == {"code", "level", "what", "evidence", "fix"}
 
 
 async def test_reasons_of_a_stand_still(js: Any, stream: OwnStream) -> None:

@@ -22,7 +22,7 @@ import jsclient
 from integration.connection.test_tls import certificate, context
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.leaks import running_tasks
-from integration.kit.judge.reading import told
+from integration.kit.judge.reading import wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.servers.fake_server import FakeServer
@@ -91,7 +91,7 @@ async def test_failing_server_does_not_hold_reconnect(
     async with _bad_server(kind) as bad:
         js = await connect(f"{tap.url},{bad}", dont_randomize=True, **{**FAST, "connect_timeout": 2.0})
         tap.cut()
-        await told(Reconnected, events)
+        await wait_for_event(Reconnected, events)
         await js.account_info()
 
 
@@ -291,7 +291,7 @@ async def test_cancelling_all_tasks_leaves_a_connection_that_works(
     await js.account_info()
     await asyncio.sleep(1.2)  # four times its ping_interval: the task that sends pings was cancelled, too
     tap.cut()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     tap.refuse()
     tap.cut()
     await eventually(lambda: not js.is_connected, what="the loss")
@@ -436,7 +436,7 @@ async def test_websocket_sends(own_server: Any, connect: Any, events: list[Any])
     await _uses(js)
     await own.kill()
     await own.start()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     await js.account_info()
 
 

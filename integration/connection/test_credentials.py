@@ -35,7 +35,7 @@ from jsclient import (
 )
 
 
-class Given:
+class CredentialFile:
     """A credentials file, and what must not be shown of it."""
 
     def __init__(self, folder: Path, expires: float | None = None) -> None:
@@ -57,37 +57,39 @@ class Given:
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Given:
-    return Given(tmp_path)
+def secret(tmp_path: Path) -> CredentialFile:
+    return CredentialFile(tmp_path)
 
 
-MALFORMED: dict[str, Callable[[Given], str]] = {
+MALFORMED: dict[str, Callable[[CredentialFile], str]] = {
     "empty": lambda _: "",
     "blank": lambda _: "\n \n",
-    "only the first line": lambda given: given.before("eyJ"),
-    "no JWT": lambda given: given.text.replace(given.jwt, ""),
-    "half a JWT": lambda given: given.before("eyJ", 300),
-    "a JWT without its end": lambda given: given.text.replace(given.jwt, given.jwt[:-2]),
-    "no seed": lambda given: given.before("-----BEGIN USER"),
-    "nothing below the seed's title": lambda given: given.before(given.seed),
-    "half a seed": lambda given: given.before(given.seed, 30),
-    "a misspelt seed": lambda given: given.text.replace(given.seed, f"{given.seed[:20]}22{given.seed[22:]}"),
+    "only the first line": lambda secret: secret.before("eyJ"),
+    "no JWT": lambda secret: secret.text.replace(secret.jwt, ""),
+    "half a JWT": lambda secret: secret.before("eyJ", 300),
+    "a JWT without its end": lambda secret: secret.text.replace(secret.jwt, secret.jwt[:-2]),
+    "no seed": lambda secret: secret.before("-----BEGIN USER"),
+    "nothing below the seed's title": lambda secret: secret.before(secret.seed),
+    "half a seed": lambda secret: secret.before(secret.seed, 30),
+    "a misspelt seed": lambda secret: secret.text.replace(
+        secret.seed, f"{secret.seed[:20]}22{secret.seed[22:]}"
+    ),
     "another file": lambda _: "port: 4222\n",
 }
 
 
 @pytest.mark.parametrize("what", MALFORMED)
 @pytest.mark.parametrize("raw", [False, True], ids=["file", "text"])
-async def test_malformed_refused_before_the_wire(what: str, raw: bool, given: Given) -> None:
+async def test_malformed_refused_before_the_wire(what: str, raw: bool, secret: CredentialFile) -> None:
     """nats-py reads a file without a JWT for ever, on the event loop, so that no timeout helps."""
-    text = MALFORMED[what](given)
-    given.file.write_text(text)
-    name = "the text that was passed|an empty text" if raw else str(given.file)
+    text = MALFORMED[what](secret)
+    secret.file.write_text(text)
+    name = "the text that was passed|an empty text" if raw else str(secret.file)
     async with FakeServer() as fake:
         with pytest.raises(ConfigError, match=name) as caught:
-            await jsclient.connect(fake.url, user_credentials=RawCredentials(text) if raw else given.file)
+            await jsclient.connect(fake.url, user_credentials=RawCredentials(text) if raw else secret.file)
         assert fake.clients == []
-    assert given.shown_in(caught.value) == []
+    assert secret.shown_in(caught.value) == []
 
 
 class _OtherPath:
@@ -98,25 +100,27 @@ class _OtherPath:
         return str(self._path)
 
 
-async def test_every_form_is_accepted(given: Given, own_server: Any, connect: Any, tmp_path: Path) -> None:
-    own = await own_server(config=given.operator.config())
+async def test_every_form_is_accepted(
+    secret: CredentialFile, own_server: Any, connect: Any, tmp_path: Path
+) -> None:
+    own = await own_server(config=secret.operator.config())
     jwt, seed, spaced = tmp_path / "user.jwt", tmp_path / "user.nk", tmp_path / "spaced.creds"
-    jwt.write_text(f"{given.jwt}\n")
-    seed.write_text(f"\n{given.seed}\n")
-    spaced.write_text(f"# of Ann\r\n\r\n{given.text.replace(chr(10), chr(13) + chr(10))}")
-    forms = [str(given.file), given.file, _OtherPath(given.file), spaced, RawCredentials(given.text)]
-    for form in [*forms, (str(jwt), str(seed)), (given.file, given.file)]:
+    jwt.write_text(f"{secret.jwt}\n")
+    seed.write_text(f"\n{secret.seed}\n")
+    spaced.write_text(f"# of Ann\r\n\r\n{secret.text.replace(chr(10), chr(13) + chr(10))}")
+    forms = [str(secret.file), secret.file, _OtherPath(secret.file), spaced, RawCredentials(secret.text)]
+    for form in [*forms, (str(jwt), str(seed)), (secret.file, secret.file)]:
         assert await (await connect(own, user_credentials=form)).ping() < 5
 
 
 @pytest.mark.parametrize("what", ["text", "jwt", "seed"])
-async def test_secret_instead_of_a_path_is_not_shown(what: str, given: Given) -> None:
+async def test_secret_instead_of_a_path_is_not_shown(what: str, secret: CredentialFile) -> None:
     with pytest.raises(ConfigError, match=r"RawCredentials\(text\)") as caught:
-        await jsclient.connect(user_credentials=getattr(given, what))
-    assert given.shown_in(caught.value) == []
+        await jsclient.connect(user_credentials=getattr(secret, what))
+    assert secret.shown_in(caught.value) == []
     with pytest.raises(ConfigError, match="use nkeys_seed_str") as caught:
-        await jsclient.connect(nkeys_seed=given.seed)
-    assert given.shown_in(caught.value) == []
+        await jsclient.connect(nkeys_seed=secret.seed)
+    assert secret.shown_in(caught.value) == []
 
 
 @pytest.mark.parametrize(
@@ -138,35 +142,35 @@ async def test_what_is_no_path_refused(value: Any, text: str) -> None:
 
 @pytest.mark.parametrize("sent", ["from a file", "as text"])
 async def test_expired_jwt_refused_with_its_date(
-    sent: str, given: Given, own_server: Any, caplog: pytest.LogCaptureFixture
+    sent: str, secret: CredentialFile, own_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is told at once, also with ``wait=``: waiting brings no new credentials."""
-    own = await own_server(config=given.operator.config())
-    given.write(1_700_000_000.5)
-    value = RawCredentials(given.text) if sent == "as text" else given.file
+    own = await own_server(config=secret.operator.config())
+    secret.write(1_700_000_000.5)
+    value = RawCredentials(secret.text) if sent == "as text" else secret.file
     date = r"expired on 2023-11-14 22:13:20 UTC, .* days ago by the clock of this machine"
     with pytest.raises(AuthenticationError, match=f"refused the credentials: .*{date}") as caught:
         await within(30, _opened(own.url, user_credentials=value, wait=600.0), "connect")
-    name = "the text that was passed" if sent == "as text" else str(given.file)
+    name = "the text that was passed" if sent == "as text" else str(secret.file)
     assert name in str(caught.value)
-    assert given.shown_in(caught.value) == []
+    assert secret.shown_in(caught.value) == []
     (warning,) = [record.getMessage() for record in caplog.records if "expired" in record.getMessage()]
     assert name in warning
 
 
 async def test_clock_ahead_refuses_no_valid_jwt(
-    given: Given,
+    secret: CredentialFile,
     own_server: Any,
     connect: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The server's clock counts: this machine's is two hours ahead."""
-    own = await own_server(config=given.operator.config())
-    given.write(time.time() + 3600)
+    own = await own_server(config=secret.operator.config())
+    secret.write(time.time() + 3600)
     ahead = SimpleNamespace(time=lambda: time.time() + 7200)
     monkeypatch.setattr("jsclient._runtime.nats.credentials.time", ahead)
-    assert await (await connect(own, user_credentials=given.file)).ping() < 60
+    assert await (await connect(own, user_credentials=secret.file)).ping() < 60
     (warning,) = [record.getMessage() for record in caplog.records if "expired" in record.getMessage()]
     assert "1 hour ago by the clock of this machine" in warning
     assert "the server decides" in warning
@@ -176,33 +180,33 @@ async def _opened(url: str, **options: Any) -> Any:
     return await jsclient.connect(url, **options)
 
 
-async def test_jwt_that_ends_later_is_no_error(given: Given, own_server: Any, connect: Any) -> None:
-    own = await own_server(config=given.operator.config())
-    given.write(time.time() + 3600)
-    assert await (await connect(own, user_credentials=given.file)).ping() < 5
+async def test_jwt_that_ends_later_is_no_error(secret: CredentialFile, own_server: Any, connect: Any) -> None:
+    own = await own_server(config=secret.operator.config())
+    secret.write(time.time() + 3600)
+    assert await (await connect(own, user_credentials=secret.file)).ping() < 5
 
 
 @pytest.mark.parametrize("what", ["half a JWT", "empty", "half a seed"])
 async def test_file_cut_between_attempts_ends_them(
-    what: str, given: Given, own_server: Any, caplog: pytest.LogCaptureFixture
+    what: str, secret: CredentialFile, own_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As at the call: `connect` with ``wait=`` does not try on with a file that only its owner can mend."""
-    own = await own_server(config=given.operator.config())
+    own = await own_server(config=secret.operator.config())
     await own.kill()
-    opening = asyncio.create_task(_opened(own.url, user_credentials=given.file, wait=600.0))
+    opening = asyncio.create_task(_opened(own.url, user_credentials=secret.file, wait=600.0))
     await eventually(lambda: "connecting is repeated" in caplog.text, what="an attempt that fails")
-    given.file.write_text(MALFORMED[what](given))
+    secret.file.write_text(MALFORMED[what](secret))
     await own.start()
-    with pytest.raises(ConfigError, match=f"user_credentials: .*{given.file}") as caught:
+    with pytest.raises(ConfigError, match=f"user_credentials: .*{secret.file}") as caught:
         await within(60, opening, "connect")
-    assert given.shown_in(caught.value) == []
+    assert secret.shown_in(caught.value) == []
 
 
 @dataclass
 class Callbacks:
     """The callbacks of a program that signs itself."""
 
-    given: Given
+    secret: CredentialFile
     jwt: str | None = None
 
     def user_jwt_cb(self) -> bytes:
@@ -217,11 +221,11 @@ class Callbacks:
         return {"user_jwt_cb": self.user_jwt_cb, "signature_cb": self.signature_cb}
 
 
-async def test_jwt_of_a_callback(given: Given, own_server: Any, connect: Any) -> None:
+async def test_jwt_of_a_callback(secret: CredentialFile, own_server: Any, connect: Any) -> None:
     """The text of a whole credentials file is taken, too."""
-    own = await own_server(config=given.operator.config())
-    for jwt in (None, f"{given.jwt}\n", given.text):
-        assert await (await connect(own, **Callbacks(given, jwt).options)).ping() < 60
+    own = await own_server(config=secret.operator.config())
+    for jwt in (None, f"{secret.jwt}\n", secret.text):
+        assert await (await connect(own, **Callbacks(secret, jwt).options)).ping() < 60
 
 
 @pytest.mark.parametrize(
@@ -232,119 +236,123 @@ async def test_jwt_of_a_callback(given: Given, own_server: Any, connect: Any) ->
         ("a JWT without its end", "the JWT in what user_jwt_cb returned is malformed"),
     ],
 )
-async def test_malformed_jwt_of_a_callback_is_not_sent(what: str, says: str, given: Given) -> None:
-    text = MALFORMED[what](given).removeprefix("-----BEGIN NATS USER JWT-----\n")
+async def test_malformed_jwt_of_a_callback_is_not_sent(what: str, says: str, secret: CredentialFile) -> None:
+    text = MALFORMED[what](secret).removeprefix("-----BEGIN NATS USER JWT-----\n")
     async with FakeServer({"nonce": "abc"}) as fake:
         with pytest.raises(ConnectError, match=f"cannot connect to .*: {says}") as caught:
-            await jsclient.connect(fake.url, **Callbacks(given, text).options)
+            await jsclient.connect(fake.url, **Callbacks(secret, text).options)
         assert not any(line.startswith(b"CONNECT") for line in fake.lines)
     assert not isinstance(caught.value, AuthenticationError)
-    assert given.shown_in(caught.value) == []
+    assert secret.shown_in(caught.value) == []
 
 
-async def test_expired_jwt_of_a_callback_refused_with_its_date(given: Given, own_server: Any) -> None:
-    own = await own_server(config=given.operator.config())
-    given.write(1_700_000_000.5)
+async def test_expired_jwt_of_a_callback_refused_with_its_date(
+    secret: CredentialFile, own_server: Any
+) -> None:
+    own = await own_server(config=secret.operator.config())
+    secret.write(1_700_000_000.5)
     says = "the JWT in what user_jwt_cb returned expired on 2023-11-14 22:13:20 UTC"
     with pytest.raises(AuthenticationError, match=says) as caught:
-        await jsclient.connect(own.url, **Callbacks(given).options)
-    assert given.shown_in(caught.value) == []
+        await jsclient.connect(own.url, **Callbacks(secret).options)
+    assert secret.shown_in(caught.value) == []
 
 
-async def test_jwt_with_another_signature_is_sent(given: Given) -> None:
+async def test_jwt_with_another_signature_is_sent(secret: CredentialFile) -> None:
     """A server's auth callout may take it; only the server can tell."""
     head = base64.urlsafe_b64encode(b'{"alg":"RS256","typ":"JWT"}').decode().rstrip("=")
-    body = given.jwt.split(".")[1]
+    body = secret.jwt.split(".")[1]
     jwt = f"{head}.{body}.{base64.urlsafe_b64encode(bytes(256)).decode().rstrip('=')}"
     async with FakeServer({"nonce": "abc"}) as fake:
-        await (await jsclient.connect(fake.url, **Callbacks(given, jwt).options)).close()
+        await (await jsclient.connect(fake.url, **Callbacks(secret, jwt).options)).close()
         connect = await fake.wait_for(lambda frame: frame.op == "CONNECT")
     assert json.loads(connect.args)["jwt"] == jwt
 
 
-SEEDS: dict[str, tuple[Callable[[Given], str], str]] = {
-    "half": (lambda given: given.seed[:30], "is malformed"),
-    "misspelt": (lambda given: f"{given.seed[:20]}22{given.seed[22:]}", "is malformed"),
-    "of an account": (lambda given: given.operator.account.seed.decode(), "is that of an account: .* SU"),
-    "of an operator": (lambda given: given.operator.operator.seed.decode(), "is that of an operator"),
-    "a public key": (lambda given: given.user.public, "is malformed"),
-    "a credentials file": (lambda given: given.text, "is malformed"),
+SEEDS: dict[str, tuple[Callable[[CredentialFile], str], str]] = {
+    "half": (lambda secret: secret.seed[:30], "is malformed"),
+    "misspelt": (lambda secret: f"{secret.seed[:20]}22{secret.seed[22:]}", "is malformed"),
+    "of an account": (lambda secret: secret.operator.account.seed.decode(), "is that of an account: .* SU"),
+    "of an operator": (lambda secret: secret.operator.operator.seed.decode(), "is that of an operator"),
+    "a public key": (lambda secret: secret.user.public, "is malformed"),
+    "a credentials file": (lambda secret: secret.text, "is malformed"),
 }
 
 
 @pytest.mark.parametrize("what", SEEDS)
-async def test_malformed_seed_refused_before_the_wire(what: str, given: Given, tmp_path: Path) -> None:
+async def test_malformed_seed_refused_before_the_wire(
+    what: str, secret: CredentialFile, tmp_path: Path
+) -> None:
     make, says = SEEDS[what]
-    seed, file = make(given), tmp_path / "user.nk"
+    seed, file = make(secret), tmp_path / "user.nk"
     file.write_text(seed)
     async with FakeServer() as fake:
         with pytest.raises(ConfigError, match=f"^nkeys_seed_str {says}") as caught:
             await jsclient.connect(fake.url, nkeys_seed_str=seed)
-        assert given.shown_in(caught.value) == []
+        assert secret.shown_in(caught.value) == []
         with pytest.raises(ConfigError, match=f"^nkeys_seed: the seed in the file '{file}' {says}") as caught:
             await jsclient.connect(fake.url, nkeys_seed=str(file))
-        assert given.shown_in(caught.value) == []
+        assert secret.shown_in(caught.value) == []
         assert fake.clients == []
 
 
-async def test_seed_with_lines_around_it_accepted(given: Given, tmp_path: Path) -> None:
+async def test_seed_with_lines_around_it_accepted(secret: CredentialFile, tmp_path: Path) -> None:
     file = tmp_path / "user.nk"
-    file.write_text(f"\n{given.seed}\n")
+    file.write_text(f"\n{secret.seed}\n")
     async with FakeServer({"nonce": "abc"}) as fake:
         await (await jsclient.connect(fake.url, nkeys_seed=str(file))).close()
-        await (await jsclient.connect(fake.url, nkeys_seed_str=f" {given.seed}\n")).close()
+        await (await jsclient.connect(fake.url, nkeys_seed_str=f" {secret.seed}\n")).close()
 
 
 @pytest.mark.parametrize("what", ["half a JWT", "empty", "expired"])
 async def test_file_replaced_while_reconnecting(
-    what: str, given: Given, own_server: Any, connect: Any, proxy: Any, events: list[Any]
+    what: str, secret: CredentialFile, own_server: Any, connect: Any, proxy: Any, events: list[Any]
 ) -> None:
     """A file that cannot be used is told once, and the attempts go on until it can; nats-py stood still for ever."""
-    tap = await proxy(await own_server(config=given.operator.config()))
-    js = await connect(tap, user_credentials=given.file, **FAST)
+    tap = await proxy(await own_server(config=secret.operator.config()))
+    js = await connect(tap, user_credentials=secret.file, **FAST)
     if what == "expired":
-        given.write(time.time() - 3600)
+        secret.write(time.time() - 3600)
     else:
-        given.file.write_text(MALFORMED[what](given))
+        secret.file.write_text(MALFORMED[what](secret))
     tap.cut()
     await eventually(lambda: of(ErrorRaised, events), what="the event")
     since = len(tap.links)
     await eventually(lambda: len(tap.links) > since + 1, what="further attempts")
-    (told,) = [event.error for event in of(ErrorRaised, events)]
-    assert given.shown_in(told) == []
+    (report,) = [event.error for event in of(ErrorRaised, events)]
+    assert secret.shown_in(report) == []
     if what == "expired":
-        assert isinstance(told, AuthenticationError)  # the server decides: its clock counts
+        assert isinstance(report, AuthenticationError)  # the server decides: its clock counts
     else:
-        assert isinstance(told, ConnectError)
-        assert str(given.file) in str(told)
-    given.write()
+        assert isinstance(report, ConnectError)
+        assert str(secret.file) in str(report)
+    secret.write()
     await eventually(lambda: js.is_connected, what="the reconnect")
     assert await js.ping() < 5
 
 
-async def test_server_with_a_default_user_gets_credentials(given: Given) -> None:
+async def test_server_with_a_default_user_gets_credentials(secret: CredentialFile) -> None:
     """Its INFO does not say that it needs credentials: without them, it takes the client for the default user."""
     async with FakeServer({"nonce": "abc"}) as fake:
-        await (await jsclient.connect(fake.url, user_credentials=given.file)).close()
+        await (await jsclient.connect(fake.url, user_credentials=secret.file)).close()
         connect = await fake.wait_for(lambda frame: frame.op == "CONNECT")
     sent = json.loads(connect.args)
-    assert sent["jwt"] == given.jwt
+    assert sent["jwt"] == secret.jwt
     assert sent["sig"]
 
 
-async def test_credentials_without_nkeys(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_credentials_without_nkeys(secret: CredentialFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nkeys", None)
     with pytest.raises(ConnectError, match=r'pip install "jsclient\[nkeys\]"'):
-        await jsclient.connect(user_credentials=given.file)
+        await jsclient.connect(user_credentials=secret.file)
 
 
 async def test_errors_after_an_expiry_say_so(
-    given: Given, own_server: Any, connect: Any, events: list[Any]
+    secret: CredentialFile, own_server: Any, connect: Any, events: list[Any]
 ) -> None:
     """They said only that there is no connection."""
-    own = await own_server(config=given.operator.config())
-    given.write(time.time() + 2)
-    js = await connect(own, user_credentials=given.file, timeout=2.0, **FAST)
+    own = await own_server(config=secret.operator.config())
+    secret.write(time.time() + 2)
+    js = await connect(own, user_credentials=secret.file, timeout=2.0, **FAST)
     await js.create_stream("S", subjects=["s.>"], storage="memory")
     puller = await js.pull_subscribe("s.>")
     publisher = js.publisher()
@@ -363,9 +371,9 @@ async def test_errors_after_an_expiry_say_so(
         text = f"{name}: {caught.value}"
         assert "the connection was lost (User Authentication Expired)" in text, text
         assert f"then {own.url} refused the credentials" in text, text
-        assert f"the JWT in the file '{given.file}' expired on 20" in text, text
-        assert given.shown_in(caught.value) == []
-    given.write()
+        assert f"the JWT in the file '{secret.file}' expired on 20" in text, text
+        assert secret.shown_in(caught.value) == []
+    secret.write()
     await eventually(lambda: js.is_connected, what="the reconnect")
     assert js._connection.problem == ""
     await js.publish("s.x", b"")

@@ -14,7 +14,7 @@ import pytest
 
 import jsclient
 from integration.kit.clients.readers import FAST
-from integration.kit.judge.reading import numbers, of, take, told
+from integration.kit.judge.reading import numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
 from integration.kit.network.match import is_ack
@@ -141,7 +141,7 @@ async def test_callback_at_each_connect(own_server: Any, connect: Any, events: l
     js = await connect(own, token=token, **FAST)
     await own.kill()
     await own.start()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     assert await js.ping() < 5
     assert set(calls) == {threading.main_thread()}
     assert len(calls) == 5
@@ -163,7 +163,7 @@ async def test_discovered_servers_get_user(
     js = await connect(urls[0], **FAST)
     assert await js.ping() < 5
     await first.kill()
-    back = await told(Reconnected, events)
+    back = await wait_for_event(Reconnected, events)
     assert back.url == second.url
     assert await js.ping() < 5
     assert of(ErrorRaised, events) == []
@@ -222,12 +222,14 @@ async def test_user_revoked_and_restored_goes_on(
     await stream.publish(1)
     assert numbers(await take(sub, 1)) == [1]
     own.reload(users("judge"))
-    await told(Disconnected, events)
-    error = await told(ErrorRaised, events, lambda event: isinstance(event.error, AuthenticationError))
+    await wait_for_event(Disconnected, events)
+    error = await wait_for_event(
+        ErrorRaised, events, lambda event: isinstance(event.error, AuthenticationError)
+    )
     assert "secret-one" not in str(error)
     await never(lambda: js.is_connected, 0.5, "a connection without a right to it")
     own.reload(users("ann", "judge"))
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     assert await js.ping() < 5
     if not fits(own.version, ">=2.11"):
         return  # a server of 2.10 shuts its JetStream down when it reloads its users

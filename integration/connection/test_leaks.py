@@ -138,8 +138,8 @@ async def test_reconnects_leave_nothing(
         await eventually(lambda: len(of(Reconnected, events)) == number - 1, what="the reconnect")  # noqa: B023
         await stream.publish(1, first=number)
         for sub in subs:
-            found = numbers(await take(sub, 1))
-            assert found == [number], (sub, found)
+            actual = numbers(await take(sub, 1))
+            assert actual == [number], (sub, actual)
     for sub in subs[6:]:
         assert sub.pending == 0
     await eventually(lambda: len(running_tasks()) <= tasks, what="the tasks of before")
@@ -209,8 +209,8 @@ def test_program_that_ends_without_close_warns_of_nothing(server: Any) -> None:
         js = await jsclient.connect(server.url)
         js._connection.on_line(b'INFO {"connect_urls":["127.0.0.1:1"]}')
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reports:
         warnings.simplefilter("always")
         asyncio.run(main())
         gc.collect()
-    assert [str(one.message) for one in told if "never awaited" in str(one.message)] == []
+    assert [str(one.message) for one in reports if "never awaited" in str(one.message)] == []

@@ -48,9 +48,9 @@ async def test_failing_callback(quiet: Any, stream: OwnStream, caplog: pytest.Lo
     assert "in handle" in caplog.text
     assert (record.levelname, record.name) == ("WARNING", "jsclient.worker")
     assert (record.stream, record.consumer, record.stream_seq) == (stream.name, sub.consumer, 1)
-    place = f"(consumer {sub.consumer!r} of stream {stream.name!r})"
+    position = f"(consumer {sub.consumer!r} of stream {stream.name!r})"
     assert "the handler failed message 1 on" in record.message
-    assert record.message.endswith(f"KeyError('customer') {place}")
+    assert record.message.endswith(f"KeyError('customer') {position}")
 
 
 async def test_dead_letter(quiet: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ import jsclient
 from integration.kit.clients.foreign import client
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.leaks import describe_task, no_leaks, running_tasks
-from integration.kit.judge.reading import numbers, of, take, told
+from integration.kit.judge.reading import numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from integration.kit.network.recording import in_order
@@ -75,8 +75,8 @@ def test_nats_py_table_entries() -> None:
         )
         if f"sub.{name}" in source
     }  # fmt: skip
-    made = nats_client.WireSubscription(1, "a", "")
-    assert {name for name in used if not hasattr(made, name)} == set()
+    subscription = nats_client.WireSubscription(1, "a", "")
+    assert {name for name in used if not hasattr(subscription, name)} == set()
     assert {"_subject", "_queue", "_max_msgs", "_received"} <= used
 
 
@@ -126,7 +126,7 @@ async def test_nats_py_reads_and_pings(proxy: Any, connect: Any, monkeypatch: An
     await eventually(lambda: "_send_ping" in called, what="nats-py's own PING")
     assert "_attempt_reconnect" not in called
     tap.cut()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     expected = {
         "_connect_command", "_process_connect_init", "_select_next_server", "_attempt_reconnect", "_read_loop",
         "_process_op_err", "_send_ping",
@@ -185,12 +185,12 @@ async def test_lost_cancellation_ends(proxy: Any, connect: Any, monkeypatch: Any
 
     monkeypatch.setattr(nats_client.TcpTransport, "connect", stubborn)
     tap.cut()
-    await told(Disconnected, events)
+    await wait_for_event(Disconnected, events)
     await eventually(lambda: len(tries) > 1, what="attempts")
     await js.close()
-    made = len(tries)
+    created = len(tries)
     await asyncio.sleep(0.3)
-    assert len(tries) <= made + 1
+    assert len(tries) <= created + 1
 
 
 async def test_connection_lost_after_handshake_leaves_no_tasks(
@@ -209,7 +209,7 @@ async def test_connection_lost_after_handshake_leaves_no_tasks(
 
     monkeypatch.setattr(nats_client.TcpTransport, "drain", lose)
     tap.cut()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     assert len(lost) == 3
     names = sorted(
         describe_task(task).split()[0] for task in running_tasks() if "Client._" in describe_task(task)

@@ -10,7 +10,7 @@ import pytest
 
 import jsclient
 import jsclient.server
-from integration.kit.judge.reading import of, take, told
+from integration.kit.judge.reading import of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from jsclient import ConsumerConfig, JetStreamError, PermissionDenied, PermissionDeniedError
 
@@ -137,7 +137,7 @@ async def test_pull_not_allowed_says_so(
     assert of(PermissionDenied, events)
 
 
-async def test_ack_not_allowed_told(
+async def test_ack_not_allowed_reported(
     own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
 ) -> None:
     """X3: `ack()` succeeds and redelivery is endless in nats-py; here an event, and `ack_sync` raises."""
@@ -148,7 +148,7 @@ async def test_ack_not_allowed_told(
     first, second = await take(sub, 2)
     started = time.monotonic()
     await first.ack()
-    event = await told(PermissionDenied, events)
+    event = await wait_for_event(PermissionDenied, events)
     assert event.subject == first.reply
     with pytest.raises(PermissionDeniedError):
         await second.ack_sync()
@@ -156,7 +156,7 @@ async def test_ack_not_allowed_told(
     assert not second.acked
 
 
-async def test_two_calls_match_both_told(own_server: Any, oracle_for: Any, connect: Any) -> None:
+async def test_two_calls_match_both_reported(own_server: Any, oracle_for: Any, connect: Any) -> None:
     """X3: and a call to another subject is not."""
     own, _ = await restricted(own_server, oracle_for, publish=["Orders.New"], subscribe=["nothing"])
     js = await connect(own, user="ann", password="x")

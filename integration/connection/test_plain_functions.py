@@ -74,15 +74,15 @@ REPUBLISH = {"src": ">", "dest": "again.>"}
 
 
 async def test_peers_in_a_thread(js: Any) -> None:
-    raised, asked = Blocking(), Blocking()
+    raised, requests = Blocking(), Blocking()
     async with Engine(js) as engine:
         peer = await engine.peer("lamp", handlers={"door:*": raised})
-        peer.answers("door", "state")(asked)
+        peer.answers("door", "state")(requests)
         channel = await peer.new_channel(policy=Policy(events=("door:*",), queries=("door:*",)))
         await within(5, peer.event_send(channel.eci, "door", "opened"), "the event")
         await raised.called()
         assert await peer.query(channel.eci, "door", "state") == "done"
-        await asked.called()
+        await requests.called()
 
 
 async def test_what_a_thread_returns_is_awaited(js: Any, stream: OwnStream) -> None:
@@ -245,7 +245,7 @@ async def workers_ended() -> None:
 async def test_waiting_calls_of_a_closed_peer_are_dropped(js: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """They began when a thread was free, after their events were returned to the server."""
     monkeypatch.setattr("jsclient.peers.peer._GRACE", 0.3)
-    held, noted, asked = Held(), list[Any](), asyncio.Event()
+    held, noted, requests = Held(), list[Any](), asyncio.Event()
 
     async def note(event: Any) -> None:
         noted.append(event)
@@ -256,7 +256,7 @@ async def test_waiting_calls_of_a_closed_peer_are_dropped(js: Any, monkeypatch: 
 
         @peer.answers("door", "state")
         async def answer() -> None:  # `close` waits for it
-            asked.set()
+            requests.set()
             await asyncio.Event().wait()
 
         channels = [await peer.new_channel(policy=OPEN) for _ in range(10)]
@@ -265,7 +265,7 @@ async def test_waiting_calls_of_a_closed_peer_are_dropped(js: Any, monkeypatch: 
         await eventually(lambda: len(noted) == 10, what="all events")
         await held.begun(8)
         asking = asyncio.create_task(peer.query(channels[0].eci, "door", "state"))
-        await within(5, asked.wait(), "the query")
+        await within(5, requests.wait(), "the query")
         closing = asyncio.create_task(peer.close())
         await workers_ended()
         held.free.set()

@@ -48,8 +48,8 @@ async def test_question_whose_answer_is_lost_is_asked_again(
     await QUESTIONS[question](js, handle, consumer)
     assert rule.count == 1
     assert 4.5 < time.monotonic() - started < 8
-    asked = [frame for frame in tap.frames if published(f"$JS.API.{question}")(frame)]
-    first, second = asked[-2:]
+    requests = [frame for frame in tap.frames if published(f"$JS.API.{question}")(frame)]
+    first, second = requests[-2:]
     assert (first.reply, first.payload) == (second.reply, second.payload)
 
 

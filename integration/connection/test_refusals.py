@@ -46,8 +46,8 @@ class Site:
         return str((await self.own_server(config=config)).url)
 
     async def with_tls(self, *names: str, **block: Any) -> str:
-        made = {**certificate(self.ca, self.folder, *(names or ("127.0.0.1",))), **block}
-        return (await self.url({"tls": made})).replace("tls://", "nats://")
+        created = {**certificate(self.ca, self.folder, *(names or ("127.0.0.1",))), **block}
+        return (await self.url({"tls": created})).replace("tls://", "nats://")
 
     async def with_websocket(self, *, tls: bool) -> int:
         port, block = free_port(), certificate(self.ca, self.folder, "127.0.0.1")
@@ -288,13 +288,13 @@ async def _(site: Site) -> Any:
 async def test_refusal_says(name: str, own_server: Any, tmp_path: Path, background: Any) -> None:
     """The kind of the error, its text, and that nothing secret is in it. Refused credentials end ``wait=``, too."""
     background.allow("SSL")
-    given = CASES[name]
+    arguments = CASES[name]
     async with AsyncExitStack() as stack:
-        url, options = await given.connect(Site(own_server, tmp_path, stack))
-        wait = 600.0 if given.kind is AuthenticationError else 0.0
-        with pytest.raises(given.kind, match=given.says) as caught:
+        url, options = await arguments.connect(Site(own_server, tmp_path, stack))
+        wait = 600.0 if arguments.kind is AuthenticationError else 0.0
+        with pytest.raises(arguments.kind, match=arguments.says) as caught:
             await within(60, _opened(url, wait=wait, **options), "connect")
-    assert type(caught.value) is given.kind
+    assert type(caught.value) is arguments.kind
     assert url.rpartition("/")[2].partition(":")[0] in str(caught.value)
     assert "canary" not in str(caught.value)
 

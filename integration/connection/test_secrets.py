@@ -97,8 +97,8 @@ async def test_connection_shows_no_secret_in_life(
         psub = await js.pull_subscribe("s.>")
         await js.publish("s.x", b"x")
         message = await sub.next(timeout=5)
-        for found in (js, js._connection, js._context, stream, sub, psub, message):
-            shown += [repr(found), str(found)]
+        for actual in (js, js._connection, js._context, stream, sub, psub, message):
+            shown += [repr(actual), str(actual)]
         for failing in (js.stream("none"), js.publish("none", b"", timeout=0.6), js.subscribe("none")):
             with pytest.raises(JetStreamError) as caught:
                 await failing

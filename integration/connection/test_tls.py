@@ -15,7 +15,7 @@ import trustme
 import jsclient
 from integration.connection.test_secrets import texts
 from integration.kit.clients.readers import FAST
-from integration.kit.judge.reading import told
+from integration.kit.judge.reading import wait_for_event
 from integration.kit.judge.waiting import eventually, never
 from integration.kit.servers.fake_server import FakeServer
 from integration.kit.servers.monitor import monitor_json
@@ -29,9 +29,9 @@ def ca() -> trustme.CA:
 
 
 def context(ca: trustme.CA) -> ssl.SSLContext:
-    made = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
-    ca.configure_trust(made)
-    return made
+    created = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    ca.configure_trust(created)
+    return created
 
 
 def certificate(ca: trustme.CA, directory: Path, *names: str, **dates: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ async def test_tls_with_certificate_fits(
 
 @pytest.mark.parametrize("end", ["of this client's patience", "of the server's patience"])
 @pytest.mark.parametrize("verify", [False, True], ids=["any client", "client certificates"])
-async def test_server_that_begins_with_tls_is_told(
+async def test_server_that_begins_with_tls_is_reported(
     end: str, verify: bool, own_server: Any, ca: trustme.CA, tmp_path: Path
 ) -> None:
     """It waits for TLS, and a client that waits for INFO only heard that nothing came."""
@@ -113,8 +113,8 @@ async def test_server_with_optional_tls(
     await eventually(lambda: any(isinstance(one, Reconnected) for one in events), 10, "a reconnect")
     assert [one.getMessage() for one in caplog.records if one.name == "asyncio"] == []
     await js.ping()
-    found = await monitor_json(own.monitor, "/connz")
-    versions = [one.get("tls_version") for one in found["connections"]]
+    answer = await monitor_json(own.monitor, "/connz")
+    versions = [one.get("tls_version") for one in answer["connections"]]
     assert versions, "the server lists no connection"
     assert all(versions), versions
     plain = await connect(own.url)
@@ -149,9 +149,9 @@ async def test_path_of_authority(own_server: Any, connect: Any, ca: trustme.CA, 
 @pytest.mark.parametrize("tls", ["absent.pem", "empty.pem", 1, ["ca.pem"]])
 async def test_bad_tls_option_refused(tls: Any, tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("")
-    given = str(tmp_path / tls) if isinstance(tls, str) else tls
+    arguments = str(tmp_path / tls) if isinstance(tls, str) else tls
     with pytest.raises(ConfigError, match="tls"):
-        await jsclient.connect("nats://127.0.0.1:1", tls=given)
+        await jsclient.connect("nats://127.0.0.1:1", tls=arguments)
 
 
 KEY = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n"
@@ -171,7 +171,7 @@ async def test_text_instead_of_a_path_is_not_shown(given: Any) -> None:
 
 @pytest.mark.parametrize("scheme", ["tls", "wss"])
 @pytest.mark.parametrize("wrong", ["expired", "not yet", "name", "authority"])
-async def test_certificate_told(
+async def test_certificate_reported(
     wrong: str, scheme: str, own_server: Any, ca: trustme.CA, tmp_path: Path, background: Any
 ) -> None:
     """Which check failed, and the date of the certificate; an expired one does not read as refused credentials."""
@@ -219,7 +219,7 @@ async def test_tls_reconnects_and_timeouts(
     js = await connect(tap.url.replace("nats://", "tls://"), tls=context(ca), **FAST)
     await js.create_stream("S", subjects=["s"], storage="memory")
     tap.cut()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     assert (await js.publish("s", b"1")).seq == 1
     # A certificate of somebody else from now on.
     (tmp_path / "other").mkdir()
@@ -242,7 +242,7 @@ async def test_server_lost_tls_not_reconnected_to(
     js = await connect(own.url.replace("nats://", "tls://"), tls=context(ca), **FAST)
     own.process.config = own._with({})
     await own.restart()
-    await told(Disconnected, events)
+    await wait_for_event(Disconnected, events)
     await never(lambda: js.is_connected, 0.7, "a connection in the clear")
     with pytest.raises(JetStreamError):
         await js.publish("s", b"secret", timeout=0.3)
@@ -292,7 +292,7 @@ ISSUERS = {"none": "load_cert_chain", "foreign": "does not know the authority", 
 @pytest.mark.parametrize("scheme", ["tls", "wss"])
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("shown", ISSUERS)
-async def test_client_certificate_told(
+async def test_client_certificate_reported(
     shown: str,
     version: ssl.TLSVersion,
     scheme: str,

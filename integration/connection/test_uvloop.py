@@ -42,15 +42,15 @@ async def fill(js: jsclient.JetStream) -> None:
 
 
 async def read(js: jsclient.JetStream, taken: Callable[[int], Awaitable[None]] | None = None) -> list[int]:
-    found: list[int] = []
+    results: list[int] = []
     async with await js.subscribe("s", ordered=True) as sub:
         async for message in sub:
-            found.append(int(message.data.split()[0]))
+            results.append(int(message.data.split()[0]))
             if taken is not None:
-                await taken(len(found))
-            if len(found) == COUNT:
-                return found
-    return found
+                await taken(len(results))
+            if len(results) == COUNT:
+                return results
+    return results
 
 
 @pytest.mark.parametrize("tls", [pytest.param(False, marks=pytest.mark.full), True], ids=["plain", "tls"])
@@ -107,14 +107,14 @@ def test_calls_meet_lost_connections(tmp_path: Path) -> None:
     async def main() -> None:
         own = OwnServer(store_dir=tmp_path / "server")
         await own.start()
-        told: list[jsclient.Event] = []
+        events: list[jsclient.Event] = []
         untold: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: untold.append(context))
         others: list[BaseException] = []
         try:
             async with (
                 Proxy(own.url) as tap,
-                await jsclient.connect(tap.url, reconnect_time_wait=0.02, on_event=told.append) as js,
+                await jsclient.connect(tap.url, reconnect_time_wait=0.02, on_event=events.append) as js,
             ):
                 await js.create_stream("S", ["s"], storage="memory")
 
@@ -131,7 +131,7 @@ def test_calls_meet_lost_connections(tmp_path: Path) -> None:
                 calls = [asyncio.ensure_future(call()) for _ in range(5)]
                 for cut in range(1, CUTS + 1):
                     tap.cut()
-                    await eventually(partial(count_of, told, jsclient.Reconnected, cut), what="a reconnect")
+                    await eventually(partial(count_of, events, jsclient.Reconnected, cut), what="a reconnect")
                 for task in calls:
                     task.cancel()
                 assert [task for task in calls if task.done()] == []
@@ -139,8 +139,8 @@ def test_calls_meet_lost_connections(tmp_path: Path) -> None:
             await own.stop()
         assert others == []
         assert untold == []
-        assert sum(isinstance(event, jsclient.Disconnected) for event in told) == CUTS
-        assert [str(event) for event in told if isinstance(event, jsclient.ErrorRaised)] == []
+        assert sum(isinstance(event, jsclient.Disconnected) for event in events) == CUTS
+        assert [str(event) for event in events if isinstance(event, jsclient.ErrorRaised)] == []
 
     run(main)
 
@@ -190,18 +190,18 @@ def test_lost_connection_takes_writes(loop):
     factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
 
     async def main():
-        gone = asyncio.Event()
+        ended = asyncio.Event()
 
         async def serve(reader, writer):
             writer.close()
-            gone.set()
+            ended.set()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         async with server:
             transport = TcpTransport()
             port = server.sockets[0].getsockname()[1]
             await transport.connect(urlparse(f"nats://127.0.0.1:{port}"), 1024, 5)
-            await gone.wait()
+            await ended.wait()
             transport.abort()
             transport.write(b"PING\r\n")
             await asyncio.sleep(0.01)

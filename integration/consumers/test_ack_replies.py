@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import noting, numbers, take, told
+from integration.kit.judge.reading import noting, numbers, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -172,14 +172,14 @@ async def test_offline_ack_repeatable(
     [message] = await take(sub, 1)
     tap.refuse()
     tap.cut()
-    await told(jsclient.Disconnected, events)
+    await wait_for_event(jsclient.Disconnected, events)
     # ack_sync would wait for a connection as long as it may; a short while is enough here.
     failed = (jsclient.DisconnectedError, jsclient.RequestTimeoutError)
     with pytest.raises(failed):
         await (message.ack_sync(timeout=0.2) if kind == "ack and wait" else answer(kind, message))
     assert not message.acked
     await tap.accept()
-    await told(jsclient.Reconnected, events)
+    await wait_for_event(jsclient.Reconnected, events)
     assert tap.find(match.is_ack) == []
     await message.ack_sync(timeout=5)
     assert message.acked

@@ -60,20 +60,20 @@ def _here(stream: OwnStream, value: Any) -> Any:
 @pytest.mark.parametrize("name", FIELDS)
 async def test_mismatch_changes_nothing(js: Any, stream: OwnStream, name: str, by: str) -> None:
     """§4.1-20, 21 and 30."""
-    base, there, wanted = FIELDS[name]
-    there, wanted = _here(stream, there), _here(stream, wanted)
+    base, there, expected = FIELDS[name]
+    there, expected = _here(stream, there), _here(stream, expected)
     await stream.create_consumer("found", **base, **{name: there})
     before = (await stream.consumer_info("found"))["config"]
     subscribe = js.subscribe if "deliver_subject" in base else js.pull_subscribe
 
     with pytest.raises(jsclient.ConfigMismatchError) as caught:
-        await subscribe(stream=stream.name, config=ConsumerConfig(**{name: wanted}), **{by: "found"})
-    ((field, asked_for, found),) = caught.value.mismatches
+        await subscribe(stream=stream.name, config=ConsumerConfig(**{name: expected}), **{by: "found"})
+    ((field, asked_for, actual),) = caught.value.mismatches
     same = SAME.get(name, there)
     if name == "metadata":
-        found = {key: text for key, text in found.items() if not key.startswith("_nats.")}
-    assert (field, asked_for, found) == (name, wanted, same)
-    for text in (name, repr(wanted), "v" if name == "metadata" else repr(found)):
+        actual = {key: text for key, text in actual.items() if not key.startswith("_nats.")}
+    assert (field, asked_for, actual) == (name, expected, same)
+    for text in (name, repr(expected), "v" if name == "metadata" else repr(actual)):
         assert text in str(caught.value)
     assert (await stream.consumer_info("found"))["config"] == before
 
@@ -94,11 +94,11 @@ async def test_every_adr_field_shown() -> None:
 
 
 @pytest.mark.covers("J36")
-async def test_all_fields_differ_told_at_once(js: Any, stream: OwnStream) -> None:
+async def test_all_fields_differ_reported_at_once(js: Any, stream: OwnStream) -> None:
     await stream.create_consumer("found", max_deliver=3, ack_wait=20_000_000_000, description="this")
-    wanted = ConsumerConfig(max_deliver=4, ack_wait=21, description="this")
+    expected = ConsumerConfig(max_deliver=4, ack_wait=21, description="this")
     with pytest.raises(jsclient.ConfigMismatchError) as caught:
-        await js.pull_subscribe(stream=stream.name, consumer="found", config=wanted)
+        await js.pull_subscribe(stream=stream.name, consumer="found", config=expected)
     assert sorted(caught.value.mismatches) == [("ack_wait", 21.0, 20.0), ("max_deliver", 4, 3)]
 
 

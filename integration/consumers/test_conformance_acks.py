@@ -142,11 +142,11 @@ async def test_server_counts_unacked(js: Any, stream: OwnStream, kind: str, answ
         if answer != "nothing":
             await ANSWERS[answer][0](message)
     await js.ping()
-    wanted = 3 * PENDING_AFTER[answer]
+    expected = 3 * PENDING_AFTER[answer]
     info = await stream.oracle.wait_consumer(
-        stream.name, "d", lambda info: info["num_ack_pending"] == wanted, what=f"{wanted} pending"
+        stream.name, "d", lambda info: info["num_ack_pending"] == expected, what=f"{expected} pending"
     )
-    assert info["ack_floor"]["stream_seq"] == 3 - wanted
+    assert info["ack_floor"]["stream_seq"] == 3 - expected
     assert info["num_redelivered"] == 0
     await js.ping()
 
@@ -154,7 +154,7 @@ async def test_server_counts_unacked(js: Any, stream: OwnStream, kind: str, answ
 @pytest.mark.row(114, 117)
 @pytest.mark.parametrize("answer", [*ANSWERS, "nothing"])
 @pytest.mark.parametrize("auto_ack", [None, True, False])
-async def test_callback_acks_unless_told(
+async def test_callback_acks_unless_reported(
     tap: Any, near: Any, stream: OwnStream, answer: str, auto_ack: bool | None
 ) -> None:
     done: list[Any] = []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, noting, numbers, of, take, told
+from integration.kit.judge.reading import alarms, noting, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -85,17 +85,17 @@ async def test_alarm_for_any_reading(js: Any, stream: OwnStream, events: list[An
         options["callback"] = got.append
     config = jsclient.ConsumerConfig(idle_heartbeat=0.2)
     sub = await js.subscribe(stream.all, config=config, **options)
-    gone = sub.consumer
-    await stream.delete_consumer(gone)
-    missed = await told(jsclient.HeartbeatMissed, events)
-    assert (missed.stream, missed.consumer) == (stream.name, gone)
+    missing = sub.consumer
+    await stream.delete_consumer(missing)
+    missed = await wait_for_event(jsclient.HeartbeatMissed, events)
+    assert (missed.stream, missed.consumer) == (stream.name, missing)
     assert missed.silent_for >= 3 * 0.2
     assert got == []
     if options["ordered"]:
-        await told(jsclient.ConsumerReset, events)
+        await wait_for_event(jsclient.ConsumerReset, events)
         assert of(jsclient.ConsumerDeleted, events) == []
     else:
-        assert (await told(jsclient.ConsumerDeleted, events)).consumer == gone
+        assert (await wait_for_event(jsclient.ConsumerDeleted, events)).consumer == missing
     await sub.unsubscribe()
 
 
@@ -127,8 +127,8 @@ async def test_idle_pull_no_alarm(
     if way == "messages":
         with pytest.raises(jsclient.ConsumerDeletedError):
             await within(10, waiting, "the error")
-        assert (await told(jsclient.HeartbeatMissed, events)).silent_for >= 2 * 0.2
-        await told(jsclient.ConsumerDeleted, events)
+        assert (await wait_for_event(jsclient.HeartbeatMissed, events)).silent_for >= 2 * 0.2
+        await wait_for_event(jsclient.ConsumerDeleted, events)
     else:
         with pytest.raises(jsclient.HeartbeatError):
             await within(10, waiting, "the error")

@@ -83,18 +83,18 @@ async def test_every_field_on_the_wire(
     (create,) = creates(tap)
     sent = body(create)
     assert sent["stream_name"] == stream.name
-    wanted = ALWAYS | {"filter_subject": stream.all} | {name: wire for name, (_, wire) in fields.items()}
-    found = dict(sent["config"])
+    expected = ALWAYS | {"filter_subject": stream.all} | {name: wire for name, (_, wire) in fields.items()}
+    actual = dict(sent["config"])
     if kind == "subscribe" and not {"idle_heartbeat", "deliver_group"} & fields.keys():
-        wanted["idle_heartbeat"] = 5_000_000_000
+        expected["idle_heartbeat"] = 5_000_000_000
     if kind == "subscribe" and "deliver_subject" not in fields:
-        assert found.pop("deliver_subject") == sub.subject
+        assert actual.pop("deliver_subject") == sub.subject
     elif "durable_name" in fields:  # no new inbox that would prove who created it
-        assert len(found.pop("metadata")["jsclient.subscriber"]) == 16
-    assert found == wanted
+        assert len(actual.pop("metadata")["jsclient.subscriber"]) == 16
+    assert actual == expected
     assert repr(config) == before
-    kept = (await stream.consumer_info(sub.consumer))["config"]
-    assert {name: kept.get(name) for name in wanted} == wanted, "the server understood it"
+    saved = (await stream.consumer_info(sub.consumer))["config"]
+    assert {name: saved.get(name) for name in expected} == expected, "the server understood it"
 
 
 @pytest.mark.covers("J47")
@@ -144,11 +144,11 @@ async def test_ephemeral_named_by_server(tap: Proxy, js: Any, stream: OwnStream,
     sub = await getattr(js, kind)(stream.all)
     (create,) = creates(tap)
     assert create.subject == f"{PREFIX}CONSUMER.CREATE.{stream.name}"
-    wanted = {**ALWAYS, "filter_subject": stream.all}
+    expected = {**ALWAYS, "filter_subject": stream.all}
     if kind == "subscribe":
-        wanted |= {"deliver_subject": sub.subject, "idle_heartbeat": 5_000_000_000}
+        expected |= {"deliver_subject": sub.subject, "idle_heartbeat": 5_000_000_000}
         assert sub.subject.startswith("_INBOX.")
-    assert body(create) == {"stream_name": stream.name, "config": wanted}
+    assert body(create) == {"stream_name": stream.name, "config": expected}
     assert await stream.consumer_names() == [sub.consumer]
 
 

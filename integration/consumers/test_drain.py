@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import EventReader, alarms, numbers, of, told
+from integration.kit.judge.reading import EventReader, alarms, numbers, of, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -122,7 +122,7 @@ async def test_idle_subscription_drained_at_once(tap: Any, near: Any, stream: Ow
 @pytest.mark.row(122)
 @pytest.mark.covers("J111")
 @pytest.mark.parametrize("kind", ["callback", "read after", "idle", "pull"])
-async def test_deletion_failed_told_and_not_raised(
+async def test_deletion_failed_reported_and_not_raised(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any], kind: str
 ) -> None:
     own = await own_server(config=NO_DELETE)
@@ -139,7 +139,7 @@ async def test_deletion_failed_told_and_not_raised(
     await sub.drain()
     if kind == "read after":
         assert [message.data async for message in sub] == [b"1"]
-    failed = await told(jsclient.DeleteFailed, events)
+    failed = await wait_for_event(jsclient.DeleteFailed, events)
     assert (failed.stream, failed.consumer) == (stream.name, sub.consumer)
     assert isinstance(failed.error, jsclient.PermissionDeniedError)
     assert sub.is_closed
@@ -159,10 +159,10 @@ async def test_stuck_handler_ends_drain(near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all, callback=handle)
     await stream.publish(2)
     await within(5, started.wait(), "the handler's start")
-    begun = time.monotonic()
+    beginning = time.monotonic()
     with pytest.raises(jsclient.RequestTimeoutError):
         await sub.drain(timeout=0.5)
-    assert 0.5 <= time.monotonic() - begun < 5
+    assert 0.5 <= time.monotonic() - beginning < 5
     assert sub.is_closed
     assert await gone(stream)
 

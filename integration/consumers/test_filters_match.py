@@ -86,21 +86,21 @@ async def test_other_subjects_may_be_stored(js: Any, stream: OwnStream, way: str
     mine = [f"{name}.>"]
     match kind:
         case "mirror":
-            made = await js.create_stream(name, mirror=StreamSource(name=stream.name))
+            created = await js.create_stream(name, mirror=StreamSource(name=stream.name))
         case "sources":
-            made = await js.create_stream(name, mine, sources=[StreamSource(name=stream.name)])
+            created = await js.create_stream(name, mine, sources=[StreamSource(name=stream.name)])
         case "transform":
             change = SubjectTransform(src=f"{name}.*", dest=f"zzz.{name}.{{{{wildcard(1)}}}}")
-            made = await js.create_stream(name, mine, subject_transform=change)
+            created = await js.create_stream(name, mine, subject_transform=change)
         case _:
-            made = await js.create_stream(name, [f"zzz.{name}.>"])
+            created = await js.create_stream(name, [f"zzz.{name}.>"])
             await js.publish(f"zzz.{name}.1")
-            made = await js.update_stream(name, mine)
+            created = await js.update_stream(name, mine)
     try:
         handle = await by(way, js, name, f"zzz.{name}.1")
         await handle.close()
     finally:
-        await js.delete_stream(made.name)
+        await js.delete_stream(created.name)
 
 
 async def test_changed_subjects_are_seen(js: Any, stream: OwnStream, connect: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, noting, numbers, of, take, told
+from integration.kit.judge.reading import alarms, noting, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -95,22 +95,22 @@ async def test_callback_answers_in_place(tap: Any, near: Any, stream: OwnStream)
 
 async def read(sub: Any, way: str, count: int, note: Callable[[Any], None]) -> None:
     """Read `count` messages in one of the ways."""
-    left = count
+    remaining = count
     if way == "next":
         for _ in range(count):
             note(await sub.next(timeout=5))
     elif way == "async for":
         async for message in sub:
             note(message)
-            left -= 1
-            if not left:
+            remaining -= 1
+            if not remaining:
                 break
     else:
         async for batch in sub.batches(50):
             for message in batch:
                 note(message)
-            left -= len(batch)
-            if not left:
+            remaining -= len(batch)
+            if not remaining:
                 break
 
 
@@ -235,7 +235,7 @@ async def test_forbidden_subject_refused(
     else:
         headers = {"Nats-Consumer-Stalled": subject}
         tap.inject_message(sub.subject, status="100 Idle Heartbeat", headers=headers)
-    refused = await told(jsclient.FlowControlRefused, events)
+    refused = await wait_for_event(jsclient.FlowControlRefused, events)
     assert (refused.subject, refused.consumer) == (subject, sub.consumer)
     await stream.publish(1)
     assert numbers(await take(sub, 1)) == [1]
@@ -295,7 +295,7 @@ async def test_lost_request_from_stalled(tap: Any, near: Any, stream: OwnStream,
     assert len(answers) == 1
     assert answers[0].number > stalled[0].number
     assert answers[0].payload == b""
-    event = await told(jsclient.FlowControlStalled, events)
+    event = await wait_for_event(jsclient.FlowControlStalled, events)
     assert event.subject == request.reply
 
 
@@ -306,7 +306,7 @@ async def test_lost_answer_is_said_to_be_sent_again(
     await stream.publish(400, size=SIZE)
     sub = await near.subscribe(stream.all, config=CONFIG)
     assert numbers(await take(sub, 400)) == list(range(1, 401))
-    event = await told(jsclient.FlowControlStalled, events)
+    event = await wait_for_event(jsclient.FlowControlStalled, events)
     assert event.subject == lost.frames[0].subject
     assert event.again
     assert "it was sent, did not arrive, and is sent again once" in str(event)
@@ -357,7 +357,7 @@ async def test_lost_answer_given_again(tap: Any, near: Any, stream: OwnStream, e
     sub = await near.subscribe(stream.all, config=CONFIG)
     assert numbers(await take(sub, 1000)) == list(range(1, 1001))
     assert lost.count == 1
-    assert (await told(jsclient.FlowControlStalled, events)).subject == lost.frames[0].subject
+    assert (await wait_for_event(jsclient.FlowControlStalled, events)).subject == lost.frames[0].subject
 
 
 @pytest.mark.row(37)

@@ -51,13 +51,13 @@ async def check(tap: Any, events: list[Any], stream: Any, js: Any, **arguments: 
     assert numbers(await take(sub, COUNT)) == list(range(1, COUNT + 1))
     await js.ping()
     requests, answers = tap.find(match.is_flow_control), tap.find(lambda f: f.op == "PUB" and not f.payload)
-    asked = [frame.reply for frame in requests]
-    assert len(asked) >= 3
-    assert set(asked) <= {frame.subject for frame in answers}
+    questions = [frame.reply for frame in requests]
+    assert len(questions) >= 3
+    assert set(questions) <= {frame.subject for frame in answers}
     assert of(jsclient.events.FlowControlRefused, events) == []
     assert of(jsclient.events.FlowControlStalled, events) == []
     await sub.unsubscribe()
-    return {".".join(subject.split(".")[:2]) for subject in asked}
+    return {".".join(subject.split(".")[:2]) for subject in questions}
 
 
 @pytest.mark.covers("J98")
@@ -123,11 +123,11 @@ async def test_renamed_imports(
     reader = await oracle_for(own, user="user", password="user")
     await stream.publish(COUNT, size=SIZE)
     config = {"flow_control": True, "idle_heartbeat": 500_000_000, "ack_policy": "none"}
-    async with reader.listen(subject) as heard:
+    async with reader.listen(subject) as received:
         await stream.create_consumer("c", deliver_subject="to.x", **config)
 
         def asked() -> list[str]:
-            statuses = [message for message in heard if message.headers and not message.data]
+            statuses = [message for message in received if message.headers and not message.data]
             stalled = [message.headers.get("Nats-Consumer-Stalled") for message in statuses]
             return [text for text in (*stalled, *(message.reply for message in statuses)) if text]
 

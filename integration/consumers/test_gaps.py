@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, noting, numbers, of, take, told
+from integration.kit.judge.reading import alarms, noting, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
 from integration.kit.network import match
@@ -55,7 +55,7 @@ async def test_lost_delivery_in_both_forms(
     await publish_alternating(stream, 6)
     assert numbers(await take(sub, 4)) == [1, 2, 5, 6]
     assert lost.count == 2
-    gap = await told(jsclient.GapDetected, events)
+    gap = await wait_for_event(jsclient.GapDetected, events)
     assert gap == jsclient.GapDetected(
         stream=stream.name,
         consumer=sub.consumer,
@@ -75,7 +75,7 @@ async def test_lost_last_by_heartbeat(tap: Any, near: Any, stream: OwnStream, ev
     sub = await near.subscribe(stream.subject("wanted"), config=HEARTBEAT)
     await publish_alternating(stream, 3)
     assert numbers(await take(sub, 2)) == [1, 2]
-    gap = await told(jsclient.GapDetected, events)
+    gap = await wait_for_event(jsclient.GapDetected, events)
     beat = tap.find(lambda f: match.is_heartbeat(f) and f.header("Nats-Last-Consumer") == "3")[0]
     assert (gap.last_consumer_seq, gap.consumer_seq, gap.missed) == (2, 3, 1)
     assert (gap.last_stream_seq, gap.resume_stream_seq) == (3, 4)
@@ -94,12 +94,12 @@ async def test_lost_first_is_gap(tap: Any, near: Any, stream: OwnStream, events:
     sub = await near.subscribe(stream.all)
     await stream.publish(2)
     assert numbers(await take(sub, 1)) == [2]
-    gap = await told(jsclient.GapDetected, events)
+    gap = await wait_for_event(jsclient.GapDetected, events)
     assert (gap.last_consumer_seq, gap.consumer_seq, gap.missed, gap.resume_stream_seq) == (0, 2, 1, 1)
 
 
 @pytest.mark.covers("J90")
-async def test_each_gap_told_and_nothing_else(
+async def test_each_gap_reported_and_nothing_else(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     tap.drop_frames(match.is_message(10, 20, 21, 30))
@@ -191,7 +191,7 @@ async def test_ordered_handles_gaps(tap: Any, near: Any, stream: OwnStream, even
     await stream.publish(5)
     assert numbers(await take(sub, 5)) == [1, 2, 3, 4, 5]
     assert lost.count == 1
-    reset = await told(jsclient.ConsumerReset, events)
+    reset = await wait_for_event(jsclient.ConsumerReset, events)
     assert reset.resume_stream_seq == 3
     assert of(jsclient.GapDetected, events) == []
     await sub.unsubscribe()
@@ -208,6 +208,6 @@ async def test_gaps_on_user_connection(proxy: Any, stream: OwnStream, events: li
         sub = await js.subscribe(stream.all)
         await stream.publish(3)
         assert numbers(await take(sub, 2)) == [1, 3]
-        gap = await told(jsclient.GapDetected, events)
+        gap = await wait_for_event(jsclient.GapDetected, events)
         assert (gap.last_stream_seq, gap.stream_seq) == (1, 3)
         await js.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import EventReader, alarms, noting, of, take, told
+from integration.kit.judge.reading import EventReader, alarms, noting, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -69,7 +69,7 @@ async def test_alarm_after_three_intervals(
     sub = await near.subscribe(stream.all, config=CONFIG, **options)
     await tap.wait_for(match.is_heartbeat)
     tap.drop_frames(match.is_heartbeat)
-    alarm = await told(jsclient.HeartbeatMissed, events, timeout=15)
+    alarm = await wait_for_event(jsclient.HeartbeatMissed, events, timeout=15)
     allowed = (factor or 3.0) * BEAT
     assert allowed <= alarm.silent_for < allowed + 2.0
     await sub.unsubscribe()
@@ -88,7 +88,7 @@ async def test_messages_alone_hold_off_alarm(
     assert sub.pending == 10
     assert of(jsclient.HeartbeatMissed, events) == []
     # They were what held it off: without them it comes.
-    await told(jsclient.HeartbeatMissed, events)
+    await wait_for_event(jsclient.HeartbeatMissed, events)
 
 
 @pytest.mark.row(40)
@@ -103,7 +103,7 @@ async def test_statuses_alone_hold_off_alarm(
         tap.inject_message(sub.subject, status=status)
         await asyncio.sleep(0.2)
     assert of(jsclient.HeartbeatMissed, events) == []
-    await told(jsclient.HeartbeatMissed, events)
+    await wait_for_event(jsclient.HeartbeatMissed, events)
 
 
 @pytest.mark.row(34)
@@ -112,12 +112,12 @@ async def test_idle_heartbeats_no_alarm(tap: Any, near: Any, stream: OwnStream, 
     got: list[Any] = []
     config = CONFIG.replace(flow_control=True)
     called = await near.subscribe(stream.all, config=config, callback=noting(got))
-    asked = await near.subscribe(stream.all, config=config)
+    requests = await near.subscribe(stream.all, config=config)
     await eventually(lambda: len(tap.find(match.is_heartbeat)) >= 8, 15, "heartbeats")
     assert got == []
-    assert (called.pending, asked.pending) == (0, 0)
+    assert (called.pending, requests.pending) == (0, 0)
     with pytest.raises(jsclient.RequestTimeoutError):
-        await asked.next(timeout=2 * BEAT)
+        await requests.next(timeout=2 * BEAT)
     assert alarms(events) == []
 
 
@@ -128,7 +128,7 @@ async def test_found_heartbeat_watched(js: Any, stream: OwnStream, events: list[
     await asyncio.sleep(4 * BEAT)
     assert alarms(events) == []
     await stream.delete_consumer("push")
-    alarm = await told(jsclient.HeartbeatMissed, events)
+    alarm = await wait_for_event(jsclient.HeartbeatMissed, events)
     assert alarm.consumer == "push"
 
 
@@ -143,7 +143,7 @@ async def test_watch_ends_with_subscription(
     await getattr(sub, end)()
     tap.stall()
     # The other one is the proof that there was something to raise an alarm about.
-    await told(jsclient.HeartbeatMissed, events, lambda e: e.consumer == other.consumer)
+    await wait_for_event(jsclient.HeartbeatMissed, events, lambda e: e.consumer == other.consumer)
     tap.unstall()
     assert [e for e in events if e.consumer == "d"] == []
 
@@ -159,7 +159,7 @@ async def test_p8_deletion_named(js: Any, stream: OwnStream, events: list[Any], 
         await stream.delete_consumer(sub.consumer)
     else:
         await stream.delete()
-    await told(jsclient.ConsumerDeleted, events, lambda e: e.consumer == sub.consumer)
+    await wait_for_event(jsclient.ConsumerDeleted, events, lambda e: e.consumer == sub.consumer)
     kinds = [type(event) for event in events if event.consumer == sub.consumer]
     assert kinds.count(jsclient.ConsumerDeleted) == 1
     await eventually(lambda: len(of(jsclient.HeartbeatMissed, events)) >= 3, what="the alarm goes on")
@@ -174,7 +174,7 @@ async def test_callback_gets_alarm_event(js: Any, stream: OwnStream, events: lis
     got: list[Any] = []
     sub = await js.subscribe(stream.all, config=CONFIG, callback=noting(got))
     await stream.delete_consumer(sub.consumer)
-    await told(jsclient.HeartbeatMissed, events)
+    await wait_for_event(jsclient.HeartbeatMissed, events)
     assert got == []
 
 
@@ -194,8 +194,8 @@ async def test_alarm_on_user_connection(foreign_js: Any, stream: OwnStream, even
     await asyncio.sleep(5 * BEAT)
     assert alarms(events) == []
     await stream.delete_consumer(sub.consumer)
-    await told(jsclient.ConsumerDeleted, events)
-    await told(jsclient.HeartbeatMissed, events)
+    await wait_for_event(jsclient.ConsumerDeleted, events)
+    await wait_for_event(jsclient.HeartbeatMissed, events)
 
 
 @pytest.mark.covers("J84")
@@ -204,7 +204,7 @@ async def test_deletion_is_told_long_before_the_alarm(js: Any, stream: OwnStream
     sub = await js.subscribe(stream.all, config=CONFIG, heartbeat_alarm=10_000)
     other = await js.subscribe(stream.all, config=CONFIG, heartbeat_alarm=10_000)
     await stream.delete_consumer(sub.consumer)
-    assert (await told(jsclient.ConsumerDeleted, events)).consumer == sub.consumer
+    assert (await wait_for_event(jsclient.ConsumerDeleted, events)).consumer == sub.consumer
     assert of(jsclient.HeartbeatMissed, events) == []
     await asyncio.sleep(5 * BEAT)
     assert [event.consumer for event in of(jsclient.ConsumerDeleted, events)] == [sub.consumer]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from integration.kit.judge.reading import noting, numbers, of, take, told
+from integration.kit.judge.reading import noting, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from integration.kit.network.match import is_data, is_message, published, stream_seq
@@ -307,7 +307,7 @@ async def test_foreign_reported_seldom(
         # Without and with a reply, with user headers: none comes from the consumer.
         reply = "$JS.FC.x" if number % 2 else None
         tap.inject_message(inbox, b"foreign", reply=reply, headers={"A": "b"} if number % 3 else None)
-    first = await told(ForeignMessage, events)
+    first = await wait_for_event(ForeignMessage, events)
     await eventually(lambda: of(ForeignMessage, events)[-1].count == 64, what="the last alarm")
     assert first.count == 1
     assert [event.count for event in of(ForeignMessage, events)] == [1, 2, 4, 8, 16, 32, 64]

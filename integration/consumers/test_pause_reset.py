@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -91,14 +91,14 @@ async def test_paused_until_resumed(near: Any, stream: OwnStream, events: list[A
 async def test_until_is_a_time_or_a_span(tap: Any, near: Any, stream: OwnStream, until: Any) -> None:
     consumer = await made(near, stream)
     before = datetime.now(UTC)
-    found = await consumer.pause(until)
+    actual = await consumer.pause(until)
     after = datetime.now(UTC)
     if isinstance(until, datetime):
-        assert found == until
+        assert actual == until
     else:
         span = until if isinstance(until, timedelta) else timedelta(seconds=until)
-        assert before + span <= found <= after + span
-    assert found.tzinfo is UTC
+        assert before + span <= actual <= after + span
+    assert actual.tzinfo is UTC
     (request,) = tap.sent("$JS.API.CONSUMER.PAUSE.>")
     assert body(request)["pause_until"].endswith("Z")
     assert (await consumer.info()).config.pause_until is not None
@@ -329,7 +329,7 @@ async def test_readers_go_on_over_a_reset(near: Any, stream: OwnStream, events: 
     assert numbers(again) == [3, 4, 5]
     assert [message.metadata.consumer_seq for message in again] == [1, 2, 3]
     if fields:
-        reset = await told(jsclient.ConsumerReset, events)
+        reset = await wait_for_event(jsclient.ConsumerReset, events)
         assert (reset.stream, reset.consumer) == (stream.name, "c")
         assert "from 4 to" in reset.reason
     for message in again:

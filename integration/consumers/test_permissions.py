@@ -31,11 +31,11 @@ async def world(own_server: Any, connect: Any) -> Any:
         ]
         server = await own_server(config={"authorization": {"users": users}})
         owner = await prepare(await connect(server.url, user="owner", password="x"))
-        told: list[Any] = []
+        events: list[Any] = []
         guest = await connect(
-            server.url, user="guest", password="x", inbox_prefix=INBOX, timeout=2.0, on_event=told.append
+            server.url, user="guest", password="x", inbox_prefix=INBOX, timeout=2.0, on_event=events.append
         )
-        return owner, guest, told
+        return owner, guest, events
 
     return make
 
@@ -68,11 +68,11 @@ async def test_publisher_has_what_it_needs(world: Any) -> None:
         async with js.publisher() as publisher:
             return publisher.permissions("orders.new", inbox_prefix=INBOX)
 
-    owner, guest, told = await world(rights)
+    owner, guest, reports = await world(rights)
     async with guest.publisher() as publisher:
         await publisher.publish("orders.new", b"5")
     assert (await guest.publish("orders.new", b"6", msg_id="6")).seq == 7
-    assert denials(told) == []
+    assert denials(reports) == []
     await refused(
         guest, "orders.old", "$JS.API.STREAM.INFO.S", "$JS.API.CONSUMER.MSG.NEXT.S.C", "$JS.ACK.S.C.1"
     )
@@ -88,7 +88,7 @@ async def test_worker_has_what_it_needs(world: Any) -> None:
         if msg.data == b"3":
             raise jsclient.Reject("no")
 
-    owner, guest, told = await world(rights)
+    owner, guest, reports = await world(rights)
     sub = await guest.pull_subscribe(stream="S", consumer="C")
     worker = sub.run(handle, dead_letter="dead.>")
     await eventually(lambda: worker.counts.handled == 4 and worker.counts.dead_lettered == 1)
@@ -100,7 +100,7 @@ async def test_worker_has_what_it_needs(world: Any) -> None:
         return bool((await consumer.info()).num_ack_pending == 0)
 
     await eventually(settled)
-    assert denials(told) == []
+    assert denials(reports) == []
     await refused(
         guest,
         "orders.new",
@@ -117,13 +117,13 @@ async def test_puller_cannot_dead_letter(world: Any) -> None:
         sub = await js.pull_subscribe(stream="S", consumer="C")
         return sub.permissions(inbox_prefix=INBOX)
 
-    _, guest, told = await world(rights)
+    _, guest, reports = await world(rights)
     sub = await guest.pull_subscribe(stream="S", consumer="C")
     batch = await sub.fetch(5, expires=10)
     await jsclient.ack_all(batch)
     await batch[-1].ack_sync()
     assert len(batch) == 5
-    assert denials(told) == []
+    assert denials(reports) == []
     await refused(guest, "dead.orders.new", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET.S")
 
 
@@ -132,13 +132,13 @@ async def test_push_reader_has_what_it_needs(world: Any) -> None:
         sub = await js.subscribe(stream="S", consumer="PUSH")
         return sub.permissions(inbox_prefix=INBOX)
 
-    _, guest, told = await world(rights)
+    _, guest, reports = await world(rights)
     sub = await guest.subscribe(stream="S", consumer="PUSH")
     for number in range(5):
         msg = await sub.next(timeout=10)
         assert msg.data == b"%d" % number
         await msg.ack_sync()
-    assert denials(told) == []
+    assert denials(reports) == []
     await refused(guest, "orders.new", "$JS.API.CONSUMER.DELETE.S.PUSH", "$JS.FC.S.OTHER.1", "deliver.push")
     inbox = await guest._connection.subscribe("deliver.other", lambda frames: None)
     await guest._connection.ping(10)
@@ -152,7 +152,7 @@ async def test_ordered_reader_has_what_it_needs(world: Any) -> None:
                 sub.permissions(dead_letter="dead.>")
             return sub.permissions(inbox_prefix=INBOX)
 
-    owner, guest, told = await world(rights)
+    owner, guest, reports = await world(rights)
     async with guest.subscribe("orders.new", stream="S", ordered=True) as sub:
         assert [(await sub.next(timeout=10)).data for _ in range(5)] == [
             b"%d" % number for number in range(5)
@@ -162,7 +162,7 @@ async def test_ordered_reader_has_what_it_needs(world: Any) -> None:
         await asyncio.sleep(0)
         await owner.publish("orders.new", b"5")
         assert (await sub.next(timeout=60)).data == b"5"
-    assert denials(told) == []
+    assert denials(reports) == []
     await refused(
         guest,
         "orders.new",
@@ -178,12 +178,12 @@ async def test_ordered_puller_has_what_it_needs(world: Any, filters: list[str]) 
         async with js.ordered_consumer("S") as reader:
             return reader.permissions(inbox_prefix=INBOX)
 
-    owner, guest, told = await world(rights)
+    owner, guest, reports = await world(rights)
     async with guest.ordered_consumer("S", filter_subjects=filters) as reader:
         assert len(await reader.fetch(5, expires=10)) == 5
         await reader.info()
         await (await owner.stream("S")).delete_consumer(reader.consumer)  # it has to create another one
         await owner.publish("orders.new", b"5")
         assert (await reader.next(timeout=60)).data == b"5"
-    assert denials(told) == []
+    assert denials(reports) == []
     await refused(guest, "orders.new", "$JS.API.STREAM.MSG.DELETE.S", "$JS.API.CONSUMER.DURABLE.CREATE.S.x")

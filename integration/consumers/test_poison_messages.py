@@ -107,10 +107,10 @@ async def test_every_reader_survives_every_poison(
 async def _read(kind: str, js: Any, stream: OwnStream) -> list[Any]:
     if kind == "fetch":
         psub = await js.pull_subscribe(stream.all)
-        found = []
-        while len(found) < 20:
-            found += list(await psub.fetch(20 - len(found), expires=3.0))
-        return found
+        results = []
+        while len(results) < 20:
+            results += list(await psub.fetch(20 - len(results), expires=3.0))
+        return results
     if kind == "messages":
         return await take((await js.pull_subscribe(stream.all)).messages(), 20)
     if kind == "callback":
@@ -130,9 +130,9 @@ async def test_poison_read_by_sequence(server: Any, oracle: Any, js: Any, make_s
         handle = await js.stream(stream.name)
         for ask in (handle.get_message(10), handle.get_last_message(stream.subject("x"))):
             try:
-                found = await within(6, ask, name)
+                actual = await within(6, ask, name)
             except JetStreamError as error:
                 print(name, type(error).__name__, str(error)[:80])
             else:
-                assert found.data in {b"10", b"20"}, name
+                assert actual.data in {b"10", b"20"}, name
         assert (await handle.get_message(11)).data == b"11"

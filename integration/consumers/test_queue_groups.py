@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, numbers, told
+from integration.kit.judge.reading import alarms, numbers, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
 
@@ -42,7 +42,7 @@ async def test_example_of_seed_holds_as_written(
     await stream.publish(5, "foo")
     await never(lambda: member2.pending, 0.5, "a message for member2")
     # Both ends are told: the deletion, and to member2 the loss of its consumer.
-    deleted = await told(jsclient.ConsumerDeleted, events)
+    deleted = await wait_for_event(jsclient.ConsumerDeleted, events)
     assert (deleted.stream, deleted.consumer) == (stream.name, "shared")
     # What member2 did not create it does not delete: no error about a consumer that is gone.
     await member2.drain()

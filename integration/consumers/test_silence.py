@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import noting, of, take, told
+from integration.kit.judge.reading import noting, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from jsclient import ConsumerConfig, ConsumerDeleted, ConsumerNotKept, DurableDeleted, SlowConsumer
@@ -78,7 +78,7 @@ async def test_creation_of_named_consumer_warns(
 ) -> None:
     """A durable without delete_on_close was deleted by a clean stop, and nothing had said that it would be."""
     sub = await getattr(js, kind)(stream.all, **arguments)
-    warning = await told(ConsumerNotKept, events)
+    warning = await wait_for_event(ConsumerNotKept, events)
     assert (warning.stream, warning.consumer, warning.severity) == (stream.name, "d", "warning")
     assert "delete_on_close=False" in str(warning)
     assert "delete_on_close=True" in str(warning)
@@ -127,7 +127,7 @@ async def test_every_deletion_reported(
     for message in await (take(sub, 3) if kind == "subscribe" else sub.fetch(3)):
         await message.ack_sync()
     await getattr(sub, end)()
-    event = await told(DurableDeleted, events)
+    event = await wait_for_event(DurableDeleted, events)
     assert (event.pending, event.unacked, event.num_waiting, event.push_bound) == (0, 0, 0, False)
     assert (event.stream, event.consumer, event.chosen, event.severity) == (
         stream.name,
@@ -156,7 +156,7 @@ async def test_durable_deleted_with_messages_reported(
     else:
         assert len(await sub.fetch(3)) == 3
     await getattr(sub, end)()
-    event = await told(DurableDeleted, events)
+    event = await wait_for_event(DurableDeleted, events)
     assert (event.pending, event.unacked, event.chosen, event.severity) == (7, 3, True, "warning")
     assert await stream.consumer_names() == []
 
@@ -192,7 +192,7 @@ async def test_deletion_reported_without_right_to_ask(
 
     await eventually(denied, 15, "the right is taken away")
     await sub.unsubscribe()
-    event = await told(DurableDeleted, events)
+    event = await wait_for_event(DurableDeleted, events)
     assert (event.pending, event.unacked, event.num_waiting, event.push_bound) == (None,) * 4
     assert "unknown" in str(event)
     assert await stream.consumer_names() == []
@@ -200,24 +200,24 @@ async def test_deletion_reported_without_right_to_ask(
 
 @pytest.mark.covers("J112", "J114")
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
-async def test_members_left_behind_told(
+async def test_members_left_behind_reported(
     server: Any, connect: Any, stream: OwnStream, events: list[Any], end: str
 ) -> None:
     """The first member of a queue group left, and the others received nothing more, without a word (B2)."""
     first = await (await connect(server)).subscribe(stream.all, queue="crew")
     second = await (await connect(server)).subscribe(stream.all, queue="crew")
     await getattr(first, end)()
-    deleted = await told(DurableDeleted, events)
+    deleted = await wait_for_event(DurableDeleted, events)
     assert deleted.push_bound is True
     assert "other members of its queue group" in str(deleted)
-    gone = await told(ConsumerDeleted, events, timeout=30)
-    assert (gone.stream, gone.consumer) == (stream.name, "crew")
-    assert gone == await anext(second.events())
+    missing = await wait_for_event(ConsumerDeleted, events, timeout=30)
+    assert (missing.stream, missing.consumer) == (stream.name, "crew")
+    assert missing == await anext(second.events())
     await second.unsubscribe()
 
 
 @pytest.mark.covers("J112", "J114")
-async def test_member_told_of_consumer_made_anew(
+async def test_member_told_of_consumer_recreated(
     server: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """A third one made the consumer again: it delivers to its own inbox, and the second member hears nothing."""
@@ -246,7 +246,7 @@ async def test_worker_left_behind_ends(server: Any, connect: Any, stream: OwnStr
 @pytest.mark.covers("J112", "J114")
 @pytest.mark.parametrize("late", [False, True], ids=["waiting", "next-request"])
 @pytest.mark.parametrize("how", ["fetch", "messages"])
-async def test_pull_members_left_behind_told(
+async def test_pull_members_left_behind_reported(
     server: Any,
     connect: Any,
     stream: OwnStream,
@@ -267,7 +267,7 @@ async def test_pull_members_left_behind_told(
         reading = asyncio.create_task(read())
         await eventually(lambda: _waiting(stream), what="the request of the second")
     await first.unsubscribe()
-    deleted = await told(DurableDeleted, events)
+    deleted = await wait_for_event(DurableDeleted, events)
     assert deleted.num_waiting == (0 if late else 1)
     assert ("1 pull request of other readers waited" in str(deleted)) is not late
     with pytest.raises(jsclient.ConsumerDeletedError) as caught:

@@ -12,7 +12,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.oracle import Oracle
-from integration.kit.judge.reading import take, told
+from integration.kit.judge.reading import take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from integration.kit.network.wire import TO_CLIENT, Frame
@@ -228,7 +228,7 @@ async def measured(case: Case, at: Place) -> tuple[float, str]:
     began = time.monotonic()
     reading = asyncio.ensure_future(await case(at))
     try:
-        event = await told(
+        event = await wait_for_event(
             Event,
             at.events,
             lambda one: isinstance(one, ConsumerStalled | ConsumerDeleted) and word(one) in CASES[case],
@@ -243,7 +243,7 @@ async def measured(case: Case, at: Place) -> tuple[float, str]:
 @pytest.mark.full
 @pytest.mark.server(">=2.11")
 @pytest.mark.limit(240)
-async def test_each_stand_still_told(
+async def test_each_stand_still_reported(
     server: ServerUnderTest, oracle: Oracle, make_stream: MakeStream, js: Any, proxy: Any
 ) -> None:
     """All at once, so that it takes half a minute; ``-s`` shows the seconds."""
@@ -277,7 +277,7 @@ async def test_each_stand_still_told(
 
 @pytest.mark.full
 @pytest.mark.limit(240)
-async def test_no_leader_told(cluster: OwnCluster, connect: Any) -> None:
+async def test_no_leader_reported(cluster: OwnCluster, connect: Any) -> None:
     """One of two replicas is away, so that nobody leads the stream and its consumer, and the cluster still answers."""
     events: list[Event] = []
     async with jsclient.connect(cluster.urls, wait=30) as maker:
@@ -300,7 +300,7 @@ async def test_no_leader_told(cluster: OwnCluster, connect: Any) -> None:
     try:
         # Nobody answers for a consumer without a leader; for a stream, the leader of the cluster does.
         for consumer, reasons in [("", {"no_leader"}), ("c", {"no_leader", "no_answer"})]:
-            event = await told(
+            event = await wait_for_event(
                 ConsumerStalled, events, lambda one, name=consumer: one.consumer == name, timeout=90
             )
             seconds = time.monotonic() - began

@@ -10,7 +10,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.oracle import Oracle
-from integration.kit.judge.reading import of, take, told
+from integration.kit.judge.reading import of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from integration.kit.servers.nats_server import ServerUnderTest
@@ -54,7 +54,7 @@ async def handled(_: Any) -> None: ...
 
 
 async def reason(events: list[Any], code: str) -> ConsumerStalled:
-    event = await told(ConsumerStalled, events, lambda one: one.reason == code, timeout=20)
+    event = await wait_for_event(ConsumerStalled, events, lambda one: one.reason == code, timeout=20)
     assert event.stream
     assert event.consumer == "c"
     assert event.evidence
@@ -65,7 +65,7 @@ async def reason(events: list[Any], code: str) -> ConsumerStalled:
 @pytest.mark.smoke
 @pytest.mark.server(">=2.11")
 @pytest.mark.parametrize("way", READERS)
-async def test_paused_told(quick: Any, stream: OwnStream, events: list[Any], read: Any, way: str) -> None:
+async def test_paused_reported(quick: Any, stream: OwnStream, events: list[Any], read: Any, way: str) -> None:
     await stream.create_consumer("c", ack_policy="explicit")
     handle = await (await quick.stream(stream.name)).consumer("c")
     await handle.pause(600)
@@ -76,13 +76,13 @@ async def test_paused_told(quick: Any, stream: OwnStream, events: list[Any], rea
     assert "2 messages wait" in event.evidence
     assert "resume()" in event.fix
     await handle.resume()
-    resumed = await told(ConsumerResumed, events, timeout=30)
+    resumed = await wait_for_event(ConsumerResumed, events, timeout=30)
     assert resumed.reason == "paused"
     assert resumed.stood_for > 0
 
 
 @pytest.mark.parametrize("way", READERS)
-async def test_unacked_elsewhere_told(
+async def test_unacked_elsewhere_reported(
     quick: Any, js: Any, stream: OwnStream, events: list[Any], read: Any, way: str
 ) -> None:
     await stream.create_consumer("c", ack_policy="explicit", max_ack_pending=3)
@@ -97,7 +97,7 @@ async def test_unacked_elsewhere_told(
 
 
 @pytest.mark.parametrize("way", ["fetch", "next", "messages"])
-async def test_unacked_here_told(
+async def test_unacked_here_reported(
     quick: Any, stream: OwnStream, events: list[Any], read: Any, way: str
 ) -> None:
     await stream.create_consumer("c", ack_policy="explicit", max_ack_pending=3)
@@ -106,7 +106,7 @@ async def test_unacked_here_told(
     assert "this client received as many" in (await reason(events, "max_ack_pending")).evidence
 
 
-async def test_filter_of_a_misspelt_subject_told_once(
+async def test_filter_of_a_misspelt_subject_reported_once(
     quick: Any, stream: OwnStream, events: list[Any], read: Any
 ) -> None:
     """The stream may store it, but it has other messages only."""
@@ -118,7 +118,7 @@ async def test_filter_of_a_misspelt_subject_told_once(
     await asyncio.sleep(4 * AFTER)  # more looks
     assert len(of(ConsumerStalled, events)) == 1
     await stream.publish(1, "ordres")
-    assert (await told(ConsumerResumed, events, timeout=30)).reason == "filter"
+    assert (await wait_for_event(ConsumerResumed, events, timeout=30)).reason == "filter"
 
 
 @pytest.mark.parametrize("config", [{}, {"deliver_policy": "new"}], ids=["empty", "new"])
@@ -135,7 +135,7 @@ async def test_filter_that_waits_for_its_first_message(
 
 
 @pytest.mark.parametrize("way", ["iteration", "callback"])
-async def test_push_unacked_told(quick: Any, stream: OwnStream, events: list[Any], way: str) -> None:
+async def test_push_unacked_reported(quick: Any, stream: OwnStream, events: list[Any], way: str) -> None:
     await stream.create_consumer(
         "c", ack_policy="explicit", max_ack_pending=3, deliver_subject=stream.prefix + "-to"
     )
@@ -150,7 +150,7 @@ async def test_push_unacked_told(quick: Any, stream: OwnStream, events: list[Any
 
 
 @pytest.mark.parametrize("way", ["pull", "push", "callback"])
-async def test_hanging_handler_told(quick: Any, stream: OwnStream, events: list[Any], way: str) -> None:
+async def test_hanging_handler_reported(quick: Any, stream: OwnStream, events: list[Any], way: str) -> None:
     push = {} if way == "pull" else {"deliver_subject": stream.prefix + "-to"}
     await stream.create_consumer("c", ack_policy="explicit", ack_wait=300_000_000, **push)
     await stream.publish(3)
@@ -169,11 +169,11 @@ async def test_hanging_handler_told(quick: Any, stream: OwnStream, events: list[
     assert "ack_wait is 0.3 s" in event.evidence
     assert f"{stream.subject()!r} (stream sequence 1, attempt " in event.evidence
     free.set()
-    assert (await told(ConsumerResumed, events, timeout=20)).reason == "handler"
+    assert (await wait_for_event(ConsumerResumed, events, timeout=20)).reason == "handler"
 
 
 @pytest.mark.parametrize("others_go_on", [False, True])
-async def test_lone_hanging_handler_told(
+async def test_lone_hanging_handler_reported(
     quick: Any, stream: OwnStream, events: list[Any], others_go_on: bool
 ) -> None:
     """No message waits behind it, and other handlers of its worker may go on: it is told once."""
@@ -207,12 +207,14 @@ async def test_lone_hanging_handler_told(
     await asyncio.sleep(3 * AFTER)
     assert [one.reason for one in of(ConsumerStalled, events)] == ["handler"]
     free.set()
-    assert (await told(ConsumerResumed, events, timeout=20)).reason == "handler"
+    assert (await wait_for_event(ConsumerResumed, events, timeout=20)).reason == "handler"
     publishes = False  # a cancellation may be lost in nats-py's `wait_for` on Python 3.11
     await publishing  # before the connection closes under it
 
 
-async def test_handlers_long_by_nature_told_once(quick: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_handlers_long_by_nature_reported_once(
+    quick: Any, stream: OwnStream, events: list[Any]
+) -> None:
     """The first one shows how long they take."""
     await stream.create_consumer("c", ack_policy="explicit", ack_wait=100_000_000)
     ended = 0
@@ -229,7 +231,9 @@ async def test_handlers_long_by_nature_told_once(quick: Any, stream: OwnStream, 
     assert "(stream sequence 1, attempt 1)" in event.evidence
 
 
-async def test_impossible_filter_told(quick: Any, stream: OwnStream, events: list[Any], read: Any) -> None:
+async def test_impossible_filter_reported(
+    quick: Any, stream: OwnStream, events: list[Any], read: Any
+) -> None:
     await stream.create_consumer("c", ack_policy="explicit", filter_subject="nowhere.at.all")
     await stream.publish(1)
     read(await quick.pull_subscribe(stream=stream.name, consumer="c"), "messages")
@@ -239,7 +243,7 @@ async def test_impossible_filter_told(quick: Any, stream: OwnStream, events: lis
 
 
 @pytest.mark.server(">=2.11")
-async def test_pinned_elsewhere_told(
+async def test_pinned_elsewhere_reported(
     quick: Any, js: Any, stream: OwnStream, events: list[Any], read: Any
 ) -> None:
     handle = await (await js.stream(stream.name)).create_consumer(
@@ -257,7 +261,7 @@ async def test_pinned_elsewhere_told(
     await sub.unsubscribe()
 
 
-async def test_other_subject_told(quick: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_other_subject_reported(quick: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.create_consumer("c", deliver_subject=stream.prefix + "-old")
     sub = await quick.subscribe(stream=stream.name, consumer="c")
     waiting = asyncio.create_task(sub.next(timeout=30))
@@ -270,7 +274,7 @@ async def test_other_subject_told(quick: Any, stream: OwnStream, events: list[An
     waiting.cancel()
 
 
-async def test_silent_mirror_told(
+async def test_silent_mirror_reported(
     quick: Any, oracle: Oracle, make_stream: Callable[..., Awaitable[OwnStream]], events: list[Any], read: Any
 ) -> None:
     mirror = await make_stream(oracle=oracle, subjects=[], mirror={"name": "not-there"})
@@ -363,7 +367,7 @@ async def test_ordered_reader_that_recreates_is_not_stalled(
     assert of(ConsumerStalled, events) == []
 
 
-async def test_denied_look_is_harmless_and_told_once(
+async def test_denied_look_is_harmless_and_reported_once(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
     rights = {"publish": {"allow": [">"], "deny": ["$JS.API.CONSUMER.INFO.>"]}}
@@ -388,11 +392,13 @@ async def test_denied_look_is_harmless_and_told_once(
 
 @pytest.mark.full
 @pytest.mark.limit(120)
-async def test_told_with_default_options(js: Any, stream: OwnStream, events: list[Any], read: Any) -> None:
+async def test_reported_with_default_options(
+    js: Any, stream: OwnStream, events: list[Any], read: Any
+) -> None:
     """Within 35 s, although the server delivers unacked messages again after 30 s."""
     await stream.create_consumer("c", ack_policy="explicit", max_ack_pending=3)
     await stream.publish(5)
     read(await js.pull_subscribe(stream=stream.name, consumer="c"), "messages")
-    event = await told(ConsumerStalled, events, timeout=35)
+    event = await wait_for_event(ConsumerStalled, events, timeout=35)
     assert event.reason == "max_ack_pending"
     assert 25 <= event.stood_for < 30

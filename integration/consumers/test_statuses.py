@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, noting, numbers, of, take, told
+from integration.kit.judge.reading import alarms, noting, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -100,7 +100,7 @@ async def test_unknown_100_reported_once(tap: Any, near: Any, stream: OwnStream,
     sub = await near.subscribe(stream.all, config=CONFIG)
     await inject_between(tap, stream, sub.subject, ["100 Something New", "100 Something New", "100"])
     assert numbers(await take(sub, 4)) == [1, 2, 3, 4]
-    await told(jsclient.ErrorRaised, events)
+    await wait_for_event(jsclient.ErrorRaised, events)
     assert [str(e.error) for e in of(jsclient.ErrorRaised, events)] == ["status 100 Something New"]
 
 
@@ -159,11 +159,11 @@ async def test_error_status_ends_pull_with_error(
 ) -> None:
     sub = await near.pull_subscribe(stream.all)
     waiting = asyncio.create_task(sub.next(timeout=20) if call == "next" else sub.fetch(5, expires=20))
-    asked, passing = 0, {jsclient.LeadershipChangeError, jsclient.NoRespondersError}
+    requests, passing = 0, {jsclient.LeadershipChangeError, jsclient.NoRespondersError}
     for _ in range(4 if ERRORS[status] in passing else 1):
         # A consumer that moves, or has no leader, is asked again; that it goes on so is an error.
-        request = await tap.wait_for(match.published("$JS.API.CONSUMER.MSG.NEXT.>"), since=asked)
-        asked = request.number + 1
+        request = await tap.wait_for(match.published("$JS.API.CONSUMER.MSG.NEXT.>"), since=requests)
+        requests = request.number + 1
         tap.inject_message(request.reply, status=status)
     with pytest.raises(jsclient.StatusError) as raised:
         await within(5, waiting, "the pull")
@@ -210,6 +210,6 @@ async def test_statuses_on_user_connection(proxy: Any, stream: OwnStream, events
         await tap.wait_for(match.is_heartbeat)
         await eventually(lambda: len(got) == 7, what="seven messages")
         assert numbers(got) == list(range(1, 8))
-        await told(jsclient.ErrorRaised, events, lambda e: e.error.code == 777)
+        await wait_for_event(jsclient.ErrorRaised, events, lambda e: e.error.code == 777)
         assert [e.error.code for e in of(jsclient.ErrorRaised, events)] == [409, 777]
         await js.close()

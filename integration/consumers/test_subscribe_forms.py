@@ -24,33 +24,33 @@ async def read_next(sub: Any, count: int) -> list[int]:
 
 
 async def read_iterating(sub: Any, count: int) -> list[int]:
-    found: list[int] = []
+    results: list[int] = []
     async for message in sub:
-        found.append(number_of(message.data))
+        results.append(number_of(message.data))
         await message.ack()
-        if len(found) == count:
+        if len(results) == count:
             break
-    return found
+    return results
 
 
 async def read_batches(sub: Any, count: int) -> list[int]:
-    found: list[int] = []
+    results: list[int] = []
     async for batch in sub.batches(4):
         assert 1 <= len(batch) <= 4
-        found += numbers(batch)
+        results += numbers(batch)
         await jsclient.ack_all(batch)
-        if len(found) >= count:
+        if len(results) >= count:
             break
-    return found
+    return results
 
 
 async def read_fetching(sub: Any, count: int) -> list[int]:
-    found: list[int] = []
-    while len(found) < count:
-        batch = await sub.fetch(min(4, count - len(found)))
-        found += numbers(batch)
+    results: list[int] = []
+    while len(results) < count:
+        batch = await sub.fetch(min(4, count - len(results)))
+        results += numbers(batch)
         await jsclient.ack_all(batch)
-    return found
+    return results
 
 
 PUSH = [read_next, read_iterating, read_batches]
@@ -91,10 +91,10 @@ async def test_pull_next_and_iteration(door: Any, stream: OwnStream, read: Any, 
 @pytest.mark.parametrize("plain", [True, False], ids=["function", "coroutine function"])
 async def test_callback_acks_messages(door: Any, stream: OwnStream, queue: str | None, plain: bool) -> None:
     """§4.1-6: explicit policy by default, and the ack floor reaches what was delivered."""
-    found: list[int] = []
+    results: list[int] = []
 
     def note(message: jsclient.Message) -> None:
-        found.append(number_of(message.data))
+        results.append(number_of(message.data))
 
     async def note_later(message: jsclient.Message) -> None:
         await asyncio.sleep(0)
@@ -102,7 +102,7 @@ async def test_callback_acks_messages(door: Any, stream: OwnStream, queue: str |
 
     await stream.publish(10)
     async with await door.subscribe(stream.all, queue=queue, callback=note if plain else note_later) as sub:
-        await eventually(lambda: found == list(range(1, 11)), what="ten calls")
+        await eventually(lambda: results == list(range(1, 11)), what="ten calls")
         info = await stream.oracle.wait_consumer(
             stream.name, sub.consumer, lambda info: info["ack_floor"]["stream_seq"] == 10
         )
@@ -150,20 +150,20 @@ async def test_ten_members_share_consumer(connect: Any, server: ServerUnderTest,
     )
     assert {sub.consumer for sub in subs} == {"workers"} == set(await stream.consumer_names())
     assert sum(sub.created for sub in subs) == 1
-    found: list[int] = []
+    results: list[int] = []
 
     async def work(sub: Any) -> None:
         async for message in sub:
-            found.append(number_of(message.data))
+            results.append(number_of(message.data))
             await message.ack()
 
     workers = [asyncio.create_task(work(sub)) for sub in subs]
     await stream.publish(500)
-    await eventually(lambda: len(found) >= 500, 20, "every message")
+    await eventually(lambda: len(results) >= 500, 20, "every message")
     await stream.oracle.wait_consumer(
         stream.name, "workers", lambda info: info["ack_floor"]["stream_seq"] == 500
     )
-    assert sorted(found) == list(range(1, 501))
+    assert sorted(results) == list(range(1, 501))
     for sub in subs:
         await sub.unsubscribe()
     await within(5, asyncio.gather(*workers), "the workers' end")
@@ -261,8 +261,8 @@ async def test_status_never_reaches_callback(
     """P25: nats-py hands it over as an empty message."""
     tap = await proxy()
     js = await connect(tap)
-    found: list[bytes] = []
-    sub = await js.subscribe(stream.all, callback=noting(found, lambda message: message.data))
+    results: list[bytes] = []
+    sub = await js.subscribe(stream.all, callback=noting(results, lambda message: message.data))
     for status in (
         "409 Consumer Deleted",
         "409 Message Size Exceeds MaxBytes",
@@ -273,11 +273,11 @@ async def test_status_never_reaches_callback(
     ):
         tap.inject_message(sub.subject, status=status)
     await stream.publish(1)
-    await eventually(lambda: found, what="the message behind the statuses")
-    assert found == [b"1"]
-    told = [str(event) for event in events]
+    await eventually(lambda: results, what="the message behind the statuses")
+    assert results == [b"1"]
+    reports = [str(event) for event in events]
     for text in ("Consumer Deleted", "503", "499"):
-        assert any(text in event for event in told), f"{text} must be told: {told}"
+        assert any(text in event for event in reports), f"{text} must be told: {reports}"
 
 
 @pytest.mark.covers("J48", "J2")
@@ -288,6 +288,6 @@ async def test_ack_pending_fits_buffer(js: Any, stream: OwnStream) -> None:
         assert (await sub.consumer_info()).config.max_ack_pending == 25
         await eventually(lambda: sub.pending == 25, what="a full buffer")
         await never(lambda: sub.pending > 25, 0.2, "more than the buffer holds")
-        found = await within(15, read_iterating(sub, 200), "reading")
-        assert found == list(range(1, 201))
+        actual = await within(15, read_iterating(sub, 200), "reading")
+        assert actual == list(range(1, 201))
         assert sub.dropped == 0

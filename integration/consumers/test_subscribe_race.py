@@ -257,10 +257,10 @@ async def test_joining_loses_nothing(
     js: Any, losing: Any, stream: OwnStream, connect: Any, server: ServerUnderTest
 ) -> None:
     other = await connect(server)
-    found: list[int] = []
+    results: list[int] = []
 
     async def note(message: jsclient.Message) -> None:
-        found.append(number_of(message.data))
+        results.append(number_of(message.data))
 
     async def meanwhile() -> None:
         await other.subscribe(stream.all, queue="workers", callback=note)
@@ -268,9 +268,9 @@ async def test_joining_loses_nothing(
 
     await losing(js.subscribe(stream.all, queue="workers", callback=note), meanwhile)
     await stream.publish(100, first=101)
-    await eventually(lambda: len(found) >= 200, 15, "every message")
-    await never(lambda: len(found) > 200, 0.2, "a message twice")
-    assert sorted(found) == list(range(1, 201))
+    await eventually(lambda: len(results) >= 200, 15, "every message")
+    await never(lambda: len(results) > 200, 0.2, "a message twice")
+    assert sorted(results) == list(range(1, 201))
 
 
 SAME = "deliver.chosen.by.the.user"

@@ -167,8 +167,8 @@ async def test_error_of_server_reaches_user(
     assert len(creates(tap)) == 1
     if kind == "subscribe":
         await js.ping()
-        (made,) = delivers(tap)
-        assert made.sid in [frame.sid for frame in tap.unsubs()]
+        (created,) = delivers(tap)
+        assert created.sid in [frame.sid for frame in tap.unsubs()]
 
 
 @pytest.mark.covers("J3", "J22")
@@ -321,7 +321,7 @@ def _bare(name: str) -> ConsumerConfig:
     ],
     ids=["push", "pull", "ordered"],
 )
-async def test_limit_of_consumers_told(
+async def test_limit_of_consumers_reported(
     oracle: Oracle, connect: Any, server: Any, make_stream: Any, create: Any
 ) -> None:
     """The server says only "maximum consumers limit reached", without the limit or a way out."""
@@ -338,7 +338,7 @@ async def test_limit_of_consumers_told(
     assert "its max_consumers is 1" in str(caught.value)
 
 
-async def test_limit_of_account_told(
+async def test_limit_of_account_reported(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
 ) -> None:
     """The limit may be that of the account: the stream's is not named then."""

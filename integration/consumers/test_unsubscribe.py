@@ -63,9 +63,9 @@ async def test_deletes_after_unsubscribe(tap: Any, near: Any, stream: OwnStream,
     [deleted] = tap.sent(DELETES)
     assert deleted.subject == f"$JS.API.CONSUMER.DELETE.{stream.name}.{name}"
     if inbox:
-        [made] = [frame for frame in tap.subs() if frame.subject == inbox]
-        [ended] = [frame for frame in tap.unsubs() if frame.sid == made.sid]
-        assert in_order(made, ended, deleted)
+        [created] = [frame for frame in tap.subs() if frame.subject == inbox]
+        [ended] = [frame for frame in tap.unsubs() if frame.sid == created.sid]
+        assert in_order(created, ended, deleted)
     await sub.unsubscribe()
     assert len(tap.sent(DELETES)) == 1
 
@@ -146,7 +146,7 @@ async def test_api_error_of_deletion_raised(tap: Any, near: Any, stream: OwnStre
 
 
 @pytest.mark.covers("J109")
-async def test_consumer_gone_already_no_error(js: Any, stream: OwnStream) -> None:
+async def test_consumer_deleted_already_no_error(js: Any, stream: OwnStream) -> None:
     sub = await js.subscribe(stream.all)
     await stream.delete_consumer(sub.consumer)
     await sub.unsubscribe()
@@ -156,7 +156,7 @@ async def test_consumer_gone_already_no_error(js: Any, stream: OwnStream) -> Non
 
 
 @pytest.mark.covers("J108")
-async def test_after_unsubscribe_nothing_given_out(js: Any, stream: OwnStream) -> None:
+async def test_after_unsubscribe_nothing_returned(js: Any, stream: OwnStream) -> None:
     sub = await js.subscribe(stream.all)
     await stream.publish(5)
     await eventually(lambda: sub.pending == 5, what="five messages wait")

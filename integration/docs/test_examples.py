@@ -128,9 +128,9 @@ def assert_said(example: str, output: str) -> None:
     """All of it, in this order, but what is in a set in any."""
     at = 0
     for texts in SAID[example]:
-        found = {text: output.find(text, at) for text in ({texts} if isinstance(texts, str) else texts)}
-        assert min(found.values()) >= 0, f"one of {texts!r} is missing or out of order in\n{output}"
-        at = max(found.values())
+        actual = {text: output.find(text, at) for text in ({texts} if isinstance(texts, str) else texts)}
+        assert min(actual.values()) >= 0, f"one of {texts!r} is missing or out of order in\n{output}"
+        at = max(actual.values())
 
 
 @pytest.mark.limit(LIMIT + 30)

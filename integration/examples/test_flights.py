@@ -123,7 +123,7 @@ async def test_signal_while_starts_ends_all_of(demo: Callable[..., Awaitable[Run
 
 @pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
-async def test_nothing_left_when_killed_itself(demo: Callable[..., Awaitable[Run]]) -> None:
+async def test_nothing_remains_when_killed_itself(demo: Callable[..., Awaitable[Run]]) -> None:
     run = await demo("--plain")
     await eventually(lambda: "published" in run.text, LIMIT, "the replay has begun")
     assert any("nats-server" in command for command in run.processes().values())

@@ -12,7 +12,7 @@ from integration.kit.clients import readers
 from integration.kit.clients.readers import ORDERED, all_readers, wait_for_all
 from integration.kit.clients.traffic import Tally
 from integration.kit.judge.oracle import Oracle
-from integration.kit.judge.reading import numbers, of, take, told
+from integration.kit.judge.reading import numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from jsclient import (
@@ -63,12 +63,12 @@ async def test_durable_deletion_named(
         await oracle.delete_stream(stream.name)
     else:
         await remake(oracle, stream, 5)
-    missed = await told(HeartbeatMissed, events, timeout=ALARM)
+    missed = await wait_for_event(HeartbeatMissed, events, timeout=ALARM)
     found_missed = time.monotonic() - started
-    gone = await told(ConsumerDeleted, events, timeout=ALARM)
+    missing = await wait_for_event(ConsumerDeleted, events, timeout=ALARM)
     found_gone = time.monotonic() - started
     print(what, f"missed after {found_missed:.2f} s, gone after {found_gone:.2f} s")
-    assert (missed.stream, missed.consumer) == (gone.stream, gone.consumer) == (stream.name, "d")
+    assert (missed.stream, missed.consumer) == (missing.stream, missing.consumer) == (stream.name, "d")
     assert found_missed <= ALARM
     assert missed.silent_for >= 3 * HEARTBEAT
     # Once by name; the silence is told again while it lasts.
@@ -89,7 +89,7 @@ async def test_ordered_survives_deletion(js: Any, stream: OwnStream, events: lis
     await stream.publish(50, first=51)
     got += numbers(await take(sub, 70))
     assert got == list(range(1, 101))
-    reset = await told(ConsumerReset, events)
+    reset = await wait_for_event(ConsumerReset, events)
     assert sub.consumer != old
     assert reset.resume_stream_seq in (0, 51)
     await eventually(stream.consumer_names, what="one consumer")
@@ -106,7 +106,7 @@ async def test_ordered_follows_new_stream(
     assert numbers(await take(sub, 30)) == list(range(1, 31))
     started = time.monotonic()
     await remake(oracle, stream, 10)
-    reset = await told(StreamReset, events, timeout=10)
+    reset = await wait_for_event(StreamReset, events, timeout=10)
     print(f"stream reset told after {time.monotonic() - started:.2f} s")
     assert (reset.stream, reset.last_stream_seq) == (stream.name, 30)
     assert numbers(await take(sub, 10)) == list(range(1001, 1011))
@@ -121,7 +121,7 @@ async def test_ordered_ends_with_stream(
     sub = await js.subscribe(stream.all, ordered=True, config=ConsumerConfig(idle_heartbeat=HEARTBEAT))
     started = time.monotonic()
     await oracle.delete_stream(stream.name)
-    await told(HeartbeatMissed, events, timeout=ALARM)
+    await wait_for_event(HeartbeatMissed, events, timeout=ALARM)
     with pytest.raises(JetStreamError, match=r"stream .* not found"):
         await sub.next(timeout=20)
     took = time.monotonic() - started
@@ -261,7 +261,7 @@ async def test_a_full_buffer_loses_nothing(kind: str, js: Any, stream: OwnStream
         sub = await js.subscribe(stream.all, durable="d", config=config, max_pending=1000)
     # Nobody takes anything yet: the queue must fill, and no further.
     await eventually(lambda: sub.pending == 1000, what="a full queue")
-    await told(SlowConsumer, events)
+    await wait_for_event(SlowConsumer, events)
     highest = 0
     distinct: set[int] = set()
     while len(distinct) < count:

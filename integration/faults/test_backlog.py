@@ -55,7 +55,7 @@ async def test_slow_handler_holds_server_back(
     count = 60_000 if kind == "flow control" else 30_000
     tap = await proxy(record=False)
     answers = tap.modify_frames(is_flow_control_reply, lambda frame: frame.raw)
-    asked = tap.modify_frames(is_flow_control, lambda frame: frame.raw)
+    requests = tap.modify_frames(is_flow_control, lambda frame: frame.raw)
     js = await connect(tap)
     tally = Count()
     done = asyncio.Event()
@@ -94,7 +94,7 @@ async def test_slow_handler_holds_server_back(
     took = time.monotonic() - started
     print(
         f"{kind}: {count} in {took:.1f} s, highest {tally.highest} messages {tally.highest_bytes / MEGABYTE:.1f} MB, "
-        f"grown {(peak - before) / MEGABYTE:.0f} MB, {asked.count} flow control requests, {answers.count} answers"
+        f"grown {(peak - before) / MEGABYTE:.0f} MB, {requests.count} flow control requests, {answers.count} answers"
     )
     assert tally.wrong == []
     assert tally.highest_bytes <= limit

@@ -10,7 +10,7 @@ import pytest
 
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.oracle import Oracle
-from integration.kit.judge.reading import numbers, of, take, told
+from integration.kit.judge.reading import numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network.match import is_ack, is_data, is_publish_ack, published
@@ -51,19 +51,19 @@ async def test_dying_acks_sent_or_reported(
     else:
         tap.refuse()
         tap.cut()
-        await told(Disconnected, events)
+        await wait_for_event(Disconnected, events)
         with pytest.raises(ExceptionGroup) as caught:
             await ack_all(messages)
         assert caught.group_contains(DisconnectedError)
         failed = len(caught.value.exceptions)
         await tap.accept()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     if when == "while down":
         assert failed == 200
         await eventually(lambda: js.is_connected, what="the connection")
         await ack_all(messages)
     else:
-        lost = await told(AcksLost, events)
+        lost = await wait_for_event(AcksLost, events)
         assert (lost.count, lost.resent) == (200, 200)
     info = await oracle.wait_consumer(stream.name, "d", lambda info: not info["num_ack_pending"])
     assert info["ack_floor"]["stream_seq"] == 200
@@ -83,7 +83,7 @@ async def test_confirmed_acks_not_sent_again(
     await js.ping()
     before = len(tap.frames)
     tap.cut()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     await js.ping()
     assert tap.find(is_ack, before) == []
     assert of(AcksLost, events) == []
@@ -106,7 +106,7 @@ async def test_lost_nak_not_sent_again(
     swallowed.remove()
     before = len(tap.frames)
     tap.cut()
-    lost = await told(AcksLost, events)
+    lost = await wait_for_event(AcksLost, events)
     assert (lost.count, lost.resent) == (2, 1)
     assert str(lost).endswith("2 acks may have been lost with the connection, 1 of them was sent again")
     await oracle.wait_consumer(stream.name, "d", lambda info: info["num_ack_pending"] == 1)
@@ -125,7 +125,7 @@ async def test_timed_out_publish_unsent(
     await js.publish(stream.subject("x"), b"before")
     tap.refuse()
     tap.cut()
-    await told(Disconnected, events)
+    await wait_for_event(Disconnected, events)
     results = await asyncio.gather(
         *(
             js.publish(stream.subject("x"), b"never", msg_id=f"n{n}" if with_id else None, timeout=0.5)
@@ -135,7 +135,7 @@ async def test_timed_out_publish_unsent(
     )
     assert {type(result) for result in results} == {RequestTimeoutError}
     await tap.accept()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     await js.publish(stream.subject("x"), b"after")
     assert [message.payload for message in await stream.messages()] == [b"before", b"after"]
     assert len(tap.sent(stream.all)) == 2
@@ -147,7 +147,7 @@ async def test_publish_waits_offline(proxy: Any, connect: Any, stream: OwnStream
     js = await connect(tap, **FAST)
     tap.refuse()
     tap.cut()
-    await told(Disconnected, events)
+    await wait_for_event(Disconnected, events)
     waiting = asyncio.create_task(js.publish(stream.subject("x"), b"1", timeout=30))
     await never(waiting.done, 0.3, "an end while offline")
     await tap.accept()
@@ -293,7 +293,7 @@ async def test_pull_survives_restart(
     await oracle.wait_consumer(stream.name, "d", lambda info: info["num_waiting"])
     await own.stop()
     await own.start()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     back.append(time.monotonic())
     await eventually(lambda: oracle.nc.is_connected, what="the oracle's connection")
     await stream.publish(100)
@@ -317,7 +317,7 @@ async def test_subscribe_during_reconnect(
     js = await connect(tap, **FAST)
     connection = js._context.connection
     seen: list[Any] = []
-    kept = await connection.subscribe("seam.old", seen.extend)
+    saved = await connection.subscribe("seam.old", seen.extend)
     await js.ping()
     pongs = tap.hold_frames(
         lambda frame: frame.op == "PONG" and frame.connection == 1 and len(pings(tap)) > 1
@@ -326,9 +326,9 @@ async def test_subscribe_during_reconnect(
     await pongs.wait()
     assert not connection.is_connected
     await connection.subscribe("seam.new", seen.extend)
-    await connection.unsubscribe(kept)
+    await connection.unsubscribe(saved)
     pongs.release()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     await js.ping()
     await oracle.nc.publish("seam.old", b"old")
     await oracle.nc.publish("seam.new", b"new")

@@ -11,7 +11,7 @@ import pytest
 
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.oracle import Oracle
-from integration.kit.judge.reading import numbers, of, take, told
+from integration.kit.judge.reading import numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network.match import is_data, is_heartbeat, is_message
@@ -63,7 +63,7 @@ async def test_silence_in_three_heartbeats(
     else:
         own.pause()
     try:
-        missed = await told(HeartbeatMissed, events, timeout=ALARM)
+        missed = await wait_for_event(HeartbeatMissed, events, timeout=ALARM)
         took = time.monotonic() - started
     finally:
         if fault == "freeze":
@@ -87,7 +87,7 @@ async def test_pings_find_dead_connection(
     sub = await js.subscribe(stream.all)
     tap.half_open()
     started = time.monotonic()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     took = time.monotonic() - started
     print(f"found and healed after {took:.2f} s with PINGs every {FAST['ping_interval']} s")
     assert took < 3 * FAST["ping_interval"] + 2
@@ -118,7 +118,7 @@ async def test_blocked_or_idle_client_no_silence(
 
 
 @pytest.mark.covers("J90", "J91", "J92")
-async def test_gap_told_once_with_range(
+async def test_gap_reported_once_with_range(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """R8: one event an episode, with first, last and count; 18,987 alarms and no range in nats-py."""
@@ -142,7 +142,7 @@ async def test_gap_told_once_with_range(
 
 
 @pytest.mark.covers("J89", "J90")
-async def test_gap_at_end_told_by_next_heartbeat(
+async def test_gap_at_end_reported_by_next_heartbeat(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """R8."""
@@ -153,7 +153,7 @@ async def test_gap_at_end_told_by_next_heartbeat(
     sub = await js.subscribe(stream.all, durable="d", config=config)
     await stream.publish(5)
     assert numbers(await take(sub, 3)) == [1, 2, 3]
-    gap = await told(GapDetected, events, timeout=ALARM)
+    gap = await wait_for_event(GapDetected, events, timeout=ALARM)
     assert rule.count == 2
     assert (gap.last_stream_seq, gap.stream_seq, gap.missed) == (3, 5, 2)
     await never(lambda: len(of(GapDetected, events)) > 1, 3 * HEARTBEAT, "the same gap told again")
@@ -236,7 +236,7 @@ async def test_fetch_survives_short_interruption(
     await stream.publish(1)
     await tap.wait_for(is_data)
     tap.cut()
-    await told(Reconnected, events)
+    await wait_for_event(Reconnected, events)
     back = time.monotonic()
     await stream.publish(2, first=2)
     batch = await fetch

@@ -188,12 +188,12 @@ async def test_no_leaks_names_what_leaked(oracle: Oracle, stream: OwnStream, ser
         with pytest.raises(AssertionError) as caught:
             await leak(nc, late, tasks)
         tasks[0].cancel()
-    told = str(caught.value)
-    assert "forgotten" in told
-    assert f"consumer left_over of stream {stream.name}" in told
-    assert "subscription left.over of connection" in told
-    assert "'outer'" in told
-    assert "'late'" in told
+    text = str(caught.value)
+    assert "forgotten" in text
+    assert f"consumer left_over of stream {stream.name}" in text
+    assert "subscription left.over of connection" in text
+    assert "'outer'" in text
+    assert "'late'" in text
 
 
 async def test_leaks_fail_a_test() -> None:
@@ -271,7 +271,7 @@ async def test_fake_server_is_hostile() -> None:
         await eventually(lambda: nc.is_closed, what="nats-py's end")
 
 
-async def test_fake_server_greets_as_told() -> None:
+async def test_fake_server_greets_as_reported() -> None:
     async with FakeServer(greeting=b"HELLO\n", answer_pings=False) as fake:
         reader, writer = await asyncio.open_connection("127.0.0.1", fake.port)
         assert await reader.readline() == b"HELLO\n"

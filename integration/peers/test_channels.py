@@ -64,7 +64,7 @@ async def test_well_known_channel_stays_same(ground: Ground) -> None:
 async def test_well_known_takes_requests(two: tuple[Peer, Peer], ground: Ground) -> None:
     a, b = two
     which = await related(a, b)
-    told = heard(b)
+    reports = heard(b)
     wk = await b.wellKnown_Rx()
     for event, attrs in (
         ("wrangler:subscription", {"wellKnown_Tx": await a.wellKnown_Rx()}),
@@ -78,7 +78,7 @@ async def test_well_known_takes_requests(two: tuple[Peer, Peer], ground: Ground)
         with pytest.raises(QueryRefusedError, match="POLICY"):
             await a.query(wk, rid, name)
     await eventually(lambda: [event.count for event in ground.told(EventRefused)] == [1, 2, 4])
-    assert told == []
+    assert reports == []
     assert len(b.established()) == 1
     await a.event_send(wk, "wrangler", "new_subscription_request", {"Id": "x"})
     assert "without Tx" in (await b.wait_for("wrangler:no_Tx_failure")).error
@@ -170,8 +170,8 @@ async def test_asked_while_peer_away_waits_for(ground: Ground) -> None:
     await a.wait_for("wrangler:outbound_subscription_cancelled")
 
     other = await ground.engine()
-    told: list[Any] = []
-    b = await other.peer("b", handlers={"*:*": noting(told)})
+    events: list[Any] = []
+    b = await other.peer("b", handlers={"*:*": noting(events)})
     soon = heard(b)  # soon enough: nothing was told yet
     assert (await b.wait_for(INBOUND, Id=which))["note"] == "hello"
     one, a = await reopened(ground, one, "a")
@@ -182,8 +182,8 @@ async def test_asked_while_peer_away_waits_for(ground: Ground) -> None:
     await b.wait_for("chat:hello")
     assert [one["Id"] for one in b.established()] == [which]
     assert b.inbound() == []
-    assert [event["Id"] for event in told if event.type == "subscription_added"] == [which]
-    assert soon == told
+    assert [event["Id"] for event in events if event.type == "subscription_added"] == [which]
+    assert soon == events
 
 
 async def test_handlers_not_told_told_next_time(ground: Ground) -> None:
@@ -280,9 +280,9 @@ async def test_failing_event_abandoned(two: tuple[Peer, Peer], ground: Ground) -
 
 async def test_peer_raises_in_itself_callers(ground: Ground) -> None:
     a = await (await ground.engine()).peer("a")
-    told = heard(a, "door:*")
+    reports = heard(a, "door:*")
     await a.raise_event("door:opened", wide=True)
-    assert (told[0].name, told[0]["wide"], told[0].eci) == ("door:opened", True, None)
+    assert (reports[0].name, reports[0]["wide"], reports[0].eci) == ("door:opened", True, None)
     a.on("door:closed", lambda event: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         await a.raise_event("door:closed")
@@ -385,7 +385,7 @@ async def test_running_handler_may_end(ground: Ground, event: str) -> None:
     await (a.send("chat", "bye", Id=which) if event == "chat:bye" else a.cancel(which))
     await running.wait()
     _, b = await reopened(ground, engine, "b")
-    told = heard(b)
+    reports = heard(b)
     assert done == [event]
     await requested(a, b)
-    assert names(told) == ["inbound_pending_subscription_added"]  # it is not told again
+    assert names(reports) == ["inbound_pending_subscription_added"]  # it is not told again

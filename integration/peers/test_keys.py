@@ -29,8 +29,8 @@ async def stored(ground: ServerGround, peer: str) -> dict[str, Any]:
     """The relationship ``fleet`` as the stream has it, read without the engine."""
     async with jsclient.connect(ground.url) as js:
         stream = await js.stream(ground.streams[1])
-        found = await stream.get_last_message(f"{ground.prefix}.state.{peer}.relationship.fleet")
-        return msgspec.json.decode(found.data)
+        actual = await stream.get_last_message(f"{ground.prefix}.state.{peer}.relationship.fleet")
+        return msgspec.json.decode(actual.data)
 
 
 async def pending(ground: ServerGround) -> tuple[Peer, Peer]:

@@ -188,8 +188,8 @@ async def test_either_side_ends_it(two: tuple[Peer, Peer], who: int, by: str) ->
         removed = await peer.wait_for(REMOVED)
         assert (removed["Id"], removed["reason"]) == (which, "enough")
         assert lists(peer) == (0, 0, 0)
-    for told in events:
-        assert names(told) == ["established_removal", "subscription_removed"]
+    for reports in events:
+        assert names(reports) == ["established_removal", "subscription_removed"]
     await ends.event_send(record["Tx"], "chat", "hello")
     await eventually(lambda: other.refused[Refusal.CHANNEL_GONE] == 1)
     with pytest.raises(PeerError, match="no relationship"):
@@ -204,8 +204,8 @@ async def test_both_end_it_at_once(two: tuple[Peer, Peer]) -> None:
     await asyncio.gather(a.cancel(which), b.cancel(which), a.cancel(which))
     for peer in two:
         await peer.wait_for(REMOVED)
-    for told in events:
-        assert names(told).count("subscription_removed") == 1
+    for reports in events:
+        assert names(reports).count("subscription_removed") == 1
 
     async def anew() -> bool:
         """The Id may be used again, when the end of the former one was told."""
@@ -287,29 +287,29 @@ async def test_relationship_attributes(two: tuple[Peer, Peer]) -> None:
 
     assert len(a.established()) == 2
     assert a.established("Tx_role", "window") == a.established("nothing", None) == []
-    (found,) = a.established("Tx_role", "lamp")
-    assert found["Id"] == which
-    await a.event_send(found["Tx"], "lamp", "on", {"level": 3}, host=found["Tx_host"])
+    (actual,) = a.established("Tx_role", "lamp")
+    assert actual["Id"] == which
+    await a.event_send(actual["Tx"], "lamp", "on", {"level": 3}, host=actual["Tx_host"])
     assert (await b.wait_for("lamp:on"))["level"] == 3
-    assert await a.query(found["Tx"], "lamp", "state", {"room": "hall"}) == {"hall": "off"}
-    assert await a.query(found, "lamp", "state", {"room": "hall", "default": "on"}) == {"hall": "on"}
+    assert await a.query(actual["Tx"], "lamp", "state", {"room": "hall"}) == {"hall": "off"}
+    assert await a.query(actual, "lamp", "state", {"room": "hall", "default": "on"}) == {"hall": "on"}
     assert await a.query(
         which, "subscription", "established", {"key": "Id", "value": which}
     ) == b.established("Id", which)
 
 
 @pytest.mark.covers("P59", "P62", "P63")
-async def test_cannot_be_done_raised_and_told(two: tuple[Peer, Peer]) -> None:
+async def test_cannot_be_done_raised_and_reported(two: tuple[Peer, Peer]) -> None:
     a, b = two
     await related(a, b)
-    told = heard(a)
+    reports = heard(a)
 
     async def fails(event: str, match: str, call: Any) -> None:
         with pytest.raises(PeerError, match=match) as caught:
             await call
         assert caught.value.event == f"wrangler:{event}"
-        assert told[-1].name == caught.value.event
-        assert told[-1].error.endswith(caught.value.reason)
+        assert reports[-1].name == caught.value.event
+        assert reports[-1].error.endswith(caught.value.reason)
 
     raised = a.raise_event
     await fails("wellKnown_Tx_format_failure", "ECI", raised("wrangler:subscription", Rx_role="x"))

@@ -144,7 +144,7 @@ async def test_host_down_told_later(own_server: Any, events_of: Any) -> None:
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_engine_cannot_be_told(options: dict[str, Any]) -> None:
+def test_engine_cannot_be_reported(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         Engine.local(**options)
     assert "secret" not in str(caught.value)
@@ -181,13 +181,13 @@ asyncio.run(main())
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_killed_process_loses_nothing(ground: ServerGround, when: str) -> None:
     b = await (await ground.engine()).peer("b")
-    told = heard(b)
+    reports = heard(b)
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", DYING, ground.url, ground.prefix, await b.wellKnown_Rx(), when, cwd=ROOT
     )
     assert await child.wait() == -signal.SIGKILL
     if when == "before":
-        assert told == []
+        assert reports == []
     a = await (await ground.engine()).peer("a")
     assert [one["Id"] for one in a.outbound()] == ["fleet"]
     assert (await b.wait_for(INBOUND))["note"] == "hello"
@@ -195,7 +195,7 @@ async def test_killed_process_loses_nothing(ground: ServerGround, when: str) -> 
     await b.approve("fleet")
     for peer in (a, b):
         await peer.wait_for(ADDED)
-    assert [event.type for event in told] == ["inbound_pending_subscription_added", "subscription_added"]
+    assert [event.type for event in reports] == ["inbound_pending_subscription_added", "subscription_added"]
 
 
 async def test_server_restarts_in_middle(own_server: Any, events_of: Any) -> None:
@@ -418,12 +418,12 @@ async def test_server_stores_event_for_the_one_named(ground: ServerGround, oracl
     async def kept() -> set[str]:
         """The Ids of the hub's relationships that the server has as established."""
         of_hub = f"{ground.prefix}.state.hub.relationship."
-        found = [
+        actual = [
             json.loads(one.payload)
             for one in await oracle.messages(state)
             if one.subject.startswith(of_hub) and one.payload
         ]
-        return {one["Id"] for one in found if one["state"] == "established"}
+        return {one["Id"] for one in actual if one["state"] == "established"}
 
     assert await kept() == {*ids}
     for which, key in zip(list(ids), ("Id", "Rx", "Tx"), strict=True):

@@ -54,8 +54,8 @@ async def batched(js: Any, *messages: Any, fail: Exception | None = None, **opti
     """Publish a batch of messages, each a subject or a subject and what else; then `fail`. The batch."""
     async with js.batch(**options) as batch:
         for message in messages:
-            subject, given = (message, {}) if isinstance(message, str) else message
-            await batch.publish(subject, **given)
+            subject, arguments = (message, {}) if isinstance(message, str) else message
+            await batch.publish(subject, **arguments)
         if fail is not None:
             raise fail
     return batch
@@ -142,17 +142,17 @@ async def test_ack_every_waits_for_server(tap: Proxy, near: Any, stream: OwnStre
     async with near.batch(ack_every=20) as batch:
         for number in range(100):
             await batch.publish(stream.subject("a"), b"%d" % number)
-    asked = [number for number, frame in enumerate(tap.sent(stream.all), start=1) if frame.reply]
-    assert asked == [1, 20, 40, 60, 80, 100]
+    requests = [number for number, frame in enumerate(tap.sent(stream.all), start=1) if frame.reply]
+    assert requests == [1, 20, 40, 60, 80, 100]
     assert batch.ack.count == 100
 
 
 async def test_tasks_may_publish_at_same_time(near: Any, stream: OwnStream) -> None:
     async with near.batch(ack_every=3) as batch:
-        given = await asyncio.gather(
+        arguments = await asyncio.gather(
             *(batch.publish(stream.subject("a"), b"%d" % number) for number in range(1, 51))
         )
-    assert given == list(range(1, 51))
+    assert arguments == list(range(1, 51))
     assert await stored(stream) == [b"%d" % number for number in range(1, 51)]
 
 
@@ -546,10 +546,10 @@ async def test_nothing_stays_behind(near: Any, stream: OwnStream, oracle: Any, s
         await batched(near, stream.subject("a"), stream.subject("a"))
         with pytest.raises(ZeroDivisionError):
             await batched(near, stream.subject("a"), stream.subject("a"), fail=ZeroDivisionError())
-        left = near.batch()
-        await left.publish(stream.subject("a"))
-        await left.publish(stream.subject("a"))
-        await left.abandon()
+        remaining = near.batch()
+        await remaining.publish(stream.subject("a"))
+        await remaining.publish(stream.subject("a"))
+        await remaining.abandon()
 
 
 # --- a server that stores what it does not understand ------------------------------------------------------

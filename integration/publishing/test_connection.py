@@ -12,7 +12,7 @@ from integration.kit.calls.publisher import UNKNOWN, results
 from integration.kit.clients.foreign import Client
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.oracle import Oracle
-from integration.kit.judge.reading import of, told
+from integration.kit.judge.reading import of, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -46,10 +46,10 @@ async def test_lost_connection_no_id(js: Any, tap: Proxy, stream: OwnStream, eve
         await acks.wait(50)
         acks.remove()
         tap.cut()
-        found = await results(futures)
-        assert {type(error) for error in found} == {DisconnectedError}
+        outcomes = await results(futures)
+        assert {type(error) for error in outcomes} == {DisconnectedError}
         assert (pub.in_flight, pub.failed) == (0, 50)
-        await told(Reconnected, events)
+        await wait_for_event(Reconnected, events)
         assert (await (await pub.publish(stream.subject("x"), b"after"))).seq == 51
     assert len(tap.sent(stream.all)) == 51
 
@@ -135,7 +135,7 @@ async def test_offline_publish_waits(js: Any, tap: Proxy, stream: OwnStream, eve
         await (await pub.publish(stream.subject("x"), b"before"))
         tap.refuse()
         tap.cut()
-        await told(Disconnected, events)
+        await wait_for_event(Disconnected, events)
         patient = [asyncio.create_task(pub.publish(stream.subject("x"), b"%d" % n)) for n in range(5)]
         with pytest.raises(RequestTimeoutError, match="nothing was sent"):
             await within(5, pub.publish(stream.subject("x"), b"never", timeout=0.3), "the publish")

@@ -296,9 +296,9 @@ async def test_rollup_replaces_there(
     stream = await make_stream(allow_rollup_hdrs=True)
     await three(js, stream)
     await js.publish(stream.subject("a"), b"all there is", rollup=rollup)
-    found = await stream.messages()
-    assert [m.seq for m in found] == left
-    assert found[-1].headers == block(f"Nats-Rollup: {rollup}")
+    messages = await stream.messages()
+    assert [m.seq for m in messages] == left
+    assert messages[-1].headers == block(f"Nats-Rollup: {rollup}")
 
 
 async def test_forbidden_rollup_refused(js: Any, stream: OwnStream) -> None:

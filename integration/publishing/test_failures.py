@@ -13,7 +13,7 @@ from integration.kit.calls.publisher import results
 from integration.kit.clients.foreign import flushed
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.oracle import Oracle
-from integration.kit.judge.reading import of, told
+from integration.kit.judge.reading import of, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -71,13 +71,13 @@ async def test_seen_failures_not_raised(js: Any, stream: OwnStream) -> None:
         called = await pub.publish(stream.subject("c"), expected_stream="another")
         numbers: list[int] = []
         called.add_done_callback(lambda future: numbers.append(future.exception().err_code))
-        asked = await pub.publish(stream.subject("d"), expected_last_msg_id="another")
+        requests = await pub.publish(stream.subject("d"), expected_last_msg_id="another")
         with pytest.raises(WrongLastSequenceError):
             await awaited
         [error] = await asyncio.gather(gathered, return_exceptions=True)
         assert isinstance(error, WrongLastSequenceError)
-        await asyncio.wait([asked])
-        assert asked.exception().err_code == 10070
+        await asyncio.wait([requests])
+        assert requests.exception().err_code == 10070
     assert numbers == [10060]
     assert pub.failed == 4
 
@@ -93,7 +93,7 @@ async def test_flush_raises_failures_once(js: Any, stream: OwnStream) -> None:
         await pub.flush()
 
 
-async def test_failure_behind_error_of_block_told(js: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_failure_behind_error_of_block_reported(js: Any, stream: OwnStream, events: list[Any]) -> None:
     with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012
         async with js.publisher() as pub:
             for _ in range(3):
@@ -104,7 +104,7 @@ async def test_failure_behind_error_of_block_told(js: Any, stream: OwnStream, ev
         f"3 other publishes failed, or their outcome is unknown, the first: {stream.subject('a')!r}: "
     )
     assert "wrong last sequence" in note
-    event = await told(PublishFailed, events)
+    event = await wait_for_event(PublishFailed, events)
     assert (event.subject, type(event.error), event.count) == (stream.subject("a"), WrongLastSequenceError, 3)
     assert pub.is_closed
 
@@ -235,9 +235,9 @@ async def test_no_stream_told_after_three_tries(js: Any, tap: Proxy, stream: Own
         good = await pub.publish(stream.subject("x"))
         await good
         assert not any(future.done() for future in futures)
-        found = await results(futures)
-    assert {type(error) for error in found} == {NoRespondersError}
-    assert subject in str(found[0])
+        outcomes = await results(futures)
+    assert {type(error) for error in outcomes} == {NoRespondersError}
+    assert subject in str(outcomes[0])
     assert time.monotonic() - started > 0.49  # timers of uvloop count milliseconds
     sent = [int(frame.payload) for frame in tap.sent(subject)]
     assert sent == [*range(100), *range(100), *range(100)]
@@ -292,11 +292,11 @@ async def test_denied_subject(own_server: Any, oracle_for: Any, connect: Any) ->
     async with js.publisher() as pub:
         good = [await pub.publish(stream.subject("x"), b"%d" % n) for n in range(50)]
         bad = [await pub.publish(stream.subject("secret", n % 2), msg_id=f"{n}") for n in range(100)]
-        found = await results(bad)
+        outcomes = await results(bad)
         await results(good)
     assert time.monotonic() - started < 4.5, "before the timeout of a publish"
-    assert {type(error) for error in found} == {PermissionDeniedError}
-    assert [error.subject for error in found] == [stream.subject("secret", n % 2) for n in range(100)]
+    assert {type(error) for error in outcomes} == {PermissionDeniedError}
+    assert [error.subject for error in outcomes] == [stream.subject("secret", n % 2) for n in range(100)]
     assert (await stream.state())["messages"] == 50
 
 

@@ -159,10 +159,10 @@ async def test_pings_coalesce(tap: Proxy, near: Any, stream: OwnStream) -> None:
     async with near.fast_ingest(ack_every=10) as ingest:
         await filled(ingest, stream, 25)
         held = tap.hold_frames(control("ack"))
-        asked = [asyncio.create_task(ingest.ping()) for _ in range(5)]
+        call = [asyncio.create_task(ingest.ping()) for _ in range(5)]
         await held.wait()
         held.release()
-        assert set(await asyncio.gather(*asked)) == {20}
+        assert set(await asyncio.gather(*call)) == {20}
         assert codes(tap).count("25.4") == 1
         await ingest.ping()
         assert codes(tap).count("25.4") == 2
@@ -192,7 +192,7 @@ async def test_bad_inbox_prefix_refused(server: Any, bad: str) -> None:
 # --- refused -----------------------------------------------------------------------------------------------
 
 
-async def test_stream_takes_none_told_by_name(near: Any, make_stream: Any) -> None:
+async def test_stream_takes_none_reported_by_name(near: Any, make_stream: Any) -> None:
     """Row 134: fast ingest - rejects non_supported."""
     plain = await make_stream()
     ingest = near.fast_ingest()
@@ -275,8 +275,8 @@ async def test_gaps_refused_reported(near: Any, stream: OwnStream, events: list[
         await filled(ingest, stream, 5)
         await ingest.publish(stream.subject("a"), b"6", expected_last_seq=999)
         await filled(ingest, stream, 5, first=7)
-    (told,) = of(jsclient.IngestRefused, events)
-    assert (told.ingest, told.number, told.error.err_code) == (ingest.id, 6, 10071)
+    (event,) = of(jsclient.IngestRefused, events)
+    assert (event.ingest, event.number, event.error.err_code) == (ingest.id, 6, 10071)
     assert (ingest.sent, ingest.acked, ingest.refused, ingest.lost) == (11, 11, 1, 0)
     assert await stored(stream) == numbered(1, 5) + numbered(7, 11)
 
@@ -332,7 +332,7 @@ async def test_message_too_large_for_stream(near: Any, oracle: Any, make_stream:
 async def test_unsendable_refused_early(near: Any, stream: OwnStream) -> None:
     async with near.fast_ingest() as ingest:
         await filled(ingest, stream, 1)
-        for given, error in (
+        for arguments, error in (
             ({"subject": "a b"}, jsclient.InvalidNameError),
             ({"subject": 7}, jsclient.InvalidNameError),
             ({"data": "text"}, jsclient.ConfigError),
@@ -341,7 +341,7 @@ async def test_unsendable_refused_early(near: Any, stream: OwnStream) -> None:
             ({"msg_id": ""}, jsclient.ConfigError),
         ):
             with pytest.raises(error):
-                await ingest.publish(**{"subject": stream.subject("a"), **given})
+                await ingest.publish(**{"subject": stream.subject("a"), **arguments})
         for bad, error in (("text", jsclient.ConfigError), (bytes(2**20 + 1), jsclient.MaxPayloadError)):
             with pytest.raises(error):
                 await ingest.publish_many(stream.subject("a"), [b"2", bad, b"4"])

@@ -158,13 +158,13 @@ async def test_keepalive_outlives_timeout(
     forgotten = js.fast_ingest(gap="ok")
     await filled(forgotten, stream, 3)
     monkeypatch.setattr(ingest_channel, "KEEP_ALIVE", 0.1)
-    kept = js.fast_ingest()
-    await filled(kept, stream, 3)
+    saved = js.fast_ingest()
+    await filled(saved, stream, 3)
     with pytest.raises(jsclient.IngestError) as caught:
         await eventually(forgotten.ping, 10, "the server's patience to end", interval=1.5)
     assert caught.value.__cause__.err_code == 10208
-    await filled(kept, stream, 3, first=4)
-    assert (await kept.commit()).count == 6
+    await filled(saved, stream, 3, first=4)
+    assert (await saved.commit()).count == 6
 
 
 # --- the connection ----------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ async def test_harmless_reconnect(
 
 
 @pytest.mark.parametrize("gap", ["fail", "ok"])
-async def test_lost_with_connection_told(
+async def test_lost_with_connection_reported(
     tap: Proxy, near: Any, stream: OwnStream, gap: str, events: list[Any]
 ) -> None:
     ingest = near.fast_ingest(gap=gap, ack_every=50)
@@ -250,7 +250,7 @@ async def _all_of_more(ingest: Any, stream: OwnStream) -> None:
     await filled(ingest, stream, 100, first=8)
 
 
-async def test_connection_lost_in_commit_made_good(tap: Proxy, near: Any, stream: OwnStream) -> None:
+async def test_connection_lost_in_commit_created_good(tap: Proxy, near: Any, stream: OwnStream) -> None:
     ingest = near.fast_ingest()
     await filled(ingest, stream, 5)
     await ingest.ping()

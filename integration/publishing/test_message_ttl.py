@@ -38,8 +38,8 @@ async def until(stream: OwnStream, wanted: list[int]) -> None:
     """Wait until exactly these sequences are left."""
 
     async def left() -> bool:
-        found = [message.seq for message in await stream.messages()]
-        assert found == wanted, found
+        messages = [message.seq for message in await stream.messages()]
+        assert messages == wanted, messages
         return True
 
     await eventually(left, 20, f"{wanted} to be what is left", interval=0.1)
@@ -104,14 +104,14 @@ async def test_marker_after_expiry(js: Any, oracle: Oracle, make_stream: Any, ho
 async def test_stream_changed_here_leaves_markers(js: Any, oracle: Oracle, make_stream: Any) -> None:
     """The server sets what markers need; durations are seconds here."""
     stream = await make_stream()
-    made = await js.update_stream(
+    created = await js.update_stream(
         stream.name, [stream.all], storage="memory", max_age=1, subject_delete_marker_ttl=60
     )
-    assert (made.config.allow_msg_ttl, made.config.allow_rollup_hdrs) == (True, True)
-    assert made.config.subject_delete_marker_ttl == 60.0
+    assert (created.config.allow_msg_ttl, created.config.allow_rollup_hdrs) == (True, True)
+    assert created.config.subject_delete_marker_ttl == 60.0
     await js.publish(stream.subject("a"), b"x")
     await until(stream, [2])
-    assert (await made.get_message(2)).headers["Nats-Marker-Reason"] == "MaxAge"
+    assert (await created.get_message(2)).headers["Nats-Marker-Reason"] == "MaxAge"
 
 
 @NEW

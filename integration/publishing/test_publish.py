@@ -59,11 +59,11 @@ async def test_headers_come_back_as_they_given(js: Any, stream: OwnStream) -> No
     sub = await js.subscribe(stream.all)
     (pushed,) = await take(sub, 1)
     got = await (await js.stream(stream.name)).get_message(1)
-    for found in (pushed.headers, got.headers):
-        assert found == {
+    for actual in (pushed.headers, got.headers):
+        assert actual == {
             name: value if isinstance(value, str) else value[0] for name, value in headers.items()
         }
-        assert found.get_all("Many") == ["1", "2", "3"]
+        assert actual.get_all("Many") == ["1", "2", "3"]
     # What was read can be published again as it is.
     await js.publish(stream.subject("b"), pushed.data, headers=pushed.headers)
     assert (await stream.messages())[1].headers == stored.headers

@@ -33,10 +33,10 @@ async def js(connect: Any, tap: Proxy) -> Any:
 async def test_many_are_stored_in_order(js: Any, stream: OwnStream) -> None:
     ids = [f"id-{n}" for n in range(3000)]
     payloads = [b"%d" % n for n in range(3000)]
-    found = await js.publish_many(
+    actual = await js.publish_many(
         stream.subject("x"), iter(payloads), msg_ids=iter(ids), headers={"A": "1"}, max_in_flight=100
     )
-    assert (found.stored, found.duplicates, found.first_seq, found.last_seq) == (3000, 0, 1, 3000)
+    assert (actual.stored, actual.duplicates, actual.first_seq, actual.last_seq) == (3000, 0, 1, 3000)
     stored = await stream.messages()
     assert [message.payload for message in stored] == payloads
     again = await js.publish_many(stream.subject("x"), payloads, msg_ids=ids)
@@ -80,8 +80,8 @@ async def test_many_over_a_cut(js: Any, tap: Proxy, stream: OwnStream) -> None:
     await held.wait(1)
     tap.cut()
     held.release()
-    found = await within(20, task, "publish_many")
-    assert found.stored == 500
+    actual = await within(20, task, "publish_many")
+    assert actual.stored == 500
     assert len(await stream.messages()) == 500
 
 

@@ -13,7 +13,7 @@ from integration.kit.calls.publisher import results
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.oracle import Oracle
-from integration.kit.judge.reading import told
+from integration.kit.judge.reading import wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import never, within
 from integration.kit.network import match
@@ -80,7 +80,7 @@ async def test_headers_as_by_publish(
     async def in_window(pub: Any) -> None:
         await (await pub.publish(stream.subject("x"), b"1", headers=headers, msg_id=msg_id))
 
-    found = []
+    results = []
     async with js.publisher() as pub:
         for send in (one_by_one, in_window):
             refused, before = None, len(tap.frames)
@@ -89,9 +89,9 @@ async def test_headers_as_by_publish(
             except (jsclient.ConfigError, jsclient.InvalidNameError) as error:
                 refused = (type(error), str(error))
             sent = [(f.headers, f.payload) for f in tap.frames[before:] if f.subject == stream.subject("x")]
-            found.append((refused, sent))
-    assert found[0] == found[1]
-    assert bool(found[0][0]) != bool(found[0][1])
+            results.append((refused, sent))
+    assert results[0] == results[1]
+    assert bool(results[0][0]) != bool(results[0][1])
 
 
 async def test_one_header_of_a_message(js: Any, stream: OwnStream) -> None:
@@ -125,8 +125,8 @@ async def test_ten_thousand_in_order(
     async with js.publisher(max_in_flight=50 if tasks > 1 else 4000) as pub:
         await asyncio.gather(*(work(pub) for _ in range(tasks)))
     sub = await js.subscribe(stream.all, ordered=True)
-    found = [(await sub.next(timeout=5)).data for _ in range(10_000)]
-    assert found == called
+    actual = [(await sub.next(timeout=5)).data for _ in range(10_000)]
+    assert actual == called
 
 
 async def test_leaving_waits_for_every_ack(js: Any, tap: Proxy, stream: OwnStream) -> None:
@@ -352,7 +352,7 @@ async def test_full_window_recovers_after_restart(
                 await pub.publish(stream.subject("x"), b"never")
         await own.kill()
         await own.start()
-        await told(Reconnected, events)
+        await wait_for_event(Reconnected, events)
         first, *others = await results(futures)
         assert isinstance(first, DisconnectedError)
         assert {type(ack) for ack in others} == {jsclient.PubAck}

@@ -12,7 +12,7 @@ from integration.kit.calls.publisher import ids, results
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.oracle import Oracle
-from integration.kit.judge.reading import of, told
+from integration.kit.judge.reading import of, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -86,13 +86,13 @@ async def test_cancelled_future_keeps_place(js: Any, tap: Proxy, stream: OwnStre
 async def test_cancelled_id_not_resent(js: Any, tap: Proxy, stream: OwnStream, events: list[Any]) -> None:
     tap.drop_frames(match.is_publish_ack, count=2)
     async with js.publisher(timeout=20) as pub:
-        gone = await pub.publish(stream.subject("x"), b"1", msg_id="1")
-        kept = await pub.publish(stream.subject("x"), b"2", msg_id="2")
+        missing = await pub.publish(stream.subject("x"), b"1", msg_id="1")
+        saved = await pub.publish(stream.subject("x"), b"2", msg_id="2")
         await tap.wait_for(match.is_publish_ack)
-        gone.cancel()
+        missing.cancel()
         tap.cut()
-        await told(Reconnected, events)
-        await within(10, kept, "the publish")
+        await wait_for_event(Reconnected, events)
+        await within(10, saved, "the publish")
     assert ids(tap.sent(stream.all)) == ["1", "2", "2"]
     assert pub.failed == 1
 
@@ -144,7 +144,7 @@ async def test_connection_close_gives_time(
     await within(8, closing, "closing the connection")
     assert future.result().seq == 1
     assert isinstance(lost.exception(), ClosedError)
-    await told(PublishFailed, events)
+    await wait_for_event(PublishFailed, events)
 
 
 async def test_block_cancelled_does_not_wait(
@@ -163,7 +163,7 @@ async def test_block_cancelled_does_not_wait(
     task.cancel()
     await within(10, asyncio.wait([task]), "the block")
     assert task.cancelled()
-    event = await told(PublishFailed, events)
+    event = await wait_for_event(PublishFailed, events)
     assert (type(event.error), event.count) == (ClosedError, 10)
 
 
@@ -203,8 +203,8 @@ async def test_callback_may_publish(js: Any, stream: OwnStream) -> None:
             await publish(number, b"refused", 7)
     assert (pub.failed, pub.stored, pub.in_flight) == (20, 40, 0)
     assert all(task.done() for task in tasks)
-    found = [(m.subject, m.payload) for m in await stream.messages()]
-    assert sorted(found) == sorted(
+    messages = [(m.subject, m.payload) for m in await stream.messages()]
+    assert sorted(messages) == sorted(
         (stream.subject(number), data) for number in range(20) for data in (b"again", b"and again")
     )
 

@@ -60,11 +60,11 @@ async def arrived(stream: OwnStream, *tokens: str, count: int = 1, timeout: floa
     """The messages of a subject, once there are so many."""
 
     async def look() -> list[Stored] | None:
-        found = await on(stream, *tokens)
-        return found if len(found) >= count else None
+        actual = await on(stream, *tokens)
+        return actual if len(actual) >= count else None
 
-    found: list[Stored] = await eventually(look, timeout, f"{count} messages on {tokens}", interval=0.1)
-    return found
+    results: list[Stored] = await eventually(look, timeout, f"{count} messages on {tokens}", interval=0.1)
+    return results
 
 
 def headers(message: Stored) -> dict[str, str]:
@@ -305,8 +305,8 @@ async def test_cron_may_replace(js: Any, planned: OwnStream) -> None:
     assert headers(first)["Nats-Rollup"] == "sub"
 
     async def replaced() -> bool:
-        found = await on(planned, "t")
-        return len(found) == 1 and found[0].seq > first.seq
+        actual = await on(planned, "t")
+        return len(actual) == 1 and actual[0].seq > first.seq
 
     await eventually(replaced, 20, "the next one in its place", interval=0.1)
     assert await js.cancel_schedule(planned.subject("s"))

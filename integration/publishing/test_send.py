@@ -9,7 +9,7 @@ import pytest
 
 import jsclient
 from integration.kit.clients.readers import FAST
-from integration.kit.judge.reading import told
+from integration.kit.judge.reading import wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -73,7 +73,7 @@ async def test_same_bytes_and_refusals_as_publish(js: Any, tap: Proxy, stream: O
         return await pub.publish(**call)
 
     for call in calls:
-        found = []
+        values = []
         for way in (waiting, plain):
             refused, since = None, len(tap.frames)
             async with js.publisher() as pub:
@@ -83,9 +83,9 @@ async def test_same_bytes_and_refusals_as_publish(js: Any, tap: Proxy, stream: O
                     refused = (type(error), str(error))
             await js.ping()
             sent = [(f.headers, f.payload) for f in tap.sent(stream.all) if f in tap.frames[since:]]
-            found.append((refused, sent))
-        assert found[0] == found[1], call
-        assert bool(found[0][0]) != bool(found[0][1]), call
+            values.append((refused, sent))
+        assert values[0] == values[1], call
+        assert bool(values[0][0]) != bool(values[0][1]), call
 
 
 async def test_full_window_raises_and_recovers(js: Any, tap: Proxy, stream: OwnStream) -> None:
@@ -129,11 +129,11 @@ async def test_outage_raises_and_in_flight_go_again(
         acks.remove()
         tap.refuse()
         tap.cut()
-        await told(Disconnected, events)
+        await wait_for_event(Disconnected, events)
         with pytest.raises(DisconnectedError, match="nothing was sent"):
             pub.send(stream.subject("x"), b"never")
         await tap.accept()
-        await told(Reconnected, events)
+        await wait_for_event(Reconnected, events)
         after = pub.send(stream.subject("x"), b"3")
         ack, error, last = await results([known, unknown, after])
     assert (ack.seq, ack.duplicate, last.seq) == (1, True, 3)

@@ -409,8 +409,8 @@ async def test_cancelled_start_leaves_nothing() -> None:
 
 async def test_cancelled_stop_kills(monkeypatch: pytest.MonkeyPatch) -> None:
     # Else a server that ends at once may be gone before the cancellation.
-    asked: list[subprocess.Popen[bytes]] = []
-    monkeypatch.setattr(guard, "ask_to_end", asked.append)
+    requests: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(guard, "ask_to_end", requests.append)
     server = NatsServer()
     await server.start()
     task = asyncio.create_task(server.stop())
@@ -418,8 +418,8 @@ async def test_cancelled_stop_kills(monkeypatch: pytest.MonkeyPatch) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert asked[0].stdin is not None
-    asked[0].stdin.close()
+    assert requests[0].stdin is not None
+    requests[0].stdin.close()
     assert not server.running
     assert server.pid is not None
     assert not alive(server.pid)
@@ -442,7 +442,7 @@ def test_find_server_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         path.chmod(0o755)
         return path
 
-    given, named, on_path, in_wheel, in_scripts = map(
+    arguments, named, on_path, in_wheel, in_scripts = map(
         executable, ["given", "named", "on_path", "in_wheel", "in_scripts"]
     )
     binary = "jsclient.server.nats_server"
@@ -450,7 +450,7 @@ def test_find_server_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setenv("PATH", str(on_path.parent))
     monkeypatch.setattr(f"{binary}._wheel_directories", lambda: [str(in_wheel.parent)])
     monkeypatch.setattr(f"{binary}.sysconfig.get_path", lambda _name: str(in_scripts.parent))
-    assert find_server(given) == given
+    assert find_server(arguments) == arguments
     assert find_server() == named
     monkeypatch.delenv("JSCLIENT_NATS_SERVER")
     for expected in (on_path, in_wheel, in_scripts):

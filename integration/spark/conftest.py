@@ -5,7 +5,7 @@ connect_spark  runs Python in a process with a Spark Connect session: `connect_s
 checkpoint     a directory for a query's checkpoint, of this test alone
 drain          runs a streaming DataFrame until nothing is left: `drain(frame).rows`
 database       conninfo of a new PostgreSQL database; without PostgreSQL the test is skipped, or fails if marked `full`
-aside          runs what blocks in a thread in which the session is the active one: `await aside(drain, frame)`
+in_thread      runs what blocks in a thread in which the session is the active one: `await in_thread(drain, frame)`
 jobs           starts drivers in processes of their own, to be killed: `jobs(queries, master="local[2,4]")`
 standalone     a standalone cluster of Spark of the whole run: a master and two workers
 recount        compares a stream with the numbers that it should have: `await recount(server, "OUT", 20_000)`
@@ -106,12 +106,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return
     terminalreporter.section("recounts, by a plain socket or SQL")
     head = ("fault", "where", "expected", "found", "missing", "twice", "foreign", "ended with")
-    told = [
+    reported = [
         (fault, where, *("" if error else f"{number:,}" for number in numbers), error)
         for _, fault, where, *numbers, _, error in rows
     ]
-    widths = [max(len(row[at]) for row in (head, *told)) for at in range(len(head))]
-    for row in (head, *told):
+    widths = [max(len(row[at]) for row in (head, *reported)) for at in range(len(head))]
+    for row in (head, *reported):
         cells = (f"{cell:{'>' if 2 <= at < 7 else '<'}{widths[at]}}" for at, cell in enumerate(row))
         terminalreporter.write_line("  ".join(cells).rstrip())
 
@@ -151,7 +151,7 @@ async def make_stream(oracle: Oracle, make_stream: Callable[..., Awaitable[OwnSt
 
 
 @pytest.fixture
-def aside(spark: Any) -> Callable[..., Awaitable[Any]]:
+def in_thread(spark: Any) -> Callable[..., Awaitable[Any]]:
     async def run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         def active() -> Any:
             make_active(spark)
@@ -198,8 +198,8 @@ class Recounts:
 
     async def __call__(self, server: Any, stream: str, count: int, **rights: Any) -> None:
         """Assert that a stream has each of the numbers from 1 to ``count`` once, and nothing else."""
-        found = await asyncio.to_thread(payloads, server.url, stream, **rights)
-        self.exact(Recount.of(stream, range(1, count + 1), map(number_of, found)))
+        actual = await asyncio.to_thread(payloads, server.url, stream, **rights)
+        self.exact(Recount.of(stream, range(1, count + 1), map(number_of, actual)))
 
     def exact(self, recount: Recount) -> None:
         self.add(recount)

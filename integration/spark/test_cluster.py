@@ -94,9 +94,9 @@ async def stored(oracle: Oracle) -> int:
 
 
 async def assert_each_once(oracle: Oracle) -> None:
-    found = Counter(map(number_of, await oracle.payloads("OUT")))
-    assert sum(found.values()) == COUNT
-    assert found == Counter(range(1, COUNT + 1))
+    results = Counter(map(number_of, await oracle.payloads("OUT")))
+    assert sum(results.values()) == COUNT
+    assert results == Counter(range(1, COUNT + 1))
 
 
 @dataclass

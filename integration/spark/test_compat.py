@@ -25,7 +25,7 @@ def numbers(rows):
 
 @pytest.mark.covers("L1", "L4", "L7")
 @pytest.mark.full
-async def test_query_resumes(spark, server, make_stream, aside, drain):
+async def test_query_resumes(spark, server, make_stream, in_thread, drain):
     """Source, admission control, AvailableNow, restart from the checkpoint."""
     stream = await make_stream(allow_direct=True)
     await stream.publish(1000)
@@ -36,15 +36,15 @@ async def test_query_resumes(spark, server, make_stream, aside, drain):
         )
         .load()
     )
-    first = await aside(drain, frame)
+    first = await in_thread(drain, frame)
     assert numbers(first.rows) == list(range(1, 1001))
     assert [len(rows) for rows in first.batches.values()] == [400, 400, 200]
     await stream.publish(5, first=1001)
-    assert numbers((await aside(drain, frame)).rows) == list(range(1001, 1006))
+    assert numbers((await in_thread(drain, frame)).rows) == list(range(1001, 1006))
 
 
 @pytest.mark.covers("L1", "L6")
-async def test_batch_with_pushdown(spark, server, make_stream, aside):
+async def test_batch_with_pushdown(spark, server, make_stream, in_thread):
     stream = await make_stream(allow_direct=True)
     await stream.publish(300)
     read = spark.read.format("jetstream").options(servers=server.url, stream=stream.name)
@@ -57,13 +57,13 @@ async def test_batch_with_pushdown(spark, server, make_stream, aside):
             spark.conf.unset("spark.sql.python.filterPushdown.enabled")
         return read.option("pushdown", "false").load().where("sequence > 290").collect(), pushed
 
-    plain, pushed = await aside(rows)
+    plain, pushed = await in_thread(rows)
     assert numbers(plain) == list(range(291, 301))
     assert numbers(pushed) == list(range(11, 21))
 
 
 @pytest.mark.covers("L25")
-async def test_replay_stores_once(spark, server, make_stream, aside, checkpoint):
+async def test_replay_stores_once(spark, server, make_stream, in_thread, checkpoint):
     """Sink: the epoch and the query that it reads from Spark's local properties are those of this PySpark, too."""
     source, target = await make_stream(allow_direct=True), await make_stream(allow_direct=True)
     await source.publish(500)
@@ -83,19 +83,19 @@ async def test_replay_stores_once(spark, server, make_stream, aside, checkpoint)
         )
         assert query.awaitTermination(60)
 
-    await aside(run)
+    await in_thread(run)
     last = max(
         (path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()),
         key=lambda p: int(p.name),
     )
     last.unlink()
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
-    await aside(run)
+    await in_thread(run)
     assert sorted(number_of(one.payload) for one in await target.messages()) == list(range(1, 501))
 
 
 @pytest.mark.full
-async def test_a_batch_is_written(spark, server, make_stream, aside):
+async def test_a_batch_is_written(spark, server, make_stream, in_thread):
     target = await make_stream()
 
     def write():
@@ -104,13 +104,13 @@ async def test_a_batch_is_written(spark, server, make_stream, aside):
         )
         frame.write.format("jetstream").option("servers", server.url).mode("append").save()
 
-    await aside(write)
+    await in_thread(write)
     assert sorted(int(one.payload) for one in await target.messages()) == list(range(1, 101))
 
 
 @pytest.mark.covers("L15")
 @pytest.mark.full
-async def test_a_queue_is_worked_off(spark, server, make_stream, aside, drain):
+async def test_a_queue_is_worked_off(spark, server, make_stream, in_thread, drain):
     stream = await make_stream(allow_direct=True, retention="workqueue")
     await stream.create_consumer("work", ack_policy="explicit")
     await stream.publish(200)
@@ -119,14 +119,14 @@ async def test_a_queue_is_worked_off(spark, server, make_stream, aside, drain):
         .options(servers=server.url, stream=stream.name, mode="queue", consumer="work")
         .load()
     )
-    drained = await aside(drain, frame)
+    drained = await in_thread(drain, frame)
     assert numbers(drained.rows) == list(range(1, 201))
     assert (await stream.consumer_info("work"))["num_ack_pending"] == 0
     assert (await stream.state())["messages"] == 0
 
 
 @pytest.mark.covers("L21")
-async def test_foreach_batch_functions(spark, server, make_stream, aside, drain):
+async def test_foreach_batch_functions(spark, server, make_stream, in_thread, drain):
     stream, target = await make_stream(allow_direct=True), await make_stream()
     await stream.create_consumer("work", ack_policy="explicit")
     await stream.publish(200)
@@ -143,7 +143,7 @@ async def test_foreach_batch_functions(spark, server, make_stream, aside, drain)
             publish_batch(out, server.url, batch_id=batch)
         acked.append(ack_batch(rows, server.url))
 
-    drained = await aside(lambda: drain(frame, also=work))
+    drained = await in_thread(lambda: drain(frame, also=work))
     assert sum(acked) == len(drained.rows) == 200
     assert (await stream.consumer_info("work"))["num_ack_pending"] == 0
     assert sorted(number_of(one.payload) for one in await target.messages()) == list(range(1, 201))
@@ -152,7 +152,7 @@ async def test_foreach_batch_functions(spark, server, make_stream, aside, drain)
 # --- the environment that queries share ---------------------------------------------------------------------------
 
 
-async def test_query_keeps_environment(spark, server, make_stream, aside, drain):
+async def test_query_keeps_environment(spark, server, make_stream, in_thread, drain):
     """Spark puts variables into the HashMap of the registration, with no lock: an added key could be counted twice."""
     stream = await make_stream(allow_direct=True)
     await stream.publish(10)
@@ -169,7 +169,7 @@ async def test_query_keeps_environment(spark, server, make_stream, aside, drain)
         drained = drain(fresh.readStream.format("jetstream").options(**options).load())
         return before, dict(shared), drained
 
-    before, after, drained = await aside(run)
+    before, after, drained = await in_thread(run)
     assert numbers(drained.rows) == list(range(1, 11))
     assert sorted(after) == sorted(before)
     assert after["SPARK_LOCAL_DIRS"] != before["SPARK_LOCAL_DIRS"], "Spark puts its own values"
@@ -179,7 +179,7 @@ async def test_query_keeps_environment(spark, server, make_stream, aside, drain)
 # --- found by its name --------------------------------------------------------------------------------------------
 
 
-async def test_source_found_without_registration(spark, server, make_stream, aside):
+async def test_source_found_without_registration(spark, server, make_stream, in_thread):
     stream = await make_stream(allow_direct=True)
     await stream.publish(3)
 
@@ -187,7 +187,7 @@ async def test_source_found_without_registration(spark, server, make_stream, asi
         fresh = spark.newSession()
         return fresh.read.format("jetstream").options(servers=server.url, stream=stream.name).load().count()
 
-    assert await aside(count) == 3
+    assert await in_thread(count) == 3
 
 
 LOOK_UP = """

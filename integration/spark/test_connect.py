@@ -165,8 +165,8 @@ async def test_foreach_batch_writes_to_database(connect_spark, server, make_stre
         marker=str(tmp_path / "stopped"),
     )
     with psycopg.connect(database) as db:
-        found = db.execute("SELECT count(*), sum(cents) FROM payments").fetchone()
-    assert found == (300, sum(range(300)))
+        actual = db.execute("SELECT count(*), sum(cents) FROM payments").fetchone()
+    assert actual == (300, sum(range(300)))
     assert (await stream.state())["messages"] == 0
 
 
@@ -209,8 +209,8 @@ async def test_wrong_option_told_to_client(connect_spark, server):
         except Exception as error:
             result = str(error)
     """
-    told = await asyncio.to_thread(connect_spark, code, servers=server.url)
-    assert "has no option 'maxmesagespertrigger': did you mean 'maxMessagesPerTrigger'?" in told
+    reports = await asyncio.to_thread(connect_spark, code, servers=server.url)
+    assert "has no option 'maxmesagespertrigger': did you mean 'maxMessagesPerTrigger'?" in reports
 
 
 @pytest.mark.full
@@ -228,7 +228,7 @@ async def test_name_of_query_in_log_of_sink(connect_spark, server, make_stream, 
         except Exception as error:
             result = str(error)
     """
-    given = {"source": source.name, "target": target.name, "checkpoint": str(tmp_path / "checkpoint")}
-    told = await asyncio.to_thread(connect_spark, code, servers=server.url, **given)
-    assert "not a subject" in told
+    options = {"source": source.name, "target": target.name, "checkpoint": str(tmp_path / "checkpoint")}
+    reports = await asyncio.to_thread(connect_spark, code, servers=server.url, **options)
+    assert "not a subject" in reports
     assert "query broken one, batch 0 failed." in connect_spark.log

@@ -129,9 +129,11 @@ async def test_server_stops_midway(
     server = await own_server()
     oracle = await oracle_for(server)
     await filled(oracle, COUNT, {"OUT": 120})
-    asked = query(server.url, "out", batch=BATCH, every=100)
-    source = spark.readStream.format("jetstream").options(**asked["source"]).load()
-    writer = source.selectExpr(*asked["columns"]).writeStream.format("jetstream").options(**asked["sink"])
+    requests = query(server.url, "out", batch=BATCH, every=100)
+    source = spark.readStream.format("jetstream").options(**requests["source"]).load()
+    writer = (
+        source.selectExpr(*requests["columns"]).writeStream.format("jetstream").options(**requests["sink"])
+    )
     running = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     stops = kills or 1
     try:

@@ -31,8 +31,8 @@ async def demo(
 
 @pytest.mark.limit(LIMIT + 60)
 async def test_killed_driver_same_result(demo: Callable[..., Awaitable[Run]], tmp_path: Path) -> None:
-    kept = tmp_path / "progress.json"
-    run = await demo("--limit", "6000", "--spark-progress", str(kept))
+    saved = tmp_path / "progress.json"
+    run = await demo("--limit", "6000", "--spark-progress", str(saved))
     assert await finished(run) == 0, (run.err, run.text)
     assert run.err == []
     lines = proof(run)[5:]
@@ -55,12 +55,12 @@ async def test_killed_driver_same_result(demo: Callable[..., Awaitable[Run]], tm
     resumed = re.search(r"statistics resumed with batch (\d+)", run.text)
     assert resumed is not None
     assert int(resumed[1]) >= 5, "it did not begin anew"
-    log = json.loads(kept.read_text())["log"]
+    log = json.loads(saved.read_text())["log"]
     events = [entry["event"] for entry in log if "event" in entry]
     # On a busy machine a query can be started again: Spark gives its Python process ten seconds to start.
     assert [event for event in events if event != "again"] == ["start", "up", "killed", "restart", "up"]
     await run.nothing_left()
-    assert list(tmp_path.iterdir()) == [kept], "no file is left"
+    assert list(tmp_path.iterdir()) == [saved], "no file is left"
 
 
 @pytest.mark.limit(LIMIT + 60)

@@ -116,7 +116,7 @@ def submitted(**env: str) -> list[dict[str, Any]]:
 
     api = KubernetesApi()
     try:
-        given = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "MASTER": api.url, **env}
+        options = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "MASTER": api.url, **env}
         command = ["sh", str(FOLDER / "submit.sh")]
         for kind in (
             "connection",
@@ -125,7 +125,7 @@ def submitted(**env: str) -> list[dict[str, Any]]:
             command += ["--conf", f"spark.kubernetes.submission.{kind}Timeout=120000"]
         done = subprocess.run(
             command,
-            env={**os.environ, **environment(), **given},
+            env={**os.environ, **environment(), **options},
             capture_output=True,
             text=True,
             timeout=240,

@@ -75,12 +75,12 @@ def execute(text: str, names: dict[str, Any], page: str) -> None:
     ],
 )
 async def test_python_of_page_does_page_says(
-    request: Any, spark: Any, own_server: Any, aside: Any, tmp_path: Path, page: str, language: str
+    request: Any, spark: Any, own_server: Any, in_thread: Any, tmp_path: Path, page: str, language: str
 ) -> None:
-    places = {"/data/": f"{tmp_path}/"}
+    positions = {"/data/": f"{tmp_path}/"}
     if DATABASE in (ROOT / page).read_text(encoding="utf-8"):
-        places[DATABASE] = request.getfixturevalue("database")
-    places[ADDRESS] = (own := await own_server()).url
+        positions[DATABASE] = request.getfixturevalue("database")
+    positions[ADDRESS] = (own := await own_server()).url
     async with jsclient.connect(own.url) as js:
         # What the shorter pages take for granted.
         if "tutorial" not in page:
@@ -93,8 +93,8 @@ async def test_python_of_page_does_page_says(
         names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
         for text, printed in blocks(page, language):
             code = text
-            for place, here in places.items():
-                code = code.replace(place, here)
+            for position, here in positions.items():
+                code = code.replace(position, here)
             output = io.StringIO()
             with contextlib.redirect_stdout(output):
                 execute(code, names, page)
@@ -106,7 +106,7 @@ async def test_python_of_page_does_page_says(
                 fits = doctest.OutputChecker().check_output(printed.rstrip(), got.rstrip(), doctest.ELLIPSIS)
                 assert fits, f"{page} says\n{printed}and it is\n{got}"
 
-    await aside(run)
+    await in_thread(run)
 
 
 OFFERS = (ROOT / "docs" / "explanation" / "spark-data-source.md").read_text(encoding="utf-8")

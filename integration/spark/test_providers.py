@@ -25,19 +25,19 @@ def provider(spark: Any, tmp_path: Path) -> tuple[str, Path]:
     return f"{module}:current", file
 
 
-async def until_read(aside: Any, spark: Any, options: dict[str, str]) -> None:
+async def until_read(in_thread: Any, spark: Any, options: dict[str, str]) -> None:
     """All five messages, by connections of the driver and of tasks that may still have to be restored."""
 
     async def look() -> bool:
         frame = spark.read.format("jetstream").options(**options)
-        return await aside(lambda: frame.load().count()) == 5
+        return await in_thread(lambda: frame.load().count()) == 5
 
     await eventually(look, 60, what="a read with the new secret")
 
 
 @pytest.mark.covers("L33")
 @pytest.mark.full
-async def test_token_replaced(spark, own_server, oracle_for, aside, provider):
+async def test_token_replaced(spark, own_server, oracle_for, in_thread, provider):
     name, file = provider
     file.write_text("first-token")
     own = await own_server(config={"authorization": {"token": "first-token"}})
@@ -45,14 +45,14 @@ async def test_token_replaced(spark, own_server, oracle_for, aside, provider):
     await oracle.create_stream("S", ["s.>"], storage="file", allow_direct=True)
     await oracle.publish_many("s.x", 5)
     options = {"servers": own.url, "stream": "S", "tokenProvider": name}
-    await until_read(aside, spark, options)
+    await until_read(in_thread, spark, options)
     file.write_text("second-token")
     own.reload({"authorization": {"token": "second-token"}})
-    await until_read(aside, spark, options)
+    await until_read(in_thread, spark, options)
 
 
 @pytest.mark.covers("L33")
-async def test_credentials_replaced(spark, own_server, oracle_for, aside, provider, tmp_path):
+async def test_credentials_replaced(spark, own_server, oracle_for, in_thread, provider, tmp_path):
     """The user of the first credentials is revoked."""
     import time
 
@@ -67,7 +67,7 @@ async def test_credentials_replaced(spark, own_server, oracle_for, aside, provid
     await oracle.create_stream("S", ["s.>"], storage="file", allow_direct=True)
     await oracle.publish_many("s.x", 5)
     options = {"servers": own.url, "stream": "S", "credentialsProvider": name}
-    await until_read(aside, spark, options)
+    await until_read(in_thread, spark, options)
     operator.write(file, second)
     own.reload(operator.config({first.public: int(time.time())}))
-    await until_read(aside, spark, options)
+    await until_read(in_thread, spark, options)

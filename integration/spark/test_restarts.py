@@ -121,8 +121,8 @@ async def test_other_way_to_the_stream(own_server: Any, oracle_for: Any) -> None
         ({"user": "ann"}, {"user": "bob"}, {"user": "bob", "domain": "hub"}, {"prefix": "$JS.hub.API"})
     ):
         await alternating(stream, 10 * number + 1, 10 * number + 10)
-        given = {"user": "ann", "password": "hush", **EARLIEST, **options}
-        query = Query(own, stream, **given)
+        arguments = {"user": "ann", "password": "hush", **EARLIEST, **options}
+        query = Query(own, stream, **arguments)
         query.offsets = offsets
         await asyncio.to_thread(query.drain)
         assert query.sequences == [*range(10 * number + 1, 10 * number + 11)]
@@ -235,9 +235,9 @@ async def test_write_after_change(
     await ensure_bucket(js, name, 1)
 
     def plan(ids: str, options: dict[str, Any], run: str, epoch: int) -> Any:
-        place = LedgerLocation(name, "query", stream.name, run) if options.get("ledger") else None
-        given = {key: value for key, value in options.items() if key != "ledger"}
-        return plan_of(ids=ids, ledger=place, epoch=epoch, **given)
+        location = LedgerLocation(name, "query", stream.name, run) if options.get("ledger") else None
+        arguments = {key: value for key, value in options.items() if key != "ledger"}
+        return plan_of(ids=ids, ledger=location, epoch=epoch, **arguments)
 
     try:
         await write(js, plan(ids, before, "run-1", 1), rows_of(stream, 1, ROWS if committed else ROWS // 2))
@@ -268,8 +268,8 @@ async def test_batch_again_with_rows_of_other_filter(
     plan = plan_of(ids=ids, columns="subject,msg_id" if ids == "column" else "subject", **options)
     await write(js, plan, messages_of(rows[: ROWS // 2], target))
     await write(js, plan, messages_of(rows[::2], target))
-    found = sorted(await stored(target))
-    assert found == sorted({*numbers(1, ROWS // 2), *(b"%d" % number for number in range(1, ROWS, 2))})
+    messages = sorted(await stored(target))
+    assert messages == sorted({*numbers(1, ROWS // 2), *(b"%d" % number for number in range(1, ROWS, 2))})
 
 
 @pytest.mark.parametrize("change", ["subject", "payload", "headers"])
@@ -366,8 +366,8 @@ async def test_older_checkpoint_with_ledger(connect: Any, server: Any, oracle: A
     await ensure_bucket(js, name, 1)
 
     def plan(run: str, epoch: int, *, strict: bool = True) -> Any:
-        place = LedgerLocation(name, "query", target.name, run, strict)
-        return plan_of(ledger=place, epoch=epoch, exactlyOnce="ledger", expectedStream=target.name)
+        location = LedgerLocation(name, "query", target.name, run, strict)
+        return plan_of(ledger=location, epoch=epoch, exactlyOnce="ledger", expectedStream=target.name)
 
     try:
         query, batches = await batches_from(server, source, [], 8)

@@ -112,7 +112,7 @@ async def test_batches_of_queue_mode(server, make_stream):
 
 async def test_hundred_thousand_subjects(server, oracle, make_stream):
     """The requests, and the number of bytes, are those of a stream with ten subjects."""
-    found = []
+    results = []
     for count in (10, 100_000):
         stream = await make_stream(allow_direct=True, storage="file")
         for subject in range(count):
@@ -131,8 +131,8 @@ async def test_hundred_thousand_subjects(server, oracle, make_stream):
         idle, fourth = await requests.of(query.ask, reader, end)
         assert idle == end
         assert fourth.total() <= 2
-        found.append((first, second["STREAM.MSG"], third, len(tasks) <= 2, len(json.dumps(end)) < 250))
-    assert found[0] == found[1]
+        results.append((first, second["STREAM.MSG"], third, len(tasks) <= 2, len(json.dumps(end)) < 250))
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])

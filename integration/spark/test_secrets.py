@@ -55,7 +55,7 @@ def shown(frame: Any) -> str:
 
 @pytest.mark.covers("L33")
 @pytest.mark.full
-async def test_password_in_no_plan_and_no_progress(spark, guarded, aside, drain):
+async def test_password_in_no_plan_and_no_progress(spark, guarded, in_thread, drain):
     options = {"servers": guarded.url, "stream": "S", "user": "ann", "password": PLAIN}
 
     def use() -> str:
@@ -80,9 +80,9 @@ async def test_password_in_no_plan_and_no_progress(spark, guarded, aside, drain)
         plans += [shown(frame), shown(batch), shown(stream), out.getvalue(), str(drained.progress)]
         return "\n".join(plans)
 
-    told = await aside(use)
-    assert "jetstream" in told
-    assert PLAIN not in told
+    reports = await in_thread(use)
+    assert "jetstream" in reports
+    assert PLAIN not in reports
 
 
 @pytest.mark.covers("L33")
@@ -98,7 +98,7 @@ async def test_password_in_no_plan_and_no_progress(spark, guarded, aside, drain)
     ],
     ids=["wrong password", "two identities", "misspelt", "another option", "twice"],
 )
-async def test_no_error_has_a_secret(spark, guarded, aside, wrong):
+async def test_no_error_has_a_secret(spark, guarded, in_thread, wrong):
     def use() -> str:
         errors: list[str] = []
         for writes in (False, True):
@@ -120,13 +120,13 @@ async def test_no_error_has_a_secret(spark, guarded, aside, wrong):
         assert len(errors) == 4
         return "\n".join(errors)
 
-    told = await aside(use)
+    reports = await in_thread(use)
     for secret in (PLAIN, TOKEN, "pw-0000-wrong"):
-        assert secret not in told
+        assert secret not in reports
 
 
 @pytest.mark.covers("L33")
-async def test_url_with_password_refused(spark, aside):
+async def test_url_with_password_refused(spark, in_thread):
     """Spark shows URLs: no setting of it hides what is in them."""
     url = f"nats://ann:{PLAIN}@127.0.0.1:4222"
 
@@ -135,7 +135,7 @@ async def test_url_with_password_refused(spark, aside):
             spark.read.format("jetstream").options(servers=url, stream="S").load()
         return str(raised.value)
 
-    assert PLAIN not in await aside(use)
+    assert PLAIN not in await in_thread(use)
 
 
 @pytest.mark.covers("L33")
@@ -170,41 +170,41 @@ async def test_no_log_has_a_secret(connect_spark, guarded, tmp_path):
         {"user": "bob", "passwordEnv": PASSWORD_VARIABLE},
         {"user": "ann", "password": "pw-0000-wrong"},
     ]
-    told = await asyncio.to_thread(
+    reports = await asyncio.to_thread(
         connect_spark, code, servers=guarded.url, identities=identities, files=str(tmp_path)
     )
-    assert told[:2] == [5, "None"], told
-    assert told[2:4] == [10, "None"], told
-    assert "uthoriz" in str(told[4:]) or "uthentic" in str(told[4:]), told
+    assert reports[:2] == [5, "None"], reports
+    assert reports[2:4] == [10, "None"], reports
+    assert "uthoriz" in str(reports[4:]) or "uthentic" in str(reports[4:]), reports
     log = connect_spark.log
     assert "INFO org.apache.spark" in log
     assert guarded.url in log, "what queries do is told"
     for secret in (PLAIN, PASSWORD, "pw-0000-wrong"):
         assert secret not in log
-        assert secret not in str(told)
+        assert secret not in str(reports)
 
 
 # --- who we are ---------------------------------------------------------------------------------------------------
 
 
-async def counts(aside: Any, spark: Any, url: str, **options: str) -> int:
+async def counts(in_thread: Any, spark: Any, url: str, **options: str) -> int:
     def use() -> int:
         return int(spark.read.format("jetstream").options(servers=url, stream="S", **options).load().count())
 
-    return int(await aside(use))
+    return int(await in_thread(use))
 
 
-async def test_password_from_environment(spark, guarded, aside, monkeypatch):
+async def test_password_from_environment(spark, guarded, in_thread, monkeypatch):
     """The workers of a local session have the environment of its start, so the driver alone is not enough."""
     monkeypatch.setenv("ONLY_HERE", PLAIN)
     with pytest.raises(Exception, match="variable 'ONLY_HERE' is not set") as raised:
-        await counts(aside, spark, guarded.url, user="ann", passwordEnv="ONLY_HERE")
+        await counts(in_thread, spark, guarded.url, user="ann", passwordEnv="ONLY_HERE")
     assert "spark.executorEnv" in str(raised.value)
 
 
 @pytest.mark.covers("L33")
 @pytest.mark.full
-async def test_file_handed_to_spark(spark, own_server, aside, tmp_path):
+async def test_file_handed_to_spark(spark, own_server, in_thread, tmp_path):
     """By its name alone: Spark has a copy on the driver and on each executor, and none in the working directory."""
     from integration.kit.servers.creds import USER, Key
 
@@ -218,16 +218,16 @@ async def test_file_handed_to_spark(spark, own_server, aside, tmp_path):
     with pytest.raises(
         Exception, match=r"neither in the working directory '.*' nor in '.*', where Spark puts"
     ):
-        await counts(aside, spark, own.url, nkeySeedFile=file.name)
+        await counts(in_thread, spark, own.url, nkeySeedFile=file.name)
     spark.sparkContext.addFile(str(file))
-    assert await counts(aside, spark, own.url, nkeySeedFile=file.name) == 5
-    given = ServerOptions.of({"servers": own.url, "nkeySeedFile": file.name})
-    assert (await aside(session, given)).js.is_connected  # in the driver itself, as helpers do
+    assert await counts(in_thread, spark, own.url, nkeySeedFile=file.name) == 5
+    options = ServerOptions.of({"servers": own.url, "nkeySeedFile": file.name})
+    assert (await in_thread(session, options)).js.is_connected  # in the driver itself, as helpers do
 
 
 @pytest.mark.covers("L33")
 @pytest.mark.full
-async def test_credentials_nkey_token_and_tls(spark, own_server, aside, tmp_path):
+async def test_credentials_nkey_token_and_tls(spark, own_server, in_thread, tmp_path):
     from integration.kit.servers.creds import USER, Key, operator_config
 
     mine = Key.make(USER)
@@ -251,17 +251,17 @@ async def test_credentials_nkey_token_and_tls(spark, own_server, aside, tmp_path
         async with jsclient.connect(**arguments) as js:
             await js.create_stream("S", subjects=["s.>"])
             await js.publish("s.x", b"one")
-        assert await counts(aside, spark, url, **options) == 1
+        assert await counts(in_thread, spark, url, **options) == 1
     with pytest.raises(Exception, match="no file"):
-        await counts(aside, spark, nkey.url, nkeySeedFile=str(tmp_path / "none.nk"))
+        await counts(in_thread, spark, nkey.url, nkeySeedFile=str(tmp_path / "none.nk"))
 
 
 @pytest.mark.full
-async def test_tls_first_and_other_host_name(spark, own_server, aside, tmp_path):
+async def test_tls_first_and_other_host_name(spark, own_server, in_thread, tmp_path):
     files = Certificate.issue(tmp_path, "nats.example.com")
     own = await own_server(config=files.tls(handshake_first=True))
     options = {"tlsCa": str(files.ca), "tlsHostname": "nats.example.com", "tlsHandshakeFirst": "true"}
     async with jsclient.connect(**ServerOptions.of({"servers": own.url, **options}).arguments()) as js:
         await js.create_stream("S", subjects=["s.>"])
         await js.publish("s.x", b"one")
-    assert await counts(aside, spark, own.url, **options) == 1
+    assert await counts(in_thread, spark, own.url, **options) == 1

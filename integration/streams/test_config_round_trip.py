@@ -162,8 +162,8 @@ async def test_stream_comes_back_as_sent(
     if not fits(server.version, version):
         pytest.skip(f"needs nats-server {version}")
     config = StreamConfig(name=name, **filled(fields, p=name, o=stream.name))
-    made = (await js.create_stream(config)).config
-    assert differing(config, made) == []
+    created = (await js.create_stream(config)).config
+    assert differing(config, created) == []
     read = await (await js.stream(name)).info()
     assert list(unknown(read)) == []
     assert differing(config, read.config) == []
@@ -181,8 +181,8 @@ async def test_consumer_comes_back_as_sent(
         pytest.skip(f"needs nats-server {version}")
     handle = await js.stream(stream.name)
     config = ConsumerConfig(**filled(fields, p=stream.prefix))
-    made = (await handle.create_consumer(config)).config
-    assert differing(config, made) == []
+    consumer = (await handle.create_consumer(config)).config
+    assert differing(config, consumer) == []
     read = await (await handle.consumer(case)).info()
     assert list(unknown(read)) == []
     assert differing(config, read.config) == []
@@ -193,8 +193,8 @@ async def test_consumer_comes_back_as_sent(
 
 async def test_a_sealed_stream_says_so(js: Any, stream: OwnStream) -> None:
     """It cannot be made sealed, and a sealed one stays so."""
-    found = (await js.stream(stream.name)).config
-    sealed = (await js.update_stream(found.replace(sealed=True))).config
+    actual = (await js.stream(stream.name)).config
+    sealed = (await js.update_stream(actual.replace(sealed=True))).config
     assert (sealed.sealed, sealed.deny_delete, sealed.deny_purge) == (True, True, True)
     with pytest.raises(jsclient.ApiError) as caught:
         await js.publish(stream.subject("a"))

@@ -91,8 +91,8 @@ async def test_every_counter_is_read_once(js: Any, tap: Proxy, counting: OwnStre
     assert [entry async for entry in counter.entries()] == []
     await asyncio.gather(*(counter.add(counting.subject("n", number), number) for number in range(1500)))
     await asyncio.gather(*(counter.add(counting.subject("n", number), 1) for number in range(0, 1500, 3)))
-    found = {entry.subject: entry.value async for entry in counter.entries()}
-    assert found == {counting.subject("n", number): number + (number % 3 == 0) for number in range(1500)}
+    actual = {entry.subject: entry.value async for entry in counter.entries()}
+    assert actual == {counting.subject("n", number): number + (number % 3 == 0) for number in range(1500)}
     requests = tap.sent("$JS.API.DIRECT.GET.>")
     assert [len(body(frame)["multi_last"]) for frame in requests] == [1000, 500]
     subjects = Tally(
@@ -120,8 +120,8 @@ async def test_answer_server_cuts_short_read_on(js: Any, tap: Proxy, counting: O
         return raw
 
     tap.modify_frames(match.published("$JS.API.DIRECT.GET.>"), bounded)
-    found = [(entry.subject, entry.value) async for entry in counter.entries()]
-    assert found == [(counting.subject("n", number), number) for number in range(50)]
+    actual = [(entry.subject, entry.value) async for entry in counter.entries()]
+    assert actual == [(counting.subject("n", number), number) for number in range(50)]
     assert len(tap.sent("$JS.API.DIRECT.GET.>")) > 5
 
 
@@ -156,7 +156,7 @@ async def test_reading_many_needs_direct_gets(js: Any, oracle: Oracle, make_stre
     assert await counter.load(stream.subject("a")) == 1
 
 
-async def test_goes_wrong_while_many_read_told(
+async def test_goes_wrong_while_many_read_reported(
     js: Any, tap: Proxy, oracle: Oracle, counting: OwnStream
 ) -> None:
     counter = await js.counter(counting.name)
@@ -211,7 +211,7 @@ async def test_old_id_gives_current(js: Any, oracle: Oracle, make_stream: Any) -
     assert await counter.load(hits) == 2
 
 
-async def test_id_used_for_another_counter_told(js: Any, counting: OwnStream) -> None:
+async def test_id_used_for_another_counter_reported(js: Any, counting: OwnStream) -> None:
     counter = await js.counter(counting.name)
     await counter.add(counting.subject("a"), 5, msg_id="one")
     with pytest.raises(jsclient.PublishError, match="nothing was added"):

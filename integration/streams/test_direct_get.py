@@ -55,20 +55,20 @@ async def seqs(batch: Any) -> list[int]:
 @pytest.mark.parametrize("direct", [False, True])
 async def test_by_sequence_last_next(tap: Proxy, stream: Any, own: OwnStream, direct: bool) -> None:
     """Row 139: seq, last, next, not found."""
-    asked = {"direct": direct}
-    message = await stream.get_message(3, **asked)
+    requests = {"direct": direct}
+    message = await stream.get_message(3, **requests)
     assert (message.seq, message.subject, message.data) == (3, own.subject("odd"), b"m3")
     assert abs(datetime.now(UTC) - message.time) < timedelta(minutes=5)
     assert message.time_ns // 1000 == round(message.time.timestamp() * 1_000_000)
     assert message.num_pending is None
-    assert (await stream.get_last_message(own.subject("odd"), **asked)).seq == 9
-    assert (await stream.get_last_message(own.all, **asked)).seq == 10
-    assert (await stream.get_next_message(own.subject("even"), **asked)).seq == 2
-    assert (await stream.get_next_message(own.all, 7, **asked)).seq == 7
+    assert (await stream.get_last_message(own.subject("odd"), **requests)).seq == 9
+    assert (await stream.get_last_message(own.all, **requests)).seq == 10
+    assert (await stream.get_next_message(own.subject("even"), **requests)).seq == 2
+    assert (await stream.get_next_message(own.all, 7, **requests)).seq == 7
     for missing in (
-        stream.get_message(11, **asked),
-        stream.get_last_message(own.subject("other"), **asked),
-        stream.get_next_message(own.subject("odd"), 10, **asked),
+        stream.get_message(11, **requests),
+        stream.get_last_message(own.subject("other"), **requests),
+        stream.get_next_message(own.subject("odd"), 10, **requests),
     ):
         with pytest.raises(jsclient.MessageNotFoundError) as caught:
             await missing
@@ -122,9 +122,9 @@ async def test_over_connection_of_nats_py(foreign_js: Any, stream: Any, own: Own
 async def test_batches_continue(tap: Proxy, stream: Any, own: OwnStream) -> None:
     batch = stream.get_batch(4)
     assert (batch.ending, batch.count) == (None, 0)
-    found = [message async for message in batch]
-    assert [(m.seq, m.data, m.num_pending) for m in found] == [(n, b"m%d" % n, 10 - n) for n in range(1, 5)]
-    assert found[2].subject == own.subject("odd")
+    actual = [message async for message in batch]
+    assert [(m.seq, m.data, m.num_pending) for m in actual] == [(n, b"m%d" % n, 10 - n) for n in range(1, 5)]
+    assert actual[2].subject == own.subject("odd")
     assert (batch.ending, batch.count, batch.num_pending, batch.last_seq) == (Ending.FULL, 4, 6, 4)
     page = stream.get_batch(4, seq=batch.last_seq + 1)
     assert await seqs(page) == [5, 6, 7, 8]
@@ -175,8 +175,8 @@ async def test_last_messages_of_subjects(near: Any, stream: Any, own: OwnStream)
     assert await seqs(page) == [9]
     assert (page.ending, page.num_pending, page.up_to_seq) == (Ending.FULL, 1, 10)
     await near.publish(odd, b"11")  # as of one moment: this is not in it
-    rest = stream.get_last_messages(own.all, batch=1, seq=page.last_seq + 1, up_to_seq=page.up_to_seq)
-    assert await seqs(rest) == [10]
+    remainder = stream.get_last_messages(own.all, batch=1, seq=page.last_seq + 1, up_to_seq=page.up_to_seq)
+    assert await seqs(remainder) == [10]
     none = stream.get_last_messages(own.subject("none"))
     assert await seqs(none) == []
     assert (none.ending, none.up_to_seq) == (Ending.NO_MESSAGES, 0)
@@ -220,8 +220,8 @@ async def test_too_many_subjects_named(near: Any, stream: Any, own: OwnStream) -
 async def test_headers_in_a_batch(near: Any, stream: Any, own: OwnStream) -> None:
     for number in range(3):
         await near.publish(own.subject("h"), b"x", headers={"N": str(number), "Nats-Sequence": "mine"})
-    found = [message async for message in stream.get_batch(9, subject=own.subject("h"))]
-    assert [(m.seq, m.headers["N"], m.headers["Nats-Sequence"]) for m in found] == [
+    actual = [message async for message in stream.get_batch(9, subject=own.subject("h"))]
+    assert [(m.seq, m.headers["N"], m.headers["Nats-Sequence"]) for m in actual] == [
         (11, "0", "mine"),
         (12, "1", "mine"),
         (13, "2", "mine"),
@@ -269,10 +269,10 @@ async def test_cannot_work_refused_before_wire(tap: Proxy, stream: Any) -> None:
 async def test_message_lost_on_way_no_hole(tap: Proxy, stream: Any, lost: int) -> None:
     tap.drop_frames(match.match(op="MSG", direction=match.TO_CLIENT, header=("Nats-Sequence", str(lost))))
     batch = stream.get_batch(4)
-    found: list[int] = []
+    results: list[int] = []
     with pytest.raises(jsclient.ProtocolError, match="lost"):
-        await _into(found, batch)
-    assert found == list(range(1, lost))
+        await _into(results, batch)
+    assert results == list(range(1, lost))
 
 
 async def _into(found: list[int], batch: Any) -> None:
@@ -283,21 +283,21 @@ async def _into(found: list[int], batch: Any) -> None:
 @batches
 async def test_lost_end_times_out(tap: Proxy, stream: Any) -> None:
     tap.drop_frames(match.with_status("204"))
-    found: list[int] = []
+    results: list[int] = []
     batch = stream.get_batch(4, timeout=0.3)
     with pytest.raises(jsclient.RequestTimeoutError):
-        await _into(found, batch)
-    assert (found, batch.ending, batch.last_seq) == ([1, 2, 3, 4], Ending.SILENT, 4)
+        await _into(results, batch)
+    assert (results, batch.ending, batch.last_seq) == ([1, 2, 3, 4], Ending.SILENT, 4)
 
 
 @batches
 async def test_lost_connection_after_some(tap: Proxy, stream: Any) -> None:
     tap.cut_inside_frame(predicate=match.match(op="MSG", header=("Nats-Sequence", "3")))
-    found: list[int] = []
+    results: list[int] = []
     batch = stream.get_batch(4)
     with pytest.raises(jsclient.DisconnectedError):
-        await within(5, _into(found, batch), "the iteration")
-    assert (found, batch.ending, batch.last_seq) == ([1, 2], Ending.DISCONNECTED, 2)
+        await within(5, _into(results, batch), "the iteration")
+    assert (results, batch.ending, batch.last_seq) == ([1, 2], Ending.DISCONNECTED, 2)
     # The next request waits for the connection.
     assert await seqs(stream.get_batch(3, seq=batch.last_seq + 1)) == [3, 4, 5]
 

@@ -102,8 +102,8 @@ async def test_drift_named_and_updated(
         assert getattr(same.config, field) == before or not before
     with pytest.raises(jsclient.ConfigMismatchError) as caught:
         await handle.ensure_consumer(durable_name="c", **{field: after})
-    ((told, wanted, _),) = caught.value.mismatches
-    assert (told, wanted) == (field, after)
+    ((reports, expected, _),) = caught.value.mismatches
+    assert (reports, expected) == (field, after)
     await handle.ensure_consumer(durable_name="c", on_drift="ignore", **{field: after})
     assert await consumer_config(stream) == was
     changed = await handle.ensure_consumer(durable_name="c", on_drift="update", **{field: after})
@@ -270,9 +270,9 @@ async def test_created_in_between(near: Any, tap: Any, stream: OwnStream, on_dri
             await within(5, ensuring, "the error")
         assert caught.value.mismatches == [("max_deliver", 4, 3)]
     else:
-        found = await within(5, ensuring, "the consumer")
-        assert found.config.max_deliver == (4 if on_drift == "update" else 3)
-        assert found.config.description == "theirs"
+        actual = await within(5, ensuring, "the consumer")
+        assert actual.config.max_deliver == (4 if on_drift == "update" else 3)
+        assert actual.config.description == "theirs"
     assert "CONSUMER.INFO" in " ".join(asked(tap)[-2:])
 
 
@@ -366,8 +366,8 @@ async def test_stream_drift_updated(
     await near.ensure_stream(name, **{field: before})
     with pytest.raises(jsclient.ConfigMismatchError) as caught:
         await near.ensure_stream(name, **{field: after})
-    ((told, wanted, _),) = caught.value.mismatches
-    assert (told, wanted) == (field, after)
+    ((reports, expected, _),) = caught.value.mismatches
+    assert (reports, expected) == (field, after)
     await near.ensure_stream(name, on_drift="ignore", **{field: after})
     assert without_server_metadata((await oracle.stream_info(name))["config"]) == was
     changed = await near.ensure_stream(name, on_drift="update", **{field: after})
@@ -430,9 +430,9 @@ async def test_stream_created_in_between(
             await within(5, ensuring, "the error")
         assert caught.value.mismatches == [("max_msgs", 4, 3)]
     else:
-        found = await within(5, ensuring, "the stream")
-        assert found.config.max_msgs == (4 if on_drift == "update" else 3)
-        assert found.config.description == "theirs"
+        actual = await within(5, ensuring, "the stream")
+        assert actual.config.max_msgs == (4 if on_drift == "update" else 3)
+        assert actual.config.description == "theirs"
 
 
 async def test_stream_deleted_in_between(near: Any, tap: Any, oracle: Oracle, name: str) -> None:

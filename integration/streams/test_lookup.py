@@ -56,9 +56,10 @@ async def test_no_stream_in_answer_error(
     tap: Proxy, js: Any, stream: OwnStream, kind: str, streams: bytes | None
 ) -> None:
     """Servers have answered with an empty list, a null, and without the field."""
-    rest = b"" if streams is None else b',"streams":' + streams
+    remainder = b"" if streams is None else b',"streams":' + streams
     answer = (
-        b'{"type":"io.nats.jetstream.api.v1.stream_names_response","total":0,"offset":0,"limit":1024' + rest
+        b'{"type":"io.nats.jetstream.api.v1.stream_names_response","total":0,"offset":0,"limit":1024'
+        + remainder
     )
     tap.modify_frames(answers_to(tap, "STREAM.NAMES"), lambda frame: frame.but(payload=answer + b"}").raw)
     with pytest.raises(jsclient.NoMatchingStreamError, match="no matching stream") as caught:

@@ -54,8 +54,8 @@ async def test_stream_created_changed_and_deleted(js: Any, oracle: Oracle, name:
         )
 
     stream = await call(js.create_stream)
-    found = (await oracle.stream_info(name))["config"]
-    assert (found["max_msgs"], found["max_age"], found["storage"]) == (10, 1_500_000_000, "memory")
+    actual = (await oracle.stream_info(name))["config"]
+    assert (actual["max_msgs"], actual["max_age"], actual["storage"]) == (10, 1_500_000_000, "memory")
     assert (stream.name, stream.config.max_age, stream.config.retention) == (name, 1.5, "limits")
     assert (await call(js.create_stream)).config == stream.config, "the same again is no error"
     with pytest.raises(jsclient.StreamExistsError) as caught:
@@ -124,8 +124,8 @@ async def test_ensure_stream_compares_only_set(js: Any, tap: Proxy, oracle: Orac
     assert (await js.ensure_stream(name, max_msgs=11, on_drift="ignore")).config.max_msgs == 10
     updated = await js.ensure_stream(name, max_msgs=11, on_drift="update")
     assert (updated.config.max_msgs, updated.config.description) == (11, "first")
-    kept = (await oracle.stream_info(name))["config"]
-    assert (kept["max_msgs"], kept["description"], kept["subjects"]) == (11, "first", subjects)
+    saved = (await oracle.stream_info(name))["config"]
+    assert (saved["max_msgs"], saved["description"], saved["subjects"]) == (11, "first", subjects)
 
 
 async def test_update_keeps_unknown(js: Any, tap: Proxy, stream: OwnStream) -> None:
@@ -178,14 +178,14 @@ async def test_streams_listed_page_by_page(js: Any, tap: Proxy, stream: OwnStrea
     tap.modify_frames(
         lambda f: b"stream_names_response" in f.payload or b"stream_list_response" in f.payload, cut
     )
-    wanted = {stream.name, *(other.name for other in others)}
+    expected = {stream.name, *(other.name for other in others)}
     names = [name async for name in js.stream_names()]
-    assert wanted <= set(names)
+    assert expected <= set(names)
     assert len(names) == len(set(names))
     offsets = [body(frame)["offset"] for frame in tap.sent("$JS.API.STREAM.NAMES")]
     assert offsets[:3] == [0, 2, 4]
     infos = [info.name async for info in js.streams()]
-    assert wanted <= set(infos)
+    assert expected <= set(infos)
     assert len(infos) == len(set(infos))
     assert [name async for name in js.stream_names(stream.subject("a"))] == [stream.name]
     assert [info.name async for info in js.streams(stream.all)] == [stream.name]
@@ -195,7 +195,7 @@ async def test_streams_listed_page_by_page(js: Any, tap: Proxy, stream: OwnStrea
             await anext(listing)
 
 
-async def test_the_account_is_told(js: Any, stream: OwnStream, server: ServerUnderTest) -> None:
+async def test_the_account_is_reported(js: Any, stream: OwnStream, server: ServerUnderTest) -> None:
     account = await js.account_info()
     assert account.streams >= 1
     assert account.memory >= 0
@@ -286,9 +286,9 @@ async def test_consumer_life_cycle(js: Any, tap: Proxy, stream: OwnStream) -> No
     assert (await (await handle.consumer("c")).info()).config.max_deliver == 5
     await handle.delete_consumer("c")
     for call in (handle.consumer("c"), handle.delete_consumer("c")):
-        with pytest.raises(jsclient.ConsumerNotFoundError) as gone:
+        with pytest.raises(jsclient.ConsumerNotFoundError) as raised:
             await call
-        assert (gone.value.code, gone.value.err_code) == (404, 10014)
+        assert (raised.value.code, raised.value.err_code) == (404, 10014)
     with pytest.raises(jsclient.ApiError) as missing:
         await handle.update_consumer(durable_name="c")
     assert missing.value.err_code == 10149
@@ -299,11 +299,11 @@ async def test_consumer_life_cycle(js: Any, tap: Proxy, stream: OwnStream) -> No
 
 async def test_ensure_consumer_compares_only_set(js: Any, tap: Proxy, stream: OwnStream) -> None:
     handle = await js.stream(stream.name)
-    wanted = ConsumerConfig(durable_name="c", max_deliver=3, filter_subject=stream.subject("a"))
-    created = await handle.ensure_consumer(wanted)
+    expected = ConsumerConfig(durable_name="c", max_deliver=3, filter_subject=stream.subject("a"))
+    created = await handle.ensure_consumer(expected)
     since = len(tap.frames)
     for same in (
-        wanted,
+        expected,
         ConsumerConfig(durable_name="c"),
         ConsumerConfig(durable_name="c", ack_policy="explicit"),
     ):
@@ -326,8 +326,8 @@ async def test_consumers_in_pages(js: Any, tap: Proxy, stream: OwnStream) -> Non
     for number in range(260):
         await stream.create_consumer(f"c{number}", mem_storage=True)
     handle = await js.stream(stream.name)
-    found = [info.name async for info in handle.consumers()]
-    assert sorted(found) == sorted(f"c{number}" for number in range(260))
+    actual = [info.name async for info in handle.consumers()]
+    assert sorted(actual) == sorted(f"c{number}" for number in range(260))
     offsets = [body(frame)["offset"] for frame in tap.sent("$JS.API.CONSUMER.LIST.>")]
     assert offsets == [0, 256]
 
@@ -344,7 +344,7 @@ async def test_newer_fields_round_trip(js: Any, stream: OwnStream) -> None:
     config = (await handle.consumer("c")).config
     again = (await handle.update_consumer(config.replace(description="x"))).config
     for name, value in fields.items():
-        found = getattr(again, name)
+        actual = getattr(again, name)
         if name == "metadata":
-            found = {key: text for key, text in found.items() if not key.startswith("_nats.")}
-        assert found == value, name
+            actual = {key: text for key, text in actual.items() if not key.startswith("_nats.")}
+        assert actual == value, name

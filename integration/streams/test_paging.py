@@ -35,15 +35,15 @@ async def test_streams_in_pages(own_server: Any, proxy: Any, connect: Any, oracl
     own = await own_server()
     oracle, tap = await oracle_for(own), await proxy(own)
     js = await connect(tap)
-    wanted = [f"S{number:04}" for number in range(1030)]
+    expected = [f"S{number:04}" for number in range(1030)]
 
     async def make(names: list[str]) -> None:
         for name in names:
             await oracle.create_stream(name, [f"s.{name}"], storage="memory")
 
-    await asyncio.gather(*(make(wanted[first::8]) for first in range(8)))
-    assert sorted([name async for name in js.stream_names()]) == wanted
-    assert sorted([info.name async for info in js.streams()]) == wanted
+    await asyncio.gather(*(make(expected[first::8]) for first in range(8)))
+    assert sorted([name async for name in js.stream_names()]) == expected
+    assert sorted([info.name async for info in js.streams()]) == expected
     assert [body(frame)["offset"] for frame in tap.sent("$JS.API.STREAM.NAMES")] == [0, 1024]
     assert [body(frame)["offset"] for frame in tap.sent("$JS.API.STREAM.LIST")] == [0, 256, 512, 768, 1024]
 
@@ -67,12 +67,12 @@ async def test_subjects_in_pages(js: Any, tap: Proxy, oracle: Oracle, make_strea
     assert set(info.state.subjects.values()) == {1}
     requests = [body(frame) for frame in tap.sent("$JS.API.STREAM.INFO.>") if frame.payload]
     assert [request.get("offset", 0) for request in requests] == [0, 100_000]
-    found = [item async for item in handle.subjects(f"{stream.prefix}.*")]
-    assert len(found) == 100_005
-    assert dict(found) == info.state.subjects
+    actual = [item async for item in handle.subjects(f"{stream.prefix}.*")]
+    assert len(actual) == 100_005
+    assert dict(actual) == info.state.subjects
 
 
-async def test_subjects_are_told_by_filter(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_subjects_are_reported_by_filter(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """Row 137, with pages of 2 in the place of 100,000."""
     await stream.publish(3, "a", "1")
     await stream.publish(1, "a", "2")
@@ -110,7 +110,7 @@ async def test_subjects_are_told_by_filter(js: Any, tap: Proxy, stream: OwnStrea
         await anext(handle.subjects("a..b"))
 
 
-async def test_deleted_messages_are_told(js: Any, stream: OwnStream) -> None:
+async def test_deleted_messages_are_reported(js: Any, stream: OwnStream) -> None:
     """Row 137: how many always, which ones where asked for."""
     await stream.publish(10)
     handle = await js.stream(stream.name)
@@ -150,16 +150,16 @@ PURGES: list[Any] = [
 @pytest.mark.parametrize("storage", ["memory", "file"])
 async def test_every_form_of_purge(js: Any, oracle: Oracle, make_stream: Any, storage: str) -> None:
     """Row 138: by sequence, by what to keep, by subject, and both."""
-    for arguments, removed, left in PURGES:
+    for arguments, removed, remaining in PURGES:
         stream = await make_stream(storage=storage)
         for count, name in ((4, "a"), (4, "b"), (2, "a")):
             await stream.publish(count, name)
         handle = await js.stream(stream.name)
-        asked = dict(arguments)
-        if "subject" in asked:
-            asked["subject"] = stream.subject(asked["subject"])
-        assert await handle.purge(**asked) == removed, arguments
-        assert [message.seq for message in await stream.messages()] == left, arguments
+        requests = dict(arguments)
+        if "subject" in requests:
+            requests["subject"] = stream.subject(requests["subject"])
+        assert await handle.purge(**requests) == removed, arguments
+        assert [message.seq for message in await stream.messages()] == remaining, arguments
         # The numbers go on behind what was there, and behind what was purged.
         assert (await js.publish(stream.subject("a"))).seq == max(11, arguments.get("seq", 0))
 

@@ -33,19 +33,19 @@ async def near(cluster: OwnCluster, connect: Any) -> Any:
 @contextlib.asynccontextmanager
 async def elections(cluster: OwnCluster, stream: str) -> AsyncIterator[list[str]]:
     """During the block the stream's leader gives up its place again and again; the list has an entry for each time."""
-    done, told = asyncio.Event(), list[str]()
+    done, reports = asyncio.Event(), list[str]()
 
     async def disturb() -> None:
         while not done.is_set():
             with contextlib.suppress(Exception):  # nobody leads just now, or this node is down
-                async with Oracle(cluster.urls[len(told) % 3], timeout=1.0) as oracle:
+                async with Oracle(cluster.urls[len(reports) % 3], timeout=1.0) as oracle:
                     await cluster.step_down(oracle, stream)
-                    told.append("step down")
+                    reports.append("step down")
             await asyncio.sleep(0.5)
 
     disturbing = asyncio.create_task(disturb())
     try:
-        yield told
+        yield reports
     finally:
         done.set()
         await disturbing
@@ -92,9 +92,9 @@ async def test_reader_every_record_once(
     async def between() -> None:
         await producer.more(40)
 
-    async with elections(cluster, "S") as told:
+    async with elections(cluster, "S") as reports:
         await between()
-        await eventually(lambda: len(told) > 2, 20.0, "elections")
+        await eventually(lambda: len(reports) > 2, 20.0, "elections")
         await between()
     await each_node_dies(cluster, "S", between)
     await check(reader, producer, got, reading)
@@ -168,9 +168,9 @@ async def test_kit_each_state_and_loses_none(cluster: OwnCluster, near: Any, con
             states += 1
 
     [stream] = await near.stream_name_by_subject("kit.a")
-    async with elections(cluster, stream) as told:
+    async with elections(cluster, stream) as reports:
         await between()
-        await eventually(lambda: len(told) > 2, 20.0, "elections")
+        await eventually(lambda: len(reports) > 2, 20.0, "elections")
         await between()
     await each_node_dies(cluster, stream, between)
     await producer.finish("done")
@@ -188,30 +188,30 @@ async def test_peers_agree_whoever_leads(cluster: OwnCluster, near: Any, connect
     """Of each relationship that was asked for both sides have the same, and each event is handled."""
     engine = Engine(near, replicas=3, retry_delay=0.1)
     other = Engine(await connect(cluster.urls, **FAST), replicas=3, retry_delay=0.1)
-    asking, asked = await engine.peer("asking"), await other.peer("asked")
-    asked.auto_accept(Rx_role="store")
-    heard: list[int] = []
-    asked.on("door:opened", noting(heard, lambda event: event.attrs["number"]))
+    asking, requests = await engine.peer("asking"), await other.peer("asked")
+    requests.auto_accept(Rx_role="store")
+    received: list[int] = []
+    requests.on("door:opened", noting(received, lambda event: event.attrs["number"]))
     asked_for: list[str] = []
     sent = 0
 
     async def between() -> None:
         nonlocal sent
-        asked_for.append(await asking.request(await asked.wellKnown_Rx(), Rx_role="shop", Tx_role="store"))
+        asked_for.append(await asking.request(await requests.wellKnown_Rx(), Rx_role="shop", Tx_role="store"))
         await eventually(lambda: asking.established("Id", asked_for[-1]), 20.0, "the relationship")
         for _ in range(5):
             sent += 1
             await asking.send("door", "opened", {"number": sent}, Id=asked_for[0])
 
-    async with elections(cluster, "PICO_EVENTS") as told:
+    async with elections(cluster, "PICO_EVENTS") as reports:
         await between()
-        await eventually(lambda: len(told) > 2, 20.0, "elections")
+        await eventually(lambda: len(reports) > 2, 20.0, "elections")
         await between()
     await each_node_dies(cluster, "PICO_STATE", between)
     # What was on its way to a node that died comes again when its time for an ack is over: late, and out of order.
-    await eventually(lambda: set(heard) >= {*range(1, sent + 1)}, 60.0, "all events")
-    assert set(heard) == {*range(1, sent + 1)}
-    mine, theirs = asking.established(), asked.established()
+    await eventually(lambda: set(received) >= {*range(1, sent + 1)}, 60.0, "all events")
+    assert set(received) == {*range(1, sent + 1)}
+    mine, theirs = asking.established(), requests.established()
     assert {one["Id"]: (one["Tx"], one["Rx"]) for one in mine} == {
         one["Id"]: (one["Rx"], one["Tx"]) for one in theirs
     }

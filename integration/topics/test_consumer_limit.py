@@ -29,11 +29,11 @@ async def test_topic_read_at_the_limit(js: Any, oracle: Any, make_stream: Any, e
             await js.publish(stream.subject("a"), b"%d" % number)
             assert (await reader.next(timeout=15)).data == b"%d" % number
         assert await stream.consumer_names() == ["first"]
-    (told,) = refused(events)
-    assert isinstance(told.error, jsclient.ConsumerLimitError)
-    assert (told.stream, told.error.limit, told.error.err_code) == (stream.name, 1, 10026)
-    assert "raise it, or delete consumers" in str(told)
-    assert f"subscribe to '{stream.subject('a')}'" in str(told)
+    (event,) = refused(events)
+    assert isinstance(event.error, jsclient.ConsumerLimitError)
+    assert (event.stream, event.error.limit, event.error.err_code) == (stream.name, 1, 10026)
+    assert "raise it, or delete consumers" in str(event)
+    assert f"subscribe to '{stream.subject('a')}'" in str(event)
 
 
 async def test_no_direct_gets_at_the_limit(js: Any, oracle: Any, make_stream: Any) -> None:
@@ -62,9 +62,9 @@ async def test_idle_at_the_limit_asks_nothing(
         await js.publish(stream.subject("a"), b"1")
         await reader.next(timeout=15)
         await eventually(lambda: len(tap.sent(CREATES)) == 2, 20, "asked again")
-        asked = len(tap.sent(GETS))
+        count = len(tap.sent(GETS))
         await eventually(lambda: len(tap.sent(CREATES)) == 3, 20, "asked again")
-        assert len(tap.sent(GETS)) == asked
+        assert len(tap.sent(GETS)) == count
 
 
 @pytest.mark.server(">=2.11")
@@ -84,11 +84,11 @@ async def test_pushes_when_there_is_room(
         for number in range(2, 20):
             await js.publish(stream.subject("a"), b"%d" % number)
             assert (await reader.next(timeout=15)).data == b"%d" % number
-        asked = len(tap.sent(GETS))
+        count = len(tap.sent(GETS))
         for number in range(20, 30):
             await js.publish(stream.subject("a"), b"%d" % number)
             assert (await reader.next(timeout=15)).data == b"%d" % number
-        assert len(tap.sent(GETS)) == asked, "they are pushed"
+        assert len(tap.sent(GETS)) == count, "they are pushed"
     assert not await stream.consumer_names()
 
 
@@ -124,13 +124,13 @@ async def test_no_right_to_listen_at_the_limit(own_server: Any, connect: Any) ->
         "S", subjects=["s.>"], storage="memory", allow_direct=True, max_consumers=1
     )
     await stream.create_consumer(name="first", durable_name="first")
-    told: list[Any] = []
-    ann = await connect(server, user="ann", password="x", on_event=told.append)
+    events: list[Any] = []
+    ann = await connect(server, user="ann", password="x", on_event=events.append)
     async with ann.topic("s.a", stream="S").each(quiet=600) as reader:
         for number in range(3):
             await judge.publish("s.a", b"%d" % number)
             assert (await reader.next(timeout=15)).data == b"%d" % number
-    (event,) = refused(told)
+    (event,) = refused(events)
     assert "look into the history" in str(event)
 
 

@@ -31,9 +31,9 @@ async def forge(js: Any, stream: OwnStream, dest: str, seq: int, previous: int, 
 
 async def destination(js: Any, stream: OwnStream) -> str:
     config = (await js.stream(stream.name)).config
-    found = republished_subject(config.republish, stream.subject("a"))
-    assert found is not None
-    return found
+    actual = republished_subject(config.republish, stream.subject("a"))
+    assert actual is not None
+    return actual
 
 
 FORGED = [(MAX, 3), (MAX - 1, 3), (1_000_000, 3), (6, 3), (0, 0), (4, 4), (4, 9)]

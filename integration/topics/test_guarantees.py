@@ -114,9 +114,9 @@ async def test_history_gone_error_with_first_there(
     held = await js.stream(stream.name)
     await held.purge(seq=11)
     async with topic.since(token, push=push) as reader:
-        with pytest.raises(jsclient.HistoryTruncatedError) as gone:
+        with pytest.raises(jsclient.HistoryTruncatedError) as caught:
             await read(reader, 1)
-        assert gone.value.first_available == 11
+        assert caught.value.first_available == 11
     async with topic.since(token, push=push, allow_truncated=True) as reader:
         assert await read(reader, 10) == [*range(10, 20)]
     await eventually(

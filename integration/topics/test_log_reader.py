@@ -276,7 +276,7 @@ async def test_500_republish_readers(js: Any, server: Any, oracle: Any, make_str
 
 @pytest.mark.parametrize("direct", [pytest.param(True, marks=pytest.mark.server(">=2.11")), False])
 @pytest.mark.parametrize("push", FEEDS)
-async def test_nothing_is_left_behind(
+async def test_leaves_nothing_behind(
     js: Any, server: Any, oracle: Any, make_stream: Any, push: Any, direct: bool
 ) -> None:
     stream = await make_stream(allow_direct=direct, republish=REPUBLISH)

@@ -123,8 +123,8 @@ async def test_nothing_found_nothing_happens(
         assert [(await reader.next(5.0)).seq for _ in range(3)] == [1, 2, 3]
         await eventually(lambda: reader.tracker.is_subscribed)
         before, consumers = reader.id, await stream.consumer_names()
-        asked = len(tap.sent("$JS.API.DIRECT.GET.>"))
-        await eventually(lambda: len(tap.sent("$JS.API.DIRECT.GET.>")) >= asked + 5, 10, "five questions")
+        count = len(tap.sent("$JS.API.DIRECT.GET.>"))
+        await eventually(lambda: len(tap.sent("$JS.API.DIRECT.GET.>")) >= count + 5, 10, "five questions")
         assert (reader.id, await stream.consumer_names()) == (before, consumers)
         assert (await stream.oracle.state(stream.name))["last_seq"] == 3
         await stream.publish(1, "a", first=4)
@@ -175,7 +175,7 @@ async def test_old_leader_keeps_position(
 
 
 @pytest.mark.parametrize("push", ["consumer", "republish"])
-async def test_stream_made_anew_another_one(js: Any, oracle: Any, make_stream: Any, push: Any) -> None:
+async def test_stream_recreated_another_one(js: Any, oracle: Any, make_stream: Any, push: Any) -> None:
     stream = await make_stream(allow_direct=True, republish=REPUBLISH)
     log = await find_log(js._context, stream.subject("a"))
     await stream.publish(5, "a")

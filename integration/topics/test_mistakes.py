@@ -15,8 +15,8 @@ from jsclient.epochs import memory_epochs
 
 @pytest.fixture
 async def stream(oracle: Any, make_stream: Any) -> OwnStream:
-    made: OwnStream = await make_stream(allow_direct=True)
-    return made
+    source: OwnStream = await make_stream(allow_direct=True)
+    return source
 
 
 async def test_not_opened_says_how_to_open(js: Any, oracle: Any, stream: OwnStream) -> None:

@@ -107,8 +107,8 @@ async def test_direct_gets_read_odd_blocks(server: Any, js: Any, make_stream: An
     subject = await stored(server, stream, block)
     handle = await js.stream(stream.name)
     batch = handle.get_batch(10)
-    found = [(message.seq, message.subject, message.data) async for message in batch]
-    assert found == [(seq, subject, data) for seq, data in enumerate(DATA, 1)]
+    actual = [(message.seq, message.subject, message.data) async for message in batch]
+    assert actual == [(seq, subject, data) for seq, data in enumerate(DATA, 1)]
     assert (await handle.get_message(3, direct=True)).data == b"3"
     assert (await handle.get_message(3)).data == b"3"
     await js.publish(subject, b"6")

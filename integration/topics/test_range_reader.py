@@ -80,12 +80,12 @@ async def test_range_gives_lies_between_ends(
 async def test_deleted_messages_at_every_place(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.publish(60)
-    gone = {1, 2, 3, 20, 21, 40, 58, 59}
-    for seq in gone:
+    missing = {1, 2, 3, 20, 21, 40, 58, 59}
+    for seq in missing:
         await stream.oracle.delete_message(stream.name, seq)
     for first, last in [(4, 60), (19, 22), (20, 21), (40, 40), (57, 60), (58, 59), (22, 57)]:
         reader = await opened(js, stream, way, first, last)
-        assert await read_all(reader) == [n for n in range(first, last + 1) if n not in gone]
+        assert await read_all(reader) == [n for n in range(first, last + 1) if n not in missing]
     await stream.oracle.delete_message(stream.name, 60)
     assert await read_all(await opened(js, stream, way, 50, 60)) == [50, 51, 52, 53, 54, 55, 56, 57]
 
@@ -143,15 +143,15 @@ async def test_lost_messages_asked_again(
 
 
 @WAYS
-async def test_removed_before_read_told(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
+async def test_removed_before_read_reported(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.publish(100)
     await stream.oracle.purge(stream.name, seq=31)
     with pytest.raises(jsclient.HistoryTruncatedError) as caught:
         await read_all(await opened(js, stream, way, 11, 90))
     assert (caught.value.first_available, caught.value.wanted) == (31, 11)
-    told = await opened(js, stream, way, 11, 90, check_loss=False)
-    assert await read_all(told) == [*range(31, 91)]
+    reports = await opened(js, stream, way, 11, 90, check_loss=False)
+    assert await read_all(reports) == [*range(31, 91)]
     await stream.purge()
     with pytest.raises(jsclient.HistoryTruncatedError) as caught:
         await read_all(await opened(js, stream, way, 50, 90))
@@ -159,7 +159,7 @@ async def test_removed_before_read_told(js: Any, oracle: Any, make_stream: Any, 
 
 
 @WAYS
-async def test_removed_while_read_told(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
+async def test_removed_while_read_reported(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.publish(100, size=50_000)
     reader = await opened(js, stream, way, 1, 100, max_bytes=1000)

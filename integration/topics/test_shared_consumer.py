@@ -14,8 +14,8 @@ from integration.kit.judge.waiting import eventually
 
 @pytest.fixture
 async def stream(oracle: Any, make_stream: Any) -> OwnStream:
-    made: OwnStream = await make_stream(allow_direct=True)
-    return made
+    source: OwnStream = await make_stream(allow_direct=True)
+    return source
 
 
 async def pushed(*readers: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from integration.kit.judge.oracle import Oracle
-from integration.kit.judge.reading import noting, of, told
+from integration.kit.judge.reading import noting, of, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.network.wire import TO_CLIENT, Frame
 from integration.kit.servers.cluster import OwnCluster
@@ -68,7 +68,7 @@ def is_stream_info(frame: Frame) -> bool:
 
 
 async def reason(events: list[Any], code: str, stream: str) -> ConsumerStalled:
-    event = await told(ConsumerStalled, events, lambda one: one.reason == code)
+    event = await wait_for_event(ConsumerStalled, events, lambda one: one.reason == code)
     assert event.stream == stream
     assert event.consumer == ""
     assert event.stood_for > AFTER - 0.01  # uvloop's clock counts milliseconds
@@ -78,7 +78,7 @@ async def reason(events: list[Any], code: str, stream: str) -> ConsumerStalled:
 
 
 @pytest.mark.parametrize("way", READERS)
-async def test_silent_mirror_told(
+async def test_silent_mirror_reported(
     quick: Any, oracle: Oracle, make_stream: MakeStream, events: list[Any], read: Any, way: str
 ) -> None:
     """Its origin does not exist."""
@@ -89,7 +89,7 @@ async def test_silent_mirror_told(
 
 
 @pytest.mark.parametrize("way", READERS)
-async def test_lagging_mirror_told(
+async def test_lagging_mirror_reported(
     quick: Any, oracle: Oracle, make_stream: MakeStream, events: list[Any], read: Any, way: str
 ) -> None:
     """It is full and takes no more."""
@@ -120,7 +120,7 @@ async def test_nothing_told_while_healthy(
     assert of(ConsumerStalled, events) == []
 
 
-async def test_deleted_stream_told(
+async def test_deleted_stream_reported(
     connect: Any,
     server: ServerUnderTest,
     oracle: Oracle,
@@ -143,7 +143,7 @@ async def test_deleted_stream_told(
 
 
 @pytest.mark.parametrize("way", READERS[:4])
-async def test_no_answer_told_and_its_end(
+async def test_no_answer_reported_and_its_end(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any], read: Any, way: str
 ) -> None:
     tap = await proxy()
@@ -155,12 +155,12 @@ async def test_no_answer_told_and_its_end(
     assert "the server does not say how the stream is" in event.evidence
     lost.remove()
     await stream.publish(1)
-    assert (await told(ConsumerResumed, events)).reason == "no_answer"
+    assert (await wait_for_event(ConsumerResumed, events)).reason == "no_answer"
 
 
 @pytest.mark.full
 @pytest.mark.limit(300)
-async def test_no_leader_told_and_its_end(
+async def test_no_leader_reported_and_its_end(
     cluster: OwnCluster, connect: Any, events: list[Any], read: Any
 ) -> None:
     """Two of three servers are away: nobody leads, neither the stream nor the consumer of a worker beside it."""
@@ -175,7 +175,7 @@ async def test_no_leader_told_and_its_end(
     for server in away:
         await server.kill()
     for consumer, fix in [("", "start the servers that are away"), ("c", "the servers of the cluster")]:
-        event = await told(ConsumerStalled, events, lambda one, name=consumer: one.consumer == name)
+        event = await wait_for_event(ConsumerStalled, events, lambda one, name=consumer: one.consumer == name)
         assert event.reason in ("no_leader", "no_answer")
         assert event.stream == "S"
         # A leader that has not noticed yet that it is alone does not answer, and says nothing of its cluster.
@@ -183,5 +183,7 @@ async def test_no_leader_told_and_its_end(
     for server in away:
         await server.start()
     for consumer in ["", "c"]:
-        await told(ConsumerResumed, events, lambda one, name=consumer: one.consumer == name, timeout=120)
+        await wait_for_event(
+            ConsumerResumed, events, lambda one, name=consumer: one.consumer == name, timeout=120
+        )
     worker.close()

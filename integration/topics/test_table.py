@@ -376,13 +376,13 @@ async def test_latest_opens_once(stream: OwnStream, proxy: Any, connect: Any, se
     far = await connect(slow)
     slow.delay(0.1)
     async with far.topic(stream.all).latest() as newest:
-        found: dict[str, int] = {}
+        results: dict[str, int] = {}
 
         async def read() -> bool:
             with suppress(RequestTimeoutError):
                 record = await newest.next(timeout=0.15)  # the opening takes several requests of 0.2 s
-                found[record.subject.rpartition(".")[2]] = int(record.data)
-            return found == expected
+                results[record.subject.rpartition(".")[2]] = int(record.data)
+            return results == expected
 
         await eventually(read, 20, "all records")
     await no_consumers(stream)

@@ -216,9 +216,9 @@ async def test_group_outlives_workers(js: Any, oracle: Any, stream: OwnStream) -
         for message in first:
             await message.ack_sync()
     async with topic.work("crew", ack_wait=5) as work:
-        rest = [await work.next(timeout=5) for _ in range(2)]
-        assert [m.data for m in first + rest] == [b"0", b"1", b"2", b"3"]
-        for message in rest:
+        remainder = [await work.next(timeout=5) for _ in range(2)]
+        assert [m.data for m in first + remainder] == [b"0", b"1", b"2", b"3"]
+        for message in remainder:
             await message.ack_sync()
     assert await stream.consumer_names() == ["crew"]
 

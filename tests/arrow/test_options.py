@@ -21,10 +21,17 @@ def read(options="nats://127.0.0.1:4222", stream="ORDERS", subjects=(), start="f
 
 
 def test_defaults():
-    found = read()
-    assert (found.connect.servers, found.stream, found.subjects) == (("nats://127.0.0.1:4222",), "ORDERS", ())
-    assert (found.start, found.end) == (Place("earliest", argument="start"), Place("latest", argument="end"))
-    assert check_columns(None, found) == ("subject", "data", "headers", "stream", "sequence", "timestamp")
+    actual = read()
+    assert (actual.connect.servers, actual.stream, actual.subjects) == (
+        ("nats://127.0.0.1:4222",),
+        "ORDERS",
+        (),
+    )
+    assert (actual.start, actual.end) == (
+        Place("earliest", argument="start"),
+        Place("latest", argument="end"),
+    )
+    assert check_columns(None, actual) == ("subject", "data", "headers", "stream", "sequence", "timestamp")
 
 
 def test_places():
@@ -93,7 +100,14 @@ def test_missing_package(name, extra):
     ids=str,
 )
 def test_refused(options, arguments, message):
-    given = {"stream": "ORDERS", "subjects": (), "start": "first", "end": "now", "columns": None, **arguments}
-    columns = given.pop("columns")
+    settings = {
+        "stream": "ORDERS",
+        "subjects": (),
+        "start": "first",
+        "end": "now",
+        "columns": None,
+        **arguments,
+    }
+    columns = settings.pop("columns")
     with pytest.raises(ConfigError, match=message):
-        check_columns(columns, read_options({"servers": "nats://127.0.0.1:4222", **options}, **given))
+        check_columns(columns, read_options({"servers": "nats://127.0.0.1:4222", **options}, **settings))

@@ -46,7 +46,7 @@ def test_doctor_refuses_unknown_options(capsys):
     assert "dance" in capsys.readouterr().err
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_reported(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0

@@ -111,7 +111,7 @@ async def test_cannot_work_puts_nothing_on_wire():
         (SILENCE, RequestTimeoutError),
     ],
 )
-async def test_without_stream_nothing_left(answer, error):
+async def test_without_stream_nothing_remains(answer, error):
     async with connected() as (js, connection):
         connection.api.on("STREAM.NAMES", *[answer] * 9)  # an unanswered question is asked again
         with pytest.raises(error):

@@ -69,7 +69,7 @@ async def test_handlers_get_all_tries():
 
 
 @virtual
-async def test_event_no_process_survives_given_up():
+async def test_event_no_process_survives_abandoned():
     ground = Ground()
     await ground.delivered(attempt=24)
     assert ground.told == []

@@ -71,7 +71,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("odd", [None, "", "x", "odd!", "é", base64.b64encode(bytes(31)).decode()])
-def test_what_is_no_key_is_told(name, odd):
+def test_what_is_no_key_is_reported(name, odd):
     with pytest.raises(ConfigError, match=rf"'fleet' has no {name}.*jsclient\[nkeys\]"):
         CALLS[name](side(0, **{name: odd}), "fleet")
 
@@ -81,7 +81,7 @@ def test_key_that_gives_all_the_same_secret():
         side(0, Tx_public_key=base64.b64encode(bytes(32)).decode()).encrypt("fleet", b"x")
 
 
-def test_relationship_not_established_is_told():
+def test_relationship_not_established_is_reported():
     for call in (
         *CALLS.values(),
         lambda keys, to: keys.sign(to, b"x"),

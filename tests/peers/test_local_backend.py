@@ -101,12 +101,12 @@ async def test_message_comes_again_asks_for_same():
 
 
 @virtual
-async def test_event_no_process_survives_given_up():
-    events, told, refused = [], [], []
+async def test_event_no_process_survives_abandoned():
+    events, reports, refused = [], [], []
     async with Engine.local(max_deliver=3, on_event=events.append) as engine:
         a = await engine.peer("a")
         channel = await a.new_channel([], open_policy())
-        a.on("bomb:*", noting(told))
+        a.on("bomb:*", noting(reports))
 
         async def keep(value):
             refused.append(value)
@@ -114,7 +114,7 @@ async def test_event_no_process_survives_given_up():
         for attempt in (23, 24):
             subject = event_subject(channel.eci, "bomb", "goes")
             await a._incoming.receive(Delivery(subject, b"", b"1", attempt, keep, keep))
-        assert len(told) == 1
+        assert len(reports) == 1
         assert refused == ["its handler failed too often"]
     (given_up,) = [event for event in events if isinstance(event, EventGivenUp)]
     assert isinstance(given_up.error, DeliveriesExhaustedError)

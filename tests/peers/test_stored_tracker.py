@@ -83,12 +83,12 @@ class Replaced(MemoryStore):
     stranger = ""
 
     async def entries(self, after=0):
-        found = await super().entries(after)
+        actual = await super().entries(after)
         return [
             BucketEntry(entry.key, None, entry.revision, foreign=True)
             if entry.key == self.stranger
             else entry
-            for entry in found
+            for entry in actual
         ]
 
 
@@ -205,7 +205,7 @@ async def test_outbox_empty_written_when_can_be():
 
 
 @virtual
-async def test_too_large_told_and_not_looked_up():
+async def test_too_large_reported_and_not_looked_up():
     store = Failing()
     owner = await Owner(store).open()
     store.errors = [MaxPayloadError(2, 1)]

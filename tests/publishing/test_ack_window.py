@@ -81,7 +81,7 @@ async def test_close_before_first():
 
 
 @virtual
-async def test_closed_while_inbox_being_made():
+async def test_closed_while_inbox_being_created():
     async with connected() as (js, connection):
         gate = asyncio.Event()
         original = connection.subscribe
@@ -154,7 +154,7 @@ async def test_smaller_limit_ends_it():
         add_outbox(connection)
         async with js.publisher() as pub:
             lost = await pub.publish("a", bytes(2000), msg_id="1")
-            kept = await pub.publish("a", b"2", msg_id="2")
+            saved = await pub.publish("a", b"2", msg_id="2")
             await settle()
             connection.disconnect()
             connection.limit = 1000
@@ -165,7 +165,7 @@ async def test_smaller_limit_ends_it():
                 await pub.publish("a", bytes(1001))
             await settle()
             answer(connection, published(connection)[-1])
-            assert (await kept).seq == 1
+            assert (await saved).seq == 1
 
 
 @virtual
@@ -194,7 +194,7 @@ async def test_denials_looked_through_once_turn(monkeypatch):
 
 
 @virtual
-async def test_a_denied_inbox_is_made_anew():
+async def test_a_denied_inbox_is_recreated():
     async with connected() as (js, connection):
         add_outbox(connection)
         async with js.publisher() as pub:

@@ -82,8 +82,8 @@ async def test_rows_with_and_without_headers():
         for headers in ([header, b"", header], [header] * 3, [b""] * 3):
             await bulk.send(range(3), [b"s.a", b"s.b", b"s.a"], headers, [b"1", b"", b"333"])
             await settle()
-            found = [(sent.subject, sent.header, sent.payload) for sent in published(connection)[-3:]]
-            assert found == list(zip(["s.a", "s.b", "s.a"], headers, [b"1", b"", b"333"], strict=True))
+            actual = [(sent.subject, sent.header, sent.payload) for sent in published(connection)[-3:]]
+            assert actual == list(zip(["s.a", "s.b", "s.a"], headers, [b"1", b"", b"333"], strict=True))
         assert len({sent.reply for sent in published(connection)}) == 9
         await bulk.close()
 

@@ -290,7 +290,7 @@ async def test_unknown_subject_three_tries():
 
 
 @virtual
-async def test_cancelled_election_not_begun():
+async def test_cancelled_election_not_started():
     async with connected() as (js, connection):
         js._context.answered.add(b"s.a")
         ingest = js.fast_ingest(timeout=20.0)

@@ -233,7 +233,7 @@ async def test_thousand_cost_one_timer(monkeypatch):
         async with js.publisher() as pub:
             await pub.publish("a")
             loop = asyncio.get_running_loop()
-            made = counted(monkeypatch, loop, "call_at", "call_later", "create_task")
+            created = counted(monkeypatch, loop, "call_at", "call_later", "create_task")
             await settle()
             transport.writes = 0
             for n in range(1000):
@@ -241,8 +241,8 @@ async def test_thousand_cost_one_timer(monkeypatch):
             await settle()
             ack_all(connection)
             await settle()
-            assert made.count("call_at") <= 1
-            assert "create_task" not in made
+            assert created.count("call_at") <= 1
+            assert "create_task" not in created
             assert transport.writes <= 3
             assert pub.in_flight == 0
 

@@ -25,13 +25,13 @@ async def test_failure_not_retrieved_in_time_event(outbox):
         if outbox:
             add_outbox(connection)
         pub = js.publisher(max_in_flight=10)
-        kept = [await pub.publish("kept", b"%d" % n) for n in range(2)]
+        saved = [await pub.publish("kept", b"%d" % n) for n in range(2)]
         for n in range(3):
             await pub.publish("dropped", b"%d" % n)
         await settle()
         for sent in published(connection):
             refuse(connection, sent)
-        assert kept[0].exception() is not None
+        assert saved[0].exception() is not None
         await asyncio.sleep(9.9)
         assert connection.told(PublishFailed) == []
         await asyncio.sleep(0.2)
@@ -40,7 +40,7 @@ async def test_failure_not_retrieved_in_time_event(outbox):
         await asyncio.sleep(60)
         assert len(connection.told(PublishFailed)) == 1
         # A failure that was retrieved, before or after the event, is not raised.
-        assert kept[1].exception() is not None
+        assert saved[1].exception() is not None
         await pub.publish("late")
         await settle()
         refuse(connection, published(connection)[-1])
@@ -99,7 +99,7 @@ async def test_cancelled_wait_keeps_failure():
 
 
 @virtual
-async def test_more_failures_than_kept_told():
+async def test_more_failures_than_kept_reported():
     async with connected() as (js, connection):
         add_outbox(connection)
         with pytest.raises(PublishesFailedError) as caught:  # noqa: PT012
@@ -151,8 +151,8 @@ async def test_like_failures_one_event():
             answer(connection, sent, b"nonsense")
         await pub.close()
         await settle()
-        found = sorted((type(e.error).__name__, e.count) for e in connection.told(PublishFailed))
-        assert found == [("ApiError", 2), ("ProtocolError", 3), ("WrongLastSequenceError", 1)]
+        event = sorted((type(e.error).__name__, e.count) for e in connection.told(PublishFailed))
+        assert event == [("ApiError", 2), ("ProtocolError", 3), ("WrongLastSequenceError", 1)]
 
 
 @virtual

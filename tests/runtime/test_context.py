@@ -65,7 +65,7 @@ async def test_timeout_says_what():
 
 
 @virtual
-async def test_nobody_there_told_at_once():
+async def test_nobody_there_reported_at_once():
     connection = FakeConnection()
     task = asking(Requests(connection))
     await settle()
@@ -134,7 +134,7 @@ async def test_offline_timeout_unsent():
 
 
 @virtual
-async def test_closed_connection_told_at_once():
+async def test_closed_connection_reported_at_once():
     connection = FakeConnection()
     requests = Requests(connection)
     connection.disconnect()

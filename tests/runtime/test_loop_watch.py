@@ -45,7 +45,7 @@ class Handlers:
 
 
 @virtual
-async def test_each_block_told_with_its_message():
+async def test_each_block_reported_with_its_message():
     handlers = Handlers()
     for number, seconds in enumerate([0.9, 1.5, 0.2, 1.25, 1.0, 1.1], 1):
         handlers.start(number)

@@ -45,11 +45,11 @@ async def test_refusals_are_final():
 
 @virtual
 async def test_stream_missing_five_seconds():
-    gone = StreamNotFoundError(404, 10059, "stream not found")
-    count, seconds = await tried([gone] * 20)
+    missing = StreamNotFoundError(404, 10059, "stream not found")
+    count, seconds = await tried([missing] * 20)
     assert count < 20
     assert 5.0 <= seconds < 6.0
-    assert (await tried([gone, gone, gone, NoRespondersError()] * 5))[0] == 20, (
+    assert (await tried([missing, missing, missing, NoRespondersError()] * 5))[0] == 20, (
         "from the last time it was there on"
     )
 

@@ -19,7 +19,7 @@ async def fails():
 
 
 @virtual
-async def test_task_dies_told_and_others_go_on():
+async def test_task_dies_reported_and_others_go_on():
     errors = []
     tasks = Tasks(errors.append)
     other = tasks.start(asyncio.sleep(10, "done"), "other")
@@ -275,8 +275,8 @@ async def test_who_leaves_takes_no_wake_up_of_others(which, how):
     await settle()
     signal.set()
     await settle()
-    left = waiting.pop(which)
-    assert left.cancelled() if how != "timeout" else left.result() is False
+    remaining = waiting.pop(which)
+    assert remaining.cancelled() if how != "timeout" else remaining.result() is False
     assert [one.done() and one.result() for one in waiting] == [True] * 3
 
 

@@ -84,11 +84,11 @@ def asked(monkeypatch):
 def compare(rows, defaults, choices):
     assert sorted(rows) == sorted(defaults)
     for name, default in defaults.items():
-        told, meaning = rows[name]
+        reports, meaning = rows[name]
         if default is not None:
-            assert told.split(";")[0].strip("`") == default, name
+            assert reports.split(";")[0].strip("`") == default, name
         for choice in choices.get(name, ()):
-            assert f"`{choice}`" in f"{told} {meaning}", f"{name}: {choice}"
+            assert f"`{choice}`" in f"{reports} {meaning}", f"{name}: {choice}"
 
 
 def test_options_of_source_those_of_page(asked):

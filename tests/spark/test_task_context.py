@@ -11,7 +11,7 @@ QUERY = "0d9b1e0c-34a1-4a53-a7a1-0a3f4b6c7d8e"
 PROPERTIES = {"sql.streaming.queryId": QUERY, "streaming.sql.batchId": "12"}
 
 
-def test_told() -> None:
+def test_reported() -> None:
     assert epoch_of(PROPERTIES.get) == (QUERY, 12)
 
 

@@ -44,16 +44,16 @@ async def begun(connection: FakeConnection, batch: Any, found: list[int]) -> tup
 @virtual
 async def test_message_renews_patience():
     async with connected() as (js, connection):
-        stream, found = await opened(js, connection), list[int]()
+        stream, actual = await opened(js, connection), list[int]()
         batch = stream.get_batch(10, timeout=2.0)
         connection.api.script["DIRECT.GET"] = [SILENCE, SILENCE]
-        reading, reply = await begun(connection, batch, found)
+        reading, reply = await begun(connection, batch, actual)
         for seq in (1, 2, 3):
             await asyncio.sleep(1.5)
             connection.deliver(reply, [message(seq)])
         with pytest.raises(RequestTimeoutError):
             await reading
-        assert (found, batch.ending, batch.last_seq) == ([1, 2, 3], Ending.SILENT, 3)
+        assert (actual, batch.ending, batch.last_seq) == ([1, 2, 3], Ending.SILENT, 3)
         assert connection.listening == []
 
 
@@ -62,9 +62,9 @@ async def test_message_renews_patience():
 async def test_lost_request_is_sent_again(late):
     """Once, after a quarter of the timeout. If the first one is answered after all, that counts, and only once."""
     async with connected() as (js, connection):
-        stream, found = await opened(js, connection), list[int]()
+        stream, actual = await opened(js, connection), list[int]()
         connection.api.script["DIRECT.GET"] = [SILENCE, SILENCE]
-        reading, first = await begun(connection, stream.get_batch(10, timeout=2.0), found)
+        reading, first = await begun(connection, stream.get_batch(10, timeout=2.0), actual)
         await asyncio.sleep(0.4)
         assert len(connection.to(API)) == 1
         await asyncio.sleep(0.2)
@@ -76,7 +76,7 @@ async def test_lost_request_is_sent_again(late):
         connection.deliver(ignored, [message(1), end(last=1)])
         connection.deliver(answered, [end(last=2)])
         await reading
-        assert (found, len(connection.to(API)), connection.listening) == ([1, 2], 2, [])
+        assert (actual, len(connection.to(API)), connection.listening) == ([1, 2], 2, [])
 
 
 @virtual
@@ -86,9 +86,9 @@ async def test_lost_request_is_sent_again(late):
 )
 async def test_came_before_error_given_first(what, error):
     async with connected() as (js, connection):
-        stream, found = await opened(js, connection), list[int]()
+        stream, actual = await opened(js, connection), list[int]()
         connection.api.script["DIRECT.GET"] = [SILENCE]
-        reading, reply = await begun(connection, stream.get_batch(10), found)
+        reading, reply = await begun(connection, stream.get_batch(10), actual)
         connection.deliver(reply, [message(1), message(2)])
         if what == "disconnect":
             connection.disconnect()
@@ -99,19 +99,19 @@ async def test_came_before_error_given_first(what, error):
             await connection.close()
         with pytest.raises(error):
             await reading
-        assert found == [1, 2]
+        assert actual == [1, 2]
 
 
 @virtual
 async def test_frames_together_or_apart():
     async with connected() as (js, connection):
-        stream, found = await opened(js, connection), list[int]()
+        stream, actual = await opened(js, connection), list[int]()
         batch = stream.get_batch(3)
         connection.api.script["DIRECT.GET"] = [SILENCE]
-        reading, reply = await begun(connection, batch, found)
+        reading, reply = await begun(connection, batch, actual)
         connection.deliver(reply, [message(1)])
         await settle()
         connection.deliver(reply, [message(2), message(3), end(3, 9), message(4)])
         await reading
-        assert (found, batch.ending, batch.num_pending) == ([1, 2, 3], Ending.FULL, 9)
+        assert (actual, batch.ending, batch.num_pending) == ([1, 2, 3], Ending.FULL, 9)
         assert connection.listening == []

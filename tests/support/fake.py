@@ -361,20 +361,20 @@ class PullServer:
                 over = loop.time() + pull.json.get("expires", 0) / 1e9
                 self._held.append((pull.reply, pull.json["batch"], over))
             if self._held and self.sent < self.total:
-                inbox, wanted, over = self._held.pop(0)
-                count = min(wanted, self.total - self.sent, self.chance.randint(1, 5))
+                inbox, expected, over = self._held.pop(0)
+                count = min(expected, self.total - self.sent, self.chance.randint(1, 5))
                 numbers = range(self.sent + 1, self.sent + count + 1)
                 self.sent += count
                 self.connection.deliver(inbox, [data(number) for number in numbers])
-                if wanted > count:
-                    self._held.insert(0, (inbox, wanted - count, over))
+                if expected > count:
+                    self._held.insert(0, (inbox, expected - count, over))
             for held in self._held if self.beats else []:
                 self.connection.deliver(held[0], [(held[0].encode(), *heartbeat()[1:])])
             for held in [held for held in self._held if held[2] <= loop.time()]:
                 self._held.remove(held)
                 fields = {"Nats_Pending_Messages": held[1], "Nats_Pending_Bytes": 0}
-                _, *rest = status(408, "Request Timeout", **fields)
-                self.connection.deliver(held[0], [(held[0].encode(), *rest)])
+                _, *remainder = status(408, "Request Timeout", **fields)
+                self.connection.deliver(held[0], [(held[0].encode(), *remainder)])
 
     async def stop(self) -> None:
         self._task.cancel()

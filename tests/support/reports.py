@@ -26,10 +26,10 @@ def log(
     seq: int = 20, last: int | None = 50, *, created: str = CREATED, name: str = "ORDERS", **more: Any
 ) -> SourceReport:
     """Of a source in log mode, which has read the stream ORDERS up to ``seq``."""
-    given = {"rows": 3, "processed_rate": 6.0, **more}
-    counts = {what: given.pop(what) for what in _OF_STREAM & given.keys()}
+    options = {"rows": 3, "processed_rate": 6.0, **more}
+    counts = {what: options.pop(what) for what in _OF_STREAM & options.keys()}
     stream = StreamReport(name, LogPosition(name, created, seq), last=last, **counts)
-    return SourceReport(0, "log", name, streams=(stream,), **given)
+    return SourceReport(0, "log", name, streams=(stream,), **options)
 
 
 def several(*sources: SourceReport) -> SourceReport:
@@ -44,12 +44,12 @@ def queue(number: int = 1, **counts: Any) -> SourceReport:
 
 
 def report(*sources: SourceReport, batch: int = 7, **more: Any) -> QueryReport:
-    given = {"name": "copy", "seconds": 1.5, "output_rows": 3, **more}
-    return QueryReport(id="i", run="r", batch=batch, sources=sources, **given)
+    options = {"name": "copy", "seconds": 1.5, "output_rows": 3, **more}
+    return QueryReport(id="i", run="r", batch=batch, sources=sources, **options)
 
 
 def figures(*reports: QueryReport) -> QueryFigures:
-    made = QueryFigures("i", "r", "copy")
+    created = QueryFigures("i", "r", "copy")
     for one in reports:
-        made.add(one)
-    return made
+        created.add(one)
+    return created

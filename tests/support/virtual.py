@@ -52,9 +52,9 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
     loop = VirtualLoop()
     try:
         result = loop.run_until_complete(main)
-        left = asyncio.all_tasks(loop)
-        if left:
-            raise AssertionError(f"left running: {left}")
+        remaining = asyncio.all_tasks(loop)
+        if remaining:
+            raise AssertionError(f"left running: {remaining}")
         return result
     finally:
         _end(loop)

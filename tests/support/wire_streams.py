@@ -56,11 +56,11 @@ class Recorder:
 
     def on_line(self, line: bytes) -> None:
         self.log.append(("line", line))
-        word, _, rest = line.partition(b" ")
+        word, _, remainder = line.partition(b" ")
         if word == b"INFO":
-            self.reader.max_payload = int(rest) if rest.isdigit() and len(rest) < 10 else 200
+            self.reader.max_payload = int(remainder) if remainder.isdigit() and len(remainder) < 10 else 200
         elif word == b"-ERR":
-            self.reader.sinks.pop(rest, None)
+            self.reader.sinks.pop(remainder, None)
         elif word not in {b"+OK", b"PING", b"PONG"}:
             raise ProtocolError(f"unknown protocol: {line!r}")
 
@@ -247,8 +247,8 @@ def compare(scan: Scan, seed: int, count: int) -> tuple[int, set[str]]:
         data = stream(chance)
         for pieces in splits(chance, data):
             expected = Recorder(None).feed(pieces)
-            found = Recorder(scan).feed(pieces)
-            assert found == expected, f"seed {number}: {pieces!r}"
+            actual = Recorder(scan).feed(pieces)
+            assert actual == expected, f"seed {number}: {pieces!r}"
             read += 1
             kinds.update(_kind(entry) for entry in expected)
     return read, kinds

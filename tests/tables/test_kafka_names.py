@@ -59,11 +59,11 @@ def test_option_is_what_page_says(heading, name, here):
         return
     with pytest.raises(ConfigError, match=f"has no option '{re.escape(name)}'") as caught:
         parse(heading, {name: "5"})
-    told = re.findall(r"'([\w.]+)'", str(caught.value).split(f"'{name}'", 1)[1])
+    text = re.findall(r"'([\w.]+)'", str(caught.value).split(f"'{name}'", 1)[1])
     if here:
-        assert set(told) & set(here)
+        assert set(text) & set(here)
         # What it names exists: setting it is not an unknown option.
-        for one in told:
+        for one in text:
             with pytest.raises(ConfigError) as refused:
                 parse(heading, {one: "", "zzz": "1"})
             assert "no option 'zzz'" in str(refused.value) or f"'{one}'" in str(refused.value)

@@ -154,7 +154,7 @@ def test_empty_stream_at_end():
     assert facts().mean_bytes == 1
 
 
-def test_stream_made_anew_told_by_time():
+def test_stream_recreated_reported_by_time():
     assert another_stream(LogOffset(5, FACTS.created), FACTS) is None
     error = another_stream(LogOffset(5, "2025-01-01T00:00:00+00:00"), FACTS)
     assert isinstance(error, PositionInvalidError)

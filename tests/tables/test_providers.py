@@ -59,11 +59,11 @@ def test_credentials_are_taken_apart(module):
     texts = [made(name="one"), made(name="two")]
     ahead = iter(texts)
     module.creds = lambda: next(ahead)
-    given = credentials()
-    given.check()
+    arguments = credentials()
+    arguments.check()
     for text in texts:
-        assert len(given.signature("nonce")) == 88
-        assert given.jwt().decode() == text.splitlines()[1]
+        assert len(arguments.signature("nonce")) == 88
+        assert arguments.jwt().decode() == text.splitlines()[1]
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_function_that_raises(module):
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_expiry_is_told(module):
+def test_expiry_is_reported(module):
     module.creds = lambda: made(exp=1_700_000_000)
-    given = credentials()
-    given.signature("nonce")
-    assert given.expired(1_700_000_060.0) == (
+    arguments = credentials()
+    arguments.signature("nonce")
+    assert arguments.expired(1_700_000_060.0) == (
         "the JWT in what our_secrets:creds returned expired on 2023-11-14 22:13:20 UTC, "
         "1 minute ago by the clock of this machine"
     )

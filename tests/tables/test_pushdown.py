@@ -53,9 +53,9 @@ def narrow(*filters, direct=False, **start):
 
 
 def test_sequences():
-    narrowed, left = narrow(GreaterThanOrEqual(SEQ, 100), LessThanOrEqual(SEQ, 199), IsNotNull(SEQ))
+    narrowed, remaining = narrow(GreaterThanOrEqual(SEQ, 100), LessThanOrEqual(SEQ, 199), IsNotNull(SEQ))
     assert narrowed == Narrowed(first=100, last=199)
-    assert left == []
+    assert remaining == []
     assert narrow(GreaterThan(SEQ, 100), LessThan(SEQ, 199))[0] == Narrowed(first=101, last=198)
     assert narrow(EqualTo(SEQ, 7), GreaterThan(SEQ, 3))[0] == Narrowed(first=7, last=7)
     assert narrow(LessThan(SEQ, -5))[0].last < 1
@@ -118,9 +118,9 @@ def test_subject_no_utf_8_left_to_spark():
 
 def test_times_narrow_and_looked_at_again():
     filters = (GreaterThan(TIME, NOON), GreaterThanOrEqual(TIME, NOON.replace(hour=11)), LessThan(TIME, NOON))
-    narrowed, left = narrow(*filters)
+    narrowed, remaining = narrow(*filters)
     assert narrowed.since == "2026-01-31T12:00:00Z"
-    assert left == list(filters)
+    assert remaining == list(filters)
 
 
 def test_not_known_left_to_spark():

@@ -79,9 +79,9 @@ def test_merged_and_without(whole, ranges):
     one_each = merged(ranges)
     assert sequences(one_each) == sequences(ranges)
     assert all(one.last + 1 < following.first for one, following in pairwise(one_each))
-    rest = without(whole, one_each)
-    assert sequences(rest) == sequences([whole]) - sequences(ranges)
-    assert all(one.last < following.first for one, following in pairwise(rest))
+    remainder = without(whole, one_each)
+    assert sequences(remainder) == sequences([whole]) - sequences(ranges)
+    assert all(one.last < following.first for one, following in pairwise(remainder))
 
 
 @given(wholes, st.integers(1, 40))
@@ -133,8 +133,8 @@ def test_parts_by_messages(seqs, whole, pieces):
 @given(messages, wholes, st.integers(1, 100))
 def test_parts_within_a_maximum(seqs, whole, most):
     stream = Stream(seqs)
-    rest, after = stream.rest(whole.first), stream.rest(whole.last + 1)
-    parts = stream.drive(plan_bounded_parts(whole, rest, after, most))
+    remainder, after = stream.rest(whole.first), stream.rest(whole.last + 1)
+    parts = stream.drive(plan_bounded_parts(whole, remainder, after, most))
     assert together(parts) == whole
     assert all(stream.within(part) <= most for part in parts)
 
@@ -142,8 +142,8 @@ def test_parts_within_a_maximum(seqs, whole, most):
 @given(messages, wholes, st.integers(1, 100), st.integers(-50, 50))
 def test_parts_within_a_maximum_by_wrong_counts(seqs, whole, most, lie):
     stream = Stream(seqs)
-    rest, after = stream.rest(whole.first), stream.rest(whole.last + 1)
-    assert together(stream.drive(plan_bounded_parts(whole, rest, after, most), lie)) == whole
+    remainder, after = stream.rest(whole.first), stream.rest(whole.last + 1)
+    assert together(stream.drive(plan_bounded_parts(whole, remainder, after, most), lie)) == whole
 
 
 def test_few_parts_within_a_maximum():
@@ -205,10 +205,10 @@ def test_clipped_range(first, last, left):
 
 @given(st.lists(st.integers(0, 10_000), max_size=12), st.integers(1, 20_000))
 def test_shares_are_the_limit(counts, most):
-    given = shares(counts, most)
+    arguments = shares(counts, most)
     waiting = [count for count in counts if count]
-    assert sum(given) == min(sum(counts), max(most, len(waiting)))
-    assert all(min(1, count) <= share <= count for count, share in zip(counts, given, strict=True))
+    assert sum(arguments) == min(sum(counts), max(most, len(waiting)))
+    assert all(min(1, count) <= share <= count for count, share in zip(counts, arguments, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def places(tmp_path, monkeypatch):
 
 
 def test_file_in_working_directory_first(places):
-    for place in places:
-        (place / "app.nk").touch()
+    for position in places:
+        (position / "app.nk").touch()
     assert found("app.nk") == "app.nk"
 
 
@@ -77,14 +77,14 @@ def test_no_application_of_spark(places, monkeypatch, error):
 
 
 def test_options_of_client_passed_on():
-    given = {
+    options = {
         "tlsHostname": "nats.example.com",
         "tlshandshakefirst": "true",
         "nats.pinginterval": "5",
         "nats.reconnectMaxWait": "0.5",
         "nats.name": "billing",
     }
-    arguments = ServerOptions.of({"servers": "nats://x", "timeout": "2", **given}).arguments()
+    arguments = ServerOptions.of({"servers": "nats://x", "timeout": "2", **options}).arguments()
     assert arguments == {
         "servers": ["nats://x"],
         "prefix": "$JS.API",

@@ -193,9 +193,9 @@ def test_cannot_work_with_pattern_refused(options, message):
 
 @pytest.mark.parametrize("missing", ["servers", "stream"])
 def test_what_is_needed(missing):
-    given = {name: value for name, value in LEAST.items() if name != missing}
+    options = {name: value for name, value in LEAST.items() if name != missing}
     with pytest.raises(ConfigError, match=f"option '{missing}' is missing"):
-        SourceOptions.parse(given, streaming=True)
+        SourceOptions.parse(options, streaming=True)
 
 
 def test_no_secret_is_shown():
@@ -205,8 +205,8 @@ def test_no_secret_is_shown():
 
 def test_properties_of_table_ignored():
     table = {"provider": "jetstream", "owner": "me", "option.stream": "S", "option.servers": "nats://x"}
-    given = {"servers": "nats://x", "stream": "S"}
-    assert SourceOptions.parse({**given, **table}) == SourceOptions.parse(given)
+    options = {"servers": "nats://x", "stream": "S"}
+    assert SourceOptions.parse({**options, **table}) == SourceOptions.parse(options)
 
 
 @pytest.mark.parametrize(
@@ -226,12 +226,12 @@ def test_properties_of_table_ignored():
     ],
 )
 def test_delay_as_spark_writes_times(text, seconds):
-    given = {"minOffsetsPerTrigger": "5", "maxTriggerDelay": text}
+    options = {"minOffsetsPerTrigger": "5", "maxTriggerDelay": text}
     if seconds is None:
         with pytest.raises(ConfigError, match="'maxTriggerDelay'"):
-            parse(**given)
+            parse(**options)
     else:
-        assert parse(**given).max_trigger_delay == seconds
+        assert parse(**options).max_trigger_delay == seconds
     assert parse(minOffsetsPerTrigger="5").max_trigger_delay == 900
 
 

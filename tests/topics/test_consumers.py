@@ -23,7 +23,7 @@ def creates(connection: Any) -> list[Any]:
 
 
 @virtual
-async def test_feed_given_up_soon_at_first():
+async def test_feed_abandoned_soon_at_first():
     """The answer to a request for its consumer was lost with a leader: another one after 1.25 s of the 5 s."""
     async with connected(timeout=5.0) as (js, connection):
         log = await log_on(js)
@@ -43,7 +43,7 @@ async def test_feed_given_up_soon_at_first():
 
 
 @virtual
-async def test_page_given_up_soon_at_first():
+async def test_page_abandoned_soon_at_first():
     async with connected(timeout=5.0) as (js, connection):
         log = await log_on(js)
         connection.api.on("CONSUMER.CREATE", SILENCE, SILENCE, SILENCE)

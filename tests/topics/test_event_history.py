@@ -85,8 +85,8 @@ class EventSuite:
         # A datetime has microseconds: the one at or before the stamp of the last.
         time_ns = events[-1].time_ns
         cut = datetime.fromtimestamp(time_ns // 10**9, UTC) + timedelta(microseconds=time_ns % 10**9 // 1000)
-        wanted = [event for event in events if event.time_ns > time_ns // 1000 * 1000]
-        assert await source.history(cut) == wanted
+        expected = [event for event in events if event.time_ns > time_ns // 1000 * 1000]
+        assert await source.history(cut) == expected
         assert await source.history(datetime.now(UTC) + timedelta(hours=1)) == []
         with pytest.raises(ConfigError):
             await source.history(datetime.now())  # noqa: DTZ005  without a time zone
@@ -102,10 +102,10 @@ class EventSuite:
             assert history.position == at[len(got) - 1]
             if len(got) == 7:
                 break
-        rest = source.history(history.position)
-        batches = [[int(event.data) for event in batch] async for batch in rest.batches(10)]
+        remainder = source.history(history.position)
+        batches = [[int(event.data) for event in batch] async for batch in remainder.batches(10)]
         assert batches == [[*range(7, 17)], [*range(17, 25)]]
-        assert rest.position == at[-1]
+        assert remainder.position == at[-1]
         assert data(await source.history(at[4], limit=3)) == [b"5", b"6", b"7"]
         with pytest.raises(ConfigError):
             source.history(limit=0)
@@ -116,7 +116,7 @@ class EventSuite:
         assert await source.history("now") == []
 
     @pytest.mark.covers("T2", "T10")
-    async def test_window_passed_told_with_there(self, world):
+    async def test_window_passed_reported_with_there(self, world):
         source = await world.source(max_msgs=3)
         at = await publish(source, *(b"%d" % number for number in range(10)))
         assert data(await source.history()) == [b"7", b"8", b"9"]
@@ -368,9 +368,9 @@ class Between(MemoryLog):
     """Somebody publishes after each look at the newest."""
 
     async def last(self, subject=None):
-        found = await super().last(subject)
+        actual = await super().last(subject)
         await self.append(b"in between")
-        return found
+        return actual
 
 
 @pytest.mark.covers("T4", "T16", "T19")

@@ -232,10 +232,10 @@ async def test_late_position_invalid_later():
         with pytest.raises(PositionInvalidError, match="position 70 is after the end of stream 'memory', 50"):
             await start_position(log, at)
         assert least <= now() - began < least + 3
-    for made in ("2", ""):
+    for created in ("2", ""):
         began = now()
         with pytest.raises(PositionInvalidError, match="recreated"):
-            await start_position(log, Position("memory", made, 70))
+            await start_position(log, Position("memory", created, 70))
         assert now() == began, "of another incarnation it is invalid at once"
 
 
@@ -255,11 +255,11 @@ async def test_closed_takes_and_gives_nothing():
 
 
 @virtual
-async def test_error_without_caller_told():
-    told: list[jsclient.Event] = []
-    log = MemoryLog("a", on_event=told.append)
+async def test_error_without_caller_reported():
+    events: list[jsclient.Event] = []
+    log = MemoryLog("a", on_event=events.append)
     log.report(ClosedError("gone"))
     await asyncio.sleep(0)
-    assert [type(event) for event in told] == [jsclient.ErrorRaised]
+    assert [type(event) for event in events] == [jsclient.ErrorRaised]
     with pytest.raises(ZeroDivisionError):
         log.report(ZeroDivisionError())

@@ -128,16 +128,16 @@ async def test_late_push_under_old_id_refused():
 @pytest.mark.covers("T32")
 @virtual
 async def test_adaptive_timer_slows():
-    asked: list[float] = []
+    requests: list[float] = []
 
     class Counted(MemoryLog):
         async def history(self, since, limit, max_bytes):
-            asked.append(asyncio.get_running_loop().time())
+            requests.append(asyncio.get_running_loop().time())
             return await super().history(since, limit, max_bytes)
 
     reader = await open_reader(Counted("a"), push=None, quiet=QuietTimer(1.0, 8.0))
     await asyncio.sleep(40.5)
-    pauses = [round(after - before, 6) for before, after in itertools.pairwise(asked)]
+    pauses = [round(after - before, 6) for before, after in itertools.pairwise(requests)]
     assert pauses == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0]
     await reader.close()
 

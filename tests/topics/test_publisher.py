@@ -186,7 +186,7 @@ async def test_last_message_may_have_expired():
 
 
 @virtual
-async def test_full_stream_told_at_once():
+async def test_full_stream_reported_at_once():
     async with ground() as here:
         here.answer = {"error": {"code": 503, "err_code": 10077, "description": "maximum messages exceeded"}}
         future = await here.append(b"1")
@@ -227,7 +227,7 @@ async def test_failed_look_ends_it():
 
 
 @virtual
-async def test_a_defect_in_mending_is_told():
+async def test_a_defect_in_mending_is_reported():
     async with ground() as here:
         here.chain._stream = None
         future = await here.append(b"1")
@@ -238,7 +238,7 @@ async def test_a_defect_in_mending_is_told():
 
 
 @virtual
-async def test_nothing_left_when_ends_while_broken():
+async def test_nothing_remains_when_ends_while_broken():
     async with ground() as here:
         future = await here.append(b"1")
         here.connection.disconnect()

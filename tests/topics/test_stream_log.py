@@ -64,22 +64,22 @@ async def checked(given: Page, leader: StoredMessage | Exception) -> Page:
 @pytest.mark.parametrize("seqs", [(), (5,), (4, 5)])
 @virtual
 async def test_record_that_mirror_lacks_is_the_leaders(seqs):
-    found = await checked(page(*seqs), message(3))
-    assert [record.seq for record in found.records] == [3]
-    assert found.more, "and is asked again for what follows it"
+    actual = await checked(page(*seqs), message(3))
+    assert [record.seq for record in actual.records] == [3]
+    assert actual.more, "and is asked again for what follows it"
 
 
 @pytest.mark.parametrize("seqs", [(3,), (3, 4), (4, 5)])
 @virtual
 async def test_page_that_begins_where_leader_does_is_whole(seqs):
-    given = page(*seqs)
-    assert await checked(given, message(seqs[0])) is given
+    arguments = page(*seqs)
+    assert await checked(arguments, message(seqs[0])) is arguments
 
 
 @virtual
 async def test_nothing_at_the_leader_either():
-    found = await checked(page(), NOT_FOUND)
-    assert (found.records, found.more, found.up_to) == ([], False, 9)
+    actual = await checked(page(), NOT_FOUND)
+    assert (actual.records, actual.more, actual.up_to) == ([], False, 9)
 
 
 @virtual
@@ -95,5 +95,5 @@ async def test_former_leader_lacks_records():
 
 @virtual
 async def test_leader_that_may_not_be_asked():
-    given = page(5)
-    assert await checked(given, PermissionDeniedError("publish", "$JS.API.STREAM.MSG.GET.S")) is given
+    arguments = page(5)
+    assert await checked(arguments, PermissionDeniedError("publish", "$JS.API.STREAM.MSG.GET.S")) is arguments

@@ -164,8 +164,8 @@ async def test_what_the_leader_is_asked(monkeypatch):
     """Not about what the reader still brings, nor about records stored after the look."""
     stored = Stored(record("s.a", 90), record("s.b", 120), record("s.marked", 80, marked=True))
     stored.records |= {"s.late": record("s.late", 98), "s.dead": record("s.dead", 60, marked=True)}
-    gone, after = record("s.gone", 6), record("s.after", 130)
-    mine = A, B, gone, after, record("s.marked", 7)
+    missing, after = record("s.gone", 6), record("s.after", 130)
+    mine = A, B, missing, after, record("s.marked", 7)
     async with Tabled(monkeypatch, stored, *mine, read=95) as table:
         await asyncio.sleep(1.5)
         assert sorted(stored.asked) == ["s.a", "s.gone", "s.marked"]

@@ -76,8 +76,8 @@ class Faults:
                 await asyncio.sleep(length)
                 await server.start()
             case "freeze":
-                found = await connections(server.monitor)
-                fault.clients = tuple(name for name, _ in found.values())
+                actual = await connections(server.monitor)
+                fault.clients = tuple(name for name, _ in actual.values())
                 fault.began = time.monotonic()
                 length += 2.5  # long enough for an alarm
                 server.pause()

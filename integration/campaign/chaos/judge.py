@@ -47,7 +47,7 @@ async def _once(oracle: Oracle, stream: str) -> list[Message]:
     assert not behind, f"{stream}: replicas lag, and the judge's consumer may read one of them: {behind}"
     state = info["state"]
     inbox = oracle.nc.new_inbox()
-    found: list[Message] = []
+    results: list[Message] = []
     async with oracle.listen(inbox) as seen:
         name = f"judge{secrets.token_hex(4)}"
         config = {"ack_policy": "none", "deliver_subject": inbox, "mem_storage": True, "num_replicas": 1}
@@ -63,12 +63,12 @@ async def _once(oracle: Oracle, stream: str) -> list[Message]:
             await oracle.delete_consumer(stream, name)
         for message in seen:
             seq = int(message.reply.split(".")[-4])
-            found.append(Message(seq, message.subject, message.data.decode()))
-    assert len(found) == state["messages"], (
-        f"{stream}: {len(found)} were delivered, {state['messages']} are stored"
+            results.append(Message(seq, message.subject, message.data.decode()))
+    assert len(results) == state["messages"], (
+        f"{stream}: {len(results)} were delivered, {state['messages']} are stored"
     )
-    assert [one.seq for one in found] == sorted(one.seq for one in found)
-    return found
+    assert [one.seq for one in results] == sorted(one.seq for one in results)
+    return results
 
 
 class Stored:

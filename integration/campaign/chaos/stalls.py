@@ -86,9 +86,9 @@ class Stalls:
         if last is None or last <= one.highest or one.is_opening:
             self._behind_since.pop(number, None)
             return
-        behind, told = self._behind_since.setdefault(number, now), self._told(one)
-        since = max(behind, one.took_at, told)
-        key = (number, told > one.took_at)
+        behind, reports = self._behind_since.setdefault(number, now), self._told(one)
+        since = max(behind, one.took_at, reports)
+        key = (number, reports > one.took_at)
         if now - since > self.longest.get(key, (0.0, 0.0))[0]:
             self.longest[key] = (now - since, since)
 
@@ -114,16 +114,16 @@ class Stalls:
 
     def judge(self, outcome: Outcome, history: History) -> None:
         late = []
-        for (number, told), (length, since) in self.longest.items():
-            if length > (TOLD if told else SILENT):
+        for (number, reports), (length, since) in self.longest.items():
+            if length > (TOLD if reports else SILENT):
                 during = [
                     str(fault)
                     for fault in history.happened
                     if fault.began <= since + length and fault.ended >= since - SILENT
                 ]
                 one = self._readers[number]
-                late.append(f"{one.stream} {one.name}: {length:.1f} s during {during}, {told = }")
-        for told, name in ((False, "longest silence"), (True, "longest stand-still that was told")):
-            lengths = [length for (_, with_told), (length, _) in self.longest.items() if with_told is told]
+                late.append(f"{one.stream} {one.name}: {length:.1f} s during {during}, {reports = }")
+        for reports, name in ((False, "longest silence"), (True, "longest stand-still that was told")):
+            lengths = [length for (_, with_told), (length, _) in self.longest.items() if with_told is reports]
             outcome.ran[name] = f"{max(lengths, default=0.0):.1f} s"
         outcome.none_of(f"no reader stands still for over {SILENT} s in silence", late)

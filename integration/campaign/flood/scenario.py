@@ -141,7 +141,7 @@ async def lose_a_crew(url: str, size: Size) -> None:
 
 async def flood(options: Options, size: Size | None = None) -> Outcome:
     size = size or Size()
-    own, crew, forger = OwnServer(), Crew(), Forger(size, Random(options.seed))
+    own, workers, forger = OwnServer(), Crew(), Forger(size, Random(options.seed))
     await own.start()
     try:
         async with Oracle(own.url) as oracle, Oracle(own.url) as stranger:
@@ -150,7 +150,7 @@ async def flood(options: Options, size: Size | None = None) -> Outcome:
             await oracle.publish_many("jobs.old", size.dead)
             await lose_a_crew(own.url, size)
             await oracle.publish_many("jobs.old", size.acked, first=size.dead + 1)
-            return await watched(own.url, oracle, stranger, crew, forger, options.seed, size)
+            return await watched(own.url, oracle, stranger, workers, forger, options.seed, size)
     finally:
         await own.stop()
 
@@ -160,9 +160,9 @@ async def watched(
 ) -> Outcome:
     async with jsclient.connect(url, on_event=crew.events.append) as js:
         sub = await js.pull_subscribe(stream=STREAM, consumer=CREW)
-        asked = oracle.listen(f"$JS.API.CONSUMER.INFO.{STREAM}.>")
+        requests = oracle.listen(f"$JS.API.CONSUMER.INFO.{STREAM}.>")
         got = oracle.listen(f"$JS.API.STREAM.MSG.GET.{STREAM}")
-        async with sub.run(crew.handle, dead_letter="dead.>"), asked as asks, got as gets:
+        async with sub.run(crew.handle, dead_letter="dead.>"), requests as asks, got as gets:
             await eventually(lambda: len(crew.handled) == size.acked, 60, "the others are acked")
             began, asks_before = time.monotonic(), len(asks)
             going_on = asyncio.create_task(crew.go_on_publishing(oracle, size.dead + size.acked))

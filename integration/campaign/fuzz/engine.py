@@ -146,17 +146,17 @@ def fuzz_all(targets: Sequence[Target], options: Options, *, inputs: int | None 
 
 
 def outcome(seed: int, target: Target, tally: Tally) -> Outcome:
-    found = Outcome("fuzz", target.name, seed)
-    found.ran = {
+    actual = Outcome("fuzz", target.name, seed)
+    actual.ran = {
         "inputs": tally.inputs,
         "of 20 kB": tally.large,
         "refused": tally.refused,
         "inputs/s": int(tally.inputs / max(tally.seconds, 1e-9)),
         "slowest": f"{tally.slowest * 1000:.1f} ms",
     }
-    found.none_of(
+    actual.none_of(
         "no undocumented exception", [f"{k}: {v}" for k, v in tally.undocumented.items()], known=target.known
     )
-    found.none_of("implementations agree", tally.different.values(), known=target.known)
-    found.none_of("no input takes over 50 ms", tally.slow)
-    return found
+    actual.none_of("implementations agree", tally.different.values(), known=target.known)
+    actual.none_of("no input takes over 50 ms", tally.slow)
+    return actual

@@ -63,21 +63,21 @@ def tokens_damaged(separator: bytes) -> Mutator:
     def damage(chance: Random, sample: bytes) -> bytes:
         parts = sample.split(separator)
         for _ in range(chance.choice((1, 1, 2, 3))):
-            place = chance.randrange(len(parts)) if parts else 0
+            index = chance.randrange(len(parts)) if parts else 0
             kind = chance.randrange(6)
             if not parts or kind == 0:
-                parts.insert(place, chance.choice(PIECES))
+                parts.insert(index, chance.choice(PIECES))
             elif kind == 1:
-                del parts[place]
+                del parts[index]
             elif kind == 2:
-                parts[place] = chance.choice(NUMBERS).encode()
+                parts[index] = chance.choice(NUMBERS).encode()
             elif kind == 3:
-                parts.insert(place, parts[place])
+                parts.insert(index, parts[index])
             elif kind == 4:
                 other = chance.randrange(len(parts))
-                parts[place], parts[other] = parts[other], parts[place]
+                parts[index], parts[other] = parts[other], parts[index]
             else:
-                parts[place] = bytes_damaged(chance, parts[place])
+                parts[index] = bytes_damaged(chance, parts[index])
         return separator.join(parts)
 
     return damage
@@ -108,14 +108,14 @@ def _changed(chance: Random, node: Any) -> Any:
             node[key] = _changed(chance, node[key])
         return node
     if isinstance(node, list) and node and chance.random() < 0.8:
-        place = chance.randrange(len(node))
+        index = chance.randrange(len(node))
         kind = chance.randrange(4)
         if kind == 0:
-            node.insert(place, _value(chance))
+            node.insert(index, _value(chance))
         elif kind == 1:
             node += node[: chance.choice((1, 5))]
         else:
-            node[place] = _changed(chance, node[place])
+            node[index] = _changed(chance, node[index])
         return node
     return _value(chance)
 

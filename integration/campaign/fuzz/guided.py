@@ -34,11 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", default="", help="a part of the name; by default all")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     fine = True
     for target in TARGETS:
-        if given.target in target.name:
-            outcome = one(target, given)
+        if options.target in target.name:
+            outcome = one(target, options)
             print("\n".join(told(outcome)[:-1]), flush=True)
             fine = fine and outcome.is_fine
     return 0 if fine else 1

@@ -90,31 +90,31 @@ def jsack(data: bytes) -> None:
     expected = reference.jsack(data)
     same(is_jsack(data), expected is not None, "is_jsack and the specification")
     try:
-        found = read_jsack(data)
+        metadata = read_jsack(data)
     except NotJetStreamMessageError:
         same(None, expected, "read_jsack and the specification")
         same(attempt(lambda: sequences(data)), NotJetStreamMessageError, "sequences and read_jsack")
         raise
-    read = msgspec.structs.astuple(found)
+    read = msgspec.structs.astuple(metadata)
     same(read, expected, "read_jsack and the specification")
     same(
         sequences(data),
-        (found.stream_seq, found.consumer_seq, found.timestamp_ns, found.num_pending),
+        (metadata.stream_seq, metadata.consumer_seq, metadata.timestamp_ns, metadata.num_pending),
         "sequences and read_jsack",
     )
-    assert found.timestamp  # it is computed
+    assert metadata.timestamp  # it is computed
 
 
 def headers(data: bytes) -> None:
-    status, found = parse_headers(data)
+    status, actual = parse_headers(data)
     code, pairs = reference.headers(data)
     same(inline_status(data), code, "inline_status and the specification")
     same(status.code if status else 0, code, "parse_headers and inline_status")
-    same(found.pairs(), pairs, "parse_headers and the specification")
+    same(actual.pairs(), pairs, "parse_headers and the specification")
     if status is not None:
         classify(status.code, status.description)
     try:
-        block = encode_headers(found)
+        block = encode_headers(actual)
     except JetStreamError:
         return
     same(parse_headers(block)[1].pairs(), pairs, "headers written and read again")
@@ -269,9 +269,9 @@ def delivered(chance: Random) -> Take:
         frames = [(b"a.b", s.ACK, block, b"x") for block in (b"", data, s.BLOCKS[-1])]
         got = DeliveredRecords(linked=linked).read(frames)
         for record, (_, reply, block, payload) in zip(got, frames, strict=True):
-            own, place = parse_headers(block)[1] if block else Headers(), read_jsack(reply)
+            own, position = parse_headers(block)[1] if block else Headers(), read_jsack(reply)
             same(record.headers, own, "headers of delivered records at once and one by one")
-            same((record.seq, record.time_ns), (place.stream_seq, place.timestamp_ns), "their place")
+            same((record.seq, record.time_ns), (position.stream_seq, position.timestamp_ns), "their place")
             same((record.subject, record.data), ("a.b", payload), "their subject and data")
             same(record.kind, kind_of(own), "their kind")
             same(record.previous, link_of(own) if linked else None, "their link")
@@ -280,49 +280,49 @@ def delivered(chance: Random) -> Take:
 
 
 def position(data: bytes) -> None:
-    found = Position.from_json(data)
-    same(Position.from_json(found.to_json()), found, "a position written and read again")
+    actual = Position.from_json(data)
+    same(Position.from_json(actual.to_json()), actual, "a position written and read again")
 
 
 def epoch_position(data: bytes) -> None:
     for order in (Int(), Product(Int(), Int())):
-        found = attempt(lambda order=order: EpochPosition.from_json(data, order))
-        if not isinstance(found, type):
+        actual = attempt(lambda order=order: EpochPosition.from_json(data, order))
+        if not isinstance(actual, type):
             same(
-                EpochPosition.from_json(found.to_json(), order),
-                found,
+                EpochPosition.from_json(actual.to_json(), order),
+                actual,
                 "an epoch position written and read again",
             )
 
 
 def frontier(data: bytes) -> None:
     for order in (Int(), Product(Int(), Int())):
-        found = attempt(lambda order=order: FrontierRecord.from_json(data, order))
-        if not isinstance(found, type):
+        actual = attempt(lambda order=order: FrontierRecord.from_json(data, order))
+        if not isinstance(actual, type):
             same(
-                FrontierRecord.from_json(found.to_json(order), order),
-                found,
+                FrontierRecord.from_json(actual.to_json(order), order),
+                actual,
                 "a frontier written and read again",
             )
 
 
 def live(data: bytes) -> None:
     block, _, payload = data.partition(b"\r\n\r\n")
-    found = read_live(block + b"\r\n\r\n", payload or s.FRONTIER, Int())
-    if found.message is not None:
+    actual = read_live(block + b"\r\n\r\n", payload or s.FRONTIER, Int())
+    if actual.message is not None:
         same(
-            read_live(*write_live(found, Int()), Int()).message,
-            found.message,
+            read_live(*write_live(actual, Int()), Int()).message,
+            actual.message,
             "a live message written and read again",
         )
 
 
 def descriptor(data: bytes) -> None:
-    given = json.loads(data) if data[:1] == b"{" and valid(data) else data
+    document = json.loads(data) if data[:1] == b"{" and valid(data) else data
     for kind in (NotifierDescriptor, SubscriptionDescriptor):
-        found = attempt(lambda kind=kind: read_descriptor(given, kind))
-        if not isinstance(found, type):
-            same(read_descriptor(found.to_dict(), kind), found, "a descriptor written and read again")
+        actual = attempt(lambda kind=kind: read_descriptor(document, kind))
+        if not isinstance(actual, type):
+            same(read_descriptor(actual.to_dict(), kind), actual, "a descriptor written and read again")
 
 
 def valid(data: bytes) -> bool:
@@ -335,9 +335,9 @@ def valid(data: bytes) -> bool:
 
 def peer_value(data: bytes) -> None:
     for key in ("relationship.r1", "channel.c1"):
-        found = attempt(lambda key=key: read_value(key, data))
-        if not isinstance(found, type):
-            same(read_value(key, write_value(found)), found, "a value of a peer written and read again")
+        actual = attempt(lambda key=key: read_value(key, data))
+        if not isinstance(actual, type):
+            same(read_value(key, write_value(actual)), actual, "a value of a peer written and read again")
 
 
 def peer_payload(data: bytes) -> None:
@@ -363,32 +363,32 @@ NAMES = (check_stream_name, check_consumer_name, check_publish_subject, check_fi
 
 
 def names(data: bytes) -> None:
-    given = text(data)
+    arguments = text(data)
     for check in NAMES:
-        if attempt(lambda check=check: check(given)) == given and set(given) & set(" \r\n\t\0"):
-            raise DifferenceError(f"{check.__name__} takes {given!r}")
-    attempt(lambda: check_token(given, "token"))
-    if attempt(lambda: check_filter_subject(given)) == given:
-        same(subjects_overlap(given, given), True, "a filter overlaps with itself")
-        if attempt(lambda: check_publish_subject(given)) == given:
-            same(subject_matches(given, given), True, "a subject matches itself")
+        if attempt(lambda check=check: check(arguments)) == arguments and set(arguments) & set(" \r\n\t\0"):
+            raise DifferenceError(f"{check.__name__} takes {arguments!r}")
+    attempt(lambda: check_token(arguments, "token"))
+    if attempt(lambda: check_filter_subject(arguments)) == arguments:
+        same(subjects_overlap(arguments, arguments), True, "a filter overlaps with itself")
+        if attempt(lambda: check_publish_subject(arguments)) == arguments:
+            same(subject_matches(arguments, arguments), True, "a subject matches itself")
 
 
 def times(data: bytes) -> None:
-    given = text(data)
-    moment, ns = parse_time(given), parse_time_ns(given)
+    arguments = text(data)
+    moment, ns = parse_time(arguments), parse_time_ns(arguments)
     same(ns // 1000 * 1000 % 1_000_000_000, moment.microsecond * 1000, "parse_time and parse_time_ns")
     same(parse_time(format_time(moment)), moment, "a time written and read again")
 
 
 def small_things(data: bytes) -> None:
-    given = text(data)
-    attempt(lambda: read_number(given, "a number"))
-    attempt(lambda: check_cron(given))
-    whole_number(given)
-    is_at_least(given, (2, 10))
-    shown(given)
-    shared_identity([given], {})
+    arguments = text(data)
+    attempt(lambda: read_number(arguments, "a number"))
+    attempt(lambda: check_cron(arguments))
+    whole_number(arguments)
+    is_at_least(arguments, (2, 10))
+    shown(arguments)
+    shared_identity([arguments], {})
     read_exhausted(data)
 
 
@@ -397,8 +397,8 @@ def server_error(data: bytes) -> None:
 
 
 def offsets(data: bytes) -> None:
-    if data[:1] == b"{" and valid(data) and isinstance(given := json.loads(data), dict):
-        LogOffset.of_json(given)
+    if data[:1] == b"{" and valid(data) and isinstance(document := json.loads(data), dict):
+        LogOffset.of_json(document)
 
 
 def json_codec(data: bytes) -> None:

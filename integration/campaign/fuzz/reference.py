@@ -32,17 +32,17 @@ def headers(block: bytes) -> tuple[int, list[tuple[str, str]]]:
     if not block.startswith(b"NATS/1.0"):
         return 0, []
     first, *lines = block.split(b"\r\n")
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for line in lines:
         if not line:
             break
         name, colon, value = line.partition(b":")
         if colon and name:
-            found.setdefault(name.decode(errors="replace"), []).append(
+            results.setdefault(name.decode(errors="replace"), []).append(
                 value.decode(errors="replace").strip(" \t")
             )
     status = re.fullmatch(rb"NATS/1\.0 ([1-9][0-9][0-9])(?: .*)?", first, re.DOTALL)
-    pairs = [(name, value) for name, values in found.items() for value in values]
+    pairs = [(name, value) for name, values in results.items() for value in values]
     return int(status[1]) if status else 0, pairs
 
 
@@ -51,17 +51,17 @@ def frames(data: bytes) -> list[tuple[bytes, bytes, bytes, bytes, bytes]] | None
 
     What is left incomplete at the end is ignored.
     """
-    found = []
+    results = []
     while data:
-        line, end, rest = data.partition(b"\r")
-        if not end or not rest:
-            return found
-        if not rest.startswith(b"\n"):
+        line, end, remainder = data.partition(b"\r")
+        if not end or not remainder:
+            return results
+        if not remainder.startswith(b"\n"):
             return None
-        rest = rest[1:]
+        remainder = remainder[1:]
         op, *arguments = line.split(b" ")
         if op not in (b"MSG", b"HMSG"):
-            data = rest
+            data = remainder
             continue
         sizes = 1 if op == b"MSG" else 2
         names, numbers = arguments[:-sizes], arguments[-sizes:]
@@ -72,14 +72,14 @@ def frames(data: bytes) -> list[tuple[bytes, bytes, bytes, bytes, bytes]] | None
         total, head = int(numbers[-1]), int(numbers[0]) if sizes == 2 else 0
         if head > total:
             return None
-        if len(rest) < total + 2:
-            return found
-        if rest[total : total + 2] != b"\r\n":
+        if len(remainder) < total + 2:
+            return results
+        if remainder[total : total + 2] != b"\r\n":
             return None
         reply = names[2] if len(names) == 3 else b""
-        found.append((names[1], names[0], reply, rest[:head], rest[head:total]))
-        data = rest[total + 2 :]
-    return found
+        results.append((names[1], names[0], reply, remainder[:head], remainder[head:total]))
+        data = remainder[total + 2 :]
+    return results
 
 
 def _text(token: bytes) -> str:

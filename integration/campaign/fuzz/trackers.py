@@ -126,20 +126,22 @@ def request(chance: Random) -> Take:
     """One request of a fetch."""
 
     def take(data: bytes) -> None:
-        asked = PullRequest(Pull(chance.choice((1, 50)), 5.0, idle_heartbeat=chance.choice((None, 1.0))), 0.0)
+        requests = PullRequest(
+            Pull(chance.choice((1, 50)), 5.0, idle_heartbeat=chance.choice((None, 1.0))), 0.0
+        )
         pin = Pin("ORDERS", "worker", "a")
         for moment in range(4):
-            if asked.ended:
+            if requests.ended:
                 break
             status, _ = parse_headers(data if moment % 2 else chance.choice(s.STATUSES))
             pin.message(data)
             if status is not None:
-                asked.status(status.code, status.description, moment)
+                requests.status(status.code, status.description, moment)
             else:
-                asked.data(moment, len(data))
-            asked.tick(moment)
-        if asked.owed < 0:
-            raise DifferenceError(f"a request is owed {asked.owed}")
+                requests.data(moment, len(data))
+            requests.tick(moment)
+        if requests.owed < 0:
+            raise DifferenceError(f"a request is owed {requests.owed}")
 
     return take
 
@@ -348,13 +350,13 @@ def reader(chance: Random) -> Take:
         if chance.random() < 0.1:
             carry_out(under.tick(now + 60))
         if questions and chance.random() < 0.7:
-            asked = questions.pop(0)
+            requests = questions.pop(0)
             page = [
                 Record(seq=n, time_ns=n, subject="a.b", previous=n - 1)
-                for n in range(asked.since + 1, stored + 1)
+                for n in range(requests.since + 1, stored + 1)
             ]
             extent = Extent("S", "1", 1, stored)
-            carry_out(under.page(asked, page[:10], now, more=len(page) > 10, extent=extent))
+            carry_out(under.page(requests, page[:10], now, more=len(page) > 10, extent=extent))
         taken, commands = under.take(10)
         carry_out(commands)
         for one in taken:

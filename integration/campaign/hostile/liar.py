@@ -70,7 +70,7 @@ class Liar(FakeServer):
 
     def odd_deliveries(self, inbox: str, sid: str) -> list[bytes]:
         """Messages and statuses, damaged."""
-        found = []
+        results = []
         for number in range(self.chance.randrange(1, 20)):
             ack = s.ACK.replace(b"ORDERS", b"S").replace(b".22.20.", b".%d.%d." % (number, number))
             if self.chance.random() < 0.5:
@@ -78,8 +78,8 @@ class Liar(FakeServer):
             block = self.chance.choice((b"", *s.STATUSES))
             if self.chance.random() < 0.5:
                 block = bytes_damaged(self.chance, block)
-            found.append(frame(inbox, sid, ack if self.chance.random() < 0.6 else b"", block))
-        return found
+            results.append(frame(inbox, sid, ack if self.chance.random() < 0.6 else b"", block))
+        return results
 
 
 def frame(subject: str, sid: str, reply: bytes, block: bytes, payload: bytes = b"") -> bytes:
@@ -95,10 +95,10 @@ def frame(subject: str, sid: str, reply: bytes, block: bytes, payload: bytes = b
 
 def deliver_subject(payload: bytes) -> str | None:
     try:
-        found = json.loads(payload)["config"].get("deliver_subject")
+        answer = json.loads(payload)["config"].get("deliver_subject")
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return found if isinstance(found, str) else None
+    return answer if isinstance(answer, str) else None
 
 
 def body_of(subject: str, payload: bytes) -> bytes:
@@ -113,11 +113,11 @@ def body_of(subject: str, payload: bytes) -> bytes:
         return json.dumps(stream()).encode()
     if "CONSUMER." in subject:
         try:
-            asked = json.loads(payload).get("config", {})
+            request = json.loads(payload).get("config", {})
         except (ValueError, AttributeError):
-            asked = {}
-        name = asked.get("name") or asked.get("durable_name") or subject.rsplit(".", maxsplit=1)[-1]
-        return json.dumps({**CONSUMER, "stream_name": "S", "name": name, "config": asked}).encode()
+            request = {}
+        name = request.get("name") or request.get("durable_name") or subject.rsplit(".", maxsplit=1)[-1]
+        return json.dumps({**CONSUMER, "stream_name": "S", "name": name, "config": request}).encode()
     if "INFO" in subject:
         return s.ACCOUNT
     return b'{"stream":"S","seq":7}'

@@ -171,13 +171,13 @@ async def more_infos(liar: Liar) -> None:
     async def tell() -> None:
         await liar.wait_clients(1, 5)
         while True:
-            given = json_damaged(liar.chance, sample)
+            arguments = json_damaged(liar.chance, sample)
             urls = json.dumps([f"127.0.0.1:{liar.chance.randrange(1, 9)}" for _ in range(50)]).encode()
             for client in liar.clients:
                 if client.up and client.greeted:
                     client.write(
                         b"INFO "
-                        + given
+                        + arguments
                         + b"\r\n"
                         + b'INFO {"connect_urls":'
                         + json.dumps(urls).encode()
@@ -263,9 +263,9 @@ async def connect(liar: Liar, events: list[Any]) -> Any:
 
 async def judge(outcome: Outcome, calls: Calls, background: Background, before: set[Any]) -> None:
     await asyncio.sleep(0.1)
-    left = running_tasks() - before
-    if left:
-        await asyncio.wait(left, timeout=2)
+    remaining = running_tasks() - before
+    if remaining:
+        await asyncio.wait(remaining, timeout=2)
     calls.judge(outcome)
     outcome.none_of("no task is left", [describe_task(task) for task in running_tasks() - before])
     outcome.none_of("no error in the background", [error[-300:] for error in background.unexpected])

@@ -27,9 +27,9 @@ def compare(spark: Any, program: Program, run: Run) -> str:
     """What differs; nothing if all is equal."""
     differences = []
     for number, outs in stored_by(program).items():
-        expected, found = counted(outs), rows_of_sink(spark, program, number, run)
-        if expected != found:
-            differences.append(f"missing {told(expected - found)}, too many {told(found - expected)}")
+        expected, actual = counted(outs), rows_of_sink(spark, program, number, run)
+        if expected != actual:
+            differences.append(f"missing {told(expected - actual)}, too many {told(actual - expected)}")
     return "; ".join(differences)
 
 
@@ -43,14 +43,14 @@ def rows_of_sink(spark: Any, program: Program, number: int, run: Run) -> Rows:
     rows = all_steps(spark, program, parsed(spark.createDataFrame(messages, _COLUMNS)), run)
     if program.has("window"):  # the last one never ends
         rows = rows.where(f"unix_timestamp(t) < {FLUSH - 1000}")
-    found = Rows()
+    actual = Rows()
     sink = program.sinks[number]
     for count, write in enumerate(sink.writes):
         frame = written(program, sink, rows, number, count, run)
         subject = subject_of(program, write, number, None)
         subjects = frame.selectExpr(f"'{subject}' as subject" if write.fixed else "subject", "data")
-        found += Counter((row.subject, row.data) for row in subjects.collect())
-    return found
+        actual += Counter((row.subject, row.data) for row in subjects.collect())
+    return actual
 
 
 def main(seeds: str) -> int:

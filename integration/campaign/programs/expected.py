@@ -49,14 +49,14 @@ class Out:
 def messages_of(program: Program, number: int) -> list[Message]:
     """The messages of one of its streams, in order."""
     dice = Random(f"messages {program.seed} {number}")
-    found = list[Message]()
+    results = list[Message]()
     for n in range(program.count):
-        found.append(Message(n, dice.randrange(KEYS), BEGIN + n))
+        results.append(Message(n, dice.randrange(KEYS), BEGIN + n))
         if dice.random() * 100 < program.again:
-            found.append(found[-1])
+            results.append(results[-1])
     if program.has("window"):
-        found.append(Message(-1, 1, FLUSH))
-    return found
+        results.append(Message(-1, 1, FLUSH))
+    return results
 
 
 def rows_of(program: Program) -> list[Row]:
@@ -113,8 +113,8 @@ def _after(step: Step, number: int, rows: Sequence[Row]) -> Iterator[Row]:
             labels = [f"l{one}" for one in range(row.k % 3)] or ([""] if step.how == "left" else [])
             yield from (_marked(row, step, label or "-") for label in labels)
     elif step.kind == "distinct":
-        kept = {(row.stream, row.n, row.tag): row for row in rows}
-        yield from (replace(row, id=f"{row.stream}:{row.n}:{row.tag}") for row in kept.values())
+        saved = {(row.stream, row.n, row.tag): row for row in rows}
+        yield from (replace(row, id=f"{row.stream}:{row.n}:{row.tag}") for row in saved.values())
     elif step.kind == "window":
         yield from _windows(step, rows)
     else:  # repartition and coalesce

@@ -114,15 +114,15 @@ def _function(
 
 def _input(spark: Any, program: Program, run: Run) -> Any:
     """The messages, parsed."""
-    given = {**program.source, **(program.fault.source if run.again else {}), "servers": run.url}
+    arguments = {**program.source, **(program.fault.source if run.again else {}), "servers": run.url}
     if program.reads == "queue":
-        readers = [{**given, "stream": program.names[0], "mode": "queue", "consumer": "work"}]
+        readers = [{**arguments, "stream": program.names[0], "mode": "queue", "consumer": "work"}]
     else:
-        given["startingOffsets"] = "earliest"
+        arguments["startingOffsets"] = "earliest"
         readers = {
-            "list": [{**given, "stream": ",".join(program.names)}],
-            "pattern": [{**given, "streamPattern": f"P{program.seed}_IN*"}],
-        }.get(program.reads, [{**given, "stream": name} for name in program.names])
+            "list": [{**arguments, "stream": ",".join(program.names)}],
+            "pattern": [{**arguments, "streamPattern": f"P{program.seed}_IN*"}],
+        }.get(program.reads, [{**arguments, "stream": name} for name in program.names])
     manual = program.source.get("ackOn") == "manual"
     columns = COLUMNS + (", reply string" if manual else "")
     rows = None

@@ -132,13 +132,13 @@ class Program:
     @classmethod
     def read(cls, text: str) -> Program:
         """What `json` gave."""
-        given: dict[str, Any] = json.loads(text)
-        given["steps"] = [Step(**one) for one in given["steps"]]
-        given["sinks"] = [
-            Sink(**{**one, "writes": [Write(**write) for write in one["writes"]]}) for one in given["sinks"]
+        data: dict[str, Any] = json.loads(text)
+        data["steps"] = [Step(**one) for one in data["steps"]]
+        data["sinks"] = [
+            Sink(**{**one, "writes": [Write(**write) for write in one["writes"]]}) for one in data["sinks"]
         ]
-        given["fault"] = Fault(**given["fault"])
-        return cls(**given)
+        data["fault"] = Fault(**data["fault"])
+        return cls(**data)
 
     def told(self) -> str:
         """The program in one line."""

@@ -111,18 +111,18 @@ class Programs:
             running = Running(program, self._server, self._host, oracle, files)
             try:
                 error = await running.run()
-                found = await asyncio.to_thread(stored, self._server.url, program.target)
+                actual = await asyncio.to_thread(stored, self._server.url, program.target)
             finally:
                 for name in (*program.names, program.target):
                     await oracle.delete_stream(name)
-        verdict = judge(program, running.expected, found, error)
+        verdict = judge(program, running.expected, actual, error)
         verdict.errors, verdict.struck = running.errors, running.struck
         verdict.seconds = time.monotonic() - began
-        told = "" if not verdict.about else f": {verdict.about}"
+        reports = "" if not verdict.about else f": {verdict.about}"
         struck = "struck" if verdict.struck else "not struck"
         print(
             f"  {verdict.kind}: {verdict.found} of {verdict.expected} rows, {struck}, {running.runs} runs, "
-            f"{verdict.seconds:.1f} s{told}",
+            f"{verdict.seconds:.1f} s{reports}",
             flush=True,
         )
         return verdict
@@ -227,11 +227,11 @@ async def prepared(oracle: Oracle, program: Program) -> None:
         )
         if program.reads == "queue":
             await oracle.create_consumer(name, "work", ack_wait=int(ACK_WAIT * 1e9), max_ack_pending=100_000)
-        given = messages_of(program, number)
-        for message in given[:-1]:
+        arguments = messages_of(program, number)
+        for message in arguments[:-1]:
             await oracle.nc.publish(f"{subjects}.{message.k % 4}", message.payload)
-        seq = await oracle.publish(f"{subjects}.{given[-1].k % 4}", given[-1].payload)
-        assert seq == len(given), f"{name} has {seq} messages, not {len(given)}"
+        seq = await oracle.publish(f"{subjects}.{arguments[-1].k % 4}", arguments[-1].payload)
+        assert seq == len(arguments), f"{name} has {seq} messages, not {len(arguments)}"
     await oracle.create_stream(
         program.target,
         [f"p{program.seed}.>"],
@@ -255,11 +255,11 @@ def stored(url: str, stream: str) -> Rows:
 
 def forget_last_batch(files: Path) -> bool:
     """As if the driver had died before the end of the last batch was recorded, in each checkpoint."""
-    found = False
+    actual = False
     for commits in files.glob("checkpoint-*/commits"):
         numbers = sorted(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
         if numbers:
-            found = True
+            actual = True
             (commits / str(numbers[-1])).unlink()
             (commits / f".{numbers[-1]}.crc").unlink(missing_ok=True)
-    return found
+    return actual

@@ -132,9 +132,9 @@ async def epochs(js: Any, chance: Random, seconds: float) -> None:
 
 
 async def kit(js: Any, chance: Random, seconds: float) -> None:
-    made = await js.notifier_kit("k.a", stream="K", quiet=0.5)
-    await made.updater.update_state(1)
-    await made.notifier.get_update_since()
+    created = await js.notifier_kit("k.a", stream="K", quiet=0.5)
+    await created.updater.update_state(1)
+    await created.notifier.get_update_since()
 
 
 ACTIVITIES: list[Activity] = [

@@ -89,8 +89,8 @@ class Soak:
 
     async def cut(self, end: float) -> None:
         """Cut connections now and then."""
-        while (left := end - time.monotonic()) > 0:
-            await asyncio.sleep(min(self.chance.uniform(0.3, 2.0), left))
+        while (remaining := end - time.monotonic()) > 0:
+            await asyncio.sleep(min(self.chance.uniform(0.3, 2.0), remaining))
             self.chance.choice((self.proxy.cut, self.proxy.close))()
             self.cuts += 1
 
@@ -157,9 +157,9 @@ class Soak:
     async def look(self) -> Sample:
         with contextlib.suppress(JetStreamError):
             await self.js.ping()
-        found = await connections(self.monitor)
+        actual = await connections(self.monitor)
         consumers = [one for stream in (STREAM, "E", "K") for one in await self.oracle.consumers(stream)]
-        ours = [subjects for name, subjects in found.values() if name == "soak"]
+        ours = [subjects for name, subjects in actual.values() if name == "soak"]
         return Sample(
             at=time.monotonic(),
             done=self.ended.total(),
@@ -278,11 +278,11 @@ def judge(soak: Soak, seed: int, background: Background) -> Outcome:
     allowed = BLOCKS if minutes / 60 < LONG else BLOCKS_LONG
     outcome.check(f"at most {allowed} blocks stay per activity", blocks <= allowed, f"{blocks:.2f}")
     per_hour = slope([(one.at / 3600, one.resident) for one in warm])
-    found = f"{gained:.1f} MB in {minutes:.1f} min, a slope of {per_hour:.1f} MB/h"
+    actual = f"{gained:.1f} MB in {minutes:.1f} min, a slope of {per_hour:.1f} MB/h"
     if minutes / 60 >= LONG:
-        outcome.check(f"memory gains at most {PER_HOUR} MB per hour", per_hour <= PER_HOUR, found)
+        outcome.check(f"memory gains at most {PER_HOUR} MB per hour", per_hour <= PER_HOUR, actual)
     else:
-        outcome.check(f"memory gains at most {MEGABYTES} MB", gained <= MEGABYTES, found)
+        outcome.check(f"memory gains at most {MEGABYTES} MB", gained <= MEGABYTES, actual)
     outcome.none_of("every activity ends when it is cancelled", soak.stuck)
     outcome.none_of("every error is documented", soak.undocumented)
     outcome.none_of("no error in the background", [error[-300:] for error in background.unexpected])

@@ -151,9 +151,9 @@ def judge(outcome: Outcome, working: list[Publishing], source: Stored, copy: Sto
     lost = [payload for one in working for payload in source.missing(one.subject, one.acked)]
     outcome.none_of("acked and lost: 0", lost)
     outcome.none_of("not stored within 30 s: 0", [text for one in working for text in one.failed])
-    wanted, found = rows(source), rows(copy)
-    outcome.none_of("rows lost: 0", sorted((wanted - found).elements()))
-    outcome.none_of("rows doubled or made up: 0", sorted((found - wanted).elements()))
+    expected, actual = rows(source), rows(copy)
+    outcome.none_of("rows lost: 0", sorted((expected - actual).elements()))
+    outcome.none_of("rows doubled or made up: 0", sorted((actual - expected).elements()))
     outcome.check("something was copied during the faults", len(copy.seqs) > 100, len(copy.seqs))
 
 

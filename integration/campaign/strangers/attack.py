@@ -69,9 +69,11 @@ async def attack(site: Site, stranger: Stranger, case: Case, outcome: Outcome) -
     tried = await answers_to(stranger, may, case.targets, [*data, f"{INBOX}.y"])
     through = added(after, await site.stored(), may)
     outcome.check(STORED, not through, f"{len(through)}: {subjects_of(through)}", known=known(STORED, ""))
-    heard = sorted({subject for subject, _ in stranger.heard if not subject.startswith(INBOX)} - hears(case))
+    received = sorted(
+        {subject for subject, _ in stranger.heard if not subject.startswith(INBOX)} - hears(case)
+    )
     if not site.apart:  # there it hears what it published itself
-        outcome.check("the stranger hears no one else", not heard, heard)
+        outcome.check("the stranger hears no one else", not received, received)
     await judge_others(case, outcome)
 
     # At last, as it may leave nothing: answers that are calls of the API.
@@ -106,8 +108,8 @@ async def judge_others(case: Case, outcome: Outcome) -> None:
     try:
         await case.check()
     except Exception as error:  # noqa: BLE001  whatever it is, it did not go on
-        found = f"{type(error).__name__}: {error}"
-        outcome.check(GOES_ON, holds=False, found=found, known=case.known.get(GOES_ON, ""))
+        actual = f"{type(error).__name__}: {error}"
+        outcome.check(GOES_ON, holds=False, found=actual, known=case.known.get(GOES_ON, ""))
     else:
         outcome.check(GOES_ON, holds=True, known=case.known.get(GOES_ON, ""))
 
@@ -118,23 +120,23 @@ def hears(case: Case) -> set[str]:
 
 def added(before: dict[str, Any], after: dict[str, Any], may: list[str]) -> list[Any]:
     """Messages that are new on subjects that the stranger may not publish to."""
-    found = []
+    results = []
     for name, messages in after.items():
         known = {seq for seq, _, _ in before.get(name, [])}
-        found += [
+        results += [
             one
             for one in messages
             if one[0] not in known and not any(subject_matches(pattern, one[1]) for pattern in may)
         ]
-    return found
+    return results
 
 
 def subjects_of(messages: list[Any]) -> str:
     """The subjects of stored messages, with an example of each."""
-    found: dict[str, bytes] = {}
+    results: dict[str, bytes] = {}
     for _, subject, payload in messages:
-        found.setdefault(subject, payload[:60])
-    return ", ".join(f"{subject} ({payload!r})" for subject, payload in found.items())
+        results.setdefault(subject, payload[:60])
+    return ", ".join(f"{subject} ({payload!r})" for subject, payload in results.items())
 
 
 def payloads(subject: str, targets: list[str]) -> list[bytes]:
@@ -143,9 +145,9 @@ def payloads(subject: str, targets: list[str]) -> list[bytes]:
     if "DIRECT.GET" in subject or "MSG.GET" in subject:
         bodies += [{"seq": 1}, {"batch": 10, "seq": 1}, {"last_by_subj": targets[0]}]
     elif "CONSUMER.CREATE" in subject:
-        stream, _, rest = subject.partition("CONSUMER.CREATE.")[2].partition(".")
+        stream, _, remainder = subject.partition("CONSUMER.CREATE.")[2].partition(".")
         config = {"ack_policy": "none", "deliver_subject": targets[-1], "name": "x"}
-        filtered = rest.partition(".")[2]
+        filtered = remainder.partition(".")[2]
         bodies += [{"stream_name": stream, "config": {**config, "filter_subject": filtered}}]
     elif "CONSUMER.MSG.NEXT" in subject:
         bodies += [{"batch": 5, "no_wait": True}]

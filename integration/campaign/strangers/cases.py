@@ -21,23 +21,23 @@ def kit(kind: str, role: str, known: dict[str, str] | None = None) -> Make:
     @contextlib.asynccontextmanager
     async def case(site: Site) -> AsyncIterator[Case]:
         if kind == "notifier":
-            made = await site.js.notifier_kit(SUBJECT, initial=1, storage="memory")
-            shared = await made.notifier.get_sharable_notifier_internals()
+            created = await site.js.notifier_kit(SUBJECT, initial=1, storage="memory")
+            shared = await created.notifier.get_sharable_notifier_internals()
         else:
-            made = await site.js.subscription_kit(SUBJECT, storage="memory")
-            shared = await made.subscription.get_sharable_subscription_internals()
-            await made.publication.update_state(1)
+            created = await site.js.subscription_kit(SUBJECT, storage="memory")
+            shared = await created.subscription.get_sharable_subscription_internals()
+            await created.publication.update_state(1)
         stream = shared["stream"]
 
         async def goes_on() -> None:
             """The producer writes on; a reader gets its values, and no other ones."""
             if kind == "notifier":
-                waiting = asyncio.create_task(made.notifier.get_update_since())
+                waiting = asyncio.create_task(created.notifier.get_update_since())
                 again = await site.js.notifier_kit(SUBJECT)  # a writer may have fenced the producer
                 await within(10, again.updater.update_state(2), "the next state")
                 first = (await within(10, waiting, "the state")).value
                 assert role == "writer" or first in (1, 2), f"the state is {first!r:.60}, 1 was published"
-                latest = (await within(10, made.notifier.get_update_since(), "the next state")).value
+                latest = (await within(10, created.notifier.get_update_since(), "the next state")).value
                 assert latest == 2, f"the state is {latest!r:.60}, 2 was published"
                 return
             again = await site.js.subscription_kit(SUBJECT)
@@ -50,7 +50,11 @@ def kit(kind: str, role: str, known: dict[str, str] | None = None) -> Make:
 
         targets = [SUBJECT, f"jsc.push.{SUBJECT}", f"$JS.API.STREAM.DELETE.{stream}", *ATTACKED]
         apart = role == "another account"
-        rights = made.account_rights("APP", "GUESTS") if apart else made.permissions(role, inbox_prefix=INBOX)
+        rights = (
+            created.account_rights("APP", "GUESTS")
+            if apart
+            else created.permissions(role, inbox_prefix=INBOX)
+        )
         trusted = role == "reader"
         yield Case(f"{kind} kit, {role}", rights, targets, goes_on, trusted=trusted, known=known or {})
 

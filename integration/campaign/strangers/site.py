@@ -72,19 +72,19 @@ class Site:
 
     async def stored(self) -> dict[str, list[tuple[int, str, bytes]]]:
         """All messages of all streams."""
-        found = {}
+        results = {}
         for name in await self.oracle.stream_names():
             messages = await self.oracle.messages(name)
-            found[name] = [(one.seq, one.subject, one.payload) for one in messages]
-        return found
+            results[name] = [(one.seq, one.subject, one.payload) for one in messages]
+        return results
 
     async def configs(self) -> dict[str, Any]:
         """The configuration and the consumers' names of each stream."""
-        found = {}
+        results = {}
         for name in await self.oracle.stream_names():
             config = (await self.oracle.stream_info(name))["config"]
-            found[name] = json.dumps(config, sort_keys=True), sorted(await self.oracle.consumer_names(name))
-        return found
+            results[name] = json.dumps(config, sort_keys=True), sorted(await self.oracle.consumer_names(name))
+        return results
 
 
 class Stranger:

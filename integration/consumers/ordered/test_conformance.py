@@ -19,7 +19,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.leaks import no_leaks
-from integration.kit.judge.reading import alarms, noting, numbers, of, take, told
+from integration.kit.judge.reading import alarms, noting, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -110,7 +110,7 @@ async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream)
     pieces = [random.Random(number).randbytes(64) for number in range(30)]
     for piece in pieces:
         await stream.oracle.publish(stream.subject("chunk"), piece)
-    wanted = hashlib.sha256(b"".join(pieces)).hexdigest()
+    expected = hashlib.sha256(b"".join(pieces)).hexdigest()
     lost = tap.drop_frames(_by_chance(0.1, 1))
     doubled = tap.duplicate_frames(_by_chance(0.03, 2))
     late: list[bytes] = []
@@ -124,7 +124,7 @@ async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream)
     async def one(_: int) -> None:
         sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
         got = await take(sub, len(pieces), 20)
-        assert hashlib.sha256(b"".join(m.data for m in got)).hexdigest() == wanted
+        assert hashlib.sha256(b"".join(m.data for m in got)).hexdigest() == expected
         assert sub.pending == 0
         await sub.unsubscribe()
 
@@ -214,7 +214,7 @@ async def test_idle_reader_survives_restart(
     await eventually(lambda: sub.pending == 6, what="six wait")
     old = sub.consumer
     await own.restart()
-    await told(jsclient.Reconnected, events)
+    await wait_for_event(jsclient.Reconnected, events)
     await eventually(lambda: stream.oracle.nc.is_connected, what="the judge's connection")
     await stream.publish(5, first=11)
     await eventually(lambda: sub.pending == 11, 15, "all of it, though nobody asks")
@@ -235,7 +235,7 @@ async def test_early_loss_changes_nothing(js: Any, stream: OwnStream) -> None:
     for number in range(1, 11):
         await stream.publish(1, f"s{number % 3}", first=number)
     await stream.oracle.delete_message(stream.name, 8)
-    wanted = {
+    expected = {
         "all": [1, 2, 3, 4, 5, 6, 7, 9, 10],
         "last": [10],
         "new": [],
@@ -243,7 +243,7 @@ async def test_early_loss_changes_nothing(js: Any, stream: OwnStream) -> None:
         "last_per_subject": [5, 9, 10],
     }
     ready: list[int] = []
-    gone: list[int] = []
+    missing: list[int] = []
     go = asyncio.Event()
 
     async def one(number: int) -> None:
@@ -253,11 +253,11 @@ async def test_early_loss_changes_nothing(js: Any, stream: OwnStream) -> None:
             config = config.replace(opt_start_seq=8)
         sub = await js.subscribe(stream.all, ordered=True, config=config)
         await stream.delete_consumer(sub.consumer)
-        gone.append(sub.pending)
+        missing.append(sub.pending)
         ready.append(number)
         await go.wait()
-        got = numbers(await take(sub, len(wanted[policy]) + 1, 10))
-        assert (policy, got) == (policy, [*wanted[policy], 11])
+        got = numbers(await take(sub, len(expected[policy]) + 1, 10))
+        assert (policy, got) == (policy, [*expected[policy], 11])
         await sub.unsubscribe()
 
     async with asyncio.TaskGroup() as group:
@@ -266,7 +266,7 @@ async def test_early_loss_changes_nothing(js: Any, stream: OwnStream) -> None:
         await eventually(lambda: len(ready) == RACES, 20, "all readers")
         await stream.publish(1, first=11)
         go.set()
-    assert gone
+    assert missing
 
 
 # --- what it refuses, and how it ends ----------------------------------------------------------------------------
@@ -345,9 +345,9 @@ async def test_close_in_reset_is_clean(
 
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
         await races(one)
-    begun = len(tap.sent(CREATES)) - RACES
-    ended_on_the_way = begun - len(of(jsclient.ConsumerReset, events))
-    print(f"{begun} resets begun, {ended_on_the_way} ended on the way")
+    started = len(tap.sent(CREATES)) - RACES
+    ended_on_the_way = started - len(of(jsclient.ConsumerReset, events))
+    print(f"{started} resets begun, {ended_on_the_way} ended on the way")
     assert ended_on_the_way > 5
     assert near._context.open == set()
 
@@ -408,12 +408,12 @@ async def test_later_create_retried(
     assert numbers(await take(sub, 2)) == [1, 2]
     await stream.delete_consumer(sub.consumer)
     await stream.create_consumer("there")
-    raised = await told(jsclient.ErrorRaised, events)
+    raised = await wait_for_event(jsclient.ErrorRaised, events)
     assert isinstance(raised.error, jsclient.ApiError)
-    asked = await eventually(lambda: (sent := tap.sent(CREATES))[6:] and sent, what="five more attempts")
-    pauses = [later.time - one.time for one, later in itertools.pairwise(asked[1:6])]
+    requests = await eventually(lambda: (sent := tap.sent(CREATES))[6:] and sent, what="five more attempts")
+    pauses = [later.time - one.time for one, later in itertools.pairwise(requests[1:6])]
     assert all(pause > 0.03 * 2**n for n, pause in enumerate(pauses)), "from 0.05 s on, doubled"
-    assert json.loads(asked[-1].payload)["config"]["opt_start_seq"] == 3
+    assert json.loads(requests[-1].payload)["config"]["opt_start_seq"] == 3
     await stream.delete_consumer("there")
     await stream.publish(1, first=3)
     assert numbers(await take(sub, 1)) == [3]
@@ -427,7 +427,7 @@ async def test_long_pause_keeps_buffer(js: Any, stream: OwnStream, events: list[
     await stream.publish(100)
     roomy = await js.subscribe(stream.all, ordered=True, config=QUICK)
     small = await js.subscribe(stream.all, ordered=True, config=QUICK, max_pending=20)
-    await told(jsclient.SlowConsumer, events, lambda e: e.consumer == small.consumer)
+    await wait_for_event(jsclient.SlowConsumer, events, lambda e: e.consumer == small.consumer)
     consumer = roomy.consumer
     await never(lambda: of(jsclient.HeartbeatMissed, events), 8 * 0.2, "an alarm")
     assert (roomy.pending, small.pending, roomy.consumer) == (100, 20, consumer)

@@ -11,7 +11,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.leaks import no_leaks
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -58,7 +58,7 @@ async def test_consumer_follows_adr_17(tap: Any, near: Any, stream: OwnStream, e
     await stream.publish(1, "a")
     assert numbers(await take(oc, 1)) == [1]
     await stream.delete_consumer("audit_1")
-    await told(jsclient.ConsumerReset, events)
+    await wait_for_event(jsclient.ConsumerReset, events)
     await stream.publish(1, "a", first=2)
     assert numbers(await take(oc, 1)) == [2]
     assert oc.consumer == "audit_2"
@@ -115,7 +115,7 @@ async def test_same_prefix_is_independent(
     got = await asyncio.gather(*(take(reader, 200) for reader in readers))
     assert [numbers(one) for one in got] == [list(range(1, 201))] * 4
     await stream.delete_consumer(readers[0].consumer)
-    await told(jsclient.ConsumerReset, events)
+    await wait_for_event(jsclient.ConsumerReset, events)
     assert readers[0].consumer == "audit_5"
     assert len(of(jsclient.ConsumerReset, events)) == 1
     for reader in readers:
@@ -147,27 +147,27 @@ async def test_start_policy_survives_loss(
     options: dict[str, Any] = {"deliver_policy": policy}
     if policy == "by_start_time":
         options = {"opt_start_time": await between(stream, 4, 6)}
-        wanted = [5, 6, 7, 8, 9, 10]
+        expected = [5, 6, 7, 8, 9, 10]
     else:
         for number in range(1, 11):
             await stream.publish(1, f"s{number % 3}", first=number)
-        wanted = {"all": list(range(1, 11)), "last": [10], "last_per_subject": [8, 9, 10]}.get(
+        expected = {"all": list(range(1, 11)), "last": [10], "last_per_subject": [8, 9, 10]}.get(
             policy, [7, 8, 9, 10]
         )
     if policy == "by_start_sequence":
         options = {"opt_start_seq": 7}
     if loss == "first message":
-        tap.drop_frames(match.is_message(wanted[0]), count=1)
+        tap.drop_frames(match.is_message(expected[0]), count=1)
     elif loss != "none":
         rule = tap.drop_frames(match.is_data)
     async with near.ordered_consumer(stream.name, **options) as oc:
         reader = oc.messages(**QUICK)
         waiting = asyncio.create_task(reader.next(timeout=10))
         if loss.startswith("consumer"):
-            await rule.wait(len(wanted))
+            await rule.wait(len(expected))
             await stream.delete_consumer(oc.consumer)
             rule.remove()
-        assert numbers([await waiting, *await take(reader, len(wanted) - 1)]) == wanted
+        assert numbers([await waiting, *await take(reader, len(expected) - 1)]) == expected
         await stream.publish(1, first=11)
         assert numbers(await take(reader, 1)) == [11]
         assert bool(of(jsclient.ConsumerReset, events)) == (loss != "none")
@@ -184,7 +184,7 @@ async def test_new_survives_early_reset(js: Any, stream: OwnStream, events: list
     await stream.publish(2, first=51)
     async with oc.messages(**QUICK) as reader:
         assert numbers(await take(reader, 2)) == [51, 52]
-    await told(jsclient.ConsumerReset, events)
+    await wait_for_event(jsclient.ConsumerReset, events)
     await stream.publish(1, first=53)
     assert numbers(await oc.fetch(1)) == [53]
     await oc.stop()
@@ -218,7 +218,7 @@ async def test_reset_keeps_options(tap: Any, near: Any, stream: OwnStream, event
         await stream.publish(1, name, first=number)
     await tap.wait_for(match.is_message(5))
     await stream.delete_consumer(oc.consumer)
-    await told(jsclient.ConsumerReset, events)
+    await wait_for_event(jsclient.ConsumerReset, events)
     for number, name in enumerate("cabab", start=7):
         await stream.publish(1, name, first=number)
     batch = await within(10, fetching, "the fetch")
@@ -317,8 +317,8 @@ async def test_fetch_ends_like_others(js: Any, stream: OwnStream) -> None:
         size = first[0].size
         some = await oc.fetch(100, max_bytes=3 * size + 10)
         assert (numbers(some), some.ending) == ([3, 4, 5], jsclient.Ending.MAX_BYTES)
-        rest = await oc.fetch(100, no_wait=True)
-        assert (numbers(rest), rest.ending) == ([6, 7, 8, 9, 10], jsclient.Ending.NO_MESSAGES)
+        remainder = await oc.fetch(100, no_wait=True)
+        assert (numbers(remainder), remainder.ending) == ([6, 7, 8, 9, 10], jsclient.Ending.NO_MESSAGES)
         none = await oc.fetch(100, expires=0.3)
         assert (list(none), none.ending) == ([], jsclient.Ending.EXPIRED)
         for _ in range(20):
@@ -442,8 +442,8 @@ async def test_its_end_leaves_nothing(
         else:
             await getattr(oc, end)()
         waiting = oc.pending
-        rest = [message async for message in reader]
-        assert numbers(rest) == list(range(4, 4 + waiting)) if end == "drain" else rest == []
+        remainder = [message async for message in reader]
+        assert numbers(remainder) == list(range(4, 4 + waiting)) if end == "drain" else remainder == []
         assert oc.is_closed
         assert await _consumers_are(stream)
         with pytest.raises(jsclient.ClosedError):

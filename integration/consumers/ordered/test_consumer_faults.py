@@ -18,7 +18,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.leaks import no_leaks
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -169,7 +169,7 @@ async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream)
     pieces = [random.Random(number).randbytes(64) for number in range(30)]
     for piece in pieces:
         await stream.oracle.publish(stream.subject("chunk"), piece)
-    wanted = hashlib.sha256(b"".join(pieces)).hexdigest()
+    expected = hashlib.sha256(b"".join(pieces)).hexdigest()
     lost = tap.drop_frames(_by_chance(0.1, 1))
     doubled = tap.duplicate_frames(_by_chance(0.03, 2))
     late: list[bytes] = []
@@ -185,7 +185,7 @@ async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream)
     async def one(number: int) -> None:
         async with near.ordered_consumer(stream.name) as oc:
             got = await within(30, WAYS[number % 2](oc, len(pieces)), "the object")
-            assert hashlib.sha256(b"".join(m.data for m in got)).hexdigest() == wanted
+            assert hashlib.sha256(b"".join(m.data for m in got)).hexdigest() == expected
             assert oc.pending == 0
 
     await races(one)
@@ -254,7 +254,7 @@ async def test_resumes_after_last_message(
         rule = tap.drop_frames(lambda frame: match.published(NEXT)(frame) or match.is_data(frame), count=2)
     await stream.publish(10, first=11)
     assert numbers(await within(15, waiting, "ten more")) == list(range(11, 21))
-    reset = await told(jsclient.ConsumerReset, events)
+    reset = await wait_for_event(jsclient.ConsumerReset, events)
     assert rule is None or rule.count
     assert oc.consumer != old
     assert reset.stream == stream.name
@@ -373,7 +373,7 @@ async def test_idle_reader_survives_restart(
     assert numbers(await take(oc, 4)) == [1, 2, 3, 4]
     await eventually(lambda: oc.pending == 6, what="six wait")
     await own.restart()
-    await told(jsclient.Reconnected, events)
+    await wait_for_event(jsclient.Reconnected, events)
     await eventually(lambda: stream.oracle.nc.is_connected, what="the judge's connection")
     await stream.publish(5, first=11)
     await eventually(lambda: oc.pending == 11, 15, "all of it, though nobody asks")
@@ -383,7 +383,7 @@ async def test_idle_reader_survives_restart(
 
 
 @pytest.mark.row(96, 110)
-async def test_stream_gone_error_in_end(js: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_stream_deleted_error_in_end(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """Rows 96, 110: what had arrived comes before, in each way of reading."""
     await stream.publish(3)
     readers = [(way, await js.ordered_consumer(stream.name)) for way in WAYS]
@@ -443,7 +443,7 @@ async def test_replaced_stream_from_start(
     await oracle.create_stream(stream.name, [stream.all], storage="memory")
     await stream.publish(5, first=101)
     assert numbers(await within(15, way(oc, 5), "the new ones")) == [101, 102, 103, 104, 105]
-    again = await told(jsclient.StreamReset, events)
+    again = await wait_for_event(jsclient.StreamReset, events)
     assert (again.stream, again.last_stream_seq) == (stream.name, 20)
     assert len(of(jsclient.StreamReset, events)) == 1
     await oc.stop()
@@ -463,7 +463,7 @@ async def test_frozen_server_then_on(
         await eventually(lambda: len(got) == 5, what="five")
         await stream.until_asked(oc.consumer)
         own.pause()
-        missed = await told(jsclient.HeartbeatMissed, events)
+        missed = await wait_for_event(jsclient.HeartbeatMissed, events)
         own.resume()
         assert missed.stream == stream.name
         await stream.publish(5, first=6)
@@ -492,9 +492,9 @@ async def test_slow_reader_just_stops_asking(
             got += numbers([message])
             if len(got) == 500:
                 await eventually(lambda: reader.pending >= 50, what="as much waits as makes it stop asking")
-                asked = len(tap.sent(NEXT))
+                before = len(tap.sent(NEXT))
                 await asyncio.sleep(2.5 * beat)  # a heartbeat that is owed would be missed
-                assert len(tap.sent(NEXT)) <= asked + 1, "it has stopped, but for a request that had begun"
+                assert len(tap.sent(NEXT)) <= before + 1, "it has stopped, but for a request that had begun"
                 most = max(most, reader.pending)
             if len(got) == count:
                 break
@@ -521,8 +521,8 @@ async def test_close_in_reset_is_clean(
         assert numbers(await take(oc, 1)) == [1]
         # Its end is told: the reset begins with the next turn of the event loop.
         waiting = asyncio.create_task(oc.next())
-        asked = next(f for f in reversed(tap.sent(NEXT)) if f.subject.endswith(f".{oc.consumer}"))
-        tap.inject_message(asked.reply, status="409 Consumer Deleted")
+        requests = next(f for f in reversed(tap.sent(NEXT)) if f.subject.endswith(f".{oc.consumer}"))
+        tap.inject_message(requests.reply, status="409 Consumer Deleted")
         for _ in range(chance.randint(0, 30)):
             await asyncio.sleep(0)
         if chance.random() < 0.5:
@@ -536,9 +536,9 @@ async def test_close_in_reset_is_clean(
 
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
         await races(one)
-    begun = len(tap.sent(CREATES)) - RACES
-    ended_on_the_way = begun - len(of(jsclient.ConsumerReset, events))
-    print(f"{begun} resets begun, {ended_on_the_way} ended on the way")
+    started = len(tap.sent(CREATES)) - RACES
+    ended_on_the_way = started - len(of(jsclient.ConsumerReset, events))
+    print(f"{started} resets begun, {ended_on_the_way} ended on the way")
     assert ended_on_the_way > 5
     assert near._context.open == set()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import numbers, of, take, told
+from integration.kit.judge.reading import numbers, of, take, wait_for_event
 from integration.kit.judge.waiting import eventually
 from integration.kit.network import match
 
@@ -27,7 +27,7 @@ async def near(tap: Any, connect: Any) -> Any:
 
 
 @pytest.mark.parametrize("way", ["push", "pull"])
-async def test_refused_consumer_is_told(
+async def test_refused_consumer_is_reported(
     tap: Any, near: Any, oracle: Any, make_stream: Any, events: list[Any], way: str
 ) -> None:
     """By the answer to the first attempt, once, with the limit; it reads on as soon as there is room."""
@@ -48,13 +48,13 @@ async def test_refused_consumer_is_told(
     await held.wait()
     await stream.create_consumer("there")
     held.release()
-    refused = await told(jsclient.ConsumerRefused, events)
+    refused = await wait_for_event(jsclient.ConsumerRefused, events)
     assert isinstance(refused.error, jsclient.ConsumerLimitError)
     assert (refused.stream, refused.consumer, refused.error.limit) == (stream.name, name, 1)
     assert "its max_consumers is 1, and it has 1: raise it, or delete consumers" in str(refused)
     assert "gets nothing new" in str(refused)
-    asked = len(tap.sent(CREATES))
-    await eventually(lambda: len(tap.sent(CREATES)) >= asked + 3, 20, "further attempts")
+    count = len(tap.sent(CREATES))
+    await eventually(lambda: len(tap.sent(CREATES)) >= count + 3, 20, "further attempts")
     await stream.publish(1, first=3)
     await stream.delete_consumer("there")
     assert numbers([await waiting]) == [3]
@@ -62,7 +62,7 @@ async def test_refused_consumer_is_told(
     await reader.close()
 
 
-async def test_refusal_after_other_trouble_is_told(
+async def test_refusal_after_other_trouble_is_reported(
     tap: Any, near: Any, oracle: Any, make_stream: Any, events: list[Any]
 ) -> None:
     """The first attempts fail for another reason, which is told; the limit is told, too."""
@@ -74,9 +74,11 @@ async def test_refusal_after_other_trouble_is_told(
     await stream.delete_consumer(reader.consumer)
     await lost.wait()
     await stream.create_consumer("there")
-    await told(jsclient.ErrorRaised, events, lambda e: isinstance(e.error, jsclient.RequestTimeoutError))
+    await wait_for_event(
+        jsclient.ErrorRaised, events, lambda e: isinstance(e.error, jsclient.RequestTimeoutError)
+    )
     lost.release()
-    await told(jsclient.ConsumerRefused, events)
+    await wait_for_event(jsclient.ConsumerRefused, events)
     await stream.delete_consumer("there")
     await stream.publish(1)
     assert numbers([await waiting]) == [1]

@@ -101,15 +101,15 @@ async def test_odd_number_reaches_no_reader(
         else await js.ordered_consumer(stream.name)
     )
     seqs: list[int] = []
-    told = 0
+    reports = 0
     while len(seqs) < 300:
         try:
             seqs.append((await within(20, reader.next(timeout=10), "a message")).metadata.stream_seq)
         except NotJetStreamMessageError:
-            told += 1
+            reports += 1
     assert seqs == [*range(1, 301)]
     assert (
-        told
+        reports
         + len([one for one in of(ErrorRaised, events) if isinstance(one.error, NotJetStreamMessageError)])
         == 1
     )

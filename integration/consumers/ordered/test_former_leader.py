@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import numbers, of, take, told
+from integration.kit.judge.reading import numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.proxy import Proxy
@@ -87,6 +87,6 @@ async def test_restored_stream_read_again(
     """The answer is repeated for ten seconds: the stream has lost messages, and is read from its start."""
     reader, _ = at_twenty
     first = asyncio.create_task(taken(reader, 1))
-    reset = await told(jsclient.StreamReset, events, timeout=30)
+    reset = await wait_for_event(jsclient.StreamReset, events, timeout=30)
     assert (reset.last_stream_seq, reset.stream_seq) == (20, 10)
     assert await within(20, first, "the first message") == [1]

@@ -12,7 +12,7 @@ import pytest
 
 import jsclient
 from integration.kit.clients.readers import FAST
-from integration.kit.judge.reading import of, told
+from integration.kit.judge.reading import of, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.proxy import Proxy
@@ -42,11 +42,11 @@ class Scene:
 
     async def read(self, last: int) -> list[int]:
         """Numbers until the last one."""
-        found: list[int] = []
-        while not found or found[-1] != last:
-            message = await within(30, self.reader.next(timeout=30), f"message {last} after {found}")
-            found.append(int(message.data))
-        return found
+        results: list[int] = []
+        while not results or results[-1] != last:
+            message = await within(30, self.reader.next(timeout=30), f"message {last} after {results}")
+            results.append(int(message.data))
+        return results
 
 
 async def stopped(server: Any, work: Callable[[], object]) -> None:
@@ -72,9 +72,9 @@ async def scene(
         if request.param == "push"
         else await js.ordered_consumer(stream.name)
     )
-    made = Scene(server, stream, tap, files, reader)
-    assert await made.read(20) == [*range(1, 21)]
-    return made
+    created = Scene(server, stream, tap, files, reader)
+    assert await created.read(20) == [*range(1, 21)]
+    return created
 
 
 NEW = [*range(1, 11), *range(101, 116)]
@@ -83,12 +83,12 @@ NEW = [*range(1, 11), *range(101, 116)]
 async def test_grown_before_reader_is_back(scene: Scene, events: list[Any]) -> None:
     """Nothing in the stream's state shows it: its end is after the position."""
     await scene.restore(more=15)
-    reset = await told(jsclient.StreamReset, events, timeout=20)
+    reset = await wait_for_event(jsclient.StreamReset, events, timeout=20)
     assert reset.stream_seq == 25
-    found = await scene.read(115)
-    while len(found) < len(NEW):
-        found += await scene.read(115)
-    assert found[-len(NEW) :] == NEW
+    actual = await scene.read(115)
+    while len(actual) < len(NEW):
+        actual += await scene.read(115)
+    assert actual[-len(NEW) :] == NEW
     assert len(of(jsclient.StreamReset, events)) == 1
 
 
@@ -100,18 +100,18 @@ async def test_grown_while_in_doubt(scene: Scene, events: list[Any]) -> None:
         answer["config"]["num_replicas"] = 3
         return frame.but(payload=json.dumps(answer).encode()).raw
 
-    asked = scene.tap.modify_frames(
+    requests = scene.tap.modify_frames(
         lambda frame: frame.direction == TO_CLIENT and b"stream_info_response" in frame.payload, with_replicas
     )
     await scene.restore(more=0)
-    await eventually(lambda: asked.count >= 2, 20, "the end of the stream is asked again")
+    await eventually(lambda: requests.count >= 2, 20, "the end of the stream is asked again")
     assert not of(jsclient.StreamReset, events)
     await scene.stream.publish(15, first=101)
-    await told(jsclient.StreamReset, events, timeout=20)
-    found = await scene.read(115)
-    while len(found) < len(NEW):
-        found += await scene.read(115)
-    assert found[-len(NEW) :] == NEW
+    await wait_for_event(jsclient.StreamReset, events, timeout=20)
+    actual = await scene.read(115)
+    while len(actual) < len(NEW):
+        actual += await scene.read(115)
+    assert actual[-len(NEW) :] == NEW
 
 
 async def test_same_stream_read_on(scene: Scene, events: list[Any]) -> None:

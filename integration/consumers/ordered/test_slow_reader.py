@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
 
@@ -101,4 +101,4 @@ async def test_stream_replaced_meanwhile(js: Any, oracle: Any, stream: OwnStream
         await stream.publish(5, first=1001)
         assert numbers(await take(sub, waiting)) == list(range(1, waiting + 1))
         assert numbers(await take(sub, 5)) == [1001, 1002, 1003, 1004, 1005]
-        assert (await told(jsclient.StreamReset, events)).last_stream_seq == waiting
+        assert (await wait_for_event(jsclient.StreamReset, events)).last_stream_seq == waiting

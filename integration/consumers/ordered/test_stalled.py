@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import told
+from integration.kit.judge.reading import wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.servers.nats_server import ServerUnderTest
 from jsclient.events import ConsumerResumed, ConsumerStalled
@@ -46,15 +46,15 @@ async def read(reader: Any, way: str) -> Any:
 
 @pytest.mark.server(">=2.11")
 @pytest.mark.parametrize("way", READERS)
-async def test_paused_told(quick: Any, stream: OwnStream, events: list[Any], way: str) -> None:
+async def test_paused_reported(quick: Any, stream: OwnStream, events: list[Any], way: str) -> None:
     reader = await opened(quick, stream, way)
     own = await (await quick.stream(stream.name)).consumer(reader.consumer)
     await own.pause(600)
     await stream.publish(2)
     reading = asyncio.create_task(read(reader, way))
-    event = await told(ConsumerStalled, events)
+    event = await wait_for_event(ConsumerStalled, events)
     assert (event.reason, event.consumer) == ("paused", reader.consumer)
     assert "2 messages wait" in event.evidence
     await own.resume()
     assert (await reading).metadata.stream_seq == 1
-    assert (await told(ConsumerResumed, events)).reason == "paused"
+    assert (await wait_for_event(ConsumerResumed, events)).reason == "paused"

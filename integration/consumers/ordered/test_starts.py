@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
 from integration.kit.network import match
@@ -37,7 +37,7 @@ async def test_p4_start_time_not_repeated(js: Any, stream: OwnStream, events: li
     sub = await js.subscribe(stream.all, ordered=True, config=config)
     assert numbers(await take(sub, 3)) == [3, 4, 5]
     await stream.delete_consumer(sub.consumer)
-    await told(jsclient.ConsumerReset, events)
+    await wait_for_event(jsclient.ConsumerReset, events)
     await stream.publish(1, first=6)
     assert numbers(await take(sub, 1)) == [6]
     assert of(jsclient.ErrorRaised, events) == []
@@ -54,7 +54,7 @@ async def test_p5_new_survives_early_reset(js: Any, stream: OwnStream, events: l
     await stream.delete_consumer(sub.consumer)
     # Stored while there is no consumer: new all the same.
     await stream.publish(2, first=51)
-    await told(jsclient.ConsumerReset, events)
+    await wait_for_event(jsclient.ConsumerReset, events)
     assert numbers(await take(sub, 2)) == [51, 52]
     await stream.publish(1, first=53)
     assert numbers(await take(sub, 1)) == [53]
@@ -71,11 +71,11 @@ async def test_start_policy_survives_loss(
     config = QUICK.replace(deliver_policy=policy)
     if policy == "by_start_time":
         config = config.replace(opt_start_time=await between(stream, 4, 6))
-        wanted = [5, 6, 7, 8, 9, 10]
+        expected = [5, 6, 7, 8, 9, 10]
     else:
         for number in range(1, 11):
             await stream.publish(1, f"s{number % 3}", first=number)
-        wanted = {"all": list(range(1, 11)), "last": [10], "last_per_subject": [8, 9, 10]}.get(
+        expected = {"all": list(range(1, 11)), "last": [10], "last_per_subject": [8, 9, 10]}.get(
             policy, [7, 8, 9, 10]
         )
     if policy == "by_start_sequence":
@@ -83,15 +83,15 @@ async def test_start_policy_survives_loss(
     tap = await proxy()
     js = await connect(tap)
     if loss == "first message":
-        tap.drop_frames(match.is_message(wanted[0]), count=1)
+        tap.drop_frames(match.is_message(expected[0]), count=1)
     elif loss != "none":
         rule = tap.drop_frames(match.is_data)
     sub = await js.subscribe(stream.all, ordered=True, config=config)
     if loss.startswith("consumer"):
-        await rule.wait(len(wanted))
+        await rule.wait(len(expected))
         await stream.delete_consumer(sub.consumer)
         rule.remove()
-    assert numbers(await take(sub, len(wanted))) == wanted
+    assert numbers(await take(sub, len(expected))) == expected
     await stream.publish(1, first=11)
     assert numbers(await take(sub, 1)) == [11]
     assert bool(of(jsclient.ConsumerReset, events)) == (loss != "none")
@@ -123,7 +123,7 @@ async def test_several_filters_kept_by_reset(js: Any, stream: OwnStream, events:
         await stream.publish(1, name, first=number)
     assert numbers(await take(sub, 4)) == [1, 2, 4, 5]
     await stream.delete_consumer(sub.consumer)
-    await told(jsclient.ConsumerReset, events)
+    await wait_for_event(jsclient.ConsumerReset, events)
     for number, name in enumerate("cab", start=7):
         await stream.publish(1, name, first=number)
     assert numbers(await take(sub, 2)) == [8, 9]

@@ -12,7 +12,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.leaks import no_leaks
-from integration.kit.judge.reading import alarms, noting, numbers, of, take, told
+from integration.kit.judge.reading import alarms, noting, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -88,7 +88,7 @@ def swap_some(tap: Any) -> Any:
 async def test_object_of_one_mebibyte_comes_intact(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], fault: Any, way: str
 ) -> None:
-    wanted = await store_object(stream)
+    expected = await store_object(stream)
     rule = fault(tap)
     got: list[Any] = []
     if way == "callback":
@@ -98,7 +98,7 @@ async def test_object_of_one_mebibyte_comes_intact(
         sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
         got = await take(sub, CHUNKS, 20)
     assert [message.metadata.stream_seq for message in got] == list(range(1, CHUNKS + 1))
-    assert hashlib.sha256(b"".join(message.data for message in got)).hexdigest() == wanted
+    assert hashlib.sha256(b"".join(message.data for message in got)).hexdigest() == expected
     resets = of(jsclient.ConsumerReset, events)
     if rule is None:
         assert resets == []
@@ -158,7 +158,7 @@ async def test_resumes_after_last_message(
         tap.cut()
     await stream.publish(10, first=11)
     assert numbers(await take(sub, 10)) == list(range(11, 21))
-    reset = await told(jsclient.ConsumerReset, events)
+    reset = await wait_for_event(jsclient.ConsumerReset, events)
     assert sub.consumer != old
     assert reset.consumer == sub.consumer
     # What was already under way to the old consumer's subject may have come in before the reset.
@@ -181,7 +181,7 @@ async def test_p3_late_reader_gets_all(js: Any, stream: OwnStream, events: list[
     """P3: 1000 messages, a queue of 100, read late: 100 came, then nothing."""
     await stream.publish(1000)
     sub = await js.subscribe(stream.all, ordered=True, config=QUICK, max_pending=100)
-    slow = await told(jsclient.SlowConsumer, events)
+    slow = await wait_for_event(jsclient.SlowConsumer, events)
     assert slow.first_stream_seq == 101
     await never(lambda: sub.pending > 100, 0.5, "more than the queue holds")
     assert sub.pending == 100
@@ -198,7 +198,7 @@ async def test_messages_wait_survive_reset(js: Any, stream: OwnStream, events: l
     sub = await js.subscribe(stream.all, ordered=True, config=QUICK)
     await eventually(lambda: sub.pending == 10, what="ten wait")
     await stream.delete_consumer(sub.consumer)
-    await told(jsclient.ConsumerReset, events)
+    await wait_for_event(jsclient.ConsumerReset, events)
     await stream.publish(5, first=11)
     assert numbers(await take(sub, 15)) == list(range(1, 16))
     await sub.unsubscribe()
@@ -234,8 +234,8 @@ async def test_p6_end_leaves_nothing(
         await stream.publish(3)
         await eventually(lambda: sub.pending == 3, what="three wait")
         await getattr(sub, end)()
-        rest = [message async for message in sub]
-        assert numbers(rest) == ([1, 2, 3] if end == "drain" else [])
+        remainder = [message async for message in sub]
+        assert numbers(remainder) == ([1, 2, 3] if end == "drain" else [])
         await eventually(lambda: _consumers_are(stream, []), what="no consumer")
     await never(lambda: len(tap.sent(CREATES)) > 1, 5 * 0.25, "another consumer")
 
@@ -261,7 +261,7 @@ async def test_end_in_reset_leaves_nothing(tap: Any, near: Any, stream: OwnStrea
 
 @pytest.mark.row(96, 110)
 @pytest.mark.covers("J93")
-async def test_stream_gone_error_in_end(js: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_stream_deleted_error_in_end(js: Any, stream: OwnStream, events: list[Any]) -> None:
     got: list[Any] = []
     sub = await js.subscribe(stream.all, ordered=True, config=QUICK)
     called = await js.subscribe(stream.all, ordered=True, config=QUICK, callback=noting(got))
@@ -287,7 +287,7 @@ async def test_replaced_stream_from_start(js: Any, oracle: Any, stream: OwnStrea
     await oracle.create_stream(stream.name, [stream.all], storage="memory")
     await stream.publish(5, first=101)
     assert numbers(await take(sub, 5)) == [101, 102, 103, 104, 105]
-    again = await told(jsclient.StreamReset, events)
+    again = await wait_for_event(jsclient.StreamReset, events)
     assert (again.stream, again.last_stream_seq) == (stream.name, 20)
     await sub.unsubscribe()
 
@@ -309,6 +309,6 @@ async def test_slow_reader_not_silence(js: Any, stream: OwnStream, events: list[
     await stream.publish(300)
     config = jsclient.ConsumerConfig(idle_heartbeat=0.4)
     sub = await js.subscribe(stream.all, ordered=True, config=config, max_pending=100)
-    await told(jsclient.SlowConsumer, events)
+    await wait_for_event(jsclient.SlowConsumer, events)
     await never(lambda: of(jsclient.HeartbeatMissed, events), 5 * 0.4, "an alarm")
     assert numbers(await take(sub, 300)) == list(range(1, 301))

@@ -18,7 +18,7 @@ import jsclient
 from integration.kit.clients.foreign import client
 from integration.kit.clients.traffic import Tally
 from integration.kit.judge.leaks import no_leaks
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -95,10 +95,10 @@ async def test_expiry_ends_own_fetch_only(js: Any, stream: OwnStream) -> None:
         if got:
             # What the short ones took is stored anew for the long one.
             await store(stream, subject, len(got))
-        rest = await within(5, long, "the one that does not")
-        assert rest.ending is jsclient.Ending.FULL
-        assert len(rest) == 4
-        assert len({message.metadata.stream_seq for message in [*got, *rest]}) == len(got) + 4
+        remainder = await within(5, long, "the one that does not")
+        assert remainder.ending is jsclient.Ending.FULL
+        assert len(remainder) == 4
+        assert len({message.metadata.stream_seq for message in [*got, *remainder]}) == len(got) + 4
     assert expired > RACES / 4
 
 
@@ -150,9 +150,9 @@ async def test_stop_drain_and_restart(js: Any, stream: OwnStream) -> None:
         with pytest.raises(jsclient.ClosedError):
             await reader.next(timeout=1)
         again = sub.messages(max_messages=3)
-        rest = await take(again, 6 - len(got), 5)
+        remainder = await take(again, 6 - len(got), 5)
         await again.stop()
-        assert sorted(numbers([*got, *rest])) == [1, 2, 3, 4, 5, 6]
+        assert sorted(numbers([*got, *remainder])) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.full
@@ -163,17 +163,17 @@ async def test_end_returns_messages(js: Any, stream: OwnStream, end: str) -> Non
     chance = random.Random(124)
     async for subject, again in consumers(js, stream):
         sub = await js.pull_subscribe(subject, stream=stream.name, consumer=again.consumer)
-        left = asyncio.create_task(sub.fetch(6, expires=10))
+        leaving = asyncio.create_task(sub.fetch(6, expires=10))
         storing = asyncio.create_task(store(stream, subject, 6))
         await asyncio.sleep(chance.uniform(0, 0.003))
-        left.cancel()
-        await asyncio.wait({left})
+        leaving.cancel()
+        await asyncio.wait({leaving})
         await getattr(sub, end)()
-        got = [] if left.cancelled() else list(left.result())
+        got = [] if leaving.cancelled() else list(leaving.result())
         await storing
         if len(got) < 6:
-            rest = await within(6, again.fetch(6 - len(got), expires=5), "the rest")
-            got += rest
+            remainder = await within(6, again.fetch(6 - len(got), expires=5), "the rest")
+            got += remainder
         assert sorted(numbers(got)) == [1, 2, 3, 4, 5, 6]
 
 
@@ -278,10 +278,10 @@ async def test_expired_pulls_do_not_block(near: Any, stream: OwnStream) -> None:
         assert len(await sub.fetch(1, expires=0.05)) == 0
     for _ in range(6):
         # The pull of a caller who left is taken over by the next one.
-        left = asyncio.create_task(sub.fetch(1, expires=20))
+        leaving = asyncio.create_task(sub.fetch(1, expires=20))
         await asyncio.sleep(0.01)
-        left.cancel()
-        await asyncio.wait({left})
+        leaving.cancel()
+        await asyncio.wait({leaving})
     two = [asyncio.create_task(sub.fetch(1, expires=20)) for _ in range(2)]
     await stream.until_asked(sub.consumer, 2)
     await stream.publish(2)
@@ -375,8 +375,8 @@ async def test_early_leave_takes_exactly(near: Any, stream: OwnStream, count: in
             if len(got) == count:
                 break
     assert numbers(got) == list(range(1, count + 1))
-    rest = await sub.fetch(30 - count, expires=5)
-    assert sorted(numbers(rest)) == list(range(count + 1, 31))
+    remainder = await sub.fetch(30 - count, expires=5)
+    assert sorted(numbers(remainder)) == list(range(count + 1, 31))
     assert len(await sub.fetch(1, no_wait=True)) == 0
 
 
@@ -414,7 +414,9 @@ async def test_both_limits_hold(tap: Any, near: Any, stream: OwnStream) -> None:
 
 @pytest.mark.row(74)
 @pytest.mark.parametrize("how", ["no more reconnects", "closed by its owner"])
-async def test_own_connection_close_told(proxy: Any, stream: OwnStream, events: list[Any], how: str) -> None:
+async def test_own_connection_close_reported(
+    proxy: Any, stream: OwnStream, events: list[Any], how: str
+) -> None:
     tap = await proxy()
     await stream.publish(2)
     async with client(tap, max_reconnect_attempts=1) as nc:
@@ -525,7 +527,7 @@ async def test_oversized_message_reported(tap: Any, near: Any, stream: OwnStream
     reader = sub.messages(max_bytes=500)
     with pytest.raises(jsclient.RequestTimeoutError):
         await reader.next(timeout=0.8)
-    raised = await told(jsclient.ErrorRaised, events)
+    raised = await wait_for_event(jsclient.ErrorRaised, events)
     assert "MaxBytes" in str(raised.error)
     assert len(asked(tap)) <= 6
     assert len(alarms(events)) == 1

@@ -40,8 +40,8 @@ async def test_fetch_takes_its_batch(tap: Any, near: Any, stream: OwnStream) -> 
     batch = await sub.fetch(5)
     assert (numbers(batch), batch.ending, batch.error) == ([1, 2, 3, 4, 5], jsclient.Ending.FULL, None)
     assert numbers(await sub.fetch(2)) == [6, 7]
-    asked = [json.loads(frame.payload) for frame in tap.sent(NEXT)]
-    assert [(one["batch"], 4 * 10**9 < one["expires"] <= 5 * 10**9) for one in asked] == [
+    request = [json.loads(frame.payload) for frame in tap.sent(NEXT)]
+    assert [(one["batch"], 4 * 10**9 < one["expires"] <= 5 * 10**9) for one in request] == [
         (5, True),
         (2, True),
     ]
@@ -233,7 +233,7 @@ async def test_consumer_without_leader_asked_again(
 
 @pytest.mark.row(82)
 @pytest.mark.server(">=2.12")
-async def test_deleted_consumer_told_by_next_fetch(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_deleted_consumer_reported_by_next_fetch(tap: Any, near: Any, stream: OwnStream) -> None:
     """No server answers: the server is asked once whether the consumer was deleted, or has no leader for a moment."""
     await stream.create_consumer("seen")
     sub = await near.pull_subscribe(stream=stream.name, consumer="seen")
@@ -269,8 +269,8 @@ async def test_p28_fetches_do_not_starve(near: Any, stream: OwnStream) -> None:
     await stream.publish(6, first=4)
     second = await within(5, long, "fetch(3)")
     assert second.ending is jsclient.Ending.FULL
-    rest = await sub.fetch(10, no_wait=True)
-    got = numbers([*first, *expired.result(), *second, *rest])
+    remainder = await sub.fetch(10, no_wait=True)
+    got = numbers([*first, *expired.result(), *second, *remainder])
     assert sorted(got) == list(range(1, 10))
 
 
@@ -299,8 +299,8 @@ async def test_fetch_by_bytes_keeps_within_them(near: Any, stream: OwnStream) ->
     exact = await within(3, sub.fetch(100, max_bytes=3 * probe, expires=20), "a fetch filled to the byte")
     assert (numbers(exact), exact.ending, exact.error) == ([5, 6, 7], jsclient.Ending.MAX_BYTES, None)
     assert (len(none), none.ending) == (0, jsclient.Ending.MAX_BYTES)
-    rest = await sub.fetch(6, max_bytes=100_000)
-    assert (numbers(rest), rest.ending) == ([8, 9, 10, 11, 12, 13], jsclient.Ending.FULL)
+    remainder = await sub.fetch(6, max_bytes=100_000)
+    assert (numbers(remainder), remainder.ending) == ([8, 9, 10, 11, 12, 13], jsclient.Ending.FULL)
 
 
 @pytest.mark.row(54, 60)
@@ -420,7 +420,7 @@ async def test_late_status_ends_no_other_fetch(tap: Any, near: Any, stream: OwnS
     assert numbers(await fetching) == [1, 2, 3, 4, 5]
 
 
-async def test_consumer_gone_without_an_answer(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_consumer_deleted_without_an_answer(tap: Any, near: Any, stream: OwnStream) -> None:
     """Server 2.10 says nothing to a pull request for a consumer that does not exist."""
     sub = await near.pull_subscribe(stream.all)
     tap.drop_frames(match.with_status("503"))  # of newer servers

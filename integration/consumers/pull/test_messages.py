@@ -11,7 +11,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.leaks import no_leaks
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -164,7 +164,7 @@ async def test_no_responders_backs_off(tap: Any, near: Any, stream: OwnStream, e
     sub = await near.pull_subscribe(stream=stream.name, consumer="later")
     reader = sub.messages()
     waiting = asyncio.create_task(reader.next(timeout=60))
-    raised = await told(jsclient.ErrorRaised, events)
+    raised = await wait_for_event(jsclient.ErrorRaised, events)
     assert isinstance(raised.error, jsclient.ConsumerNotFoundError)
     requests = await eventually(lambda: (sent := tap.sent(NEXT))[4:] and sent, what="five requests")
     pauses = [later.time - one.time for one, later in itertools.pairwise(requests[:5])]
@@ -286,7 +286,7 @@ async def test_silence_renews_request(tap: Any, near: Any, stream: OwnStream, ev
     waiting = asyncio.create_task(reader.next(timeout=20))
     await tap.wait_for(match.is_heartbeat)
     rule = tap.drop_frames(match.is_heartbeat)
-    missed = await told(jsclient.HeartbeatMissed, events)
+    missed = await wait_for_event(jsclient.HeartbeatMissed, events)
     assert missed.silent_for >= 2 * 0.3
     rule.remove()
     await eventually(lambda: len(asked(tap)) >= 2, what="another request")
@@ -382,7 +382,7 @@ async def test_stream_deleted_during_disconnect(
     await tap.accept()
     with pytest.raises(jsclient.ConsumerDeletedError):
         await within(20, reading, "the reader")
-    await told(jsclient.ConsumerDeleted, events)
+    await wait_for_event(jsclient.ConsumerDeleted, events)
 
 
 @pytest.mark.row(63, 79)

@@ -22,7 +22,7 @@ from integration.kit.calls.priority_groups import (
     unknown,
 )
 from integration.kit.judge.leaks import no_leaks
-from integration.kit.judge.reading import EventReader, alarms, numbers, of, take, told
+from integration.kit.judge.reading import EventReader, alarms, numbers, of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -262,7 +262,7 @@ async def test_a_pin_survives_a_reconnect(tap: Any, near: Any, stream: OwnStream
     (pinned,) = of(jsclient.Pinned, events)
     since = len(tap.frames)
     tap.cut()
-    await told(jsclient.Reconnected, events)
+    await wait_for_event(jsclient.Reconnected, events)
     await stream.publish(3, first=2)
     assert numbers(await take(reader, 3)) == [2, 3, 4]
     assert set(pins(tap, since)) == {pinned.pin_id}
@@ -285,10 +285,10 @@ async def test_restart_gives_new_pin(
         await message.ack_sync()
     await server.stop()
     await server.start()
-    await told(jsclient.Reconnected, events)
+    await wait_for_event(jsclient.Reconnected, events)
     await eventually(lambda: stream.publish(1, first=2), 10, "the stream")
     assert 2 in numbers(await take(reader, 1))
-    await told(jsclient.Unpinned, events)
+    await wait_for_event(jsclient.Unpinned, events)
     await eventually(lambda: len(of(jsclient.Pinned, events)) == 2, what="the new pin")
     await reader.stop()
 
@@ -330,7 +330,7 @@ async def test_one_pinned_at_a_time(connect: Any, proxy: Any, stream: OwnStream)
 
 @pytest.mark.row(87)
 @pytest.mark.server(">=2.12")
-async def test_no_wait_standby_told(connect: Any, proxy: Any, stream: OwnStream) -> None:
+async def test_no_wait_standby_reported(connect: Any, proxy: Any, stream: OwnStream) -> None:
     (one, *_), (other, _, events) = await two(connect, proxy, stream, "pinned_client")
     await stream.publish(3)
     assert numbers([await one.next(group=GROUP)]) == [1]

@@ -57,8 +57,8 @@ async def test_request_has_group_only(
         handle = await near.pull_subscribe(stream=stream.name, consumer="c")
     assert numbers(await asks(way, handle, 2, group=GROUP, **options)) == [1, 2]
     first, *_ = bodies = asked(tap)
-    rest = {"batch", "expires", "idle_heartbeat", "id"}
-    assert {key: value for key, value in first.items() if key not in rest} == {"group": GROUP, **options}
+    remainder = {"batch", "expires", "idle_heartbeat", "id"}
+    assert {key: value for key, value in first.items() if key not in remainder} == {"group": GROUP, **options}
     assert ("id" in bodies[-1]) == (policy == "pinned_client" and len(bodies) > 1)
 
 
@@ -199,10 +199,10 @@ async def test_either_threshold_will_do(near: Any, stream: OwnStream) -> None:
 async def test_conditions_never_inherited(near: Any, stream: OwnStream) -> None:
     """A fetch was cancelled, its request lives; one with a threshold must not be served by it."""
     consumer = await grouped(near, stream, "overflow")
-    left = asyncio.create_task(consumer.fetch(1, expires=20, group=GROUP))
+    leaving = asyncio.create_task(consumer.fetch(1, expires=20, group=GROUP))
     await stream.until_asked("c")
-    left.cancel()
-    await asyncio.wait({left})
+    leaving.cancel()
+    await asyncio.wait({leaving})
     picky = asyncio.create_task(consumer.fetch(1, expires=20, group=GROUP, min_pending=3))
     await stream.until_asked("c", 2)
     plain = asyncio.create_task(consumer.fetch(1, expires=20, group=GROUP))

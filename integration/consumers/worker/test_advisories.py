@@ -11,7 +11,7 @@ import pytest
 
 from integration.kit.clients.foreign import flushed
 from integration.kit.judge.oracle import Oracle, number_of
-from integration.kit.judge.reading import of, told
+from integration.kit.judge.reading import of, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from integration.kit.servers.cluster import OwnCluster
@@ -36,7 +36,7 @@ async def forge(
 ) -> None:
     """Publish advisories about these sequences and deliveries, as any user with that right can."""
     for seq, deliveries in which:
-        told = {
+        reports = {
             "type": "io.nats.jetstream.advisory.v1.max_deliver",
             "stream": stream,
             "consumer": named or consumer,
@@ -44,7 +44,7 @@ async def forge(
             "deliveries": deliveries,
         }
         subject = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{consumer}"
-        await oracle.nc.publish(subject, json.dumps(told).encode())
+        await oracle.nc.publish(subject, json.dumps(reports).encode())
     await flushed(oracle.nc)
 
 
@@ -97,7 +97,7 @@ async def test_forged_make_no_dead_letter(
         await forge(oracle, stream.name, (20, 3))  # not delivered yet
         await forge(oracle, stream.name, (4, 7))  # more deliveries than there are
         await oracle.nc.publish(f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream.name}.crew", b"{")
-        await told(AdvisoryRefused, events, lambda event: event.count == 4)
+        await wait_for_event(AdvisoryRefused, events, lambda event: event.count == 4)
         go_on.set()
         await eventually(lambda: worker.counts.handled == 20, what="all are handled")
     assert not await dead.messages()
@@ -127,8 +127,8 @@ async def test_forged_about_acked_of_work_queue(
         # acks are counted asynchronously
         await eventually(lambda: _holds(stream, 1), what="the acked ones are gone")
         await forge(oracle, stream.name, (1, 3), (2, 3), (9, 3))
-        found = await told(AdvisoryRefused, events)
-        assert "up to 3 only" in str(found)
+        event = await wait_for_event(AdvisoryRefused, events)
+        assert "up to 3 only" in str(event)
         stays.set()
         await eventually(lambda: worker.counts.handled == 1, what="the third is acked")
     assert not await dead.messages()
@@ -203,7 +203,7 @@ async def test_flood_hides_no_real_one(
         for _ in range(60):
             await forge(oracle, stream.name, *((seq, 1) for seq in range(21, 321)))
         await eventually(lambda: _unmarked(dead, 20), 30, "all real ones are found")
-        refused = (await told(AdvisoryRefused, events, lambda event: event.count == 16384)).reason
+        refused = (await wait_for_event(AdvisoryRefused, events, lambda event: event.count == 16384)).reason
     assert "acked the message" in refused
     assert sorted(await _unmarked(dead, 20)) == [*range(1, 21)]
     assert len(of(DeadLettered, events)) == 20
@@ -220,14 +220,14 @@ async def test_many_mentions_one_dead_letter(
     async with sub.run(lambda _: None, dead_letter="dead.>"):
         await forge(oracle, stream.name, *((seq, 1) for _ in range(500) for seq in range(1, 6)))
         await eventually(lambda: _unmarked(dead, 5), 40, "all are stored")
-        await told(AdvisoryRefused, events, lambda event: event.count >= 2048)
+        await wait_for_event(AdvisoryRefused, events, lambda event: event.count >= 2048)
     assert len(of(DeadLettered, events)) == 5
 
 
 async def _unmarked(dead: OwnStream, count: int) -> list[int]:
     """The numbers of the dead letters without a mark, if there are that many."""
-    found = await dead.messages()
-    numbers = [number_of(one.payload) for one in found if MARK not in parse_headers(one.headers)[1]]
+    messages = await dead.messages()
+    numbers = [number_of(one.payload) for one in messages if MARK not in parse_headers(one.headers)[1]]
     return numbers if len(numbers) >= count else []
 
 
@@ -258,10 +258,10 @@ async def test_unverified_without_the_right_to_ask(
     async with sub.run(lambda _: None, dead_letter="dead.>"):
         await js.ping()  # the server has its subscription to advisories
         await forge(oracle, stream.name, (2, 2), consumer=sub.consumer)
-        found = await told(DeadLettered, events)
+        event = await wait_for_event(DeadLettered, events)
     (letter,) = await dead.messages()
     assert parse_headers(letter.headers)[1][MARK].startswith("PermissionDeniedError")
-    assert "unverified" in str(found)
+    assert "unverified" in str(event)
 
 
 @pytest.mark.server(">=2.11")

@@ -104,9 +104,9 @@ class Crew:
 @pytest.fixture
 async def crew(server: ServerUnderTest, oracle: Oracle, stream: OwnStream) -> AsyncIterator[Crew]:
     async with oracle.listen(f"handled.{stream.name}.*") as handled:
-        crew = Crew(server.url, stream.name, handled)
-        yield crew
-        for process in crew.processes:
+        workers = Crew(server.url, stream.name, handled)
+        yield workers
+        for process in workers.processes:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
@@ -126,9 +126,9 @@ def poison(count: int) -> set[int]:
 
 async def letters(dead: OwnStream) -> dict[int, str]:
     """The error of each dead letter; each is stored once."""
-    found = await dead.messages()
-    errors = {number_of(one.payload): parse_headers(one.headers)[1]["Dead-Letter-Error"] for one in found}
-    assert len(errors) == len(found)
+    messages = await dead.messages()
+    errors = {number_of(one.payload): parse_headers(one.headers)[1]["Dead-Letter-Error"] for one in messages}
+    assert len(errors) == len(messages)
     return errors
 
 

@@ -48,7 +48,7 @@ async def returns(msg: jsclient.Message) -> None: ...
 @pytest.mark.parametrize("ack_sync", [False, True], ids=["ack", "ack_sync"])
 @pytest.mark.parametrize("handler", [returns, acks, slow])
 @pytest.mark.parametrize("kind", ["pull", "push"])
-async def test_told_once_and_counted_as_unsettled(
+async def test_reported_once_and_counted_as_unsettled(
     world: Any, events: list[Any], kind: str, handler: Callable[..., Any], ack_sync: bool
 ) -> None:
     """They were handled again and again, and counted as handled each time."""
@@ -65,15 +65,15 @@ async def test_told_once_and_counted_as_unsettled(
     counts = worker.counts
     assert (counts.handled, counts.failed, counts.running, counts.waiting) == (0, 0, 0, 0)
     assert counts.unsettled >= len(ended)  # and those that were interrupted and could not be returned
-    (told,) = of(PermissionDenied, events)
+    (event,) = of(PermissionDenied, events)
     needed = {"$JS.ACK.S.C.>", "$JS.ACK.*.*.S.C.>"}  # the form of the server's acks decides
-    assert told.needed in needed
-    assert f"allow the user to publish to {told.needed!r}" in str(told)
+    assert event.needed in needed
+    assert f"allow the user to publish to {event.needed!r}" in str(event)
     info = await (await (await js.stream("S")).consumer("C")).info()
     assert info.ack_floor.stream_seq == 0
 
 
-async def test_refusals_of_the_last_acks_are_heard(world: Any) -> None:
+async def test_refusals_of_the_last_acks_are_received(world: Any) -> None:
     """The worker is stopped right after its last acks: the counts are given after the server's refusals."""
     _, subscribe = world
     sub = await subscribe(ack_wait=60.0)

@@ -49,9 +49,9 @@ async def test_ends_with_its_handlers(
     gate.set()
     counts = await within(GRACE / 2, worker, "the end")
     assert (counts.handled, counts.unsettled, counts.running) == (0, 8, 0)
-    (told,) = of(AcksUnsent, events)
-    assert (told.stream, told.consumer, told.count, told.returned) == ("S", "d", 8, 0)
-    assert "8 messages were handled, but their acks could not be sent" in str(told)
+    (event,) = of(AcksUnsent, events)
+    assert (event.stream, event.consumer, event.count, event.returned) == ("S", "d", 8, 0)
+    assert "8 messages were handled, but their acks could not be sent" in str(event)
     assert of(HandlerFailed, events) == []
 
 
@@ -123,7 +123,7 @@ async def test_messages_that_waited_are_counted_apart(
     worker.stop()
     counts = await within(GRACE / 2, worker, "the end")
     assert (counts.handled, counts.returned, counts.unsettled) == (0, 0, 8)
-    (told,) = of(AcksUnsent, events)
-    assert (told.count, told.returned) == (1, 7)
-    assert "1 message was handled, but its ack could not be sent" in str(told)
-    assert "7 messages could not be returned" in str(told)
+    (event,) = of(AcksUnsent, events)
+    assert (event.count, event.returned) == (1, 7)
+    assert "1 message was handled, but its ack could not be sent" in str(event)
+    assert "7 messages could not be returned" in str(event)

@@ -67,10 +67,10 @@ async def test_entering_raises_why_it_cannot_start(js: Any, stream: OwnStream) -
             entered = True
     assert not entered
     await sub.unsubscribe()
-    gone = await js.pull_subscribe(stream.all, durable="gone")
+    missing = await js.pull_subscribe(stream.all, durable="gone")
     await stream.oracle.delete_consumer(stream.name, "gone")
     with pytest.raises(jsclient.ConsumerNotFoundError):
-        async with gone.run(print):
+        async with missing.run(print):
             entered = True
     assert not entered
 
@@ -204,15 +204,15 @@ async def test_blocking_handler_reported(js: Any, stream: OwnStream, events: lis
         sub = await js.pull_subscribe(stream.all, durable="d", delete_on_close=True)
         async with sub.run(block, concurrency=1 if kind == "worker" else 4):
             await eventually(lambda: len(of(HandlerSlow, events)) == 2, what="the events")
-    told = of(HandlerSlow, events)
-    assert [(event.stream, event.consumer, event.count) for event in told] == [
+    reports = of(HandlerSlow, events)
+    assert [(event.stream, event.consumer, event.count) for event in reports] == [
         (stream.name, sub.consumer, 1),
         (stream.name, sub.consumer, 2),
     ]
-    assert [(event.stream_seq, event.subject) for event in told] == [
+    assert [(event.stream_seq, event.subject) for event in reports] == [
         (seq, stream.subject()) for seq in (1, 5)
     ]
-    for event in told:
+    for event in reports:
         assert took[event.stream_seq] - 0.3 <= event.blocked < took[event.stream_seq] + 5.0
         assert "blocked the event loop" in str(event)
 
@@ -300,7 +300,9 @@ async def test_second_reader_of_a_subscription(
     assert [f"or to this {second}()" in text for text in warnings(caplog)] == [True]
 
 
-async def test_one_reader_is_not_told(js: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_reader_is_not_reported(
+    js: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture
+) -> None:
     sub = await js.pull_subscribe(stream.all)
     for _ in range(2):  # one after the other
         async with sub.run(print):

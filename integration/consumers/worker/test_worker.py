@@ -16,7 +16,7 @@ import jsclient
 from integration.kit.clients.foreign import flushed
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.oracle import Oracle, number_of
-from integration.kit.judge.reading import of, told
+from integration.kit.judge.reading import of, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.match import published
@@ -326,7 +326,7 @@ async def test_stop_any_time_returns(kind: str, stream: OwnStream, js: Any) -> N
 
 
 @pytest.mark.parametrize("kind", ["push", "pull"])
-async def test_nothing_is_left_behind(
+async def test_leaves_nothing_behind(
     kind: str, stream: OwnStream, oracle: Oracle, js: Any, server: Any
 ) -> None:
     await js.account_info()
@@ -420,7 +420,9 @@ async def test_dead_last_delivery_found(
     again = await js.pull_subscribe(stream=stream.name, consumer="crew")
     async with again.run(_raising, dead_letter="dead.>"):
         for number in (1, 2, 3):
-            await told(DeadLettered, events, lambda event, number=number: event.stream_seq == number)
+            await wait_for_event(
+                DeadLettered, events, lambda event, number=number: event.stream_seq == number
+            )
     letters = await dead.messages()
     assert sorted(number_of(letter.payload) for letter in letters) == [1, 2, 3]
     for letter in letters:
@@ -458,9 +460,9 @@ async def test_limits_of_consumer_kept(stream: OwnStream, near: Any, tap: Any) -
     sub = await near.pull_subscribe(stream.all, config=config)
     async with sub.run(lambda _: asyncio.sleep(0), concurrency=20) as worker:
         await eventually(lambda: worker.counts.handled == 30, 10, "all are handled")
-    asked = [json.loads(frame.payload) for frame in tap.sent("$JS.API.CONSUMER.MSG.NEXT.>")]
-    assert max(body["batch"] for body in asked) <= 2
-    assert max(body["expires"] for body in asked) <= 3_000_000_000
+    request = [json.loads(frame.payload) for frame in tap.sent("$JS.API.CONSUMER.MSG.NEXT.>")]
+    assert max(body["batch"] for body in request) <= 2
+    assert max(body["expires"] for body in request) <= 3_000_000_000
 
 
 @pytest.mark.parametrize("concurrency", [1, 20])

@@ -31,8 +31,8 @@ class Runs:
         self.plan = plan_of(subject=stream.subject("a"), columns="")
 
     def run_plan(self, run: str) -> WritePlan:
-        place = RunLocation(self.bucket, "query", run, self.stream.subject("a"))
-        return replace(self.plan, runs=place, target=self.stream.name)
+        location = RunLocation(self.bucket, "query", run, self.stream.subject("a"))
+        return replace(self.plan, runs=location, target=self.stream.name)
 
     async def task(self, run: str, partition: int, rows: list[int], attempt: int = 0) -> Outcome:
         batch = pa.record_batch({"data": pa.array([b"%d" % row for row in rows], pa.binary())})

@@ -41,19 +41,21 @@ def read_epochs(server: Any, topic: Any, columns: Sequence[str] = COLUMNS, **opt
     from jsclient.spark.epochs.source import EpochBatchReader
     from jsclient.spark.options.epochs import EpochSourceOptions
 
-    given = options_of(
+    arguments = options_of(
         server, options.pop("stream", topic.name.replace(".", "_")), epochs=topic.name, **options
     )
-    reader = EpochBatchReader(EpochSourceOptions.parse(given, streaming=False), tuple(columns), numbers=None)
+    reader = EpochBatchReader(
+        EpochSourceOptions.parse(arguments, streaming=False), tuple(columns), numbers=None
+    )
     return [row for part in read_all(reader, reader.partitions()) for row in part]
 
 
 def epochs_of(rows: Rows) -> dict[Any, list[Any]]:
     """The items of each epoch, in the order of the stream."""
-    found: dict[Any, list[Any]] = {}
+    results: dict[Any, list[Any]] = {}
     for row in sorted(rows, key=lambda row: row["sequence"]):
-        found.setdefault(row["epoch"], []).extend(json.loads(row["data"]))
-    return found
+        results.setdefault(row["epoch"], []).extend(json.loads(row["data"]))
+    return results
 
 
 async def seen(topic: Any, decode: Callable[[bytes], list[Any]] = json.loads) -> dict[int, list[Any]]:
@@ -65,13 +67,13 @@ async def seen(topic: Any, decode: Callable[[bytes], list[Any]] = json.loads) ->
     count = await topic.partitions()
     core: EpochSubscriber[int] = EpochSubscriber(Int(), frozenset(range(count)))
     reading: EpochReading[int] = EpochReading(Int(), topic.name, range(count))
-    found: dict[int, list[Any]] = {}
-    begun: set[int] = set()
+    results: dict[int, list[Any]] = {}
+    started: set[int] = set()
     for record in await records(topic):
         partition = reading.partition_of(record)
         assert partition is not None
-        if partition not in begun:
-            begun.add(partition)
+        if partition not in started:
+            started.add(partition)
             entry = reading.entry_of(record)
             assert entry is not None
             events = core.receive(partition, entry.record.snapshot, record.seq)
@@ -81,17 +83,17 @@ async def seen(topic: Any, decode: Callable[[bytes], list[Any]] = json.loads) ->
             continue
         for event in events:
             if isinstance(event, Data):
-                found.setdefault(event.time, []).extend(decode(event.items))
-    return {time: items for time, items in found.items() if core.is_completed(time)}
+                results.setdefault(event.time, []).extend(decode(event.items))
+    return {time: items for time, items in results.items() if core.is_completed(time)}
 
 
 async def records(topic: Any) -> list[Any]:
     """All that lies in a topic."""
     await topic.partitions()
-    found: list[Any] = []
-    while page := (await topic._home.log().history(found[-1].seq if found else 0, 1000, 1 << 27)).records:
-        found += page
-    return found
+    results: list[Any] = []
+    while page := (await topic._home.log().history(results[-1].seq if results else 0, 1000, 1 << 27)).records:
+        results += page
+    return results
 
 
 async def frontier_records(topic: Any, partition: int) -> list[FrontierEntry[int]]:

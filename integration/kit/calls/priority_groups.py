@@ -27,12 +27,12 @@ async def grouped(js: Any, stream: OwnStream, policy: str, name: str = "c", **fi
 
 async def two(connect: Any, proxy: Any, stream: OwnStream, policy: str, **fields: Any) -> Any:
     """Two clients of one consumer: (handle, tap, events) of each."""
-    found = []
+    results = []
     for _ in range(2):
         tap, events = await proxy(), []
         js = await connect(tap, on_event=events.append)
-        found.append((await grouped(js, stream, policy, **fields), tap, events))
-    return found
+        results.append((await grouped(js, stream, policy, **fields), tap, events))
+    return results
 
 
 def asked(tap: Any, since: int = 0) -> list[dict[str, Any]]:

@@ -21,8 +21,8 @@ def sequences(rows: Rows, stream: Any) -> list[int]:
 
 def query_of(server: Any, *streams: Any, columns: Sequence[str] = COLUMNS, **options: Any) -> Query:
     """A query of the streams that are named, from their first messages on."""
-    given = {"startingOffsets": "earliest", **options}
-    return Query(server, ",".join(one.name for one in streams), columns=columns, **given)
+    arguments = {"startingOffsets": "earliest", **options}
+    return Query(server, ",".join(one.name for one in streams), columns=columns, **arguments)
 
 
 class PatternQuery(Query):

@@ -36,11 +36,11 @@ def plan_of(
     data: str = "data",
     **options: str,
 ) -> WritePlan:
-    given = {"servers": "nats://127.0.0.1:1", "retries": "2", **options}
+    arguments = {"servers": "nats://127.0.0.1:1", "retries": "2", **options}
     shape = RowShape(
         data, "subject" in columns, "headers" in columns, "msg_id" in columns, subject, ids == "source"
     )
-    return WritePlan(SinkOptions.parse(given), shape, ids, "query", epoch, ledger)
+    return WritePlan(SinkOptions.parse(arguments), shape, ids, "query", epoch, ledger)
 
 
 async def write(js: Any, plan: WritePlan, *batches: pa.RecordBatch, task: Task = Task(0, 0)) -> Outcome:  # noqa: B008

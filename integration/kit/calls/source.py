@@ -18,9 +18,14 @@ Rows = list[dict[str, Any]]
 
 def options_of(server: Any, stream: Any, **options: Any) -> dict[str, str]:
     """Options of a source; names without a dot or a capital need no quotes."""
-    given = {"servers": getattr(server, "url", server), "stream": getattr(stream, "name", stream), **options}
+    arguments = {
+        "servers": getattr(server, "url", server),
+        "stream": getattr(stream, "name", stream),
+        **options,
+    }
     return {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in arguments.items()
     }
 
 
@@ -83,8 +88,8 @@ class Query:
 
     def ask(self, reader: Any, start: dict[str, Any], limit: Any = None) -> dict[str, Any]:
         """The next offset, as it would be in the checkpoint."""
-        given = limit or reader.getDefaultReadLimit()
-        return through_json(reader.latestOffset(through_json(start), given))
+        arguments = limit or reader.getDefaultReadLimit()
+        return through_json(reader.latestOffset(through_json(start), arguments))
 
     def batch(self, reader: Any, start: dict[str, Any], end: dict[str, Any]) -> Rows:
         """Plan and read one batch, and note it."""
@@ -130,5 +135,5 @@ class BatchRead:
 
 def through_json(offset: dict[str, Any]) -> dict[str, Any]:
     """As it comes back from a checkpoint."""
-    found: dict[str, Any] = json.loads(json.dumps(offset))
-    return found
+    results: dict[str, Any] = json.loads(json.dumps(offset))
+    return results

@@ -34,14 +34,14 @@ class Run:
 
     def processes(self) -> dict[int, str]:
         """The processes that carry its mark, with their command lines. The dead are not among them."""
-        wanted = f"{MARK}={self.mark}".encode()
-        found = {}
+        expected = f"{MARK}={self.mark}".encode()
+        results = {}
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if wanted in (path / "environ").read_bytes().split(b"\0"):
+                if expected in (path / "environ").read_bytes().split(b"\0"):
                     command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    found[int(path.name)] = command
-        return found
+                    results[int(path.name)] = command
+        return results
 
     def workers(self) -> list[int]:
         return [pid for pid, command in self.processes().items() if "examples.flights.worker" in command]

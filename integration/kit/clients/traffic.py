@@ -45,13 +45,13 @@ class Tally:
     def disordered(self) -> list[int]:
         """First arrivals that came after a later one."""
         seen: set[int] = set()
-        highest, found = 0, []
+        highest, actual = 0, []
         for seq in self.seqs:
             if seq < highest and seq not in seen:
-                found.append(seq)
+                actual.append(seq)
             highest = max(highest, seq)
             seen.add(seq)
-        return found
+        return actual
 
     @property
     def untold(self) -> list[int]:

@@ -52,12 +52,12 @@ async def watched() -> AsyncIterator[Background]:
     loop.set_exception_handler(background.handle)
     try:
         yield background
-        left = running_tasks() - before
-        if left:
-            await asyncio.wait(left, timeout=_SETTLE)
+        remaining = running_tasks() - before
+        if remaining:
+            await asyncio.wait(remaining, timeout=_SETTLE)
         leaked = [f"leaked task: {describe_task(task)}" for task in running_tasks() - before]
         # A task's exception that nobody fetched is told only when the task is freed.
-        del left
+        del remaining
         gc.collect()
         await asyncio.sleep(0)
     finally:
@@ -86,8 +86,8 @@ def limited(
         except TimeoutError:
             if not limit.expired():
                 raise
-            told = "\n  ".join(waiting)
-            raise AssertionError(f"the test hangs: not done after {seconds} s; tasks:\n  {told}") from None
+            reports = "\n  ".join(waiting)
+            raise AssertionError(f"the test hangs: not done after {seconds} s; tasks:\n  {reports}") from None
         finally:
             timer.cancel()
 

@@ -118,13 +118,13 @@ def running_tasks() -> set[asyncio.Task[object]]:
 
 def describe_task(task: asyncio.Task[object]) -> str:
     """A task by the name of its coroutine, and where it waits: each coroutine down to the innermost."""
-    places: list[str] = []
+    positions: list[str] = []
     # The task itself knows its outermost coroutine only.
     inner: Any = task.get_coro()
     while (frame := getattr(inner, "cr_frame", None)) is not None:
-        places.append(f"{inner.__name__} {Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+        positions.append(f"{inner.__name__} {Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
         inner = inner.cr_await
-    return f"{_name(task)} ({task.get_name()}) in {' > '.join(places)}"
+    return f"{_name(task)} ({task.get_name()}) in {' > '.join(positions)}"
 
 
 def _name(task: asyncio.Task[object]) -> str:

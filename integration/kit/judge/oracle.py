@@ -135,30 +135,30 @@ class Oracle:
         """One message. In a cluster that elects a leader just now, once it has one, in 20 s at most."""
         for tries_left in reversed(range(200)):
             try:
-                found = (await self.api(f"STREAM.MSG.GET.{stream}", {"seq": seq}))["message"]
+                actual = (await self.api(f"STREAM.MSG.GET.{stream}", {"seq": seq}))["message"]
                 break
             except OracleError as error:
                 if error.code != 503 or not tries_left:
                     raise
             await asyncio.sleep(0.1)
         return Stored(
-            found["seq"],
-            found["subject"],
-            base64.b64decode(found.get("data") or b""),
-            base64.b64decode(found.get("hdrs") or b""),
+            actual["seq"],
+            actual["subject"],
+            base64.b64decode(actual.get("data") or b""),
+            base64.b64decode(actual.get("hdrs") or b""),
         )
 
     async def messages(self, stream: str) -> list[Stored]:
         """Everything stored, in order; for streams of some thousands at most."""
         state = await self.state(stream)
-        found: list[Stored] = []
+        results: list[Stored] = []
         for seq in range(max(state["first_seq"], 1), state["last_seq"] + 1):
             try:
-                found.append(await self.message(stream, seq))
+                results.append(await self.message(stream, seq))
             except OracleError as error:
                 if error.code != 404:
                     raise
-        return found
+        return results
 
     async def payloads(self, stream: str) -> list[bytes]:
         """The payloads stored, in order: for streams too long to ask for each message.
@@ -172,11 +172,11 @@ class Oracle:
                 stream, ack_policy="none", deliver_subject=inbox, mem_storage=True
             )
             count = consumer["num_pending"] + consumer["delivered"]["consumer_seq"]
-            found = [(await sub.next_msg(self._timeout)).data for _ in range(count)]
+            actual = [(await sub.next_msg(self._timeout)).data for _ in range(count)]
             await self.delete_consumer(stream, consumer["name"])
         finally:
             await sub.unsubscribe()
-        return found
+        return actual
 
     async def delete_message(self, stream: str, seq: int) -> None:
         await self.api(f"STREAM.MSG.DELETE.{stream}", {"seq": seq})
@@ -303,12 +303,12 @@ class Oracle:
             await self.delete_stream(name)
 
     async def _all(self, subject: str, field: str) -> list[Any]:
-        found: list[Any] = []
+        results: list[Any] = []
         while True:
-            page = await self.api(subject, {"offset": len(found)})
-            found += page.get(field) or []
-            if len(found) >= page["total"] or not page.get(field):
-                return found
+            page = await self.api(subject, {"offset": len(results)})
+            results += page.get(field) or []
+            if len(results) >= page["total"] or not page.get(field):
+                return results
 
 
 def numbered(number: int, size: int = 0) -> bytes:

@@ -42,7 +42,7 @@ def of(kind: type[T], events: Iterable[Any]) -> list[T]:
     return [event for event in events if isinstance(event, kind)]
 
 
-async def told(
+async def wait_for_event(
     kind: type[T], events: list[Any], fits: Callable[[T], object] = bool, timeout: float = 60.0
 ) -> T:
     """The first event of a class that fits, from those told already or to come."""

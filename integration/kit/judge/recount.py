@@ -46,13 +46,13 @@ class Recount:
 
     @classmethod
     def of(cls, where: str, expected: Iterable[Any], found: Iterable[Any]) -> Self:
-        wanted, there = set(expected), Counter(found)
-        known = sum(count for row, count in there.items() if row in wanted)
-        kinds = len(wanted & there.keys())
+        target, there = set(expected), Counter(found)
+        known = sum(count for row, count in there.items() if row in target)
+        kinds = len(target & there.keys())
         total = sum(there.values())
-        missing = sorted(wanted - there.keys())
+        missing = sorted(target - there.keys())
         between = (missing[0], missing[-1]) if missing else ()
-        return cls(where, len(wanted), total, len(missing), known - kinds, total - known, between)
+        return cls(where, len(target), total, len(missing), known - kinds, total - known, between)
 
     @property
     def is_exact(self) -> bool:
@@ -81,11 +81,11 @@ def messages(url: str, stream: str, subject: str = ">", **rights: Any) -> list[t
         wire.send(f"SUB {inbox}.api api")
         request = {"stream_name": stream, "config": config}
         wire.publish(f"$JS.API.CONSUMER.CREATE.{stream}", json.dumps(request).encode(), f"{inbox}.api")
-        count, found = None, list[tuple[str, bytes]]()
-        while count is None or len(found) < count:
+        count, actual = None, list[tuple[str, bytes]]()
+        while count is None or len(actual) < count:
             where, sid, payload = wire.message()
             if sid == _ALL:
-                found.append((where, payload))
+                actual.append((where, payload))
                 continue
             answer = json.loads(payload)
             if "error" in answer:
@@ -93,7 +93,7 @@ def messages(url: str, stream: str, subject: str = ">", **rights: Any) -> list[t
             count = answer["num_pending"] + answer["delivered"]["consumer_seq"]
         wire.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{answer['name']}", b"", f"{inbox}.api")
         wire.message()
-    return found
+    return actual
 
 
 class _Wire:

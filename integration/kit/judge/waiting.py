@@ -53,8 +53,8 @@ async def eventually(
         if loop.time() >= deadline:
             break
         await asyncio.sleep(interval)
-    told = "it never returned" if last is _UNTRIED else f"last: {last!r}"
-    raise AssertionError(f"{what}: not within {timeout} s ({told})")
+    reports = "it never returned" if last is _UNTRIED else f"last: {last!r}"
+    raise AssertionError(f"{what}: not within {timeout} s ({reports})")
 
 
 async def never(

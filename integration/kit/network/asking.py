@@ -19,8 +19,8 @@ def asked(tap: Recording, pattern: str = ">", since: int = 0) -> list[str]:
 
 def body(frame: Frame) -> Json:
     """The JSON object that a frame carries."""
-    found: Json = json.loads(frame.payload)
-    return found
+    answer: Json = json.loads(frame.payload)
+    return answer
 
 
 def creates(tap: Recording, since: int = 0) -> list[Frame]:

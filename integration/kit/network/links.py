@@ -126,16 +126,16 @@ class Pipe:
     def update_reading(self) -> None:
         """Read from the source only while there is somewhere to put it."""
         limit = _QUEUE_LIMIT if self._conditions.rate is None else _QUEUE_LIMIT_SLOW
-        wanted = (
+        expected = (
             self.sink is not None
             and self._conditions.flowing.is_set()
             and (self._room.is_set() or self.lost)
             and self._queued < limit
         )
-        if self.source is None or self.source.is_closing() or wanted == self._reading:
+        if self.source is None or self.source.is_closing() or expected == self._reading:
             return
-        self._reading = wanted
-        if wanted:
+        self._reading = expected
+        if expected:
             self.source.resume_reading()
         else:
             self.source.pause_reading()

@@ -56,9 +56,9 @@ class Recording:
             async with asyncio.timeout(timeout):
                 while True:
                     self._grown.clear()
-                    found = self.find(predicate, checked)
-                    if found:
-                        return found[0]
+                    actual = self.find(predicate, checked)
+                    if actual:
+                        return actual[0]
                     checked = max(since, len(self.frames))
                     await self._grown.wait()
         except TimeoutError:

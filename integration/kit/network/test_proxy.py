@@ -128,15 +128,15 @@ async def test_cut_inside_a_delivery(proxy: MakeProxy, after_bytes: int | None) 
 
 async def test_cut_inside_a_publish(proxy: MakeProxy, oracle: Oracle) -> None:
     tap = await proxy()
-    async with client(tap) as nc, oracle.listen("cut.up") as heard:
+    async with client(tap) as nc, oracle.listen("cut.up") as received:
         fault = tap.cut_inside_frame(TO_SERVER)
         await nc.publish("cut.up", b"never whole")
         await fault.wait()
         await tap.wait_links(2)
         await eventually(lambda: nc.is_connected, what="the reconnect")
         await nc.publish("cut.up", b"next")
-        await eventually(lambda: heard, what="the next publish")
-        assert [m.data for m in heard] == [b"next"]
+        await eventually(lambda: received, what="the next publish")
+        assert [m.data for m in received] == [b"next"]
 
 
 async def test_inject_status_and_raw_bytes(proxy: MakeProxy) -> None:
@@ -213,8 +213,8 @@ async def test_half_open_seen_by_server_only(proxy: MakeProxy, server: ServerUnd
 
         async def known() -> bool:
             assert server.monitor is not None
-            found = await monitor_json(server.monitor, "/connz")
-            return any(c.get("name") == "half" for c in found["connections"])
+            answer = await monitor_json(server.monitor, "/connz")
+            return any(c.get("name") == "half" for c in answer["connections"])
 
         assert await known()
         tap.half_open()

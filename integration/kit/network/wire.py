@@ -118,8 +118,8 @@ class FrameParser:
         while start < len(data):
             frame, length = self._next(data, start)
             if frame is None:
-                rest = data[start:]
-                self._held, self._size, self._need = [rest], len(rest), length
+                remainder = data[start:]
+                self._held, self._size, self._need = [remainder], len(remainder), length
                 break
             frame.time, frame.connection = now, self.connection
             frames.append(frame)
@@ -135,12 +135,12 @@ class FrameParser:
                 return None, waiting + 1
             return Frame(self.direction, "", raw=data[start:]), waiting
         line = data[start:end]
-        op_bytes, _, rest = line.lstrip().partition(b" ")
+        op_bytes, _, remainder = line.lstrip().partition(b" ")
         op = _text(op_bytes).upper()
-        args = _text(rest).split()
+        args = _text(remainder).split()
         sizes = _sizes(op, args)
         if sizes is None:
-            frame = Frame(self.direction, op, raw=data[start : end + 2], args=_text(rest).strip())
+            frame = Frame(self.direction, op, raw=data[start : end + 2], args=_text(remainder).strip())
             _place(frame, args)
             return frame, end + 2 - start
         header_size, total = sizes
@@ -152,7 +152,7 @@ class FrameParser:
             self.direction,
             op,
             raw=data[start : start + length],
-            args=_text(rest).strip(),
+            args=_text(remainder).strip(),
             headers=data[body : body + header_size],
             payload=data[body + header_size : body + total],
         )
@@ -201,13 +201,13 @@ def message(
 
 def subject_matches(pattern: str, subject: str) -> bool:
     """Whether a NATS subject matches a pattern with `*` and `>`."""
-    wanted, found = pattern.split("."), subject.split(".")
-    for index, token in enumerate(wanted):
+    expected, actual = pattern.split("."), subject.split(".")
+    for index, token in enumerate(expected):
         if token == ">":
-            return len(found) > index
-        if index >= len(found) or token not in ("*", found[index]):
+            return len(actual) > index
+        if index >= len(actual) or token not in ("*", actual[index]):
             return False
-    return len(wanted) == len(found)
+    return len(expected) == len(actual)
 
 
 def _sizes(op: str, args: list[str]) -> tuple[int, int] | None:

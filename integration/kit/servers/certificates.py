@@ -22,11 +22,11 @@ class Certificate:
     def issue(cls, folder: Path, host: str = "127.0.0.1") -> Certificate:
         authority = trustme.CA()
         issued = authority.issue_cert(host, not_after=datetime.now(UTC) + timedelta(days=1))
-        made = cls(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
-        authority.cert_pem.write_to_path(str(made.ca))
-        issued.private_key_pem.write_to_path(str(made.key))
-        issued.cert_chain_pems[0].write_to_path(str(made.cert))
-        return made
+        created = cls(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
+        authority.cert_pem.write_to_path(str(created.ca))
+        issued.private_key_pem.write_to_path(str(created.key))
+        issued.cert_chain_pems[0].write_to_path(str(created.cert))
+        return created
 
     def tls(self, **config: Any) -> dict[str, Any]:
         """The block ``tls`` of a server's configuration."""

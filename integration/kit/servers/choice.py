@@ -90,10 +90,10 @@ def running(choice: Choice) -> Iterator[ServerUnderTest]:
             stack.callback(run_apart, own.stop)
             url, monitor = own.url, own.monitor
             run_apart(lambda: keep_directory(own.monitor))
-        found = run_apart(lambda: measure(url, monitor))
-        if choice.ack_v2 and not found.ack_v2:
+        actual = run_apart(lambda: measure(url, monitor))
+        if choice.ack_v2 and not actual.ack_v2:
             raise NoServerError(f"the second ack form was asked for, and {url} uses the first")
-        yield found
+        yield actual
 
 
 async def keep_directory(monitor: str) -> None:

@@ -32,11 +32,11 @@ async def monitor_json(monitor: str, path: str, timeout: float = 5.0) -> Any:
 
 async def connections(monitor: str) -> dict[int, tuple[str, Counter[str]]]:
     """Name and subscribed subjects of each client connection, by the server's connection id."""
-    found = await monitor_json(monitor, "/connz?subs=1&limit=10000")
+    answer = await monitor_json(monitor, "/connz?subs=1&limit=10000")
     return {
         connection["cid"]: (
             connection.get("name", ""),
             Counter(connection.get("subscriptions_list") or ()),
         )
-        for connection in found["connections"] or ()
+        for connection in answer["connections"] or ()
     }

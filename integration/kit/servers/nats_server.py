@@ -114,10 +114,10 @@ def _installer() -> list[str]:
 def binary_version(binary: Path) -> str:
     """Ask an executable for its version, such as `2.15.1`."""
     answer = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"v?(\d+\.\d+\.\d+\S*)", answer)
-    if found is None:
+    match = re.search(r"v?(\d+\.\d+\.\d+\S*)", answer)
+    if match is None:
         raise NoServerError(f"{binary} says {answer!r} when asked for its version")
-    return found[1]
+    return match[1]
 
 
 def version_tuple(version: str) -> tuple[int, ...]:

@@ -70,11 +70,11 @@ class Postgres:
         self._until_ready(self._process)
 
     def _run(self, program: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
-        found = _program(program)
-        assert found is not None, missing()
+        actual = _program(program)
+        assert actual is not None, missing()
         with (self._files / "log").open("ab") as log:
             return subprocess.Popen(
-                [found, *map(str, arguments)],
+                [actual, *map(str, arguments)],
                 stdout=log,
                 stderr=log,
                 cwd=self._files,

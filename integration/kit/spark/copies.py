@@ -42,10 +42,10 @@ def query(url: str, name: str, *, batch: int, every: int = 0, **sink: str) -> di
 
 def by_claims(copy: dict[str, Any]) -> dict[str, Any]:
     """The same in queue mode."""
-    kept = {
+    saved = {
         name: copy["source"][name] for name in ("servers", "stream", "maxMessagesPerTrigger", "minPartitions")
     }
-    return {**copy, "source": {**kept, "mode": "queue", "consumer": "work"}}
+    return {**copy, "source": {**saved, "mode": "queue", "consumer": "work"}}
 
 
 async def filled(oracle: Oracle, count: int, outs: Mapping[str, float], **config: Any) -> None:

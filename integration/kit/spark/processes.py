@@ -27,12 +27,12 @@ def kill_session(leader: int) -> None:
 
 def executors_in_session(leader: int) -> list[int]:
     """The process ids of the JVMs of executors."""
-    found = []
+    results = []
     for pid in in_session(leader):
         with contextlib.suppress(OSError):
             if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
+                results.append(pid)
+    return results
 
 
 def with_children(pid: int) -> list[int]:
@@ -43,7 +43,7 @@ def with_children(pid: int) -> list[int]:
             with contextlib.suppress(OSError):
                 # The name of the command, in brackets, may contain anything.
                 parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-    found = [pid]
-    for one in found:
-        found += [child for child, parent in parents.items() if parent == one]
-    return found
+    actual = [pid]
+    for one in actual:
+        actual += [child for child, parent in parents.items() if parent == one]
+    return actual

@@ -30,16 +30,16 @@ _SLOW_STARTS = 5
 
 def main() -> None:
     stop, program, *arguments = sys.argv[1:]
-    if (place := json.loads(stop)) is not None:
-        _stop_at(*place)
+    if (position := json.loads(stop)) is not None:
+        _stop_at(*position)
     sys.argv = [program, *arguments]
     runpy.run_path(program, run_name="__main__")
 
 
 def _stop_at(module: str, name: str, when: str, number: int) -> None:
     """Replace a function by one that stops the program at the call of this number, counted from 1."""
-    found = importlib.import_module(module)
-    original, calls = getattr(found, name), itertools.count(1)
+    actual = importlib.import_module(module)
+    original, calls = getattr(actual, name), itertools.count(1)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         stops = next(calls) == number
@@ -50,7 +50,7 @@ def _stop_at(module: str, name: str, when: str, number: int) -> None:
             _stop()
         return result
 
-    setattr(found, name, call)
+    setattr(actual, name, call)
 
 
 def _stop() -> None:
@@ -71,8 +71,10 @@ class Program:
         self, files: Path, command: list[str], stop: tuple[str, str, str, int] | None = None
     ) -> None:
         settings = {**SETTINGS, "spark.local.dir": str(files / "local")}
-        given = [argument for name, value in settings.items() for argument in ("--conf", f"{name}={value}")]
-        submit = shlex.join(["--master", "local[2,4]", *given, "pyspark-shell"])
+        arguments = [
+            argument for name, value in settings.items() for argument in ("--conf", f"{name}={value}")
+        ]
+        submit = shlex.join(["--master", "local[2,4]", *arguments, "pyspark-shell"])
         self._env = {**os.environ, **environment(PYSPARK_SUBMIT_ARGS=submit)}
         self._command = [sys.executable, "-m", "integration.kit.spark.program", json.dumps(stop), *command]
         self._log = files / f"program-{time.monotonic_ns()}.log"

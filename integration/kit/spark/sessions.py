@@ -62,10 +62,10 @@ def missing() -> str | None:
     if java is None:
         where = f"in JAVA_HOME, which is {home}" if home else "in PATH"
         return f"there is no java {where}: install Java {_LEAST_JAVA} or newer"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', told)
-    if found is None or int(found[1]) < _LEAST_JAVA:
-        return f"Spark needs Java {_LEAST_JAVA} or newer, {java} is {told.splitlines()[:1]}"
+    reports = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(\d+)', reports)
+    if match is None or int(match[1]) < _LEAST_JAVA:
+        return f"Spark needs Java {_LEAST_JAVA} or newer, {java} is {reports.splitlines()[:1]}"
     return None
 
 
@@ -93,14 +93,14 @@ def running_spark(files: Path, master: str = "local[2,4]", **settings: str) -> I
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName("jsclient-tests")
-    given = {
+    options = {
         **SETTINGS,
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.local.dir": str(files / "local"),
         "spark.sql.warehouse.dir": str(files / "warehouse"),
         **settings,
     }
-    for name, value in given.items():
+    for name, value in options.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:

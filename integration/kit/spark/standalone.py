@@ -126,18 +126,18 @@ class StandaloneCluster:
 
     def _until(self, path: Path, pattern: str) -> str:
         """The first group of the pattern, or all of it, once a log has it."""
-        found: list[str] = []
+        results: list[str] = []
 
         def look() -> bool:
             text = path.read_text(encoding="utf-8", errors="replace")
             if any(process.poll() is not None for process in self._processes):
                 raise RuntimeError(f"a process of the cluster has ended:\n{text[-4000:]}")
             if match := re.search(pattern, text):
-                found.append(match[match.re.groups])
-            return bool(found)
+                results.append(match[match.re.groups])
+            return bool(results)
 
         eventually_sync(look, _START_LIMIT, f"{pattern!r} in {path.name}")
-        return found[0]
+        return results[0]
 
 
 class Submitted:

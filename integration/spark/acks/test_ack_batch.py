@@ -116,10 +116,10 @@ async def test_terms_end_message_with_reason(server, oracle, pulled, on):
 
     stream, frame = await pulled(20, ack_wait=ns(1))
     advisories = f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{stream.name}.c"
-    async with oracle.listen(advisories) as told:
+    async with oracle.listen(advisories) as reports:
         assert await asyncio.to_thread(term_batch, frame, server.url, on=on, reason="cannot be read") == 20
-        await eventually(lambda: len(told) == 20, what="the advisories")
-    assert {json.loads(advisory.data)["reason"] for advisory in told} == {"cannot be read"}
+        await eventually(lambda: len(reports) == 20, what="the advisories")
+    assert {json.loads(advisory.data)["reason"] for advisory in reports} == {"cannot be read"}
     assert (await state(stream))["num_ack_pending"] == 0
 
 

@@ -55,7 +55,7 @@ def started(server: Any, make_stream: Any, spark: Any, tmp_path: Path) -> Any:
 @pytest.mark.covers("L22")
 @pytest.mark.parametrize("fails", ["rename", "ack"])
 async def test_failed_batch_written_once(
-    started: Any, aside: Any, drain: Any, monkeypatch: Any, fails: str
+    started: Any, in_thread: Any, drain: Any, monkeypatch: Any, fails: str
 ) -> None:
     stream, frame, page = await started(maxMessagesPerTrigger="60")
 
@@ -68,22 +68,24 @@ async def test_failed_batch_written_once(
         else:
             patched.setattr(Path, "rename", die)
         with pytest.raises(Exception, match="the driver dies"):
-            await aside(drain, frame, also=page["write_files"])
+            await in_thread(drain, frame, also=page["write_files"])
     assert (await stream.state())["messages"] == 100
-    assert (await aside(drain, frame, also=page["write_files"])).runs == [0, 1]
-    rows = await aside(lambda: page["written"]().collect())
+    assert (await in_thread(drain, frame, also=page["write_files"])).runs == [0, 1]
+    rows = await in_thread(lambda: page["written"]().collect())
     assert sorted(number_of(bytes(row.data)) for row in rows) == [*range(1, 101)]
     assert (await stream.state())["messages"] == 0
 
 
-async def test_foreign_checkpoint_acks_nothing(started: Any, aside: Any, drain: Any, tmp_path: Path) -> None:
+async def test_foreign_checkpoint_acks_nothing(
+    started: Any, in_thread: Any, drain: Any, tmp_path: Path
+) -> None:
     """A new checkpoint repeats the numbers of batches that were written: an error, and the messages stay."""
     stream, frame, page = await started()
     write = page["write_files"]
-    await aside(drain, frame, also=write)
+    await in_thread(drain, frame, also=write)
     await stream.publish(50, first=101)
     with pytest.raises(Exception, match="has other rows"):
-        await aside(drain, frame, checkpoint=tmp_path / "new", also=write)
+        await in_thread(drain, frame, checkpoint=tmp_path / "new", also=write)
     assert (await stream.state())["messages"] == 50
 
 
@@ -111,7 +113,7 @@ writer.option("checkpointLocation", str(FOLDER / "checkpoint")).start().awaitTer
 @pytest.mark.limit(900)
 @pytest.mark.fault("work queue to Parquet with manifests: driver, JVM and workers killed at four places")
 async def test_each_row_once_over_kills(
-    server: Any, make_stream: Any, spark: Any, aside: Any, recount: Any, tmp_path: Path
+    server: Any, make_stream: Any, spark: Any, in_thread: Any, recount: Any, tmp_path: Path
 ) -> None:
     """In the second batch of a run: before and after the rename, and before and after the ack."""
     stream = await make_stream(retention="workqueue", allow_direct=True)
@@ -120,12 +122,14 @@ async def test_each_row_once_over_kills(
     folder = tmp_path / "payments"
     (program := tmp_path / "payments.py").write_text(PROGRAM.format(code=code_of_page(folder)))
     command = [str(program), server.url, stream.name]
-    places = [("os", "rename", "before"), ("os", "rename", "after")]
-    places += [("jsclient.spark", "ack_batch", "before"), ("jsclient.spark", "ack_batch", "after")]
-    for place in places:
-        one = Program(tmp_path, command, (*place, 2))
+    positions = [("os", "rename", "before"), ("os", "rename", "after")]
+    positions += [("jsclient.spark", "ack_batch", "before"), ("jsclient.spark", "ack_batch", "after")]
+    for position in positions:
+        one = Program(tmp_path, command, (*position, 2))
         try:
-            await eventually(one.has_stopped, 240, what=f"the program {place[2]} {place[1]}", interval=0.1)
+            await eventually(
+                one.has_stopped, 240, what=f"the program {position[2]} {position[1]}", interval=0.1
+            )
         finally:
             one.kill()
     last = Program(tmp_path, command)
@@ -133,6 +137,6 @@ async def test_each_row_once_over_kills(
         await asyncio.to_thread(last.finish)
     finally:
         last.kill()
-    rows = await aside(lambda: functions(spark, server, folder)["written"]().collect())
+    rows = await in_thread(lambda: functions(spark, server, folder)["written"]().collect())
     recount.exact(Recount.of("Parquet", range(1, 601), [number_of(bytes(row.data)) for row in rows]))
     assert (await stream.state())["messages"] == 0

@@ -83,7 +83,7 @@ def rows_in(database: str, table: str = "payments") -> int:
 async def assert_each_once(oracle: Oracle, database: str, count: int, *, redelivered: bool = False) -> None:
     """Count, keys and values of all rows; nothing is staged, and nothing is left in the queue or unacked."""
     text = ",".join(f"{number}:{account(number)}:{cents(number)}" for number in range(1, count + 1))
-    found = await asyncio.to_thread(
+    actual = await asyncio.to_thread(
         select,
         database,
         """
@@ -92,7 +92,7 @@ async def assert_each_once(oracle: Oracle, database: str, count: int, *, redeliv
         FROM payments
         """,
     )
-    assert found == (count, count, 1, hashlib.md5(text.encode()).hexdigest())
+    assert actual == (count, count, 1, hashlib.md5(text.encode()).hexdigest())
     assert await asyncio.to_thread(rows_in, database, "payments_staged") == 0
     assert (await oracle.state("PAYMENTS"))["messages"] == 0
     consumer = await oracle.consumer_info("PAYMENTS", "database")
@@ -120,7 +120,7 @@ def die(*_: Any) -> Any:
 @pytest.mark.covers("L22")
 @pytest.mark.full
 async def test_batch_again_changes_nothing(
-    own_server: Any, oracle_for: Any, database: str, payments: Any, aside: Any, drain: Any
+    own_server: Any, oracle_for: Any, database: str, payments: Any, in_thread: Any, drain: Any
 ) -> None:
     """The first batch fails when its rows are committed, and the query is started again."""
     own = await own_server()
@@ -130,18 +130,18 @@ async def test_batch_again_changes_nothing(
     write = partial(example["write"], own.url, database)
     ack, example["ack_batch"] = example["ack_batch"], die
     with pytest.raises(Exception, match="the driver dies"):
-        await aside(drain, payments(own), also=write)
+        await in_thread(drain, payments(own), also=write)
     assert rows_in(database) == 300
     assert (await oracle.state("PAYMENTS"))["messages"] == 500
     example["ack_batch"] = ack
-    assert (await aside(drain, payments(own), also=write)).runs == [0, 1]
+    assert (await in_thread(drain, payments(own), also=write)).runs == [0, 1]
     await assert_each_once(oracle, database, 500)
 
 
 @pytest.mark.covers("L22")
 @pytest.mark.full
 async def test_messages_again_in_other_batches(
-    own_server: Any, oracle_for: Any, database: str, payments: Any, aside: Any, drain: Any, tmp_path: Path
+    own_server: Any, oracle_for: Any, database: str, payments: Any, in_thread: Any, drain: Any, tmp_path: Path
 ) -> None:
     """The driver is away until the claims have lapsed, and the next query has a new checkpoint. A task runs twice."""
     own = await own_server()
@@ -151,17 +151,17 @@ async def test_messages_again_in_other_batches(
     write = partial(example["write"], own.url, database)
     ack, example["ack_batch"] = example["ack_batch"], die
     with pytest.raises(Exception, match="the driver dies"):
-        await aside(drain, payments(own), also=write)
+        await in_thread(drain, payments(own), also=write)
     example["ack_batch"] = ack
     stage = example["stage"]
 
     def twice(database: str, rows: Any) -> None:
-        given = list(rows)
-        stage(database, given)
-        stage(database, given)
+        arguments = list(rows)
+        stage(database, arguments)
+        stage(database, arguments)
 
     example["stage"] = twice
-    await aside(drain, payments(own), checkpoint=tmp_path / "new", also=write)
+    await in_thread(drain, payments(own), checkpoint=tmp_path / "new", also=write)
     await assert_each_once(oracle, database, 500, redelivered=True)
 
 

@@ -38,14 +38,14 @@ def write(frame: Any, checkpoint: Path, **options: Any) -> None:
 
 @pytest.mark.covers("L37")
 async def test_batches_become_epochs(
-    server: Any, js: Any, stream: Any, topic: Any, spark: Any, aside: Any, tmp_path: Path
+    server: Any, js: Any, stream: Any, topic: Any, spark: Any, in_thread: Any, tmp_path: Path
 ) -> None:
     await stream.publish(30)
     common = {"servers": server.url, "epochs": topic.name}
     source = {"servers": server.url, "stream": stream.name, "startingOffsets": "earliest"}
     numbers = spark.readStream.format("jetstream").options(**source, maxMessagesPerTrigger="10").load()
     items = numbers.selectExpr("concat('[', sequence, ']') as value")
-    await aside(write, items, tmp_path / "one", **common, partitions=3)
+    await in_thread(write, items, tmp_path / "one", **common, partitions=3)
     expected = {epoch: [*range(10 * epoch + 1, 10 * epoch + 11)] for epoch in range(3)}
     assert {time: sorted(some) for time, some in (await seen(topic)).items()} == expected
 
@@ -60,31 +60,31 @@ async def test_batches_become_epochs(
         "sequence",
         "timestamp",
     ]
-    counts = await aside(lambda: table.groupBy("epoch").count().orderBy("epoch").collect())
+    counts = await in_thread(lambda: table.groupBy("epoch").count().orderBy("epoch").collect())
     assert [(row.epoch, row["count"]) for row in counts] == [(0, 10), (1, 10), (2, 10)]
-    row = await aside(table.first)
+    row = await in_thread(table.first)
     assert row.subject == f"{topic.name}.{row.partition}.data"
     assert row.headers["Jsc-Epoch"] == [str(row.epoch)]
 
     frame = spark.readStream.schema("data binary, epoch string").format("jetstream")
     frame = frame.options(**common, startingEpoch="1", maxEpochsPerTrigger="1").load()
-    drained = await aside(run_to_end, frame, tmp_path / "two")
+    drained = await in_thread(run_to_end, frame, tmp_path / "two")
     assert [{row.epoch for row in rows} for rows in drained.batches.values() if rows] == [{"1"}, {"2"}]
     assert [row.asDict().keys() for row in drained.rows[:1]] == [{"data": 0, "epoch": 0}.keys()]
 
 
 @pytest.mark.full
 async def test_query_with_new_checkpoint_refused(
-    server: Any, stream: Any, topic: Any, spark: Any, aside: Any, tmp_path: Path
+    server: Any, stream: Any, topic: Any, spark: Any, in_thread: Any, tmp_path: Path
 ) -> None:
     await stream.publish(3)
     source = {"servers": server.url, "stream": stream.name, "startingOffsets": "earliest"}
     numbers = spark.readStream.format("jetstream").options(**source).load()
     items = numbers.selectExpr("concat('[', sequence, ']') as value")
     common = {"servers": server.url, "epochs": topic.name}
-    await aside(write, items, tmp_path / "one", **common, partitions=3)
+    await in_thread(write, items, tmp_path / "one", **common, partitions=3)
     with pytest.raises(Exception, match=f"another producer writes to '{topic.name}.0.frontier'"):
-        await aside(write, items, tmp_path / "another", **common)
+        await in_thread(write, items, tmp_path / "another", **common)
     assert len(await seen(topic)) == 1
 
 
@@ -112,7 +112,7 @@ def jobs(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
 @pytest.mark.covers("L37")
 @pytest.mark.full
 async def test_exact_table_over_kills(
-    own_server: Any, oracle_for: Any, jobs: Any, spark: Any, aside: Any, tmp_path: Path
+    own_server: Any, oracle_for: Any, jobs: Any, spark: Any, in_thread: Any, tmp_path: Path
 ) -> None:
     """The table has a directory for each epoch, which is overwritten: what a batch writes again is the same."""
     server = await own_server()
@@ -137,10 +137,10 @@ async def test_exact_table_over_kills(
         finish(query.trigger(availableNow=True).start(), 120)
 
     def stored() -> dict[int, Counter[int]]:
-        found: dict[int, Counter[int]] = {}
+        results: dict[int, Counter[int]] = {}
         for row in spark.read.parquet(str(table)).collect():
-            found.setdefault(row.epoch, Counter())[number_of(row.data)] += 1
-        return found
+            results.setdefault(row.epoch, Counter())[number_of(row.data)] += 1
+        return results
 
     def whole(epochs: int) -> dict[int, Counter[int]]:
         return {epoch: Counter(range(BATCH * epoch + 1, BATCH * (epoch + 1) + 1)) for epoch in range(epochs)}
@@ -166,18 +166,18 @@ async def test_exact_table_over_kills(
         raise RuntimeError("the reader fails")
 
     with pytest.raises(Exception, match="the reader fails"):
-        await aside(read, fail)
-    assert await aside(stored) == whole(completed), "a part of an epoch is never seen"
+        await in_thread(read, fail)
+    assert await in_thread(stored) == whole(completed), "a part of an epoch is never seen"
     frame = spark.readStream.format("jetstream").options(**source).load().select("data")
-    await aside(write, frame, tmp_path / "a", **sink)
-    await aside(read)
-    assert await aside(stored) == whole(3)
+    await in_thread(write, frame, tmp_path / "a", **sink)
+    await in_thread(read)
+    assert await in_thread(stored) == whole(3)
 
 
 @pytest.mark.covers("L5", "L37")
 @pytest.mark.parametrize("written", [pytest.param(False, marks=pytest.mark.full), True])
 async def test_no_completed_epoch_is_no_row(
-    spark: Any, server: Any, topic: Any, aside: Any, written: bool
+    spark: Any, server: Any, topic: Any, in_thread: Any, written: bool
 ) -> None:
     """A batch read of a topic that has no epoch yet, or only one that is not completed."""
     async with await topic.publisher(0) as publisher:
@@ -185,4 +185,4 @@ async def test_no_completed_epoch_is_no_row(
             await publisher.send(1, ["a"])
         options = {"servers": server.url, "epochs": topic.name}
         load = spark.read.format("jetstream").options(**options).load
-        assert await aside(lambda: load().collect()) == []
+        assert await in_thread(lambda: load().collect()) == []

@@ -32,8 +32,8 @@ class Sink:
 
     def __init__(self, js: Any, topic: Any, query: str = QUERY, **options: str) -> None:
         self.js, self.topic, self.query = js, topic, query
-        given = {"servers": "nats://127.0.0.1:1", "epochs": topic.name, **options}
-        self.options = EpochSinkOptions.parse(given).write
+        arguments = {"servers": "nats://127.0.0.1:1", "epochs": topic.name, **options}
+        self.options = EpochSinkOptions.parse(arguments).write
         self.runs = 0
         self.ids = self.options.dedup or "content"
 
@@ -60,7 +60,7 @@ class Sink:
     ) -> Any:
         """A task; ``upto``: it dies when these rows are stored."""
         topic = await self.sink_topic()
-        writer, place = await open_writer(self.js, self.plan(attempt), attempt, Task(task, again), topic)
+        writer, position = await open_writer(self.js, self.plan(attempt), attempt, Task(task, again), topic)
         if writer is None:
             return None
         try:
@@ -69,14 +69,14 @@ class Sink:
                 columns["msg_id"] = pa.array(rows[:upto])
             await writer.write(pa.record_batch(columns))
             outcome = await writer.finish()
-            return None if upto is not None else (outcome, place)
+            return None if upto is not None else (outcome, position)
         finally:
             await writer.close()
 
     async def commit(self, attempt: WriteAttempt, *places: int) -> None:
         topic = await self.sink_topic()
-        for place in range(topic.partitions):
-            await topic.complete(place, attempt, written=place in places)
+        for index in range(topic.partitions):
+            await topic.complete(index, attempt, written=index in places)
 
     async def batch(self, epoch: int, *parts: list[str]) -> WriteAttempt:
         attempt = self.attempt(epoch)
@@ -88,9 +88,9 @@ class Sink:
 @pytest.fixture
 async def topic(request: Any, js: Any) -> Any:
     name = "ek" + "".join(c for c in request.node.name if c.isalnum())[:60]
-    made = js.epochs(name, partitions=2)
-    await made.create(duplicate_window=0.2)
-    yield made
+    epochs = js.epochs(name, partitions=2)
+    await epochs.create(duplicate_window=0.2)
+    yield epochs
     with contextlib.suppress(jsclient.StreamNotFoundError):
         await js.delete_stream(name)
 
@@ -154,12 +154,12 @@ async def test_lost_try_sends_late_does_not_count(js: Any, topic: Any) -> None:
     lost, _ = await open_writer(js, sink.plan(first), first, Task(0, 0), await sink.sink_topic())
     await late(lost, "one")
     attempt = sink.attempt(1)
-    writer, place = await open_writer(js, sink.plan(attempt), attempt, Task(0, 0), await sink.sink_topic())
+    writer, position = await open_writer(js, sink.plan(attempt), attempt, Task(0, 0), await sink.sink_topic())
     await late(lost, "two", "three")
     await late(writer, "one", "two")
     outcome = await writer.finish()
     assert (outcome.skipped, outcome.duplicates) == (1, 0), "a late row is not taken for one of this try"
-    await sink.commit(attempt, place)
+    await sink.commit(attempt, position)
     await late(lost, "four")
     await lost.close()
     assert await seen(topic) == {0: ["a"], 1: ["one", "two"]}
@@ -195,8 +195,8 @@ async def test_commit_interrupted_brought_to_end(js: Any, topic: Any) -> None:
     attempt = sink.attempt(0)
     for task in (0, 1):
         await sink.write(attempt, [f"of {task}"], task=task)
-    made = await sink.sink_topic()
-    await made.complete(0, attempt, written=True)
+    created = await sink.sink_topic()
+    await created.complete(0, attempt, written=True)
     assert await seen(topic) == {}, "partition 1 is not completed"
     again = sink.attempt(0)
     assert await sink.write(again, ["of 0"]) is None
@@ -222,16 +222,16 @@ async def test_query_begins_at_same_moment_refused(js: Any, topic: Any) -> None:
     """It has looked before the other one took the topic."""
     sink, other = Sink(js, topic), Sink(js, topic, OTHER)
     attempt = other.attempt(0)
-    made = await other.sink_topic()
+    created = await other.sink_topic()
     looks = [None, None]
 
     async def look(partition: int) -> Any:
-        return looks.pop() if looks else await SinkTopic.look(made, partition)
+        return looks.pop() if looks else await SinkTopic.look(created, partition)
 
-    made.look = look  # type: ignore[method-assign]
+    created.look = look  # type: ignore[method-assign]
     await sink.batch(0, ["a"])
     with pytest.raises(ProducerFencedError):
-        await open_writer(js, other.plan(attempt), attempt, Task(0, 0), made)
+        await open_writer(js, other.plan(attempt), attempt, Task(0, 0), created)
     await sink.batch(1, ["b"])
 
 
@@ -239,10 +239,10 @@ async def test_rival_fences_query(js: Any, topic: Any) -> None:
     sink = Sink(js, topic)
     await sink.batch(0, ["a"], ["b"])
     attempt = sink.attempt(1)
-    _, place = await sink.write(attempt, ["c"], task=1)
-    async with await topic.publisher(place) as pub:
+    _, position = await sink.write(attempt, ["c"], task=1)
+    async with await topic.publisher(position) as pub:
         with pytest.raises(ProducerFencedError):
-            await sink.commit(attempt, place)
+            await sink.commit(attempt, position)
         await pub.send(1, ["d"])
         await pub.flush()
     with pytest.raises(ProducerFencedError):
@@ -272,10 +272,10 @@ async def test_rows_change_partitions_known(js: Any, topic: Any, options: dict[s
 async def test_one_id_for_two_rows(js: Any, topic: Any) -> None:
     """One of them would not be in the epoch: refused by the task that has both, otherwise by the commit."""
     sink, written = Sink(js, topic, dedup="column"), []
-    attempt, made = sink.attempt(0), await sink.sink_topic()
+    attempt, created = sink.attempt(0), await sink.sink_topic()
     for task, rows in enumerate([[("1", "[1]"), ("2", "[2]")], [("1", "[3]")], [("4", "[4]"), ("4", "[5]")]]):
         ids, data = zip(*rows, strict=True)
-        writer, place = await open_writer(js, sink.plan(attempt), attempt, Task(task, 0), made)
+        writer, position = await open_writer(js, sink.plan(attempt), attempt, Task(task, 0), created)
         batch = pa.record_batch({"data": pa.array(data), "msg_id": pa.array(ids)})
         try:
             if task == 2:
@@ -283,7 +283,7 @@ async def test_one_id_for_two_rows(js: Any, topic: Any) -> None:
                     await writer.write(batch)
                 continue
             await writer.write(batch)
-            written.append(EpochWritten(task, 0, await writer.finish(), epoch_position=place))
+            written.append(EpochWritten(task, 0, await writer.finish(), epoch_position=position))
         finally:
             await writer.close()
     with pytest.raises(ConfigError, match="row 0 of partition 0 and row 0 of partition 1 have the same"):

@@ -17,15 +17,15 @@ from jsclient.errors import ConfigError, EpochsLostError, PositionInvalidError
 
 @pytest.fixture
 async def topics(request: Any, js: Any) -> Any:
-    made: list[Any] = []
+    results: list[Any] = []
 
     def make(order: Any = Int(), **options: Any) -> Any:  # noqa: B008  it has no state
-        name = "es" + "".join(c for c in request.node.name if c.isalnum())[:50] + str(len(made))
-        made.append(js.epochs(name, order, **options))
-        return made[-1]
+        name = "es" + "".join(c for c in request.node.name if c.isalnum())[:50] + str(len(results))
+        results.append(js.epochs(name, order, **options))
+        return results[-1]
 
     yield make
-    for topic in made:
+    for topic in results:
         with contextlib.suppress(jsclient.StreamNotFoundError):
             await js.delete_stream(topic.name)
 
@@ -241,7 +241,7 @@ async def test_epochs_removed_before_they_read(server: Any, topics: Any, js: Any
     assert lax.epochs == [{0: [0, 0]}, {2: [2, 2], 3: [3, 3]}, {4: [4]}]
 
 
-async def test_a_topic_that_was_made_anew(server: Any, topics: Any, js: Any) -> None:
+async def test_a_topic_that_was_recreated(server: Any, topics: Any, js: Any) -> None:
     topic = topics()
     strict = EpochQuery(server, topic, startingOffsets="earliest")
     lax = EpochQuery(server, topic, startingOffsets="earliest", failOnDataLoss=False)

@@ -13,8 +13,8 @@ from integration.kit.spark.copies import run
 
 
 @pytest.fixture
-async def copies(own_server: Any, oracle_for: Any, aside: Any, spark: Any, checkpoint: Path) -> Any:
+async def copies(own_server: Any, oracle_for: Any, in_thread: Any, spark: Any, checkpoint: Path) -> Any:
     """A private server, its judge, and what runs a copy to its end."""
     server = await own_server()
     oracle: Oracle = await oracle_for(server)
-    return server, oracle, partial(aside, run, spark, checkpoint=checkpoint)
+    return server, oracle, partial(in_thread, run, spark, checkpoint=checkpoint)

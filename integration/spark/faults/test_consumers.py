@@ -25,8 +25,8 @@ SCHEMA = "data binary, stream string, stream_created timestamp, sequence bigint,
 
 async def of(server: Any, expected: Iterable[int]) -> Recount:
     """The numbers in OUT, over a plain socket."""
-    found = await asyncio.to_thread(payloads, server.url, "OUT")
-    return Recount.of("OUT", expected, map(number_of, found))
+    actual = await asyncio.to_thread(payloads, server.url, "OUT")
+    return Recount.of("OUT", expected, map(number_of, actual))
 
 
 async def settled(oracle: Oracle) -> bool:
@@ -40,7 +40,7 @@ def tolerant(copy: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def work_off(spark: Any, aside: Any, drain: Any) -> Callable[..., Any]:
+def work_off(spark: Any, in_thread: Any, drain: Any) -> Callable[..., Any]:
     """Publish each batch to OUT and ack it, in `foreachBatch` with `ackOn=manual`: `await work_off(url)`.
 
     ``before`` and ``between`` are called with the number of a batch, before it is read and before it is acked.
@@ -52,7 +52,7 @@ def work_off(spark: Any, aside: Any, drain: Any) -> Callable[..., Any]:
         between: Callable[[int], None] | None = None,
         **options: str,
     ) -> None:
-        given = {
+        arguments = {
             "servers": url,
             "stream": "IN",
             "mode": "queue",
@@ -63,7 +63,7 @@ def work_off(spark: Any, aside: Any, drain: Any) -> Callable[..., Any]:
         }
 
         def load() -> Any:
-            reader = spark.readStream.schema(SCHEMA).format("jetstream").options(**given)
+            reader = spark.readStream.schema(SCHEMA).format("jetstream").options(**arguments)
             return reader.load().selectExpr(*COLUMNS)
 
         def work(rows: Any, number: int) -> None:
@@ -74,7 +74,7 @@ def work_off(spark: Any, aside: Any, drain: Any) -> Callable[..., Any]:
                 between(number)
             ack_batch(rows, url)
 
-        await aside(lambda: run_each(load(), work, drain))
+        await in_thread(lambda: run_each(load(), work, drain))
 
     return start
 

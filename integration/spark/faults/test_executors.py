@@ -131,8 +131,8 @@ async def test_speculation(
     server = await own_server()
     oracle = await oracle_for(server)
     await filled(oracle, COUNT, {"OUT": 600})
-    given = [part for name, value in SPECULATION.items() for part in ("--conf", f"{name}={value}")]
-    application = submit(query(server.url, "out", batch=BATCH, every=EVERY), *given)
+    arguments = [part for name, value in SPECULATION.items() for part in ("--conf", f"{name}={value}")]
+    application = submit(query(server.url, "out", batch=BATCH, every=EVERY), *arguments)
     await in_batch(oracle, application, 1)
     executor, *workers = with_children(standalone.executors()[0])
     signal_all(workers, signal.SIGSTOP)

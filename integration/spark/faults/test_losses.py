@@ -24,8 +24,8 @@ COUNT, BATCH = 4_000, 2_000
 
 async def of(server: Any, stream: str, expected: Iterable[int]) -> Recount:
     """The numbers of a stream, over a plain socket."""
-    found = await asyncio.to_thread(payloads, server.url, stream)
-    return Recount.of(stream, expected, map(number_of, found))
+    actual = await asyncio.to_thread(payloads, server.url, stream)
+    return Recount.of(stream, expected, map(number_of, actual))
 
 
 def tolerant(copy: dict[str, Any]) -> dict[str, Any]:
@@ -51,8 +51,8 @@ async def test_purged(copies: Any, recount: Any) -> None:
         await copy_all(copy)
     await recount(server, "OUT", COUNT)
     await copy_all(tolerant(copy))
-    left = [*range(1, COUNT + 1), *range(COUNT + 501, COUNT + 2_001)]
-    recount.exact(await of(server, "OUT", left))
+    remaining = [*range(1, COUNT + 1), *range(COUNT + 501, COUNT + 2_001)]
+    recount.exact(await of(server, "OUT", remaining))
 
 
 @pytest.mark.covers("L11")
@@ -71,7 +71,7 @@ async def test_deleted(copies: Any, recount: Any) -> None:
 @pytest.mark.covers("L11", "L14")
 @pytest.mark.fault("stream made again, then failOnDataLoss=false")
 @pytest.mark.parametrize("count", [COUNT // 2, 2 * COUNT], ids=["shorter", "longer"])
-async def test_made_again(copies: Any, recount: Any, count: int) -> None:
+async def test_recreated(copies: Any, recount: Any, count: int) -> None:
     """All of the new stream is read, whether or not it has more messages than the query had read."""
     server, oracle, copy_all = copies
     await filled(oracle, COUNT, {"OUT": 600})
@@ -88,7 +88,13 @@ async def test_made_again(copies: Any, recount: Any, count: int) -> None:
 @pytest.mark.covers("L12")
 @pytest.mark.fault("stream restored from an older copy and grown past the position")
 async def test_restored(
-    own_server: Any, oracle_for: Any, spark: Any, aside: Any, checkpoint: Path, recount: Any, tmp_path: Path
+    own_server: Any,
+    oracle_for: Any,
+    spark: Any,
+    in_thread: Any,
+    checkpoint: Path,
+    recount: Any,
+    tmp_path: Path,
 ) -> None:
     """After the error, a tolerant query reads all that came after the copy."""
     files = tmp_path / "files"
@@ -101,7 +107,7 @@ async def test_restored(
     await oracle.publish_many("in.0", 1_000, first=COUNT + 1, size=64)
     await oracle.create_stream("OUT", ["out.>"], duplicate_window=600 * 10**9)
     copy = query(server.url, "out", batch=BATCH)
-    copy_all = partial(aside, run, spark, checkpoint=checkpoint)
+    copy_all = partial(in_thread, run, spark, checkpoint=checkpoint)
     await copy_all(copy)
     await server.stop()
     of_in = [path for path in files.rglob("IN") if path.is_dir()]
@@ -182,7 +188,7 @@ async def aggregate(oracle: Oracle) -> None:
 
 @pytest.mark.covers("L6", "L10")
 @pytest.mark.fault("aggregate with subject transforms, filtered by the subject after them")
-async def test_transformed(copies: Any, spark: Any, aside: Any, recount: Any) -> None:
+async def test_transformed(copies: Any, spark: Any, in_thread: Any, recount: Any) -> None:
     """Once 533 rows came of 1,600. By an option of the source, and by a filter that Spark pushes down."""
     server, oracle, copy_all = copies
     await aggregate(oracle)
@@ -198,13 +204,13 @@ async def test_transformed(copies: Any, spark: Any, aside: Any, recount: Any) ->
             some = rows.where("subject = 'all.0'").selectExpr("'pushed.x' as subject", "data")
             some.write.format("jetstream").mode("append").options(servers=server.url).save()
 
-    await aside(push)
+    await in_thread(push)
     recount.exact(await of(server, "PUSHED", range(1, COUNT + 1)))
 
 
 @pytest.mark.covers("L3", "L5")
 @pytest.mark.fault("batch reads that find nothing, and a start in the future")
-async def test_nothing(copies: Any, spark: Any, aside: Any, recount: Any) -> None:
+async def test_nothing(copies: Any, spark: Any, in_thread: Any, recount: Any) -> None:
     server, oracle, _ = copies
     await filled(oracle, COUNT, {"EMPTY": 600, "EMPTY2": 600})
     nothing = [
@@ -222,9 +228,9 @@ async def test_nothing(copies: Any, spark: Any, aside: Any, recount: Any) -> Non
 
     for options in nothing:
         where = ", ".join(f"{name}={value}" for name, value in options.items())
-        recount.exact(Recount.of(where, (), await aside(read, options)))
+        recount.exact(Recount.of(where, (), await in_thread(read, options)))
     with recount.refused("IN", "ConfigError", "in the future"):
-        await aside(read, {"stream": "IN", "startingTimestamp": "2100-01-01T00:00:00Z"})
+        await in_thread(read, {"stream": "IN", "startingTimestamp": "2100-01-01T00:00:00Z"})
 
 
 @pytest.mark.covers("L9")

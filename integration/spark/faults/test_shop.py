@@ -52,13 +52,13 @@ async def test_shop(own_server: Any, oracle_for: Any, recount: Any, tmp_path: Pa
     sums: Counter[tuple[int, str]] = Counter()
     counts: Counter[tuple[int, str]] = Counter()
     for event in once.values():
-        place = event["at"] // 60 * 60, event["category"]
-        counts[place] += 1
-        sums[place] += event["cents"]
+        position = event["at"] // 60 * 60, event["category"]
+        counts[position] += 1
+        sums[position] += event["cents"]
     windows = {(*place, counts[place], sums[place]) for place in counts if place[1] != "end"}
     stored = [json.loads(one) for one in await asyncio.to_thread(payloads, server.url, "WINDOWS")]
-    found = [(one["start"], one["category"], one["n"], one["cents"]) for one in stored]
-    recount.exact(Recount.of("WINDOWS", windows, found))
+    actual = [(one["start"], one["category"], one["n"], one["cents"]) for one in stored]
+    recount.exact(Recount.of("WINDOWS", windows, actual))
     rows = {(event["id"], event["at"], event["category"], event["cents"]) for event in once.values()}
     recount.exact(Recount.of("Parquet", rows, files_of(folder / "events")))
 

@@ -22,8 +22,8 @@ COUNT, BATCH = 4_000, 2_000
 
 async def of(server: Any, subject: str, expected: Any) -> Recount:
     """The numbers in OUT on a subject, over a plain socket."""
-    found = await asyncio.to_thread(payloads, server.url, "OUT", subject)
-    return Recount.of(f"OUT, {subject}", expected, map(number_of, found))
+    actual = await asyncio.to_thread(payloads, server.url, "OUT", subject)
+    return Recount.of(f"OUT, {subject}", expected, map(number_of, actual))
 
 
 def two_subjects(url: str) -> Callable[[Any, int], None]:
@@ -36,8 +36,8 @@ def two_subjects(url: str) -> Callable[[Any, int], None]:
 
 def two_filters(url: str) -> Callable[[Any, int], None]:
     def write(rows: Any, number: int) -> None:
-        for rest, subject in enumerate(("out.first", "out.second")):
-            some = rows.where(f"sequence % 2 = {rest}").select("data")
+        for remainder, subject in enumerate(("out.first", "out.second")):
+            some = rows.where(f"sequence % 2 = {remainder}").select("data")
             publish_batch(some, {"servers": url, "subject": subject}, batch_id=number)
 
     return write
@@ -47,7 +47,7 @@ def two_filters(url: str) -> Callable[[Any, int], None]:
 @pytest.mark.fault("foreachBatch with two writes to one stream, and its last batch again")
 @pytest.mark.parametrize("kind", ["two subjects", "two filters"])
 async def test_two_writes(
-    copies: Any, spark: Any, aside: Any, drain: Any, checkpoint: Path, recount: Any, kind: str
+    copies: Any, spark: Any, in_thread: Any, drain: Any, checkpoint: Path, recount: Any, kind: str
 ) -> None:
     server, oracle, _ = copies
     await filled(oracle, COUNT, {"OUT": 600})
@@ -57,9 +57,9 @@ async def test_two_writes(
     def load() -> Any:
         return spark.readStream.format("jetstream").options(**source).load()
 
-    await aside(lambda: drain(load(), also=write))
+    await in_thread(lambda: drain(load(), also=write))
     put_back(checkpoint, 1, planned=True)
-    await aside(lambda: drain(load(), also=write))
+    await in_thread(lambda: drain(load(), also=write))
     if kind == "two subjects":
         first = second = range(1, COUNT + 1)
     else:
@@ -70,7 +70,7 @@ async def test_two_writes(
 
 @pytest.mark.covers("L26")
 @pytest.mark.fault("dedup=source: a second row of a message, made in another task")
-async def test_second_row_of_a_message(copies: Any, spark: Any, aside: Any, recount: Any) -> None:
+async def test_second_row_of_a_message(copies: Any, spark: Any, in_thread: Any, recount: Any) -> None:
     """Refused where both go to one subject; both are stored where they go to two."""
     server, oracle, _ = copies
     await filled(oracle, COUNT, {"OUT": 600})
@@ -88,11 +88,11 @@ async def test_second_row_of_a_message(copies: Any, spark: Any, aside: Any, reco
         writer.options(servers=server.url, dedup="source").save()
 
     with recount.refused("OUT", "ConfigError", r"rows of partitions \d+ and \d+"):
-        await aside(write, "out.first")
+        await in_thread(write, "out.first")
     await oracle.purge("OUT")
     await oracle.update_stream("OUT", duplicate_window=100_000_000)
     await asyncio.sleep(1.0)
-    await aside(write, "out.second")
+    await in_thread(write, "out.second")
     recount.exact(await of(server, "out.first", range(1, COUNT + 1)))
     recount.exact(await of(server, "out.second", range(100, COUNT + 1, 100)))
 
@@ -100,7 +100,7 @@ async def test_second_row_of_a_message(copies: Any, spark: Any, aside: Any, reco
 @pytest.mark.covers("L27")
 @pytest.mark.fault("a batch fails in the middle, and when it is repeated a join has become a broadcast join")
 async def test_join_becomes_broadcast_join(
-    copies: Any, spark: Any, aside: Any, checkpoint: Path, recount: Any
+    copies: Any, spark: Any, in_thread: Any, checkpoint: Path, recount: Any
 ) -> None:
     """Its rows are in other partitions then. With ids made of the partition, 25,000 rows were stored of 20,000."""
     server, oracle, _ = copies
@@ -113,14 +113,14 @@ async def test_join_becomes_broadcast_join(
         joined = rows.join(spark.range(1, COUNT + 1).withColumnRenamed("id", "sequence"), "sequence")
         with settings(spark, joins):
             writer = joined.selectExpr("'out.x' as subject", "data").writeStream.format("jetstream")
-            given = {"servers": server.url, "checkpointLocation": str(checkpoint), "retries": "0"}
-            finish(writer.options(**given).trigger(availableNow=True).start(), 600.0)
+            options = {"servers": server.url, "checkpointLocation": str(checkpoint), "retries": "0"}
+            finish(writer.options(**options).trigger(availableNow=True).start(), 600.0)
 
     with pytest.raises(Exception, match="maximum messages exceeded"):
-        await aside(join, {**SHUFFLE_JOIN, "spark.sql.adaptive.coalescePartitions.enabled": "false"})
+        await in_thread(join, {**SHUFFLE_JOIN, "spark.sql.adaptive.coalescePartitions.enabled": "false"})
     assert (await oracle.state("OUT"))["messages"] == COUNT // 4
     await oracle.update_stream("OUT", max_msgs=-1)
-    await aside(join, BROADCAST_JOIN)
+    await in_thread(join, BROADCAST_JOIN)
     await recount(server, "OUT", COUNT)
 
 

@@ -145,15 +145,15 @@ async def test_spark_reads_stream_as_table(spark, server, stream):
 
 @pytest.mark.covers("L3")
 @pytest.mark.full
-async def test_spark_reads_from_one_time_to_another(spark, server, oracle, stream, aside, drain):
+async def test_spark_reads_from_one_time_to_another(spark, server, oracle, stream, in_thread, drain):
     """Both kinds of query; times to the nanosecond, the first inclusive and the second exclusive."""
     await stream.publish(50)
     start, end = await stored_at(oracle, stream, 11), await stored_at(oracle, stream, 41)
-    given = options_of(server, stream, startingTimestamp=start)
-    table = spark.read.format("jetstream").options(**given, endingTimestamp=end).load()
-    assert sorted(row["sequence"] for row in await aside(table.collect)) == numbers(11, 40)
-    streamed = spark.readStream.format("jetstream").options(**given).load()
-    assert sorted((await aside(drain, streamed)).column("sequence")) == numbers(11, 50)
+    options = options_of(server, stream, startingTimestamp=start)
+    table = spark.read.format("jetstream").options(**options, endingTimestamp=end).load()
+    assert sorted(row["sequence"] for row in await in_thread(table.collect)) == numbers(11, 40)
+    streamed = spark.readStream.format("jetstream").options(**options).load()
+    assert sorted((await in_thread(drain, streamed)).column("sequence")) == numbers(11, 50)
 
 
 @pytest.mark.covers("L8")
@@ -233,5 +233,5 @@ async def test_connect_streams_and_batches(connect_spark, server, stream, tmp_pa
         streamed = spark.read.parquet(files + "/rows").selectExpr("count(*)", "sum(sequence)").collect()[0]
         result = [list(table), list(streamed)]
     """
-    found = connect_spark(code, options=options_of(server, stream), files=str(tmp_path))
-    assert found == [[500, sum(range(1, 501))]] * 2
+    actual = connect_spark(code, options=options_of(server, stream), files=str(tmp_path))
+    assert actual == [[500, sum(range(1, 501))]] * 2

@@ -36,8 +36,12 @@ class Streams:
 
     async def _call(self, verb, name, subjects, config):
         whole = f"{self.prefix}_{name}"
-        given = {"name": whole, "subjects": [f"{self.prefix}.{one}" for one in subjects], "storage": "memory"}
-        await self._oracle.api(f"STREAM.{verb}.{whole}", {**given, "allow_direct": True, **config})
+        options = {
+            "name": whole,
+            "subjects": [f"{self.prefix}.{one}" for one in subjects],
+            "storage": "memory",
+        }
+        await self._oracle.api(f"STREAM.{verb}.{whole}", {**options, "allow_direct": True, **config})
 
     async def delete(self, name):
         await self._oracle.api(f"STREAM.DELETE.{self.prefix}_{name}", {})
@@ -57,8 +61,8 @@ class Streams:
     def query(self, *names, subjects="", **options):
         """A query of these streams, or of all by pattern without names."""
         filters = ",".join(f"{self.prefix}.{one}" for one in subjects.split(",") if one)
-        given = {"startingOffsets": "earliest", "columns": COLUMNS, "pollIntervalMs": 1, **options}
-        query = Query(self._server, ",".join(f"{self.prefix}_{name}" for name in names), **given)
+        arguments = {"startingOffsets": "earliest", "columns": COLUMNS, "pollIntervalMs": 1, **options}
+        query = Query(self._server, ",".join(f"{self.prefix}_{name}" for name in names), **arguments)
         if filters:
             query._options["subjects"] = filters
         if not names:
@@ -73,9 +77,9 @@ class Streams:
 
 @pytest.fixture
 async def streams(oracle, server):
-    made = Streams(oracle, server)
-    yield made
-    await made.end()
+    created = Streams(oracle, server)
+    yield created
+    await created.end()
 
 
 def messages(stream, first, last, subject):
@@ -115,8 +119,8 @@ async def test_subject_moves_to_another_stream(streams, restart, mode):
     await streams.publish("b", 5)
     await streams.publish("a", 5)
     go(query, query.reader() if restart else reader, end)
-    wanted = [*messages("A", 1, 5, "a"), *messages("A", 6, 10, "b"), *messages("A", 11, 15, "a")]
-    assert streams.read(query.rows) == [*wanted, *messages("B", 1, 5, "b")]
+    expected = [*messages("A", 1, 5, "a"), *messages("A", 6, 10, "b"), *messages("A", 11, 15, "a")]
+    assert streams.read(query.rows) == [*expected, *messages("B", 1, 5, "b")]
     for offsets, parts in zip(query.offsets, query.parts, strict=True):
         assert query.replay(query.reader(), *offsets) == parts
 
@@ -132,8 +136,8 @@ async def test_subject_moves_between_plan_and_tasks(streams):
     await streams.update("A", "a")
 
     def end():
-        found = query.ask(reader, start)
-        return found["streams"][f"{streams.prefix}_A"]["seq"] == 10 and found
+        actual = query.ask(reader, start)
+        return actual["streams"][f"{streams.prefix}_A"]["seq"] == 10 and actual
 
     assert len(query.batch(reader, start, await eventually(end))) == 10
 

@@ -101,8 +101,8 @@ def test_what_direct_gets_bring(time: str, ns: int, own: bytes) -> None:
     )
     assert (row["subject"], row["sequence"], row["timestamp_ns"], row["data"]) == ("a.b", 7, ns, b"data")
     assert row["timestamp"] == datetime(2023, 11, 14, 22, 13, 20, ns // 1000 % 1_000_000, UTC)
-    wanted = {b"": None, b"X: \xff\r\n": [("X", ["�"])]}.get(own, [("Nats-Sequence", ["99"]), ("X", ["y"])])
-    assert row["headers"] == wanted
+    expected = {b"": None, b"X: \xff\r\n": [("X", ["�"])]}.get(own, [("Nats-Sequence", ["99"]), ("X", ["y"])])
+    assert row["headers"] == expected
 
 
 def test_only_wanted_columns_in_wanted_order() -> None:

@@ -121,7 +121,7 @@ async def test_messages_deleted_one_by_one_no_loss(server, stream):
 
 
 @pytest.mark.parametrize("messages", [0, 10, 40, 200])
-async def test_stream_made_anew_error(server, stream, messages):
+async def test_stream_recreated_error(server, stream, messages):
     """However many messages the new one has."""
     query = await half_read(server, stream)
     await make_anew(stream, messages)
@@ -225,11 +225,11 @@ async def test_lagging_leader_awaited(server, stream, monkeypatch):
     facts, lies = Lookup.facts, []
 
     def behind(lookup):
-        found = facts(lookup)
+        actual = facts(lookup)
         if len(lies) < 2:
-            lies.append(found)
-            return replace(found, last_seq=20)
-        return found
+            lies.append(actual)
+            return replace(actual, last_seq=20)
+        return actual
 
     monkeypatch.setattr(Lookup, "facts", behind)
     assert query.ask(reader, end) == end

@@ -215,9 +215,9 @@ BAD = [
 @READS
 def test_option_errors_on_load(spark, options, message, read):
     reader = spark.readStream if read == "stream" else spark.read
-    given = {"servers": "nats://127.0.0.1:4222", "stream": "S", **options}
+    arguments = {"servers": "nats://127.0.0.1:4222", "stream": "S", **options}
     with pytest.raises(Exception, match=message) as error:
-        reader.format("jetstream").options(**given).load()
+        reader.format("jetstream").options(**arguments).load()
     assert "hunter2" not in str(error.value)
 
 
@@ -271,13 +271,13 @@ WRONG = pytest.mark.parametrize(
 
 
 @WRONG
-def test_reader_made_before_it_refuses(options, sentence):
+def test_reader_created_before_it_refuses(options, sentence):
     """PySpark stops a reader whether or not it was made, and hides an error of its making behind UnboundLocalError."""
     schema = StructType([StructField("data", BinaryType())])
     reader = JetStreamSource({"servers": "nats://127.0.0.1:1", **options}).streamReader(schema)
-    runner.check_support_func(reader, told := io.BytesIO())
+    runner.check_support_func(reader, reports := io.BytesIO())
     both = runner.SUPPORTS_ADMISSION_CONTROL | runner.SUPPORTS_TRIGGER_AVAILABLE_NOW
-    assert int.from_bytes(told.getvalue(), "big") == both
+    assert int.from_bytes(reports.getvalue(), "big") == both
     for ask in (
         runner.initial_offset_func,
         runner.prepare_for_trigger_available_now_func,
@@ -293,11 +293,11 @@ def test_reader_made_before_it_refuses(options, sentence):
 
 
 @pytest.mark.full  # two starts of a query
-async def test_spark_ends_with_the_sentence(spark, server, stream, aside, drain, tmp_path):
-    given = options_of(server, stream, endingSequence=5)
-    frame = spark.readStream.schema("data binary").format("jetstream").options(**given).load()
+async def test_spark_ends_with_the_sentence(spark, server, stream, in_thread, drain, tmp_path):
+    options = options_of(server, stream, endingSequence=5)
+    frame = spark.readStream.schema("data binary").format("jetstream").options(**options).load()
     with pytest.raises(Exception, match="ConfigError: option 'endingSequence' is for batch reads") as caught:
-        await aside(drain, frame)
+        await in_thread(drain, frame)
     assert "UnboundLocalError" not in str(caught.value)
     good = spark.readStream.format("jetstream").options(**options_of(server, stream)).load()
 
@@ -306,6 +306,6 @@ async def test_spark_ends_with_the_sentence(spark, server, stream, aside, drain,
         good.writeStream.format("jetstream").options(**ledger).start().awaitTermination()
 
     with pytest.raises(Exception, match="ConfigError: option 'expectedStream' is missing") as caught:
-        await aside(write)
+        await in_thread(write)
     assert "PicklingError" not in str(caught.value)
     assert len(str(caught.value).splitlines()) < 25

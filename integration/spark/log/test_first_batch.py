@@ -45,8 +45,8 @@ async def latest_of(server, *streams):
 @pytest.mark.parametrize("start", ["latest", "earliest"])
 async def test_one_stream(server, stream, start):
     end = await latest_of(server, stream)
-    wanted = [[(stream.name, seq) for seq in numbers(6, 10)]]
-    assert replayed(query_of(server, stream, startingOffsets=start), end) == wanted
+    expected = [[(stream.name, seq) for seq in numbers(6, 10)]]
+    assert replayed(query_of(server, stream, startingOffsets=start), end) == expected
 
 
 @pytest.mark.covers("L2")
@@ -54,8 +54,8 @@ async def test_one_stream(server, stream, start):
 async def test_several_streams(server, make_stream, start):
     both = sorted([await make_stream(), await make_stream()], key=lambda one: one.name)
     end = await latest_of(server, *both)
-    wanted = [[(one.name, seq) for seq in numbers(6, 10)] for one in both]
-    assert replayed(query_of(server, *both, startingOffsets=start), end) == wanted
+    expected = [[(one.name, seq) for seq in numbers(6, 10)] for one in both]
+    assert replayed(query_of(server, *both, startingOffsets=start), end) == expected
 
 
 async def test_end_is_the_new_start(server, stream):
@@ -85,8 +85,8 @@ async def test_other_streams_in_the_options(server, make_stream):
         await one.publish(10)
     query = query_of(server, first, second, startingOffsets="earliest")
     start, end = planned(query)
-    wanted = rows(query.replay(query.reader(), start, end))
-    assert replayed(query_of(server, second, third, startingOffsets="earliest"), end) == wanted
+    expected = rows(query.replay(query.reader(), start, end))
+    assert replayed(query_of(server, second, third, startingOffsets="earliest"), end) == expected
 
 
 async def test_stream_that_joins_is_not_read(server, make_stream):
@@ -111,7 +111,7 @@ async def test_stream_that_joins_is_not_read(server, make_stream):
 @pytest.mark.full  # two starts of a query
 async def test_spark_reads_first_batch_again(spark, drain, server, stream):
     await stream.publish(10)
-    given = options_of(server, stream)
+    options = options_of(server, stream)
     seen = []
 
     def fail(batch, number):
@@ -119,9 +119,9 @@ async def test_spark_reads_first_batch_again(spark, drain, server, stream):
         if len(seen) == 1:
             raise RuntimeError("as the test wants it")
 
-    first = spark.readStream.format("jetstream").options(**given, startingOffsets="earliest").load()
+    first = spark.readStream.format("jetstream").options(**options, startingOffsets="earliest").load()
     with pytest.raises(Exception, match="as the test wants it"):
         drain(first, also=fail)
     await stream.publish(5, first=11)
-    drain(spark.readStream.format("jetstream").options(**given, startingOffsets="latest").load(), also=fail)
+    drain(spark.readStream.format("jetstream").options(**options, startingOffsets="latest").load(), also=fail)
     assert seen == [(0, numbers(1, 10)), (0, numbers(1, 10)), (1, numbers(11, 15))]

@@ -15,8 +15,8 @@ def sequences(rows, stream):
 
 
 def query_of(server, *streams, **options):
-    given = {"startingOffsets": "earliest", "columns": COLUMNS, "pollIntervalMs": 1, **options}
-    return Query(server, ",".join(one.name for one in streams), **given)
+    arguments = {"startingOffsets": "earliest", "columns": COLUMNS, "pollIntervalMs": 1, **options}
+    return Query(server, ",".join(one.name for one in streams), **arguments)
 
 
 async def recreate(stream, messages):
@@ -29,9 +29,9 @@ async def recreate(stream, messages):
 @pytest.fixture
 async def old(make_stream):
     """A stream that was there before."""
-    made = await make_stream()
-    await made.publish(4)
-    return made
+    stream = await make_stream()
+    await stream.publish(4)
+    return stream
 
 
 @pytest.fixture

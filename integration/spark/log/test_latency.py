@@ -25,7 +25,7 @@ def slowness() -> float:
 
 @pytest.mark.full
 @pytest.mark.covers("L40")
-async def test_row_comes_soon(spark, server, stream, aside, checkpoint):
+async def test_row_comes_soon(spark, server, stream, in_thread, checkpoint):
     """Half of the rows within 0.2 s. On a busy machine each has as much more as the machine is slower."""
     late = []
 
@@ -34,7 +34,7 @@ async def test_row_comes_soon(spark, server, stream, aside, checkpoint):
 
     frame = spark.readStream.format("jetstream").options(**options_of(server, stream)).load()
     writer = frame.writeStream.foreachBatch(batch).option("checkpointLocation", str(checkpoint))
-    query = await aside(writer.start)
+    query = await in_thread(writer.start)
     slow = []
     try:
         await eventually(lambda: not query.status["message"].startswith("Init"), 120, "the start")

@@ -21,10 +21,10 @@ COUNT = 20
 @pytest.fixture
 async def many(oracle, make_stream):
     """Twenty streams with two messages each, and the pattern that they match."""
-    made = [await make_stream() for _ in range(COUNT)]
-    for one in made:
+    stream = [await make_stream() for _ in range(COUNT)]
+    for one in stream:
         await one.publish(2)
-    return made, f"{made[0].name.rsplit('_', 1)[0]}_*"
+    return stream, f"{stream[0].name.rsplit('_', 1)[0]}_*"
 
 
 @pytest.mark.covers("L36")
@@ -47,11 +47,11 @@ async def test_idle_query_asks_seldom(server, oracle, many, kind):
         return seconds
 
     await asyncio.to_thread(query.ask, reader, end)
-    async with oracle.listen("$JS.API.>") as asked:
+    async with oracle.listen("$JS.API.>") as requests:
         seconds = await asyncio.to_thread(ask)
         await flushed(oracle.nc)
     assert sequences(query.rows, streams[-1]) == numbers(1, 2)
-    assert 3 <= len(asked) <= 11 * seconds + 4
+    assert 3 <= len(requests) <= 11 * seconds + 4
 
 
 async def test_streams_change(server, many, make_stream):
@@ -127,11 +127,11 @@ async def test_asked_one_by_one(own_server, oracle_for, monkeypatch, caplog, why
     end = query.ask(reader, begin)
     query.batch(reader, begin, end)
     await streams[2].publish(2, first=2)
-    async with oracle.listen("$JS.API.STREAM.LIST") as asked:
+    async with oracle.listen("$JS.API.STREAM.LIST") as requests:
         await go_on(query, reader, end, streams[2], numbers(1, 3))
         assert await asyncio.to_thread(query.ask, reader, query.offsets[-1][1]) == query.offsets[-1][1]
         await flushed(oracle.nc)
-    assert len(asked) <= 1
+    assert len(requests) <= 1
     assert ("not listed, but asked for one by one" in caplog.text) == (why == "not allowed")
 
 

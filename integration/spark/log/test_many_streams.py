@@ -17,10 +17,10 @@ TRIP = 0.12  # seconds to the server and back: longer than a list of streams was
 
 @pytest.fixture
 async def many(oracle, make_stream):
-    made = [await make_stream(allow_direct=True) for _ in range(COUNT)]
-    for one in made:
+    stream = [await make_stream(allow_direct=True) for _ in range(COUNT)]
+    for one in stream:
         await one.publish(3)
-    return made
+    return stream
 
 
 @pytest.mark.full
@@ -69,10 +69,10 @@ async def test_one_task_reads_many_streams(server, oracle, many):
     _, sent = await Requests(oracle).of(reader.partitions, end, after)
     assert sent.keys() == {"STREAM.INFO"}  # of the streams with new messages: no list of all
     assert sent.total() <= 2
-    gone = many[5]
-    await gone.delete()
-    left = [[row for row in part if row["stream"] != gone.name] for part in query.parts[0]]
-    assert other.replay(other.reader(), start, end) == left
+    missing = many[5]
+    await missing.delete()
+    remaining = [[row for row in part if row["stream"] != missing.name] for part in query.parts[0]]
+    assert other.replay(other.reader(), start, end) == remaining
 
 
 @pytest.mark.covers("L36")

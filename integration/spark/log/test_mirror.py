@@ -184,7 +184,7 @@ async def test_mirror_moved_after_batch(server, stream):
 
 
 @RESET
-async def test_mirror_somebody_deleted_made_again(server, stream):
+async def test_mirror_somebody_deleted_recreated(server, stream):
     await stream.publish(50)
     query = Query(server, stream, consumer="progress", startingOffsets="earliest", maxMessagesPerTrigger=20)
     reader = query.reader()

@@ -19,16 +19,16 @@ NAMES = ["Bücher", "日本", "a😀"]
 @pytest.fixture
 async def foreign(oracle):
     """`await foreign("né", ...)`: a stream with exactly this name."""
-    made = []
+    results = []
 
     async def create(name, **config):
-        own = OwnStream(oracle, name, f"t{len(made)}{name.encode().hex()}")
-        made.append(own)
+        own = OwnStream(oracle, name, f"t{len(results)}{name.encode().hex()}")
+        results.append(own)
         await oracle.create_stream(name, storage="memory", subjects=[own.all], **config)
         return own
 
     yield create
-    for own in made:
+    for own in results:
         await own.delete()
 
 
@@ -73,14 +73,14 @@ async def test_pattern_reads_streams_with_any_name(server, foreign):
 
 @pytest.mark.full
 @pytest.mark.covers("L1", "L25", "L35")
-async def test_copied_with_ledger_and_offsets(server, spark, oracle, foreign, aside, checkpoint):
+async def test_copied_with_ledger_and_offsets(server, spark, oracle, foreign, in_thread, checkpoint):
     """From one such stream to another one, with a ledger, in two runs; the command names the stream that was read."""
     source, target = await foreign("Größe"), await foreign("мир")
-    given = {"servers": server.url, "stream": source.name, "startingOffsets": "earliest"}
+    options = {"servers": server.url, "stream": source.name, "startingOffsets": "earliest"}
     sink = {"servers": server.url, "subject": target.subject("copy"), "expectedStream": target.name}
 
     def copy():
-        frame = spark.readStream.format("jetstream").options(**given).load()
+        frame = spark.readStream.format("jetstream").options(**options).load()
         writer = frame.select("data").writeStream.format("jetstream").options(**sink, exactlyOnce="ledger")
         writer.option("checkpointLocation", str(checkpoint)).trigger(
             availableNow=True
@@ -88,12 +88,12 @@ async def test_copied_with_ledger_and_offsets(server, spark, oracle, foreign, as
 
     for first in (1, 501):
         await source.publish(500, first=first)
-        await aside(copy)
+        await in_thread(copy)
     assert sorted(number_of(message.payload) for message in await target.messages()) == [*range(1, 1001)]
-    code, shown, _ = await aside(command, checkpoint, server=server)
+    code, shown, _ = await in_thread(command, checkpoint, server=server)
     state = shown["sources"][0]["stream"]
     assert (code, state["name"], state["lag"]) == (0, source.name, 0)
-    code, shown, _ = await aside(
+    code, shown, _ = await in_thread(
         command, checkpoint, "--stream", source.name, "--rewind-to", "901", "--force", server=server
     )
     assert (code, shown["rewound"]["first"]) == (0, 901)

@@ -25,32 +25,32 @@ def later() -> str:
 
 @pytest.mark.covers("L5")
 @pytest.mark.parametrize("which", NOTHING)
-async def test_spark_finds_no_rows(spark, server, stream, aside, which):
+async def test_spark_finds_no_rows(spark, server, stream, in_thread, which):
     await stream.publish(10)
     options = dict(NOTHING[which])
     if "subjects" in options:
         options["subjects"] = stream.subject("none")
     load = spark.read.format("jetstream").options(**options_of(server, stream, **options)).load
-    assert await aside(lambda: load().collect()) == []
+    assert await in_thread(lambda: load().collect()) == []
 
 
 @pytest.mark.covers("L5")
-async def test_spark_finds_no_rows_in_empty_streams(spark, server, make_stream, aside):
+async def test_spark_finds_no_rows_in_empty_streams(spark, server, make_stream, in_thread):
     one, other = await make_stream(), await make_stream()
     read = spark.read.format("jetstream")
-    assert await aside(lambda: read.options(**options_of(server, one)).load().count()) == 0
+    assert await in_thread(lambda: read.options(**options_of(server, one)).load().count()) == 0
     both = options_of(server, f"{one.name},{other.name}")
-    assert await aside(lambda: read.options(**both).load().collect()) == []
+    assert await in_thread(lambda: read.options(**both).load().collect()) == []
 
 
 @pytest.mark.covers("L5", "L6")
-async def test_spark_finds_no_rows_by_pushed_filters(spark, server, stream, aside):
+async def test_spark_finds_no_rows_by_pushed_filters(spark, server, stream, in_thread):
     await stream.publish(10)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         frame = spark.read.format("jetstream").options(**options_of(server, stream, pushdown=True)).load()
-        assert await aside(lambda: frame.where("sequence > 10").collect()) == []
-        assert await aside(lambda: frame.where(f.col("subject") == "elsewhere").collect()) == []
+        assert await in_thread(lambda: frame.where("sequence > 10").collect()) == []
+        assert await in_thread(lambda: frame.where(f.col("subject") == "elsewhere").collect()) == []
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
@@ -60,9 +60,9 @@ async def test_arrow_finds_no_rows(server, stream):
     assert read_jetstream(server.url, stream.name).read_all().num_rows == 0
     assert scan_jetstream(server.url, stream.name).collect().height == 0
     await stream.publish(10)
-    for given in ({"start": "now"}, {"start": 11}, {"end": "2020-01-01T00:00:00Z"}):
-        assert read_jetstream(server.url, stream.name, **given).read_all().num_rows == 0
-        frame = scan_jetstream(server.url, stream.name, **given).collect()
+    for arguments in ({"start": "now"}, {"start": 11}, {"end": "2020-01-01T00:00:00Z"}):
+        assert read_jetstream(server.url, stream.name, **arguments).read_all().num_rows == 0
+        frame = scan_jetstream(server.url, stream.name, **arguments).collect()
         assert (frame.height, "sequence" in frame.columns) == (0, True)
 
 
@@ -80,16 +80,16 @@ async def test_engines_find_no_rows(server, stream, which):
     """DuckDB and Polars, with all columns and without payloads; each engine knows the columns all the same."""
     duckdb = pytest.importorskip("duckdb")
     await stream.publish(10)
-    given = dict(NOTHING_IN_ARROW[which])
-    if "subjects" in given:
-        given["subjects"] = stream.subject("none")
+    options = dict(NOTHING_IN_ARROW[which])
+    if "subjects" in options:
+        options["subjects"] = stream.subject("none")
     for columns in (None, ["sequence", "subject"]):
-        rows = read_jetstream(server.url, stream.name, columns=columns, **given)
+        rows = read_jetstream(server.url, stream.name, columns=columns, **options)
         connection = duckdb.connect()
         connection.register("rows", rows)
         assert connection.execute("select count(*), max(sequence) from rows").fetchall() == [(0, None)]
         connection.close()
-        scan = scan_jetstream(server.url, stream.name, columns=columns, **given)
+        scan = scan_jetstream(server.url, stream.name, columns=columns, **options)
         frame = scan.select("subject").collect()
         assert (frame.height, frame.columns) == (0, ["subject"])
 
@@ -107,8 +107,8 @@ async def test_start_beyond_the_end(server, stream, count):
     assert BatchRead(server, stream, startingSequence=count + 2, failOnDataLoss=False).rows == []
     with pytest.raises(ConfigError, match=rf"start is {count + 2}, but stream"):
         read_jetstream(server.url, stream.name, start=count + 2)
-    given = {"servers": server.url, "failOnDataLoss": "false"}
-    assert read_jetstream(given, stream.name, start=count + 2).read_all().num_rows == 0
+    options = {"servers": server.url, "failOnDataLoss": "false"}
+    assert read_jetstream(options, stream.name, start=count + 2).read_all().num_rows == 0
 
 
 @pytest.mark.covers("L3")

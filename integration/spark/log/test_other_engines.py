@@ -13,14 +13,14 @@ COLUMNS = ("sequence", "subject", "data", "stream", "timestamp")
 
 
 @pytest.mark.covers("L39")
-async def test_rows_of_spark(spark, server, oracle, stream, aside):
+async def test_rows_of_spark(spark, server, oracle, stream, in_thread):
     duckdb = importlib.import_module("duckdb")
     await stream.publish(200, "a")
     await oracle.publish(stream.subject("é.b"), b"\x00\xff", headers={"Kind": "odd"})
     await stream.publish(100, "c")
-    given = options_of(server, stream, startingSequence=51, endingSequence=250)
-    table = spark.read.format("jetstream").options(**given).load()
-    rows = sorted(await aside(table.collect), key=lambda row: row["sequence"])
+    options = options_of(server, stream, startingSequence=51, endingSequence=250)
+    table = spark.read.format("jetstream").options(**options).load()
+    rows = sorted(await in_thread(table.collect), key=lambda row: row["sequence"])
     expected = [tuple(row[name] for name in COLUMNS[:-1]) for row in rows]
     assert [row[0] for row in expected] == list(range(51, 251))
     bounds = {"start": 51, "end": 250}
@@ -29,10 +29,10 @@ async def test_rows_of_spark(spark, server, oracle, stream, aside):
     polars = scan_jetstream(server.url, stream.name, **bounds).collect().sort("sequence").to_arrow()
     orders = duckdb.from_arrow(read_jetstream(server.url, stream.name, **bounds))
     by_sql = orders.order("sequence").to_arrow_table()
-    for found in (arrow.sort_by("sequence"), polars, by_sql):
-        named = found.select(COLUMNS[:-1]).to_pylist()
+    for actual in (arrow.sort_by("sequence"), polars, by_sql):
+        named = actual.select(COLUMNS[:-1]).to_pylist()
         assert [tuple(one.values()) for one in named] == expected
-        times = [one.replace(tzinfo=None) for one in found["timestamp"].to_pylist()]
+        times = [one.replace(tzinfo=None) for one in actual["timestamp"].to_pylist()]
         assert times == [row["timestamp"] for row in rows]
     headers = [dict(one) if one else None for one in arrow.sort_by("sequence")["headers"].to_pylist()]
     assert headers == [row["headers"] for row in rows]

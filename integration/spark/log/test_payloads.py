@@ -19,8 +19,8 @@ CONFIGS = pytest.mark.parametrize("direct", [True, False], ids=["direct gets", "
 async def sent(tap, read, *args, **kwargs):
     """What a read returns, and how many bytes the server sent meanwhile."""
     start = len(tap.frames)
-    found = await asyncio.to_thread(read, *args, **kwargs)
-    return found, sum(len(frame.raw) for frame in tap.frames[start:] if frame.direction is TO_CLIENT)
+    actual = await asyncio.to_thread(read, *args, **kwargs)
+    return actual, sum(len(frame.raw) for frame in tap.frames[start:] if frame.direction is TO_CLIENT)
 
 
 @CONFIGS
@@ -45,8 +45,8 @@ async def test_columns_without_payload(server, make_stream, proxy, direct):
         stream_read,
         lambda: BatchRead(tap, stream, columns=WITHOUT, minPartitions=20),
     ):
-        found, size = await sent(tap, read)
-        assert found.rows == rows
+        actual, size = await sent(tap, read)
+        assert actual.rows == rows
         assert size < COUNT * 1024
     table, size = await sent(tap, lambda: read_jetstream(tap.url, stream.name, columns=WITHOUT).read_all())
     assert (table.to_pylist(), size < COUNT * 1024) == (rows, True)

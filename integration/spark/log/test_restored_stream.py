@@ -51,10 +51,10 @@ async def restorable(
     server = await own_server(store_dir=files)
     stream = await OwnStream.create(await oracle_for(server), "restored", storage="file", allow_direct=True)
     await stream.publish(100)
-    made = Restorable(server, stream, files)
-    await made.copy()
+    created = Restorable(server, stream, files)
+    await created.copy()
     await stream.publish(100, first=101)
-    return made
+    return created
 
 
 def numbers(first: int, last: int) -> list[int]:

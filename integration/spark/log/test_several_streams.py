@@ -76,10 +76,10 @@ async def test_small_stream_is_not_starved(server, two):
 
 def stores_between_counts(lookup, stream):
     """Have 450 messages stored after the first count of a lookup. The counts so far."""
-    loop, counts, rest = asyncio.get_running_loop(), [], lookup.rest
+    loop, counts, remainder = asyncio.get_running_loop(), [], lookup.rest
 
     def counted(seq, facts):
-        counts.append(rest(seq, facts))
+        counts.append(remainder(seq, facts))
         if len(counts) == 1:
             asyncio.run_coroutine_threadsafe(stream.publish(450, "a"), loop).result()
         return counts[-1]
@@ -110,8 +110,8 @@ async def test_limit_holds_while_messages_are_stored(server, make_stream, limit)
 async def test_limit_of_one_stream_holds_while_messages_are_stored(server, stream):
     await stream.publish(500, "a")
     await stream.publish(1, "b")
-    given = {"startingOffsets": "earliest", "columns": COLUMNS, "maxMessagesPerTrigger": 100}
-    query = Query(server, stream, subjects=stream.subject("a"), **given)
+    options = {"startingOffsets": "earliest", "columns": COLUMNS, "maxMessagesPerTrigger": 100}
+    query = Query(server, stream, subjects=stream.subject("a"), **options)
     reader = query.reader()
     start = query.start(reader)
     stored = stores_between_counts(reader._planner_and_mirror()[0].lookup, stream)
@@ -294,10 +294,10 @@ async def test_replay_after_stream_was_deleted(server, two):
     both, *_ = two
     query = query_of(server, *both, minPartitions=4)
     query.drain()
-    gone = both[0]
-    mine = [part[0]["stream"] == gone.name for part in query.parts[0]]
-    await gone.delete()
-    with pytest.raises(PositionInvalidError, match=f"stream '{gone.name}' was deleted"):
+    missing = both[0]
+    mine = [part[0]["stream"] == missing.name for part in query.parts[0]]
+    await missing.delete()
+    with pytest.raises(PositionInvalidError, match=f"stream '{missing.name}' was deleted"):
         query.replay(query.reader(), *query.offsets[0])
     tolerant = again(query, server, *both, failOnDataLoss=False)
     replayed = tolerant.replay(tolerant.reader(), *query.offsets[0])
@@ -419,10 +419,10 @@ async def test_losses_of_each_stream(server, two):
 async def test_query_of_two_streams_fails_and_goes_on(spark, drain, server, two):
     """A streaming query and a batch read."""
     both, large, small = two
-    given = options_of(server, ",".join(one.name for one in both))
+    options = options_of(server, ",".join(one.name for one in both))
     frame = (
         spark.readStream.format("jetstream")
-        .options(**given, startingOffsets="earliest", maxMessagesPerTrigger="200")
+        .options(**options, startingOffsets="earliest", maxMessagesPerTrigger="200")
         .load()
     )
     seen = []
@@ -441,5 +441,5 @@ async def test_query_of_two_streams_fails_and_goes_on(spark, drain, server, two)
     assert sorted(rows) == sorted(
         [(large.name, seq) for seq in numbers(1, 300)] + [(small.name, seq) for seq in numbers(1, 105)]
     )
-    read = spark.read.format("jetstream").options(**given).load()
+    read = spark.read.format("jetstream").options(**options).load()
     assert Counter(row["stream"] for row in read.collect()) == {large.name: 300, small.name: 105}

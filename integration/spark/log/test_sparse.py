@@ -36,11 +36,11 @@ async def requests(oracle):
 
 async def sparse(stream, *, every=10_000, foreign=60_000):
     """Messages of which one in `every` is on the subject "rare"; the sequences of these."""
-    wanted = []
+    expected = []
     for begin in range(0, foreign, every):
         await stream.publish(every - 1, "common", first=begin)
-        wanted.append(await stream.publish(1, "rare", first=begin))
-    return wanted
+        expected.append(await stream.publish(1, "rare", first=begin))
+    return expected
 
 
 # --- filters -------------------------------------------------------------------------------------------------
@@ -51,14 +51,14 @@ async def sparse(stream, *, every=10_000, foreign=60_000):
 async def test_filter_matches_one_in_10_000(server, oracle, make_stream, config):
     """Row-exact, in parts that have about as many rows each, and in batches of the size that is allowed."""
     stream = await make_stream(**config)
-    wanted = await sparse(stream)
+    expected = await sparse(stream)
     rare = stream.subject("rare")
     whole = BatchRead(server, stream, subjects=rare, minPartitions=3)
-    assert whole.sequences == wanted
+    assert whole.sequences == expected
     assert [len(part) for part in whole.parts] == [2, 2, 2]
     query = Query(server, stream, subjects=rare, startingOffsets="earliest", maxMessagesPerTrigger=2)
     batches = query.drain()
-    assert query.sequences == wanted
+    assert query.sequences == expected
     assert all(1 <= len(batch) <= 2 for batch in batches)
     assert await oracle.consumer_names(stream.name) == []  # those it was counted with are gone
 
@@ -78,9 +78,9 @@ async def test_many_tasks_of_few_matches(server, oracle, make_stream, config):
         query = Query(server, stream, subjects=rare, startingOffsets="earliest", **options)
         reader = query.reader()
         start = await asyncio.to_thread(query.start, reader)
-        async with requests(oracle) as asked:
+        async with requests(oracle) as questions:
             end = await asyncio.to_thread(query.ask, reader, start)
-        assert len(asked) < 20
+        assert len(questions) < 20
         await asyncio.to_thread(query.batch, reader, start, end)
         assert len(query.rows) == 1260
         sizes = [len(part) for part in query.parts[0]]
@@ -239,14 +239,14 @@ async def test_range_of_nearly_all_deleted(server, oracle, make_stream, config):
     """Only the last message of each subject is kept: 30,000 sequences, 30 messages, most of them at the end."""
     stream = await make_stream(max_msgs_per_subject=1, **config)
     await stream.publish(1, "first")
-    kept = [1, *[await stream.publish(7_500, "busy", number) for number in range(4)]]
-    kept += [await stream.publish(1, "end", number) for number in range(25)]
+    saved = [1, *[await stream.publish(7_500, "busy", number) for number in range(4)]]
+    saved += [await stream.publish(1, "end", number) for number in range(25)]
     read = BatchRead(server, stream, minPartitions=3)
-    assert read.sequences == kept
+    assert read.sequences == saved
     assert [len(part) for part in read.parts] == [10, 10, 10]
     query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=10)
     sizes = [len(batch) for batch in query.drain()]
-    assert query.sequences == kept
+    assert query.sequences == saved
     assert max(sizes) <= 10
     assert len(sizes) <= 8
 
@@ -256,14 +256,14 @@ async def test_range_of_nearly_all_deleted(server, oracle, make_stream, config):
 async def test_gaps_everywhere(server, oracle, make_stream, config):
     stream = await make_stream(**config)
     await stream.publish(600)
-    gone = {*range(1, 21), *range(100, 340, 3), *range(590, 601), 50, 51}
-    for seq in sorted(gone):
+    missing = {*range(1, 21), *range(100, 340, 3), *range(590, 601), 50, 51}
+    for seq in sorted(missing):
         await stream.oracle.api(f"STREAM.MSG.DELETE.{stream.name}", {"seq": seq, "no_erase": True})
-    left = [seq for seq in range(1, 601) if seq not in gone]
-    assert BatchRead(server, stream, minPartitions=5).sequences == left
+    remaining = [seq for seq in range(1, 601) if seq not in missing]
+    assert BatchRead(server, stream, minPartitions=5).sequences == remaining
     query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=97, minPartitions=3)
     assert all(len(batch) <= 97 for batch in query.drain())
-    assert query.sequences == left
+    assert query.sequences == remaining
 
 
 @BOTH
@@ -302,7 +302,7 @@ async def test_idle_query_asks_seldom(server, oracle, stream, filters, foreign):
     query = Query(server, stream, **subjects)
     reader = query.reader()
     start = query.start(reader)
-    async with requests(oracle) as asked:
+    async with requests(oracle) as questions:
         begin = time.monotonic()
         while time.monotonic() < begin + 1.5:
             if foreign:
@@ -312,7 +312,7 @@ async def test_idle_query_asks_seldom(server, oracle, stream, filters, foreign):
         seconds = time.monotonic() - begin
     ours = [
         subject
-        for subject in asked
+        for subject in questions
         if "STREAM.INFO" in subject or "MSG.GET" in subject or "CONSUMER" in subject
     ]
     assert 3 <= len(ours) <= 10 * seconds + 4  # the first look, and whether it may be read
@@ -338,7 +338,7 @@ async def test_idle_spark_asks_seldom(spark, checkpoint, server, oracle, stream)
     )
     try:
         await eventually(lambda: len(rows) == 5, timeout=120, what="the rows")
-        async with requests(oracle) as asked:
+        async with requests(oracle) as questions:
             begin = time.monotonic()
             await asyncio.sleep(2)
             seconds = time.monotonic() - begin
@@ -346,4 +346,4 @@ async def test_idle_spark_asks_seldom(spark, checkpoint, server, oracle, stream)
         await eventually(lambda: len(rows) == 6, timeout=120, what="one more row")
     finally:
         await asyncio.to_thread(query.stop)
-    assert 3 <= len(asked) <= 10 * seconds + 4
+    assert 3 <= len(questions) <= 10 * seconds + 4

@@ -213,18 +213,18 @@ async def test_available_now_and_replay_do_not_wait(server, stream):
 
 @pytest.mark.full  # two starts of a query
 async def test_running_query_waits_and_available_now_does_not(
-    spark, server, stream, aside, drain, checkpoint
+    spark, server, stream, in_thread, drain, checkpoint
 ):
-    given = options_of(
+    options = options_of(
         server, stream, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="1h"
     )
-    frame = spark.readStream.format("jetstream").options(**given).load()
+    frame = spark.readStream.format("jetstream").options(**options).load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     await stream.publish(3)
-    query = await aside(writer.start)
-    await aside(query.processAllAvailable)
+    query = await in_thread(writer.start)
+    await in_thread(query.processAllAvailable)
     await stream.publish(3, first=4)
-    await aside(query.processAllAvailable)
+    await in_thread(query.processAllAvailable)
     await stream.publish(2, first=7)
 
     def rows():
@@ -232,9 +232,9 @@ async def test_running_query_waits_and_available_now_does_not(
 
     await eventually(lambda: sum(rows()) == 8, 120)
     assert rows() == [3, 5]
-    await aside(query.stop)
+    await in_thread(query.stop)
     await stream.publish(1, first=9)
-    assert (await aside(drain, frame)).column("sequence") == [9]
+    assert (await in_thread(drain, frame)).column("sequence") == [9]
 
 
 # --- going on ------------------------------------------------------------------------------------------------
@@ -287,10 +287,10 @@ async def test_server_restarted_waited_for(own_server, oracle_for):
     query.batch(reader, start, end)
     await stream.publish(20, first=21)  # which only the server knows
     await own.stop()
-    asked = asyncio.create_task(asyncio.to_thread(query.ask, reader, end))
-    await never(asked.done, 0.3, "an answer without a server")
+    call = asyncio.create_task(asyncio.to_thread(query.ask, reader, end))
+    await never(call.done, 0.3, "an answer without a server")
     await own.start()
-    query.batch(reader, end, await asked)
+    query.batch(reader, end, await call)
     assert query.sequences == numbers(1, 40)
 
 

@@ -22,8 +22,8 @@ from jsclient.tables.source_options import SourceOptions
 
 def read_of(server, pattern, **options):
     """The rows of a batch read."""
-    given = {"servers": server.url, "streamPattern": pattern, **options}
-    reader = LogBatchReader(SourceOptions.parse(given, streaming=False), COLUMNS)
+    arguments = {"servers": server.url, "streamPattern": pattern, **options}
+    reader = LogBatchReader(SourceOptions.parse(arguments, streaming=False), COLUMNS)
     return [row for part in read_all(reader, reader.partitions()) for row in part]
 
 
@@ -137,8 +137,10 @@ async def test_work_queue_that_cannot_be_read_is_left_out(server, two, make_stre
     query.drain()
     assert (sequences(query.rows, first), sequences(query.rows, second)) == (numbers(1, 23), numbers(1, 22))
     assert jobs.name not in query.offsets[-1][1]["streams"]
-    told = [one for one in caplog.records if jobs.name in one.getMessage()]
-    assert [(one.levelname, "it is not read" in one.getMessage()) for one in told] == [("WARNING", True)] * 2
+    reports = [one for one in caplog.records if jobs.name in one.getMessage()]
+    assert [(one.levelname, "it is not read" in one.getMessage()) for one in reports] == [
+        ("WARNING", True)
+    ] * 2
     with pytest.raises(ConfigError, match="is a work queue"):  # a new query says so at its start
         PatternQuery(server, pattern, startingOffsets="earliest").drain()
     config = {"name": jobs.name, "subjects": [jobs.all], "retention": "workqueue", "storage": "memory"}
@@ -175,10 +177,10 @@ async def test_query_survives_server_without_jetstream(own_server, monkeypatch, 
     async with NatsServer(port=own.port, jetstream=False):
         with pytest.raises(ConfigError, match="JetStream does not answer"):
             await asyncio.to_thread(query.start, query.reader())
-        asked = asyncio.create_task(asyncio.to_thread(query.ask, reader, end))
-        await eventually(lambda: asked.done() or "asking again" in caplog.text, what="a look, or its end")
+        call = asyncio.create_task(asyncio.to_thread(query.ask, reader, end))
+        await eventually(lambda: call.done() or "asking again" in caplog.text, what="a look, or its end")
     await own.start()
-    assert await asked == end
+    assert await call == end
     assert "option 'streamPattern': " in caplog.text
 
 

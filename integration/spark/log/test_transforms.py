@@ -39,8 +39,8 @@ async def aggregate(make_stream):
             for one in origins
         ]
         transform = {"src": f"{own.prefix}.in.>", "dest": f"{own.prefix}.own.>"}
-        given = {"subject_transform": transform, "sources": sources, "storage": "memory", **config}
-        await own.oracle.create_stream(own.name, [f"{own.prefix}.in.>"], **given)
+        options = {"subject_transform": transform, "sources": sources, "storage": "memory", **config}
+        await own.oracle.create_stream(own.name, [f"{own.prefix}.in.>"], **options)
         for _ in range(4):
             for one in origins:
                 await one.publish(COPIED // 8, "a")
@@ -79,10 +79,10 @@ async def test_aggregate_filtered_by_stored_subject(server, aggregate, direct):
     assert max(len(batch) for batch in query.drain()) <= 300
     assert len(query.rows) == COPIED
     for options in ({}, {"subjects": stream.subject("all.>")}):
-        found = BatchRead(
+        actual = BatchRead(
             server, stream, pushdown=True, filters=[EqualTo(("subject",), stream.subject("all.a"))], **options
         )
-        assert (len(found.rows), found.left) == (COPIED, [])
+        assert (len(actual.rows), actual.left) == (COPIED, [])
 
 
 @pytest.mark.full

@@ -24,8 +24,8 @@ def progress(**more):
         "latestOffset": {"stream": "ORDERS"},
         "numInputRows": 3,
     }
-    given = {"id": "i", "runId": "r", "batchId": 1, "name": "copy", "sources": [source], **more}
-    return SimpleNamespace(progress=given)
+    options = {"id": "i", "runId": "r", "batchId": 1, "name": "copy", "sources": [source], **more}
+    return SimpleNamespace(progress=options)
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ async def test_watch_outlives_errors(server, js, stream, broken_handler, monkeyp
     """Of one place, and of the log."""
     answers = []
     options = ServerOptions.of(server.url)
-    places = {"good": LogPosition("A", "", 0), "bad": LogPosition("B", "", 0)}
-    watch = LagWatch(options, 0.01, lambda: places, lambda key, _, unread: answers.append((key, unread)))
+    positions = {"good": LogPosition("A", "", 0), "bad": LogPosition("B", "", 0)}
+    watch = LagWatch(options, 0.01, lambda: positions, lambda key, _, unread: answers.append((key, unread)))
 
     async def answer(js, place):
         if place.stream == "B":

@@ -33,10 +33,10 @@ async def test_unread_messages(js, stream):
     assert (await unread_after(js, await place_in(js, stream, 3, "b"))).last == 10
     some = await unread_after(js, await place_in(js, stream, 3, "b", "c"))
     assert some.last == 10
-    place = await place_in(js, stream, 10, "a", "b")
-    asked = time.monotonic()
-    late = await unread_after(js, place)
-    took = time.monotonic() - asked
+    position = await place_in(js, stream, 10, "a", "b")
+    requests = time.monotonic()
+    late = await unread_after(js, position)
+    took = time.monotonic() - requests
     assert late.last == 15
     assert some.since < before < late.since + took + 0.01  # two clocks
     nothing = await unread_after(js, await place_in(js, stream, 15))
@@ -60,25 +60,25 @@ async def test_messages_not_acked(js, make_stream, retention):
     """Those that wait, and those that were delivered: the age is that of the oldest."""
     stream = await make_stream(retention=retention)
     await stream.create_consumer("c", filter_subjects=[stream.subject("a"), stream.subject("b")], **KEPT)
-    place = QueuePosition(stream.name, "c")
-    assert (await unread_after(js, place)).last == 0
+    position = QueuePosition(stream.name, "c")
+    assert (await unread_after(js, position)).last == 0
     await stream.publish(3, "a")
     between = time.monotonic()
     await stream.publish(4, "b")
     await stream.publish(2, "b")
-    found = await unread_after(js, place)
-    assert (found.last, found.since < between) == (9, True)
+    actual = await unread_after(js, position)
+    assert (actual.last, actual.since < between) == (9, True)
     consumer = await (await js.stream(stream.name)).consumer("c")
     claimed = await consumer.fetch(5)
-    assert (await unread_after(js, place)).last == 9
+    assert (await unread_after(js, position)).last == 9
     for message in claimed[:3]:
         await message.ack_sync()
-    found = await unread_after(js, place)
-    assert (found.last, found.since > between - 0.01) == (6, True)  # two clocks
+    actual = await unread_after(js, position)
+    assert (actual.last, actual.since > between - 0.01) == (6, True)  # two clocks
     for message in [*claimed[3:], *await consumer.fetch(4)]:
         await message.ack_sync()
-    found = await unread_after(js, place)
-    assert (found.last, found.since > between) == (0, True)
+    actual = await unread_after(js, position)
+    assert (actual.last, actual.since > between) == (0, True)
 
 
 async def test_consumer_is_missing(js, stream):
@@ -87,11 +87,11 @@ async def test_consumer_is_missing(js, stream):
 
 
 async def test_recreated_stream_refused(js, stream):
-    place = await place_in(js, stream, 0)
+    position = await place_in(js, stream, 0)
     await stream.delete()
     await stream.oracle.create_stream(stream.name, [stream.all])
     with pytest.raises(PositionInvalidError, match="recreated"):
-        await unread_after(js, place)
+        await unread_after(js, position)
 
 
 class Watched:
@@ -109,16 +109,16 @@ def threads():
 
 async def test_watch_ends_and_begins_again(js, server, stream):
     await stream.publish(5)
-    place = await place_in(js, stream, 2)
-    watched = Watched(server.url, {"a": place})
+    position = await place_in(js, stream, 2)
+    watched = Watched(server.url, {"a": position})
     watched.watch.start()
     watched.watch.start()
     assert len(threads()) == 1
-    key, asked, unread = await eventually(lambda: watched.answers and watched.answers[0])
-    assert (key, asked, unread.last) == ("a", place, 5)
+    key, requests, unread = await eventually(lambda: watched.answers and watched.answers[0])
+    assert (key, requests, unread.last) == ("a", position, 5)
     watched.places.clear()
     await eventually(lambda: threads() == [])
-    watched.places["b"] = place
+    watched.places["b"] = position
     watched.watch.start()
     await eventually(lambda: watched.answers[-1][0] == "b")
     await asyncio.to_thread(watched.watch.close)

@@ -25,8 +25,8 @@ class Figures:
         self.listener = listener
 
     def series(self, query):
-        found = SERIES.findall(self.listener.prometheus())
-        return [(metric, stream, float(value)) for metric, name, stream, value in found if name == query]
+        actual = SERIES.findall(self.listener.prometheus())
+        return [(metric, stream, float(value)) for metric, name, stream, value in actual if name == query]
 
     def of(self, query):
         """The values of a query by metric."""
@@ -70,17 +70,17 @@ def never_began(query):
 
 
 @pytest.fixture
-def start(spark, aside, tmp_path):
+def start(spark, in_thread, tmp_path):
     """Starts queries that read a stream; a gate lets their batches through one by one."""
     queries = []
 
     async def begin(server, stream, *, name="copy", work=lambda rows, number: None, **options):
-        given = options_of(server, stream, **options)
+        arguments = options_of(server, stream, **options)
         if stream is None:
-            del given["stream"]
+            del arguments["stream"]
         if options.get("mode") != "queue":
-            given["startingOffsets"] = "earliest"
-        frame = spark.readStream.format("jetstream").options(**given).load()
+            arguments["startingOffsets"] = "earliest"
+        frame = spark.readStream.format("jetstream").options(**arguments).load()
 
         def batch(rows, number):
             rows.count()
@@ -88,9 +88,9 @@ def start(spark, aside, tmp_path):
 
         writer = frame.writeStream.foreachBatch(batch)
         writer = writer.queryName(name).option("checkpointLocation", str(tmp_path / name))
-        query = await aside(writer.start)
-        while await aside(never_began, query):  # Spark gives its Python process ten seconds
-            query = await aside(writer.start)
+        query = await in_thread(writer.start)
+        while await in_thread(never_began, query):  # Spark gives its Python process ten seconds
+            query = await in_thread(writer.start)
         queries.append(query)
         return query
 
@@ -100,12 +100,12 @@ def start(spark, aside, tmp_path):
 
 
 @pytest.mark.covers("L34")
-async def test_rows_and_lag_of_query(listen, start, aside, server, stream, caplog):
+async def test_rows_and_lag_of_query(listen, start, in_thread, server, stream, caplog):
     caplog.set_level(logging.INFO, "jsclient.spark.progress")
     figures = listen(log_every=0, servers=server.url, ask_every=0.1)
     await stream.publish(50)
     query = await start(server, stream, maxMessagesPerTrigger=30)
-    await aside(query.processAllAvailable)
+    await in_thread(query.processAllAvailable)
     await eventually(lambda: figures.get("rows_total") == 50)
     assert figures.get("lag_messages") == 0
     assert figures.streams() == {stream.name}
@@ -117,19 +117,19 @@ async def test_rows_and_lag_of_query(listen, start, aside, server, stream, caplo
     await eventually(lambda: len(lines()) >= 2)
     assert [(record.rows, record.lag_messages) for record in lines()[:2]] == [(30, 20), (20, 0)]
     assert f"query copy, batch 0: 30 rows of stream {stream.name}" in lines()[0].getMessage()
-    await aside(query.stop)
+    await in_thread(query.stop)
     await eventually(lambda: figures.of("copy") == {})
 
 
 @pytest.mark.covers("L34")
 @pytest.mark.full
-async def test_lag_after_stop_and_in_long_batch(listen, start, aside, server, stream):
+async def test_lag_after_stop_and_in_long_batch(listen, start, in_thread, server, stream):
     """It has grown when the query is started again; its age grows while a batch runs; then it falls to 0."""
     figures = listen(servers=server.url, ask_every=0.1)
     await stream.publish(50)
     query = await start(server, stream)
-    await aside(query.processAllAvailable)
-    await aside(query.stop)
+    await in_thread(query.processAllAvailable)
+    await in_thread(query.stop)
     await stream.publish(100, first=51)
     gate = threading.Event()
     query = await start(
@@ -141,7 +141,7 @@ async def test_lag_after_stop_and_in_long_batch(listen, start, aside, server, st
     await stream.publish(10, first=151)  # no batch ends, but the server is asked
     await eventually(lambda: figures.get("lag_messages") == 90)
     gate.set()
-    await aside(query.processAllAvailable)
+    await in_thread(query.processAllAvailable)
     await eventually(lambda: figures.get("rows_total") == 110)
     assert figures.get("lag_messages") == 0
     assert figures.get("query_up") == 1
@@ -149,22 +149,22 @@ async def test_lag_after_stop_and_in_long_batch(listen, start, aside, server, st
 
 @pytest.mark.covers("L34")
 @pytest.mark.full
-async def test_lag_of_each_stream(listen, start, aside, server, make_stream):
+async def test_lag_of_each_stream(listen, start, in_thread, server, make_stream):
     """Of several streams of a source; one that is deleted loses its series."""
     figures = listen(servers=server.url, ask_every=0.1)
     one, two = await make_stream(), await make_stream()
     await one.publish(50)
     await two.publish(10)
     pattern = f"{one.name.rsplit('_', 1)[0]}_*"
-    given = {"streamPattern": pattern, "maxMessagesPerTrigger": 30, "failOnDataLoss": False}
+    options = {"streamPattern": pattern, "maxMessagesPerTrigger": 30, "failOnDataLoss": False}
     gate = threading.Event()
     query = await start(
-        server, None, work=lambda _, number: number == 0 or gate.wait(120), pollIntervalMs=10, **given
+        server, None, work=lambda _, number: number == 0 or gate.wait(120), pollIntervalMs=10, **options
     )
 
     def lags():
-        found = figures.of_streams("lag_messages")
-        return found.get(one.name), found.get(two.name)
+        actual = figures.of_streams("lag_messages")
+        return actual.get(one.name), actual.get(two.name)
 
     await eventually(lambda: lags() == (25, 5), 60)
     assert figures.of_streams("position") == {one.name: 25, two.name: 5}
@@ -173,19 +173,19 @@ async def test_lag_of_each_stream(listen, start, aside, server, make_stream):
     await eventually(lambda: lags() == (25, 8))
     assert await eventually(lambda: {one.name, two.name} == {*figures.of_streams("lag_seconds")})
     gate.set()
-    await aside(query.processAllAvailable)
+    await in_thread(query.processAllAvailable)
     await eventually(lambda: figures.get("rows_total") == 63)
     assert figures.of_streams("rows_total") == {"": 63}
     await eventually(lambda: figures.of_streams("lag_seconds") == {one.name: 0, two.name: 0})
     await two.delete()
     await one.publish(1, first=51)
-    await aside(query.processAllAvailable)
+    await in_thread(query.processAllAvailable)
     await eventually(lambda: figures.of_streams("position") == {one.name: 51}, 60)
     assert figures.streams() == {one.name}
 
 
 @pytest.mark.full
-async def test_lag_of_queue(listen, start, aside, server, make_stream):
+async def test_lag_of_queue(listen, start, in_thread, server, make_stream):
     """Messages that are not acked: those that wait, and those of the batch that runs."""
     figures = listen(servers=server.url, ask_every=0.1)
     stream = await make_stream(retention="workqueue", allow_direct=True)
@@ -206,12 +206,12 @@ async def test_lag_of_queue(listen, start, aside, server, make_stream):
     await stream.publish(5, first=51)
     await eventually(lambda: figures.get("lag_messages") == 35)
     gate.set()
-    await aside(query.processAllAvailable)
+    await in_thread(query.processAllAvailable)
     await eventually(lambda: (figures.get("lag_messages"), figures.get("lag_seconds")) == (0, 0))
 
 
 @pytest.mark.full
-async def test_two_queries_and_one_that_fails(listen, start, aside, server, make_stream, caplog):
+async def test_two_queries_and_one_that_fails(listen, start, in_thread, server, make_stream, caplog):
     figures = listen(log_every=None)
     one, two = await make_stream(allow_direct=True), await make_stream(allow_direct=True)
     await one.publish(10)
@@ -224,20 +224,20 @@ async def test_two_queries_and_one_that_fails(listen, start, aside, server, make
     second = await start(server, two, name="two")
     await start(server, one, name="failing", work=fail)
     for query in (first, second):
-        await aside(query.processAllAvailable)
+        await in_thread(query.processAllAvailable)
     await eventually(lambda: figures.of("failing") == {"query_up": 0}, 60)
     await eventually(lambda: (figures.get("rows_total", "one"), figures.get("rows_total", "two")) == (10, 20))
     assert figures.streams("one") == {one.name}
     assert figures.streams("two") == {two.name}
-    (told,) = [record for record in caplog.records if "as the test wants it" in record.getMessage()]
-    assert (told.event, told.query) == ("QueryFailed", "failing")
-    await aside(second.stop)
+    (event,) = [record for record in caplog.records if "as the test wants it" in record.getMessage()]
+    assert (event.event, event.query) == ("QueryFailed", "failing")
+    await in_thread(second.stop)
     await eventually(lambda: figures.of("two") == {})
     assert figures.get("query_up", "one") == 1
 
 
 @pytest.mark.full
-async def test_failing_listener_does_not_harm(listen, start, aside, server, stream, monkeypatch, caplog):
+async def test_failing_listener_does_not_harm(listen, start, in_thread, server, stream, monkeypatch, caplog):
     def fail(progress):
         raise RuntimeError("as the test wants it")
 
@@ -245,7 +245,7 @@ async def test_failing_listener_does_not_harm(listen, start, aside, server, stre
     figures = listen()
     await stream.publish(5)
     query = await start(server, stream)
-    await aside(query.processAllAvailable)
+    await in_thread(query.processAllAvailable)
     assert query.lastProgress["numInputRows"] == 5
     await eventually(lambda: "an event of a query was not counted" in caplog.text)
     assert figures.of("copy") == {"query_up": 1}
@@ -253,22 +253,22 @@ async def test_failing_listener_does_not_harm(listen, start, aside, server, stre
 
 @pytest.mark.covers("L34")
 @pytest.mark.full
-async def test_losses_are_warnings(listen, start, aside, server, stream, caplog):
+async def test_losses_are_warnings(listen, start, in_thread, server, stream, caplog):
     figures = listen(log_every=None)
     await stream.publish(10)
     query = await start(server, stream, failOnDataLoss=False)
-    await aside(query.processAllAvailable)
-    await aside(query.stop)
+    await in_thread(query.processAllAvailable)
+    await in_thread(query.stop)
     await stream.publish(20, first=11)
     await stream.oracle.purge(stream.name, seq=16)
     query = await start(server, stream, failOnDataLoss=False)
-    await aside(query.processAllAvailable)
+    await in_thread(query.processAllAvailable)
     await stream.publish(1, first=31)  # the report of a batch is made when it is planned
-    await aside(query.processAllAvailable)
+    await in_thread(query.processAllAvailable)
     await eventually(lambda: figures.get("lost_messages_total") == 5)
-    (told,) = [record for record in caplog.records if getattr(record, "lost", 0)]
-    assert told.levelname == "WARNING"
-    assert "since the start: 5 messages removed unread" in told.getMessage()
+    (event,) = [record for record in caplog.records if getattr(record, "lost", 0)]
+    assert event.levelname == "WARNING"
+    assert "since the start: 5 messages removed unread" in event.getMessage()
 
 
 @pytest.mark.full
@@ -305,5 +305,5 @@ async def test_connect(connect_spark, server, make_stream, tmp_path):
         listener.close()
         result = "done"
     """
-    given = {"servers": server.url, "stream": stream.name, "checkpoint": str(tmp_path / "copy")}
-    assert await asyncio.to_thread(connect_spark, code, **given) == "done"
+    options = {"servers": server.url, "stream": stream.name, "checkpoint": str(tmp_path / "copy")}
+    assert await asyncio.to_thread(connect_spark, code, **options) == "done"

@@ -81,23 +81,23 @@ async def test_filters_of_several_streams(server, make_stream):
 
 async def test_stream_that_is_deleted_is_not_reported(server, make_stream):
     """One that matched a pattern."""
-    kept, gone = await make_stream(), await make_stream()
-    await kept.publish(5)
-    await gone.publish(5)
-    pattern = f"{kept.name.rsplit('_', 1)[0]}_*"
+    saved, missing = await make_stream(), await make_stream()
+    await saved.publish(5)
+    await missing.publish(5)
+    pattern = f"{saved.name.rsplit('_', 1)[0]}_*"
     query = PatternQuery(server, pattern, startingOffsets="earliest", failOnDataLoss=False)
     reader = query.reader()
     end = query.ask(reader, query.start(reader))
-    assert {kept.name, gone.name} <= {
+    assert {saved.name, missing.name} <= {
         stream.name for stream in read(end, reader.reportLatestOffset()).streams
     }
-    await gone.delete()
-    await kept.publish(1)
+    await missing.delete()
+    await saved.publish(1)
 
     def names():
         nonlocal end
         end = query.ask(reader, end)
         return {stream.name for stream in read(end, reader.reportLatestOffset()).streams}
 
-    await eventually(lambda: gone.name not in names())
-    assert kept.name in names()
+    await eventually(lambda: missing.name not in names())
+    assert saved.name in names()

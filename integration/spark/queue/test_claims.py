@@ -25,7 +25,7 @@ def ns(seconds):
 @pytest.fixture
 async def queue(server, oracle, make_stream):
     """`await queue(retention=..., consumer={...}, **options)`: a query on a new stream with a new durable `q`."""
-    made = []
+    results = []
 
     async def create(*, count=0, stream=None, consumer=None, columns=(), **options):
         own = await make_stream(**{"retention": "workqueue", "allow_direct": True, **(stream or {})})
@@ -35,11 +35,11 @@ async def queue(server, oracle, make_stream):
             "q", **{"ack_wait": ns(ACK_WAIT), "max_ack_pending": 100_000, **(consumer or {})}
         )
         query = QueueQuery(server, own, "q", {"minPartitions": 2, **options}, columns)
-        made.append(query)
+        results.append(query)
         return query
 
     yield create
-    for query in made:
+    for query in results:
         await query.stop()
 
 
@@ -68,9 +68,9 @@ async def test_read_once_acked_after(queue, retention):
         partitions = await query.plan()
         assert len(partitions) == 2
         rows = await query.read(partitions)
-        left = await info(query)
-        assert left["num_ack_pending"] == len(rows) == (400, 400, 200)[batch - 1]
-        assert left["ack_floor"]["stream_seq"] == 400 * (batch - 1)
+        remaining = await info(query)
+        assert remaining["num_ack_pending"] == len(rows) == (400, 400, 200)[batch - 1]
+        assert remaining["ack_floor"]["stream_seq"] == 400 * (batch - 1)
         query.commit(rows)
     assert await query.plan() is None
     assert (await info(query))["num_ack_pending"] == 0
@@ -198,12 +198,12 @@ async def test_idle_query_asks_once_poll(queue, oracle):
     query = await queue(count=1, pollIntervalMs=50)
     assert len(await query.batch()) == 1
     assert await query.plan() is None
-    async with oracle.listen("$JS.API.>") as asked:
+    async with oracle.listen("$JS.API.>") as requests:
         for _ in range(10):
             assert await query.plan() is None
             query._reader.reportLatestOffset()
-        await eventually(lambda: sum(query.stream.name in message.subject for message in asked) >= 10)
-    ours = [message.subject for message in asked if query.stream.name in message.subject]
+        await eventually(lambda: sum(query.stream.name in message.subject for message in requests) >= 10)
+    ours = [message.subject for message in requests if query.stream.name in message.subject]
     assert ours == [f"$JS.API.CONSUMER.MSG.NEXT.{query.stream.name}.q"] * 10
 
 
@@ -372,7 +372,7 @@ async def test_claims_gone_error(queue, oracle):
     assert (await info(query))["num_ack_pending"] >= 97
 
 
-async def test_claims_gone_told_and_settled(queue, oracle, caplog):
+async def test_claims_gone_reported_and_settled(queue, oracle, caplog):
     query = await queue(count=100, stream={"retention": "limits"}, failOnDataLoss="false")
     partitions = await query.plan()
     for seq in (1, 10, 11, 50, 51, 90, 100):
@@ -407,7 +407,7 @@ async def test_a_purge_takes_all_claims(queue):
     assert await query.plan() is None
 
 
-async def test_consumer_made_anew_voids_claims(queue):
+async def test_consumer_recreated_voids_claims(queue):
     query = await queue(count=20, stream={"retention": "limits"})
     await query.plan()
     await query.stop()

@@ -108,7 +108,7 @@ async def test_missing_right_named(own_server, oracle_for, denied, says):
 @pytest.fixture
 async def own_queue(own_server, oracle_for):
     """`await own_queue(**server_options)`: a query on a work queue of a private server."""
-    made = []
+    results = []
 
     async def create(*, ack_wait=ACK_WAIT, retention="workqueue", options=None, **server_options):
         own = await own_server(**server_options)
@@ -118,14 +118,14 @@ async def own_queue(own_server, oracle_for):
         )
         await stream.create_consumer("q", ack_wait=ns(ack_wait), max_ack_pending=100_000)
         query = QueueQuery(own, stream, "q", options or {})
-        made.append(query)
+        results.append(query)
         return own, query
 
     yield create
     from jsclient.tables.server_options import ServerOptions
     from jsclient.tables.session import session
 
-    for query in made:
+    for query in results:
         if query._reader is not None:
             await query.stop()
         opened = session(ServerOptions.of(query.server.url))
@@ -298,7 +298,7 @@ async def test_frozen_server_available_now(own_queue):
     assert numbers(query.rows) == seen(1, 20)
 
 
-async def test_signs_of_life_came_too_late_told(own_queue, caplog):
+async def test_signs_of_life_came_too_late_reported(own_queue, caplog):
     """A frozen server gives nothing to others; another worker who pulls first after that gets what ran out."""
     own, query = await own_queue(ack_wait=1.0)
     await query.stream.publish(5)

@@ -22,7 +22,7 @@ def ns(seconds):
 @pytest.fixture
 async def queue(server, make_stream):
     """`await queue(max_batch=1)`: a query on a stream with 120 messages, by a consumer with this configuration."""
-    made = []
+    results = []
 
     async def create(**config):
         stream = await make_stream(allow_direct=True)
@@ -30,11 +30,11 @@ async def queue(server, make_stream):
         config = json.loads(json.dumps(config).replace("$SUBJECTS", stream.all))
         await stream.create_consumer("q", **{"ack_policy": "explicit", "durable_name": "q", **config})
         query = QueueQuery(server, stream, "q", {"maxMessagesPerTrigger": BATCH}, ("sequence", "data"))
-        made.append(query)
+        results.append(query)
         return query
 
     yield create
-    for query in made:
+    for query in results:
         await query.stop()
 
 
@@ -64,12 +64,12 @@ AT_LIMITS = {
 async def test_consumer_at_its_limits(queue, which):
     config, most = AT_LIMITS[which]
     query = await queue(**config)
-    wanted = [COUNT] if "deliver_policy" in config else [*range(1, COUNT + 1)]
+    expected = [COUNT] if "deliver_policy" in config else [*range(1, COUNT + 1)]
     sizes = []
     while rows := await query.batch():
         sizes.append(len(rows))
         assert all(row["data"] for row in rows)
-    assert sorted(query.column("sequence")) == wanted
+    assert sorted(query.column("sequence")) == expected
     assert max(sizes) <= most
     info = await query.stream.consumer_info("q")
     assert (info["num_pending"], info["num_ack_pending"], info["num_redelivered"]) == (0, 0, 0)
@@ -102,8 +102,8 @@ async def test_only_pull_is_of_another_client(queue, oracle):
     assert sum(await query.drain()) == COUNT
     inbox = oracle.nc.new_inbox()
     await oracle.nc.subscribe(inbox)  # the server forgets the request of a client that does not listen
-    asked = json.dumps({"batch": 1, "expires": ns(3)}).encode()
-    await oracle.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{query.stream.name}.q", asked, reply=inbox)
+    requests = json.dumps({"batch": 1, "expires": ns(3)}).encode()
+    await oracle.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{query.stream.name}.q", requests, reply=inbox)
     await query.stream.until_asked("q")
     query.available_now = False
 
@@ -117,17 +117,17 @@ async def test_only_pull_is_of_another_client(queue, oracle):
 
 
 @pytest.mark.covers("L20")
-async def test_paused_consumer_is_told(queue, caplog):
+async def test_paused_consumer_is_reported(queue, caplog):
     """A query that gets nothing says why, once for each pause; it goes on when the consumer is resumed."""
     query = await queue(pause_until="2099-01-01T00:00:00Z")
     with caplog.at_level(logging.WARNING, logger="jsclient.spark"):
         assert await query.drain() == []
         for _ in range(3):
             assert await query.batch() is None
-    told = [record.getMessage() for record in caplog.records if "is paused" in record.getMessage()]
-    assert len(told) == 2, "once by each of the two runs"
-    assert "is paused until 2099-01-01" in told[0]
-    assert f"none of its {COUNT} pending messages is delivered before it is resumed" in told[0]
+    reports = [record.getMessage() for record in caplog.records if "is paused" in record.getMessage()]
+    assert len(reports) == 2, "once by each of the two runs"
+    assert "is paused until 2099-01-01" in reports[0]
+    assert f"none of its {COUNT} pending messages is delivered before it is resumed" in reports[0]
     await query.stream.oracle.api(f"CONSUMER.PAUSE.{query.stream.name}.q", {})
     assert sum(await query.drain()) == COUNT
 

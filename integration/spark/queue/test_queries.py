@@ -32,8 +32,14 @@ async def queue(server, oracle, spark, make_stream):
     async def create(*, retention="workqueue", **options):
         stream = await make_stream(retention=retention, allow_direct=True)
         await stream.create_consumer("q", ack_wait=ns(ACK_WAIT), max_ack_pending=10_000)
-        given = {"servers": server.url, "stream": stream.name, "mode": "queue", "consumer": "q", **options}
-        return stream, spark.readStream.format("jetstream").options(**given)
+        arguments = {
+            "servers": server.url,
+            "stream": stream.name,
+            "mode": "queue",
+            "consumer": "q",
+            **options,
+        }
+        return stream, spark.readStream.format("jetstream").options(**arguments)
 
     return create
 
@@ -104,8 +110,8 @@ async def test_driver_away_too_long(queue, drain, js):
     done = await asyncio.to_thread(drain, frame)
     assert sorted(numbers(done.rows) + others) == seen(1, 110)
     assert await left(stream) == 0
-    told = done.progress[-1]["sources"][0]["latestOffset"]
-    latest = json.loads(told) if isinstance(told, str) else told
+    reports = done.progress[-1]["sources"][0]["latestOffset"]
+    latest = json.loads(reports) if isinstance(reports, str) else reports
     assert latest == {"b": 2, "stream": stream.name, "consumer": "q", "pending": 0, "lapsed": 40}
 
 

@@ -167,13 +167,13 @@ async def test_repetition_with_other_payloads(
 async def test_ledger_with_another_subject(connect: Any, server: Any, oracle: Any, make_stream: Any) -> None:
     """A ledger leaves rows out by their ids, too: not those of another subject."""
     js, stream = await connect(server), await make_stream()
-    place = LedgerLocation(f"col_{stream.prefix}", "query", stream.name, "run-1")
-    await ensure_bucket(js, place.bucket, 1)
+    location = LedgerLocation(f"col_{stream.prefix}", "query", stream.name, "run-1")
+    await ensure_bucket(js, location.bucket, 1)
     try:
         with_ledger = plan_of(
             ids="column",
             columns="subject,msg_id",
-            ledger=place,
+            ledger=location,
             exactlyOnce="ledger",
             expectedStream=stream.name,
         )
@@ -183,7 +183,7 @@ async def test_ledger_with_another_subject(connect: Any, server: Any, oracle: An
         with pytest.raises(RowError, match=r"row 0 .*'1'.*message 1 of stream .*subject is '\S+\.a'"):
             await write(js, with_ledger, rows(("1", stream.subject("b"), b"x")), task=Task(0, 2))
     finally:
-        await oracle.delete_stream(f"KV_{place.bucket}")
+        await oracle.delete_stream(f"KV_{location.bucket}")
 
 
 # --- ids in kept headers ---------------------------------------------------------------------------------

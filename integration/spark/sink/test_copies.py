@@ -66,9 +66,9 @@ async def test_dropped_headers_reported_once(
     js = await connect(server)
     outcome = await write(js, plan_of(columns="subject,headers"), copied_rows(stream))
     caplog.set_level(logging.WARNING, "jsclient.spark")
-    told: set[str] = set()
+    reports: set[str] = set()
     for batch in ("batch 1", "batch 2"):
-        report_dropped_headers(batch, [Written(0, 1, outcome)], told)
+        report_dropped_headers(batch, [Written(0, 1, outcome)], reports)
     (text,) = caplog.messages
     assert text.startswith("batch 1: headers of the server were dropped from the rows: Nats-Batch-Id, ")
     assert "headers=keep" in text

@@ -46,9 +46,9 @@ async def forgotten() -> None:
 async def test_replay_behind_the_window(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
     """Half an epoch is stored and its ids are forgotten: the replay leaves out what is there, in any order of rows."""
     js = await connect(server)
-    place = LedgerLocation(bucket, "query", short.name, "run-1")
-    await write(js, plan_of(ledger=place, epoch=4), rows_of(short, 1, 50))
-    plan = plan_of(ledger=place, epoch=5)
+    location = LedgerLocation(bucket, "query", short.name, "run-1")
+    await write(js, plan_of(ledger=location, epoch=4), rows_of(short, 1, 50))
+    plan = plan_of(ledger=location, epoch=5)
     await write(js, plan, rows_of(short, 51, 90), task=Task(0, 0))
     await forgotten()
     replay = LedgerLocation(bucket, "query", short.name, "run-2")
@@ -70,8 +70,8 @@ async def test_replay_with_a_column_of_ids(connect: Any, server: Any, short: Own
         return rows_of(short, first, last, msg_id=ids)
 
     def plan(run: str) -> WritePlan:
-        place = LedgerLocation(bucket, "query", short.name, run)
-        return plan_of(ids="column", columns="subject,msg_id", ledger=place)
+        location = LedgerLocation(bucket, "query", short.name, run)
+        return plan_of(ids="column", columns="subject,msg_id", ledger=location)
 
     await write(js, plan("run-1"), batch(1, 40))
     await write(js, plan_of(epoch=9), rows_of(short, 101, 110))
@@ -97,8 +97,8 @@ async def test_older_checkpoint_refused(connect: Any, server: Any, short: OwnStr
     js = await connect(server)
 
     def plan(run: str, epoch: int, *, ascending: bool = True) -> WritePlan:
-        place = LedgerLocation(bucket, "query", short.name, run, ascending)
-        return plan_of(ledger=place, epoch=epoch)
+        location = LedgerLocation(bucket, "query", short.name, run, ascending)
+        return plan_of(ledger=location, epoch=epoch)
 
     await write(js, plan("run-1", 4), rows_of(short, 1, 50))
     await write(js, plan("run-2", 5), rows_of(short, 51, 90))
@@ -133,8 +133,8 @@ async def test_rows_have_moved(connect: Any, server: Any, short: OwnStream, buck
     js = await connect(server)
 
     def plan(run: str, epoch: int, scope: str) -> WritePlan:
-        place = LedgerLocation(bucket, "query", short.name, run)
-        return plan_of(ledger=place, epoch=epoch, dedupScope=scope)
+        location = LedgerLocation(bucket, "query", short.name, run)
+        return plan_of(ledger=location, epoch=epoch, dedupScope=scope)
 
     await write(js, plan("run-1", 1, "epoch"), rows_of(short, 1, 40), task=Task(0, 0))
     await forgotten()
@@ -159,8 +159,8 @@ async def test_many_tasks_begin_at_once(connect: Any, server: Any, short: OwnStr
     await asyncio.gather(*(write(js, plan, part, task=Task(at, 0)) for at, part in enumerate(parts)))
     await forgotten()
     plan = plan_of(ledger=LedgerLocation(bucket, "query", short.name, "run-2"), epoch=3)
-    found = await asyncio.gather(*(write(js, plan, part, task=Task(at, 0)) for at, part in enumerate(parts)))
-    assert [one.skipped for one in found] == [10] * 20
+    actual = await asyncio.gather(*(write(js, plan, part, task=Task(at, 0)) for at, part in enumerate(parts)))
+    assert [one.skipped for one in actual] == [10] * 20
     assert sorted(await stored(short)) == sorted(numbers(1, 200))
 
 
@@ -170,7 +170,7 @@ async def test_slow_task_begins_behind_quick_one(
     """It has seen no beginning, and looks at the stream when the quick one has stored rows already: the beginning that
     is written down first counts."""
     js = await connect(server)
-    place = LedgerLocation(bucket, "query", short.name, "run-1")
+    location = LedgerLocation(bucket, "query", short.name, "run-1")
 
     class Slow:
         def __init__(self, stream: Any) -> None:
@@ -180,11 +180,11 @@ async def test_slow_task_begins_behind_quick_one(
             return getattr(self._stream, name)
 
         async def info(self) -> Any:
-            await write(js, plan_of(ledger=place), rows_of(short, 1, 10))
+            await write(js, plan_of(ledger=location), rows_of(short, 1, 10))
             return await self._stream.info()
 
     slow: Any = Slow(await js.stream(short.name))
-    assert await Ledger(js, place, 1, Task(1, 0)).begin(slow) == 0
+    assert await Ledger(js, location, 1, Task(1, 0)).begin(slow) == 0
     await forgotten()
     replay = LedgerLocation(bucket, "query", short.name, "run-2")
     outcome = await write(js, plan_of(ledger=replay), rows_of(short, 1, 20))

@@ -27,18 +27,18 @@ async def test_target_is_looked_up_once(
     """As `publish_batch` writes them: with another number in the options each time, and one to another subject."""
     monkeypatch.setattr(sink, "_looked", looked := {})
     schema = StructType().add("data", BinaryType())
-    given = {"servers": server.url, "dedupKey": "query"}
+    arguments = {"servers": server.url, "dedupKey": "query"}
 
     def batches(subject: str, count: int) -> None:
         for number in range(count):
-            options = SinkOptions.parse({**given, "subject": subject, "dedupBatch": str(number)})
+            options = SinkOptions.parse({**arguments, "subject": subject, "dedupBatch": str(number)})
             pickle.dumps(sink.JetStreamBatchWriter(options, schema))
 
-    async with oracle.listen("$JS.API.STREAM.>") as asked:
+    async with oracle.listen("$JS.API.STREAM.>") as requests:
         await asyncio.to_thread(batches, stream.subject("a"), BATCHES)
         await flushed(oracle.nc)
     # Which stream takes the subject, that stream, and the bucket of the runs, which may have to be created.
-    assert len(asked) in {3, 4}
+    assert len(requests) in {3, 4}
     for number in range(sink._MOST_LOOKED + 5):
         await asyncio.to_thread(batches, stream.subject(number), 1)
     assert len(looked) == sink._MOST_LOOKED
@@ -50,8 +50,8 @@ async def test_ledger_is_trimmed(js: Any, oracle: Any, stream: Any) -> None:
     await ensure_bucket(js, bucket, 1)
     try:
         for epoch in range(BATCHES):
-            place = LedgerLocation(bucket, "query", stream.name, f"{epoch:016x}", ascending=True)
-            plan = plan_of(ledger=place, epoch=epoch, expectedStream=stream.name)
+            location = LedgerLocation(bucket, "query", stream.name, f"{epoch:016x}", ascending=True)
+            plan = plan_of(ledger=location, epoch=epoch, expectedStream=stream.name)
             await write(js, plan, rows(stream, epoch, epoch))
         assert await stored(stream) == numbers(0, BATCHES - 1)
         state = await oracle.state(f"KV_{bucket}")

@@ -35,9 +35,9 @@ def dealt(seed: int, rows: list[int], partitions: int) -> dict[int, list[int]]:
 async def test_rows_moved(runs: Runs) -> None:
     """All rows are in other partitions than before."""
     await runs.whole("run-1", {0: [1, 2, 3], 1: [4, 5, 6], 2: [7]})
-    rest = await runs.whole("run-2", {0: [4, 5, 6, 7], 1: [1, 2, 3]})
-    assert rest is not None
-    assert (rest.count, rest.missing) == (0, 0)
+    remainder = await runs.whole("run-2", {0: [4, 5, 6, 7], 1: [1, 2, 3]})
+    assert remainder is not None
+    assert (remainder.count, remainder.missing) == (0, 0)
     assert await runs.counts() == Counter(range(1, 8))
 
 
@@ -56,9 +56,9 @@ async def test_killed_run_repeated_with_equal_rows(runs: Runs) -> None:
     """The same partitions as before: equal rows that nobody has stored yet are not taken for moved ones."""
     await runs.task("run-1", 0, [7] * 5 + [1])
     parts = {0: [7] * 20 + [1, 2], 1: [7] * 10, 2: [3]}
-    rest = await runs.whole("run-2", parts)
-    assert rest is not None
-    assert rest.count == 10
+    remainder = await runs.whole("run-2", parts)
+    assert remainder is not None
+    assert remainder.count == 10
     assert await runs.counts() == rows_in(parts)
     await runs.whole("run-3", parts)
     assert await runs.counts() == rows_in(parts)
@@ -97,9 +97,9 @@ async def test_first_run_costs_no_reading(runs: Runs) -> None:
 
 async def test_rows_that_are_gone_are_counted(runs: Runs) -> None:
     await runs.whole("run-1", {0: [1, 2], 1: [3, 4]})
-    rest = await runs.whole("run-2", {0: [1, 3], 1: [5]})
-    assert rest is not None
-    assert (rest.count, rest.missing) == (0, 2)
+    remainder = await runs.whole("run-2", {0: [1, 3], 1: [5]})
+    assert remainder is not None
+    assert (remainder.count, remainder.missing) == (0, 2)
 
 
 async def test_headers_of_a_copy(runs: Runs, server: Any) -> None:
@@ -122,8 +122,8 @@ async def test_payloads_are_not_read(runs: Runs) -> None:
     target = await runs.js.stream(runs.stream.name)
     prefix = epoch_prefix("query", 1)
     for payloads in (False, True):
-        found = each_stored(target, range(1, 4), prefix, runs.plan.shape.subject, payloads=payloads)
-        assert [len(frame[3]) async for _, _, frame in found] == [int(payloads)] * 3
+        actual = each_stored(target, range(1, 4), prefix, runs.plan.shape.subject, payloads=payloads)
+        assert [len(frame[3]) async for _, _, frame in actual] == [int(payloads)] * 3
 
 
 async def test_with_ledger_behind_window(

@@ -33,8 +33,8 @@ def for_each(spark: Any, checkpoint: Path, tmp_path: Path) -> Callable[..., Any]
             activate(spark)
             stream = spark.readStream.schema("id long").option("maxFilesPerTrigger", "1").json(str(where))
             rows = stream.selectExpr("id", "cast(id % 10 as string) as data").repartition(2, "id")
-            given = {"checkpointLocation": str(checkpoint)}
-            finish(rows.writeStream.foreachBatch(write).options(**given).trigger(availableNow=True).start())
+            options = {"checkpointLocation": str(checkpoint)}
+            finish(rows.writeStream.foreachBatch(write).options(**options).trigger(availableNow=True).start())
 
         await asyncio.to_thread(go)
 
@@ -57,11 +57,11 @@ async def test_batch_to_two_subjects(
     server: Any, stream: OwnStream, for_each: Callable[..., Any], checkpoint: Path
 ) -> None:
     """The same rows, written to one subject and then to another: both are stored, also when it is replayed."""
-    first, second, given = stream.subject("first"), stream.subject("second"), {"servers": server.url}
+    first, second, options = stream.subject("first"), stream.subject("second"), {"servers": server.url}
 
     def write(batch: Any, batch_id: int) -> None:
         for subject in (first, second):
-            publish_batch(batch, {**given, "subject": subject}, batch_id=batch_id)
+            publish_batch(batch, {**options, "subject": subject}, batch_id=batch_id)
 
     await for_each(write)
     forget_last_commit(checkpoint)
@@ -74,12 +74,12 @@ async def test_batch_to_one_subject_twice(
     server: Any, stream: OwnStream, for_each: Callable[..., Any], checkpoint: Path
 ) -> None:
     """Equal rows of two writes of one batch are rows of their own."""
-    subject, given = stream.subject("all"), {"servers": server.url}
+    subject, options = stream.subject("all"), {"servers": server.url}
 
     def write(batch: Any, batch_id: int) -> None:
-        for rest in (0, 1):
-            rows = batch.where(f"id % 2 = {rest}").selectExpr("'x' as data")
-            publish_batch(rows, {**given, "subject": subject}, batch_id=batch_id)
+        for remainder in (0, 1):
+            rows = batch.where(f"id % 2 = {remainder}").selectExpr("'x' as data")
+            publish_batch(rows, {**options, "subject": subject}, batch_id=batch_id)
 
     await for_each(write)
     forget_last_commit(checkpoint)
@@ -94,16 +94,16 @@ async def test_one_subject_by_option_and_by_column(
 ) -> None:
     """Writes of one batch to one subject are told apart however they name the subject, its stream and the server."""
     subject, other = stream.subject("all"), stream.subject("other")
-    given = {"servers": server.url}
+    options = {"servers": server.url}
     named = {"servers": f"{server.url},{server.url}", "expectedStream": stream.name}
 
     def write(batch: Any, batch_id: int) -> None:
         rows = batch.selectExpr("data")
-        publish_batch(rows, {**given, "subject": other}, batch_id=batch_id)
-        publish_batch(rows, {**given, "subject": subject}, batch_id=batch_id)
+        publish_batch(rows, {**options, "subject": other}, batch_id=batch_id)
+        publish_batch(rows, {**options, "subject": subject}, batch_id=batch_id)
         publish_batch(rows, {**named, "subject": subject}, batch_id=batch_id)
         column = rows.selectExpr("data", f"'{subject}' as subject")
-        publish_batch(column, given, batch_id=batch_id)
+        publish_batch(column, options, batch_id=batch_id)
 
     await for_each(write)
     forget_last_commit(checkpoint)
@@ -118,17 +118,21 @@ async def test_batch_with_one_id_for_two_subjects(
 ) -> None:
     """The second write of the batch names a row and the message that has its id. With the subject in the id, both
     are stored."""
-    subjects, given, failed = [stream.subject("first"), stream.subject("second")], {"servers": server.url}, []
+    subjects, options, failed = (
+        [stream.subject("first"), stream.subject("second")],
+        {"servers": server.url},
+        [],
+    )
 
     def write(batch: Any, batch_id: int) -> None:
         rows = batch.selectExpr("cast(id as string) as msg_id", "data")
         try:
             for subject in subjects:
-                publish_batch(rows, {**given, "subject": subject}, batch_id=batch_id)
+                publish_batch(rows, {**options, "subject": subject}, batch_id=batch_id)
         except Exception as error:  # noqa: BLE001  Spark's, whatever its class
             failed.append(str(error))
             rows = batch.selectExpr(f"concat(id, ':{subjects[1]}') as msg_id", "data")
-            publish_batch(rows, {**given, "subject": subjects[1]}, batch_id=batch_id)
+            publish_batch(rows, {**options, "subject": subjects[1]}, batch_id=batch_id)
 
     await for_each(write)
     assert len(failed) == BATCHES
@@ -141,17 +145,17 @@ async def test_write_repeated_after_error(
     server: Any, stream: OwnStream, for_each: Callable[..., Any]
 ) -> None:
     """A write that failed and is repeated within the function is the same write."""
-    subject, given, failed = stream.subject("all"), {"servers": server.url}, []
+    subject, options, failed = stream.subject("all"), {"servers": server.url}, []
 
     def write(batch: Any, batch_id: int) -> None:
         rows = batch.selectExpr("data", "id")
         try:
             bad = rows.selectExpr(f"if(id = 1, 'a b', '{subject}') as subject", "data")
-            publish_batch(bad, given, batch_id=batch_id)
+            publish_batch(bad, options, batch_id=batch_id)
         except Exception as error:  # noqa: BLE001  Spark's, whatever its class
             failed.append(error)
             good = rows.selectExpr(f"'{subject}' as subject", "data")
-            publish_batch(good, given, batch_id=batch_id)
+            publish_batch(good, options, batch_id=batch_id)
 
     await for_each(write)
     assert len(failed) == 1

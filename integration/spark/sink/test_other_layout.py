@@ -50,12 +50,17 @@ class Query:
         self, make: Callable[[], Any], conf: Mapping[str, str] | None = None, **options: str
     ) -> None:
         """Write the rows of a frame until nothing is left. Raises the error of the query."""
-        given = {"servers": self.url, "checkpointLocation": str(self.checkpoint), "retries": "0", **options}
+        arguments = {
+            "servers": self.url,
+            "checkpointLocation": str(self.checkpoint),
+            "retries": "0",
+            **options,
+        }
 
         def go() -> None:
             activate(self.spark)
             with settings(self.spark, conf or {}):
-                writer = make().writeStream.format("jetstream").options(**given)
+                writer = make().writeStream.format("jetstream").options(**arguments)
                 finish(writer.trigger(availableNow=True).start(), LIMIT)
 
         await asyncio.to_thread(go)

@@ -85,15 +85,15 @@ async def test_headers_go_out(connect: Any, server: Any, stream: OwnStream) -> N
     """Both forms of maps, null, empty and repeated ones; the message id of a row that was read from a stream gives way
     to the sink's."""
     js = await connect(server)
-    given = [{"a": ["1"]}, None, {}, {"a": ["1", "2"], "b": [""], "Nats-Msg-Id": ["old"]}]
+    arguments = [{"a": ["1"]}, None, {}, {"a": ["1", "2"], "b": [""], "Nats-Msg-Id": ["old"]}]
     batch = rows_of(
-        stream, 1, 4, headers=pa.array([None if g is None else list(g.items()) for g in given], MAPS)
+        stream, 1, 4, headers=pa.array([None if g is None else list(g.items()) for g in arguments], MAPS)
     )
     await write(js, plan_of(columns="subject,headers"), batch.slice(0, 2), batch.slice(2, 2))
     plain = pa.array([[("c", "é")]], pa.map_(pa.string(), pa.string()))
     await write(js, plan_of(columns="subject,headers", ids="none"), rows_of(stream, 5, 5, headers=plain))
-    found = [await (await js.stream(stream.name)).get_message(seq) for seq in range(1, 6)]
-    headers = [message.headers for message in found]
+    messages = [await (await js.stream(stream.name)).get_message(seq) for seq in range(1, 6)]
+    headers = [message.headers for message in messages]
     ids = [one.pop("Nats-Msg-Id", None) for one in headers]
     assert None not in ids[:4]
     assert "old" not in ids
@@ -152,8 +152,8 @@ async def test_server_killed_in_the_middle(
     assert outcome.rows == 10_000
     assert outcome.resent > 0
     oracle = await oracle_for(own)
-    found = [message.payload for message in await oracle.messages("OUT")]
-    assert sorted(found) == sorted(numbers(1, 10_000))
+    actual = [message.payload for message in await oracle.messages("OUT")]
+    assert sorted(actual) == sorted(numbers(1, 10_000))
 
 
 async def test_stream_away_for_moment(connect: Any, server: Any, oracle: Any, make_stream: Any) -> None:

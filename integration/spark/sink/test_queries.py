@@ -50,7 +50,7 @@ def run(spark: Any, server: Any, checkpoint: Path) -> Callable[..., Any]:
     """Run a streaming DataFrame into a stream until nothing is left; again it goes on from the checkpoint."""
 
     async def start(stream: OwnStream, frame: Any, **options: str) -> Any:
-        given = {
+        arguments = {
             "servers": server.url,
             "expectedStream": stream.name,
             "checkpointLocation": str(checkpoint),
@@ -59,7 +59,9 @@ def run(spark: Any, server: Any, checkpoint: Path) -> Callable[..., Any]:
 
         def go() -> Any:
             activate(spark)
-            query = frame.writeStream.format("jetstream").options(**given).trigger(availableNow=True).start()
+            query = (
+                frame.writeStream.format("jetstream").options(**arguments).trigger(availableNow=True).start()
+            )
             finish(query)
             return query
 
@@ -125,9 +127,9 @@ async def test_replay_without_ids_stores_twice(
     await run(stream, rows_for(stream, numbers_in()), exactlyOnce="none")
     forget_last_commit(checkpoint)
     await run(stream, rows_for(stream, numbers_in()), exactlyOnce="none")
-    found = await numbers_of(stream)
-    assert sorted(set(found.values())) == [1, 2]
-    assert sum(found.values()) == ROWS + ROWS // FILES
+    actual = await numbers_of(stream)
+    assert sorted(set(actual.values())) == [1, 2]
+    assert sum(actual.values()) == ROWS + ROWS // FILES
 
 
 @pytest.mark.covers("L25")
@@ -172,14 +174,14 @@ async def test_failing_task_retried(
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert marker.exists()
-    found = await numbers_of(stream)
-    assert set(found) == set(range(ROWS))
+    actual = await numbers_of(stream)
+    assert set(actual) == set(range(ROWS))
     if dedup == "none":
-        again = [number for number, times in found.items() if times == 2]
+        again = [number for number, times in actual.items() if times == 2]
         assert again
         assert max(again) < 300
     else:
-        assert found == once()
+        assert actual == once()
 
 
 @pytest.mark.covers("L25")
@@ -258,10 +260,10 @@ async def test_bad_row_stops_the_query(
     )
     with pytest.raises(Exception, match="RowError") as raised:
         await run(stream, bad)
-    told = re.search(r"RowError: (.*)", str(raised.value))
-    assert told is not None
-    assert re.match(r"row \d+ of partition \d+ \(subject 'a b'\), column 'subject': ", told[1])
-    assert "Of this partition 0 rows are stored" in told[1]
+    text = re.search(r"RowError: (.*)", str(raised.value))
+    assert text is not None
+    assert re.match(r"row \d+ of partition \d+ \(subject 'a b'\), column 'subject': ", text[1])
+    assert "Of this partition 0 rows are stored" in text[1]
     assert sum((await numbers_of(stream)).values()) == ROWS // FILES
     await run(stream, rows_for(stream, numbers_in()))
     assert await numbers_of(stream) == once()
@@ -370,7 +372,7 @@ async def test_with_connect(server: Any, stream: OwnStream, connect_spark: Any, 
     except Exception as error:
         result = str(error)
     """
-    told = await asyncio.to_thread(
+    reports = await asyncio.to_thread(
         connect_spark,
         code,
         options={"servers": server.url, "expectedStream": stream.name},
@@ -378,5 +380,5 @@ async def test_with_connect(server: Any, stream: OwnStream, connect_spark: Any, 
         files=str(tmp_path / "in"),
         checkpoint=str(tmp_path / "checkpoint"),
     )
-    assert "give query=" in told
+    assert "give query=" in reports
     assert await numbers_of(stream) == Counter(range(100))

@@ -45,7 +45,7 @@ BAD = {
 async def test_bad_row(connect: Any, server: Any, stream: OwnStream, case: str) -> None:
     """The error names row, column and what is wrong, and counts what is stored; nothing behind it is."""
     js = await connect(server)
-    change, told = BAD[case]
+    change, reports = BAD[case]
     good = {"subject": stream.subject("x"), "data": b"d", "headers": [], "msg_id": "7"}
     rows = [{**good, "msg_id": f"{number}"} for number in range(20)]
     rows[12] = {**rows[12], **change}
@@ -55,7 +55,7 @@ async def test_bad_row(connect: Any, server: Any, stream: OwnStream, case: str) 
         {name: pa.array([good[name]] * 5, kind) for name, kind in types.items() if name != "msg_id"}
         | {"msg_id": pa.array([f"b{n}" for n in range(5)])}
     )
-    with pytest.raises(RowError, match=told) as raised:
+    with pytest.raises(RowError, match=reports) as raised:
         await write(js, plan_of(ids="column", columns="subject,headers,msg_id"), before, bad)
     error = raised.value
     assert (error.partition, error.row, error.stored, error.unknown) == (0, 17, 5, 0)
@@ -120,7 +120,7 @@ async def test_command_that_the_stream_refuses(
     connect: Any, server: Any, stream: OwnStream, case: str
 ) -> None:
     """Kept headers that the stream does not allow, and an id that is too long: the row is named, with the remedy."""
-    js, (one, headers, told) = await connect(server), REFUSED[case]
+    js, (one, headers, reports) = await connect(server), REFUSED[case]
     await write(js, plan_of(), rows_of(stream, 1, 1))
     batch = rows_of(
         stream,
@@ -130,7 +130,7 @@ async def test_command_that_the_stream_refuses(
         headers=pa.array([list(headers.items())], pa.map_(pa.string(), pa.string())),
     )
     plan = plan_of(ids="column", columns="subject,msg_id,headers", headers="keep")
-    with pytest.raises(RowError, match=f"row 0 .*{told}.* 0 rows are stored"):
+    with pytest.raises(RowError, match=f"row 0 .*{reports}.* 0 rows are stored"):
         await write(js, plan, batch)
     assert await stored(stream) == [b"1"]
 

@@ -103,17 +103,17 @@ def with_prefix(stream: OwnStream, config: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("harm", ["missing", "sealed", "mirror", "sources only"])
 async def test_no_target(connect: Any, server: Any, stream: OwnStream, oracle: Any, harm: str) -> None:
     """Nothing is stored. With a stream that takes the subjects, all is."""
-    js, told = await connect(server), "create a stream with this subject"
+    js, reports = await connect(server), "create a stream with this subject"
     if harm == "sealed":
         await oracle.update_stream(stream.name, sealed=True)
-        told = f"stream '{stream.name}'.* is sealed, .*write to another"
+        reports = f"stream '{stream.name}'.* is sealed, .*write to another"
     else:
         await stream.delete()
         others = [{"name": f"origin_{stream.prefix}"}]
         if harm != "missing":
             config = {"mirror": others[0]} if harm == "mirror" else {"sources": others}
             await oracle.create_stream(stream.name, [], storage="memory", **config)
-    assert await refused(js, stream, told, row=0, expectedStream=stream.name) == 0
+    assert await refused(js, stream, reports, row=0, expectedStream=stream.name) == 0
     await oracle.delete_stream(stream.name, missing_ok=True)
     await oracle.create_stream(stream.name, [stream.all], storage="memory")
     await is_whole_when_repeated(js, stream, 0, expectedStream=stream.name)
@@ -143,8 +143,8 @@ async def test_subjects_of_another_stream(
 ) -> None:
     """The stream of the option is there, but another one has the subjects."""
     js, expected = await connect(server), await make_stream()
-    told = "'expectedStream' has this subject.*name that one"
-    assert await refused(js, stream, told, row=0, expectedStream=expected.name) == 0
+    reports = "'expectedStream' has this subject.*name that one"
+    assert await refused(js, stream, reports, row=0, expectedStream=expected.name) == 0
     await is_whole_when_repeated(js, stream, 0, expectedStream=stream.name)
 
 
@@ -189,11 +189,11 @@ RIGHTS = {
 async def test_without_rights(
     connect: Any, own_server: Any, oracle_for: Any, make_stream: Any, case: str
 ) -> None:
-    rights, told = RIGHTS[case]
+    rights, reports = RIGHTS[case]
     own = await own_server(config=users(**rights))
     stream = await make_stream(oracle=await oracle_for(own.url.replace("nats://", "nats://judge:x@")))
     js = await connect(own, user="ann", password="x")
-    with pytest.raises(RowError, match=told):
+    with pytest.raises(RowError, match=reports):
         await write(js, plan_of(retries="0", ackTimeout="1"), batch_of(stream))
     await js.close()
     known = (await stream.state())["messages"]
@@ -268,7 +268,7 @@ async def test_driver_looks_first(
     connect: Any, server: Any, stream: OwnStream, oracle: Any, case: str
 ) -> None:
     """Before the first row, and with the remedy, whether the rows have a column of subjects or not."""
-    js, (config, told) = await connect(server), LOOKS[case]
+    js, (config, reports) = await connect(server), LOOKS[case]
     if config is None or "sealed" not in config:
         await stream.delete()
     if config is not None and "sealed" in config:
@@ -277,5 +277,5 @@ async def test_driver_looks_first(
         await oracle.create_stream(stream.name, **{"subjects": [], "storage": "memory", **config})
     for subject, columns in ((stream.subject("a"), ""), (None, "subject")):
         plan = plan_of(subject=subject, columns=columns, expectedStream=stream.name)
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=reports):
             await look(js, plan.options, plan.shape, ids="content")

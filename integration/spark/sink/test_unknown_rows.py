@@ -151,9 +151,9 @@ async def test_task_could_not_compare(runs: Runs) -> None:
     await runs.whole("run-1", {0: [1, 2], 1: [3]})
     done = {one: await runs.task("run-2", one, rows) for one, rows in {0: [1, 2, 3], 1: [2]}.items()}
     done[1] = replace(done[1], checked=None, unchecked="a reason")
-    rest = await runs.end("run-2", done)
-    assert rest is not None
-    assert rest.count == 1
+    remainder = await runs.end("run-2", done)
+    assert remainder is not None
+    assert remainder.count == 1
     assert await runs.counts() == {1: 1, 2: 1, 3: 2}
 
 
@@ -164,11 +164,11 @@ async def test_tasks_look_into_several_streams(runs: Runs, make_stream: Any) -> 
     first, second = runs.stream.subject("a"), other.subject("a")
 
     async def task(run: str, partition: int, *rows: tuple[str, bytes]) -> Any:
-        place = RunLocation(runs.bucket, "query", run, "")
+        location = RunLocation(runs.bucket, "query", run, "")
         batch = pa.record_batch(
             {"subject": [subject for subject, _ in rows], "data": [data for _, data in rows]}
         )
-        return await write(runs.js, replace(plan, runs=place), batch, task=Task(partition, 0))
+        return await write(runs.js, replace(plan, runs=location), batch, task=Task(partition, 0))
 
     parts = {
         0: [(first, b"7"), (second, b"8")],
@@ -177,11 +177,11 @@ async def test_tasks_look_into_several_streams(runs: Runs, make_stream: Any) -> 
     }
     await task("run-1", 0, *parts[0])
     done = {one: await task("run-2", one, *rows) for one, rows in parts.items()}
-    place = RunLocation(runs.bucket, "query", "run-2", "")
-    rest = await publish_remainder(
-        runs.js, replace(plan, runs=place), {one: outcome.checked for one, outcome in done.items()}
+    location = RunLocation(runs.bucket, "query", "run-2", "")
+    remainder = await publish_remainder(
+        runs.js, replace(plan, runs=location), {one: outcome.checked for one, outcome in done.items()}
     )
-    assert rest.count
+    assert remainder.count
     assert await stored(runs.stream) == [b"7"] * 3
     assert sorted(await stored(other)) == [b"8", b"8", b"9"]
 

@@ -55,8 +55,8 @@ def schema_of(ddl: str) -> StructType:
 def writer_of(
     server: Any, schema: str = ROWS, kind: Any = JetStreamStreamWriter, **options: str
 ) -> JetStreamStreamWriter:
-    given = {"servers": getattr(server, "url", server), "timeout": "2", **options}
-    return kind(SinkOptions.parse(given), schema_of(schema))
+    arguments = {"servers": getattr(server, "url", server), "timeout": "2", **options}
+    return kind(SinkOptions.parse(arguments), schema_of(schema))
 
 
 async def sent(writer: Any) -> Any:
@@ -343,7 +343,7 @@ DONE = [
 ]
 
 
-def test_commit_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_commit_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     """One line, with counts and sequences."""
     caplog.set_level(logging.INFO, "jsclient.spark")
     writer_of("nats://127.0.0.1:1").commit(DONE, 7)
@@ -353,7 +353,7 @@ def test_commit_is_told(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_commit_is_heard(
+def test_commit_is_received(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Where the environment says so, the line is on standard error; Spark's processes set up no log."""
@@ -389,14 +389,14 @@ def test_commit_of_another_epoch() -> None:
         writer_of("nats://127.0.0.1:1").commit(DONE, 8)
 
 
-def test_strangers_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_strangers_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     """A replay with other rows in the partitions."""
     writer_of("nats://127.0.0.1:1").commit([Written(0, 7, Outcome(rows=5, unmatched=3))], 7)
     assert "3 messages that an earlier run has stored" in caplog.text
     assert "dedup=source" in caplog.text
 
 
-def test_abort_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_abort_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     """What is stored stays, and what happens to it."""
     writer_of("nats://127.0.0.1:1").abort([*DONE[:1], None], 7)
     assert "100 rows of 1 partitions are stored in OUT" in caplog.text

@@ -81,8 +81,8 @@ async def test_many_at_once_make_one_topic(js: Any, make: Any) -> None:
     topic = make()
     others = [js.epochs(topic.name, partitions=number) for number in (1, 2, 3, 1, 2, 3)]
     results = await asyncio.gather(*(other.create() for other in others), return_exceptions=True)
-    made = {one for one in results if isinstance(one, int)}
-    assert len(made) == 1
+    created = {one for one in results if isinstance(one, int)}
+    assert len(created) == 1
     assert [one for one in results if not isinstance(one, int | TopicMismatchError)] == []
 
 
@@ -113,36 +113,36 @@ async def test_streams_lose_parts_refused(js: Any, oracle: Any, make_stream: Any
         fresh = js.epochs(f"{stream.name}.t")
         with pytest.raises(ConfigError, match=next(iter(field))):
             await fresh.create(**field)
-        made = js.epochs(f"{stream.name}.t")
-        await (await made.publisher()).release()
+        epochs = js.epochs(f"{stream.name}.t")
+        await (await epochs.publisher()).release()
         name = f"{stream.name}_t"
         config = (await js.stream(name)).config
         if "max_msgs_per_subject" in field:  # the server lets a stream be changed to that
             await js.update_stream(config.replace(**field))
-            for call in (made.subscribe(), js.epochs(f"{stream.name}.t").publisher()):
+            for call in (epochs.subscribe(), js.epochs(f"{stream.name}.t").publisher()):
                 with pytest.raises(ConfigError, match="max_msgs_per_subject"):
                     await call
         await js.delete_stream(name)
 
 
-async def test_place_in_stream_made_anew_refused(js: Any, make: Any) -> None:
+async def test_place_in_stream_recreated_refused(js: Any, make: Any) -> None:
     topic = make()
     async with await topic.publisher() as pub:
         await pub.advance(5)
         sub = await topic.subscribe()
-        place = sub.position
+        position = sub.position
         await js.delete_stream(topic.name.replace(".", "_"))
         again = js.epochs(topic.name)
         async with await again.publisher(takeover=True) as other:
             await other.advance(9)
             with pytest.raises(PositionInvalidError, match="recreated"):
-                await again.subscribe(start=place)
+                await again.subscribe(start=position)
             with pytest.raises((PositionInvalidError, EpochsLostError)):
                 await events(sub, lambda event: False)
             await sub.close()
 
 
-async def test_history_removed_told_and_rest_whole(js: Any, make: Any) -> None:
+async def test_history_removed_reported_and_rest_whole(js: Any, make: Any) -> None:
     topic = make()
     stream = None
     async with await topic.publisher() as pub:
@@ -152,14 +152,14 @@ async def test_history_removed_told_and_rest_whole(js: Any, make: Any) -> None:
             await pub.flush()
             got = await events(sub, lambda event: isinstance(event, Data) and event.time == 2)
             assert items(got) == [(1, ["part"]), (2, ["part"])]
-            place = sub.position
+            position = sub.position
         await pub.send(1, ["rest"])
         await pub.advance(2)
         await pub.send(3, ["whole"])
         await pub.flush()
         stream = await js.stream(topic.name.replace(".", "_"))
         await stream.purge(seq=4)
-        sub = await topic.subscribe(start=place)
+        sub = await topic.subscribe(start=position)
         whole = sub.completed()
         with pytest.raises(EpochsLostError):
             await whole.next(5)
@@ -189,7 +189,7 @@ async def test_publisher_timeout_frontier(oracle: Any, make: Any) -> None:
         await pub.advance(3)
 
 
-async def test_nothing_is_left_behind(js: Any, server: Any, oracle: Any, make: Any) -> None:
+async def test_leaves_nothing_behind(js: Any, server: Any, oracle: Any, make: Any) -> None:
     topic = make(partitions=2)
     pubs = [await topic.publisher(number) for number in range(2)]
     stream = topic.name.replace(".", "_")

@@ -88,7 +88,7 @@ async def test_lost_connection_no_part(js: Any, topic: Any, connect: Any, proxy:
 
 
 @pytest.mark.guarantee("epochs.resumes")
-async def test_place_all_must_be_kept(js: Any, topic: Any, connect: Any, server: Any) -> None:
+async def test_position_all_must_be_kept(js: Any, topic: Any, connect: Any, server: Any) -> None:
     await publish(topic, range(1))
     async with await topic.subscribe() as sub:
         token = sub.position.to_json()
@@ -109,7 +109,7 @@ async def test_place_all_must_be_kept(js: Any, topic: Any, connect: Any, server:
 async def test_lost_parts_are_error(js: Any, topic: Any) -> None:
     await publish(topic, range(1))
     async with await topic.subscribe() as sub:
-        place = sub.position
+        position = sub.position
     one, other = [await topic.publisher(number) for number in range(PARTITIONS)]
     await one.send(2, ["a part"])
     await one.flush()
@@ -119,7 +119,7 @@ async def test_lost_parts_are_error(js: Any, topic: Any) -> None:
         await pub.advance(2)
     await one.send(2, ["another part"])
     await stream.purge(seq=last + 1)
-    async with await topic.subscribe(start=place) as sub:
+    async with await topic.subscribe(start=position) as sub:
         completed = sub.completed()
         with pytest.raises(jsclient.EpochsLostError):
             await within(10, completed.next(), "the error")

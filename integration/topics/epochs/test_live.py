@@ -33,9 +33,9 @@ async def topic(js: Any, request: Any) -> Any:
 
 @pytest.fixture
 async def pubs(topic: Any) -> Any:
-    made = [await topic.live_publisher(number, beat=BEAT) for number in range(2)]
-    yield made
-    for pub in made:
+    created = [await topic.live_publisher(number, beat=BEAT) for number in range(2)]
+    yield created
+    for pub in created:
         await pub.release()
 
 
@@ -289,7 +289,7 @@ async def test_makes_no_sense_disturbs_nobody_else(js: Any, topic: Any, pubs: An
         await one.close()
 
 
-async def test_nothing_is_left_behind(js: Any, server: Any, oracle: Any, topic: Any) -> None:
+async def test_leaves_nothing_behind(js: Any, server: Any, oracle: Any, topic: Any) -> None:
     await asyncio.gather(js.account_info(), oracle.stream_names())
     async with no_leaks(monitor=server.monitor):
         async with (

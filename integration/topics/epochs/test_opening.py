@@ -190,12 +190,12 @@ async def test_reported_wait_begins_with_the_last_missing_partition(js: Any, eve
     await eventually(
         lambda: any(one.waited > 0.7 for one in events if one.partitions == (0,)), 10, "a long wait"
     )
-    left = asyncio.get_running_loop().time()
+    remaining = asyncio.get_running_loop().time()
     events.clear()
     await second.release()
     event = await reported(events, 0, 1)
     opening.cancel()
-    assert event.waited <= asyncio.get_running_loop().time() - left
+    assert event.waited <= asyncio.get_running_loop().time() - remaining
 
 
 @pytest.mark.usefixtures("soon")

@@ -19,10 +19,10 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 async def topic(js: Any, request: Any) -> Any:
-    made = js.epochs("take" + "".join(c for c in request.node.name if c.isalnum()), partitions=2)
-    yield made
+    epochs = js.epochs("take" + "".join(c for c in request.node.name if c.isalnum()), partitions=2)
+    yield epochs
     for name in [name async for name in js.stream_names()]:
-        if name == made.name:
+        if name == epochs.name:
             await js.delete_stream(name)
 
 

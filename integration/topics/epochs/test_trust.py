@@ -207,8 +207,8 @@ async def test_stray_frontier_hides_no_snapshot(topic: Any, stray: Any) -> None:
             async with await topic.subscribe(start=start, wait=False) as sub:
                 if start == "now":
                     assert (sub.frontier.elements, sub.filter.elements) == ((3,), (4,))
-                place = sub.position
-            async with await topic.subscribe(start=place) as again:
+                position = sub.position
+            async with await topic.subscribe(start=position) as again:
                 assert again.frontier == sub.frontier
 
 

@@ -210,10 +210,10 @@ async def test_history_cut_error_and_never_hole(kits: Kits, oracle: Oracle, make
     for number in range(3):
         await publication.update_state(number)
     assert await anext(iterator) == 0
-    rest = iterator.subscribe()
+    remainder = iterator.subscribe()
     for number in range(3, 20):
         await publication.update_state(number)
-    for lagging in (aiter(subscription), aiter(rest)):
+    for lagging in (aiter(subscription), aiter(remainder)):
         with pytest.raises(HistoryTruncatedError) as caught:
             await anext(lagging)
         assert caught.value.first_available == 16
@@ -257,5 +257,5 @@ async def test_close_stores_in_flight(
     updater.update_state("never")
     await js.close()
     tap.unstall()
-    (told,) = [one for one in events if isinstance(one, PublishFailed)]
-    assert isinstance(told.error, ClosedError)
+    (event,) = [one for one in events if isinstance(one, PublishFailed)]
+    assert isinstance(event.error, ClosedError)

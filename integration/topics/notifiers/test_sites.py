@@ -102,9 +102,9 @@ async def test_remote_consumers_read(kits: Kits, child: Any, fails: bool) -> Non
     await eventually(lambda: first.all("value")[-1] == 99, 30, "the newest value")
     for producer in (updater, publication):
         await (producer.fail({"why": 1}) if fails else producer.finish("done"))
-    end, told = ("failed", {"why": 1}) if fails else ("finished", "done")
+    end, reports = ("failed", {"why": 1}) if fails else ("finished", "done")
     for one in (first, second, third):
-        assert await one.until(end) == [told]
+        assert await one.until(end) == [reports]
     seen = first.all("value")
     assert seen[0] == "first"
     assert seen[1:] == sorted(set(seen[1:]))
@@ -248,8 +248,12 @@ async def test_unawaited_failure_reported(kits: Kits, events: list[Any], oracle:
     await oracle.publish(subject, b'"foreign"', headers={"Nats-Msg-Id": "jsc-other:1"})
     updater.update_state("b")
     updater.update_state("c")
-    told = await eventually(lambda: [one for one in events if isinstance(one, PublishFailed)], 5, "an event")
-    assert [(one.subject, one.count, type(one.error)) for one in told] == [(subject, 2, ProducerFencedError)]
+    reports = await eventually(
+        lambda: [one for one in events if isinstance(one, PublishFailed)], 5, "an event"
+    )
+    assert [(one.subject, one.count, type(one.error)) for one in reports] == [
+        (subject, 2, ProducerFencedError)
+    ]
     with pytest.raises(ProducerFencedError):
         updater.update_state("d")
     awaited = updater.update_state("e")

@@ -37,7 +37,7 @@ async def test_users_stream_left_as(kits: Kits, stream: Any, oracle: Oracle, kin
 
 
 @KINDS
-async def test_stream_made_asked_for(kits: Kits, oracle: Oracle, kind: str) -> None:
+async def test_stream_created_asked_for(kits: Kits, oracle: Oracle, kind: str) -> None:
     subject = kits.subject()
     options = {"max_age": 3600.0, "storage": "memory"}
     kit = await getattr(kits.here, kind)(subject, stream=f"named_{subject.replace('.', '_')}", **options)
@@ -56,8 +56,10 @@ async def test_stream_made_asked_for(kits: Kits, oracle: Oracle, kind: str) -> N
 @KINDS
 async def test_same_time_same_stream(kits: Kits, kind: str) -> None:
     subject = kits.subject()
-    made = [getattr(js, kind)(subject, storage="memory") for js in (kits.here, kits.there) for _ in range(5)]
-    opened = await asyncio.gather(*made)
+    created = [
+        getattr(js, kind)(subject, storage="memory") for js in (kits.here, kits.there) for _ in range(5)
+    ]
+    opened = await asyncio.gather(*created)
     streams = {kit.permissions("writer")["publish"]["allow"][2] for kit in opened}
     assert len(streams) == 1
     kits.made.append(streams.pop().split(".")[-1])
@@ -107,12 +109,12 @@ async def test_descriptors_none_refused(kits: Kits, js: Any) -> None:
     every = await subscription.get_sharable_subscription_internals()
     odd = [{}, None, 7, "text", {**newest, "v": 2}, {**newest, "stream": "a.b"}, {**newest, "subject": "a.*"}]
     odd += [{**newest, "codec": "pickle"}, {**newest, "republished": ">"}, {**newest, "more": 1}, every]
-    for given in odd:
+    for arguments in odd:
         with pytest.raises(ConfigError):
-            js.make_notifier(given)
-    for given in ({}, newest, {**every, "stream": "other"}, {**every, "codec": "pickle"}):
+            js.make_notifier(arguments)
+    for arguments in ({}, newest, {**every, "stream": "other"}, {**every, "codec": "pickle"}):
         with pytest.raises(ConfigError):
-            js.make_subscription(given)
+            js.make_subscription(arguments)
 
     async def soon() -> Any:
         return {}

@@ -250,7 +250,7 @@ async def test_who_waits_goes_on_after_disconnect(kits: Kits, tap: Any, way: str
     assert await within(10, ended, "the end") == "done"
 
 
-async def test_nothing_left_of_those_who_waited(kits: Kits, oracle: Any, server: Any) -> None:
+async def test_nothing_remains_of_those_who_waited(kits: Kits, oracle: Any, server: Any) -> None:
     updater, notifier = await kits.notifier_kit("a")
     stream = (await notifier.get_sharable_notifier_internals())["stream"]
     count = (await notifier.get_update_since()).update_count

@@ -63,8 +63,8 @@ class Streams:
 
 
 def rewind(path, to, *, created=CREATED, force=True):
-    given = argparse.Namespace(rewind_to=to, force=force)
-    return _rewind(Checkpoint.read(path), Streams(), facts_of(created=created), given)
+    arguments = argparse.Namespace(rewind_to=to, force=force)
+    return _rewind(Checkpoint.read(path), Streams(), facts_of(created=created), arguments)
 
 
 def ranges_of(done):
@@ -150,12 +150,12 @@ def test_recent_checkpoint_needs_force(checkpoint):
 
 
 def test_lines_of_streams():
-    found = {"name": "ORDERS", "created": CREATED, "recreated": False, "first": 3, "last": 40}
-    here = {**found, "ends_before": False, "lag": 4, "removed": 0}
+    actual = {"name": "ORDERS", "created": CREATED, "recreated": False, "first": 3, "last": 40}
+    here = {**actual, "ends_before": False, "lag": 4, "removed": 0}
     assert _compared(here) == "ORDERS, sequences 3 to 40, lag 4"
     assert _compared({**here, "removed": 2}).endswith("lag 4, 2 removed before they were read")
     assert _compared({**here, "ends_before": True}).endswith("ends before the committed offset")
-    assert _compared({**found, "recreated": None}) == (
+    assert _compared({**actual, "recreated": None}) == (
         f"ORDERS, created {CREATED}: not the stream that the query has read, so the offsets are not valid in it"
     )
     assert _compared({"name": None, "recreated": True}).startswith("deleted or recreated")
@@ -175,8 +175,8 @@ def compared(checkpoint, capsys, monkeypatch):
         server = Streams(**streams)
         monkeypatch.setattr(offsets, "Lookup", server)
         monkeypatch.setattr(offsets, "_stream_created", server.created_at)
-        given = [str(checkpoint), "--server", "nats://127.0.0.1:1", "--json", *arguments]
-        code = main(["spark", "offsets", *given])
+        values = [str(checkpoint), "--server", "nats://127.0.0.1:1", "--json", *arguments]
+        code = main(["spark", "offsets", *values])
         out, error = capsys.readouterr()
         return code, [one["stream"] for one in json.loads(out)["sources"]] if out else None, error
 
@@ -195,8 +195,8 @@ def test_stream_of_another_name_is_not_called_recreated(compared):
 
 
 def test_rewind_in_stream_of_another_name_refused(compared):
-    given = ("--stream", "AUDIT", "--rewind-to", "5", "--force")
-    code, _, error = compared(*given, streams={"ORDERS": CREATED, "AUDIT": OTHER})
+    arguments = ("--stream", "AUDIT", "--rewind-to", "5", "--force")
+    code, _, error = compared(*arguments, streams={"ORDERS": CREATED, "AUDIT": OTHER})
     assert code == 1
     assert f"'AUDIT', created {OTHER}, is not the stream that the query has read, created {CREATED}" in error
 
@@ -282,8 +282,8 @@ def test_unknown_option_refused(capsys, checkpoint, given, says):
 
 @pytest.mark.parametrize("option", ["stream", "credentialsFile"])
 def test_empty_values_refused(capsys, checkpoint, option):
-    given = ["--server", "nats://127.0.0.1:1", f"--{option.removesuffix('File')}", ""]
-    assert main(["spark", "offsets", str(checkpoint), *given]) == 1
+    arguments = ["--server", "nats://127.0.0.1:1", f"--{option.removesuffix('File')}", ""]
+    assert main(["spark", "offsets", str(checkpoint), *arguments]) == 1
     assert f"option '{option}' is empty" in capsys.readouterr().err
 
 

@@ -23,10 +23,10 @@ def arrives(connection, *frames) -> None:
 
 def read_inboxes(connection) -> list[str]:
     """Where answers to pulls are listened for."""
-    asked = {
+    requests = {
         sent.reply.rpartition(".")[0] for sent in connection.to("$JS.API.") if sent not in connection.pulls()
     }
-    return [inbox.subject for inbox in connection.inboxes if inbox.subject.rpartition(".")[0] not in asked]
+    return [inbox.subject for inbox in connection.inboxes if inbox.subject.rpartition(".")[0] not in requests]
 
 
 async def taken(reader, count: int) -> list[int]:

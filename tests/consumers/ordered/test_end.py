@@ -89,8 +89,8 @@ async def test_close_in_reset_leaves_nothing(end):
         assert read_inboxes(connection) == []
         with pytest.raises(ClosedError):
             await waiting
-        left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        assert left == []
+        remaining = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert remaining == []
 
 
 def answer(connection, create) -> bytes:
@@ -113,8 +113,8 @@ async def test_close_in_wait_leaves_no_task(end):
         with pytest.raises(ClosedError):
             await waiting
         await settle()
-        left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        assert left == []
+        remaining = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert remaining == []
         connection.reconnect()
         await settle(60)
         assert len(creates(connection)) == 1

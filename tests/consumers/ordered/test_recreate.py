@@ -127,7 +127,7 @@ async def test_repeated_loss_backs_off():
 
 @virtual
 @pytest.mark.parametrize("read", ["next", "fetch", "async for"])
-async def test_after_so_many_attempts_given_up(read):
+async def test_after_so_many_attempts_abandoned(read):
     """Row 110."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM, max_reset_attempts=3)
@@ -148,7 +148,7 @@ async def test_after_so_many_attempts_given_up(read):
 
 
 @virtual
-async def test_stream_gone_ends_behind_waits():
+async def test_stream_deleted_ends_behind_waits():
     """Row 96."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
@@ -165,7 +165,7 @@ async def test_stream_gone_ends_behind_waits():
 
 
 @virtual
-async def test_stream_made_again_read_from_start():
+async def test_stream_recreated_read_from_start():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         await settle(60)

@@ -166,8 +166,8 @@ async def test_close_while_full_leaves_no_task(end):
         await settle(60)
         assert len(creates(connection)) == 1
         assert connection.listening == []
-        left = [task.get_name() for task in asyncio.all_tasks() if "reset" in task.get_name()]
-        assert left == []
+        remaining = [task.get_name() for task in asyncio.all_tasks() if "reset" in task.get_name()]
+        assert remaining == []
 
 
 @pytest.mark.row(110)
@@ -185,7 +185,7 @@ async def test_failed_create_retried():
 
 
 @virtual
-async def test_stream_gone_ends_behind_waits():
+async def test_stream_deleted_ends_behind_waits():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", ordered=True)
         arrives(connection, data(1, 1), data(5, 5))
@@ -199,7 +199,7 @@ async def test_stream_gone_ends_behind_waits():
 
 
 @virtual
-async def test_stream_made_again_read_from_start():
+async def test_stream_recreated_read_from_start():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", ordered=True)
         await settle(60)

@@ -123,12 +123,12 @@ async def test_no_responders_checked_once():
         waiting = asyncio.ensure_future(read.reader.next())
         connection.api.consumers.clear()
         for _ in range(20):
-            asked = len(connection.pulls())
+            count = len(connection.pulls())
             read.arrives(status(503))
             await asyncio.sleep(5)
             if waiting.done():
                 break
-            assert len(connection.pulls()) == asked + 1
+            assert len(connection.pulls()) == count + 1
         with pytest.raises(ConsumerDeletedError):
             await waiting
         assert len(connection.told(ConsumerDeleted)) == 1
@@ -143,9 +143,9 @@ async def test_oversized_message_reported():
             unserved = {"Nats_Pending_Messages": 1_000_000, "Nats_Pending_Bytes": 100}
             read.arrives(status(409, "Message Size Exceeds MaxBytes", **unserved))
             await settle()
-            asked = len(connection.pulls())
+            count = len(connection.pulls())
             await asyncio.sleep(3)
-            assert len(connection.pulls()) == asked + 1
+            assert len(connection.pulls()) == count + 1
         (event,) = connection.told(ErrorRaised)
         assert isinstance(event.error, PullLimitError)
 

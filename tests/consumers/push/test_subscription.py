@@ -59,7 +59,7 @@ async def test_next_batches_and_iteration():
 
 
 @virtual
-async def test_next_waits_as_long_as_told():
+async def test_next_waits_as_long_as_reported():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         started = now()

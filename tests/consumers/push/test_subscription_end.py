@@ -81,7 +81,7 @@ async def test_failed_deletion_is_raised(answer, error):
 
 
 @virtual
-async def test_consumer_gone_already_as_wished():
+async def test_consumer_deleted_already_as_wished():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         connection.api.on("CONSUMER.DELETE", Refusal(10014, 404))

@@ -47,8 +47,8 @@ async def test_last_delivery_dead_letters():
         assert work.connection.acks() == [b"+TERM ValueError: no such customer"]
         subjects = [subject for _, subject in work.connection.log]
         assert subjects.index("dead.orders.new") < subjects.index(work.connection.to("$JS.ACK.")[0].subject)
-        (told,) = work.connection.told(DeadLettered)
-        assert (told.stream_seq, told.attempt, told.dead_letter) == (7, 3, "dead.orders.new")
+        (event,) = work.connection.told(DeadLettered)
+        assert (event.stream_seq, event.attempt, event.dead_letter) == (7, 3, "dead.orders.new")
         assert work.connection.told(HandlerFailed)[0].retry_in is None
         assert work.worker.counts.dead_lettered == 1
 
@@ -67,15 +67,15 @@ async def test_rejected_message_goes_there_at_once():
 
 
 @virtual
-async def test_without_subject_terminated_and_told():
+async def test_without_subject_terminated_and_reported():
     handler = Handler()
     async with working(handler, max_deliver=1) as work:
         await work.deliver(data(1))
         handler.end(1, error=ValueError("bad"))
         await settle()
         assert work.connection.acks() == [b"+TERM ValueError: bad"]
-        (told,) = work.connection.told(DeadLettered)
-        assert (told.dead_letter, str(told.error)) == ("", "bad")
+        (event,) = work.connection.told(DeadLettered)
+        assert (event.dead_letter, str(event.error)) == ("", "bad")
         assert work.worker.counts.terminated == 1
 
 
@@ -152,8 +152,8 @@ async def test_server_gave_up_found_by_advisory():
         work.connection.api.on("STREAM.MSG", Refusal(10008, 503, "not available"), {"message": message})
         work.connection.api.delivered = 10
         names = {"stream": "ORDERS", "consumer": "worker"}
-        told = json.dumps(names | {"stream_seq": 9, "deliveries": 2}).encode()
-        work.connection.deliver(subject, [(subject.encode(), b"", b"", told)])
+        text = json.dumps(names | {"stream_seq": 9, "deliveries": 2}).encode()
+        work.connection.deliver(subject, [(subject.encode(), b"", b"", text)])
         await settle()
         assert len(work.connection.told(DeadLetterFailed)) == 1
         await asyncio.sleep(1)
@@ -164,8 +164,8 @@ async def test_server_gave_up_found_by_advisory():
         # what is in hand is settled by who has it
         work.connection.api.on("STREAM.MSG", {"message": message | {"seq": 10}})
         await work.deliver(data(10, delivered=2))
-        told = json.dumps(names | {"stream_seq": 10, "deliveries": 2}).encode()
-        work.connection.deliver(subject, [(subject.encode(), b"", b"", told)])
+        text = json.dumps(names | {"stream_seq": 10, "deliveries": 2}).encode()
+        work.connection.deliver(subject, [(subject.encode(), b"", b"", text)])
         await settle()
         handler.end(10)
         await settle()

@@ -321,7 +321,7 @@ async def test_push_status_is_event():
 
 
 @virtual
-async def test_in_last_delivery_nothing_given_back():
+async def test_in_last_delivery_nothing_returned():
     handler = Handler()
     async with working(handler, config=ConsumerConfig(max_deliver=2), dead_letter="dead") as work:
         stored = Stored(work)

@@ -110,9 +110,9 @@ async def test_hanging_handler_cancelled():
         await asyncio.sleep(2)
         assert handler.cancelled == [1]
         assert work.connection.acks()[-1] == nak(0.5)
-        (told,) = work.connection.told(HandlerFailed)
-        assert isinstance(told.error, TimeoutError)
-        assert "60" in str(told.error)
+        (event,) = work.connection.told(HandlerFailed)
+        assert isinstance(event.error, TimeoutError)
+        assert "60" in str(event.error)
         handler.end(2)  # the next one began in its place
         await settle()
         assert work.acked == [2]

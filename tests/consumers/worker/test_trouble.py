@@ -75,8 +75,8 @@ async def test_offline_stop_ends_with_its_handlers():
         assert now() - ended <= 2.0
         counts = work.worker.counts
         assert (counts.handled, counts.returned, counts.unsettled) == (0, 0, 3)
-        (told,) = work.connection.told(AcksUnsent)
-        assert (told.stream, told.count, told.returned) == (STREAM, 2, 1)
+        (event,) = work.connection.told(AcksUnsent)
+        assert (event.stream, event.count, event.returned) == (STREAM, 2, 1)
 
 
 @virtual
@@ -107,8 +107,8 @@ async def test_offline_grace_ends_what_was_handled_is_not_dead_lettered():
         handler.end(1)
         work.worker.stop(grace=5.0)
         await work.worker
-        told = [event.stream_seq for event in work.connection.told(DeadLetterFailed)]
-        assert told == [2]
+        reports = [event.stream_seq for event in work.connection.told(DeadLetterFailed)]
+        assert reports == [2]
 
 
 @virtual
@@ -141,7 +141,7 @@ async def test_worker_without_info_right(pull):
 
 
 @virtual
-async def test_cannot_begin_with_consumer_gone():
+async def test_cannot_begin_with_consumer_deleted():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         connection.api.consumers.clear()
@@ -149,9 +149,9 @@ async def test_cannot_begin_with_consumer_gone():
             await sub.run(Handler())
         worker = sub.run(Handler())  # and where nobody waits for it, it is told
         await settle(100)
-        (told,) = connection.told(ErrorRaised)
-        assert isinstance(told, WorkerFailed)
-        assert isinstance(told.error, jsclient.ConsumerNotFoundError)
+        (event,) = connection.told(ErrorRaised)
+        assert isinstance(event, WorkerFailed)
+        assert isinstance(event.error, jsclient.ConsumerNotFoundError)
         assert not worker.is_running
 
 

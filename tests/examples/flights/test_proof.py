@@ -34,8 +34,8 @@ def tally_of(numbers) -> FlightSums:
 
 def proved(ledger: SequenceCounts, expected: FlightSums | None = None, **changes) -> list[bool]:
     facts = {"stored": ledger.total, "pending": 0, "ack_pending": 0, "killing": None, **changes}
-    wanted = tally_of(range(1, ledger.total + 1)) if expected is None else expected
-    return [claim.holds for claim in claims(ledger, wanted, **facts)]
+    target = tally_of(range(1, ledger.total + 1)) if expected is None else expected
+    return [claim.holds for claim in claims(ledger, target, **facts)]
 
 
 def test_report_counted_whole_or_not_at_all():

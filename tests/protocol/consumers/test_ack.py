@@ -126,9 +126,9 @@ def test_numeric_tokens_64_bits(form, place, text):
 @pytest.mark.parametrize("form", [V1, V2], ids=["v1", "v2"])
 @pytest.mark.parametrize("zero", ["0", "00"])
 def test_sequences_start_at_one(form, zero):
-    for place in (3, 4):
+    for position in (3, 4):
         tokens = form.split(".")
-        tokens[-place] = zero
+        tokens[-position] = zero
         reply = ".".join(tokens)
         assert not is_jsack(reply.encode())
         assert outcome(read_jsack, reply.encode()) is NotJetStreamMessageError
@@ -141,17 +141,19 @@ def test_sequences_start_at_one(form, zero):
 @pytest.mark.parametrize("form", [V1, V2], ids=["v1", "v2"])
 def test_no_token_may_be_empty(form):
     tokens = form.split(".")
-    for place in range(len(tokens)):
-        reply = ".".join([*tokens[:place], "", *tokens[place + 1 :]])
+    for index in range(len(tokens)):
+        reply = ".".join([*tokens[:index], "", *tokens[index + 1 :]])
         assert outcome(read_jsack, reply.encode()) is NotJetStreamMessageError, reply
         assert outcome(sequences, reply.encode()) is NotJetStreamMessageError, reply
 
 
 def test_largest_numbers_of_server_pass():
     top = 2**64 - 1
-    found = read_jsack(b"$JS.ACK.S.C" + b".%d" % top * 5)
-    assert (found.num_delivered, found.stream_seq, found.timestamp_ns, found.num_pending) == (top,) * 4
-    assert found.timestamp.year == 2554
+    metadata = read_jsack(b"$JS.ACK.S.C" + b".%d" % top * 5)
+    assert (metadata.num_delivered, metadata.stream_seq, metadata.timestamp_ns, metadata.num_pending) == (
+        top,
+    ) * 4
+    assert metadata.timestamp.year == 2554
 
 
 @pytest.mark.covers("J68")
@@ -169,9 +171,9 @@ def test_account_hash_not_used():
 
 @pytest.mark.covers("J70")
 def test_nanoseconds_of_timestamp_kept():
-    found = read_jsack((V1).encode())
-    assert found.timestamp_ns == 1_700_000_000_123_456_789
-    assert found.timestamp == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
+    metadata = read_jsack((V1).encode())
+    assert metadata.timestamp_ns == 1_700_000_000_123_456_789
+    assert metadata.timestamp == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
 
 
 SEQUENCES = st.integers(1, 2**64 - 1)
@@ -182,8 +184,8 @@ SEQUENCES = st.integers(1, 2**64 - 1)
 def test_what_is_written_is_read(stream, consumer, delivered, sseq, cseq, ts, pending, domain):
     start = "$JS.ACK." if domain is None else f"$JS.ACK.{domain}.h."
     reply = f"{start}{stream}.{consumer}.{delivered}.{sseq}.{cseq}.{ts}.{pending}"
-    wanted = Metadata(stream, consumer, delivered, sseq, cseq, ts, pending, domain)
-    assert read_jsack(reply.encode()) == wanted
+    expected = Metadata(stream, consumer, delivered, sseq, cseq, ts, pending, domain)
+    assert read_jsack(reply.encode()) == expected
     assert sequences(reply.encode()) == (sseq, cseq, ts, pending)
 
 
@@ -191,12 +193,12 @@ def by_the_grammar(reply: str) -> Metadata | None:
     """The plain reading of ADR-15, token by token."""
     match reply.split("."):
         case ["$JS", "ACK", stream, consumer, *numbers] if len(numbers) == 5:
-            domain, rest = None, [stream, consumer]
+            domain, remainder = None, [stream, consumer]
         case ["$JS", "ACK", domain, account, stream, consumer, *numbers] if len(numbers) >= 5:
-            rest = [account, stream, consumer, domain, *numbers[5:]]
+            remainder = [account, stream, consumer, domain, *numbers[5:]]
         case _:
             return None
-    if not all(rest) or any(set(number) - set("0123456789") or not number for number in numbers[:5]):
+    if not all(remainder) or any(set(number) - set("0123456789") or not number for number in numbers[:5]):
         return None
     if any(len(number) > 20 or int(number) >= 2**64 for number in numbers[:5]):
         return None
@@ -256,7 +258,7 @@ def test_runs_compared_at_once_and_one_by_one_agree(seq, due, size, place, damag
     frames = [data(seq + number, due + number) for number in range(size)]
     run, place = run_of(frames[0][1]), place % size
     reply = frames[place][1]
-    head, stream, consumer, rest = (
+    head, stream, consumer, remainder = (
         reply.rsplit(b".", 4)[0],
         seq + place,
         due + place,
@@ -265,12 +267,12 @@ def test_runs_compared_at_once_and_one_by_one_agree(seq, due, size, place, damag
     reply = {
         "none": reply,
         "repeat": frames[place - 1][1],
-        "gap": b"%b.%d.%d.%b" % (head, stream + 1, consumer, rest),
-        "consumer gap": b"%b.%d.%d.%b" % (head, stream, consumer + 1, rest),
-        "longer": b"%b.%d.%d0.%b" % (head, stream, consumer, rest),
-        "shorter": b"%b.%d.%b" % (head, stream, rest),
+        "gap": b"%b.%d.%d.%b" % (head, stream + 1, consumer, remainder),
+        "consumer gap": b"%b.%d.%d.%b" % (head, stream, consumer + 1, remainder),
+        "longer": b"%b.%d.%d0.%b" % (head, stream, consumer, remainder),
+        "shorter": b"%b.%d.%b" % (head, stream, remainder),
         "other run": b"x" + reply,
-        "odd": b"%b.%dx.%d.%b" % (head, stream, consumer, rest),
+        "odd": b"%b.%dx.%d.%b" % (head, stream, consumer, remainder),
     }[damage]
     frames[place] = (b"s", reply, b"", b"")
     at_once = ack._consecutive(frames, run, due)

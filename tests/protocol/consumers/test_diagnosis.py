@@ -105,14 +105,14 @@ PIN = [{"group": "g", "pinned_client_id": "abc", "pinned_ts": at(90)}]
         ),
     ],
 )
-def test_reason_told_with_evidence_and_fix(code, info, evidence):
-    found = diagnose(info, None, HERE)[0]
-    assert found.code == code
-    assert is_cause(found)
+def test_reason_reported_with_evidence_and_fix(code, info, evidence):
+    finding = diagnose(info, None, HERE)[0]
+    assert finding.code == code
+    assert is_cause(finding)
     for text in evidence:
-        assert text in found.evidence
-    assert found.what
-    assert found.fix
+        assert text in finding.evidence
+    assert finding.what
+    assert finding.fix
 
 
 def test_until_when_it_is_paused():
@@ -136,8 +136,8 @@ def test_pause_without_messages_is_no_stall():
 )
 def test_who_holds_the_unacked(received, held, said):
     info = consumer({"max_ack_pending": 5}, num_ack_pending=5)
-    (found,) = diagnose(info, None, Local(after=25.0, received=received, held=held))
-    assert said in found.evidence
+    (finding,) = diagnose(info, None, Local(after=25.0, received=received, held=held))
+    assert said in finding.evidence
 
 
 def test_work_in_hand_is_not_held():
@@ -149,10 +149,10 @@ def test_work_in_hand_is_not_held():
 @pytest.mark.parametrize("count", [1, 2])
 def test_filter_that_matches_nothing(count):
     field = {"filter_subject": "order.x"} if count == 1 else {"filter_subjects": ["order.x", "bills.>"]}
-    (found,) = diagnose(consumer(field, num_pending=0), stream(), HERE)
-    assert found.code == "filter"
-    assert "'order.x'" in found.evidence
-    assert "'orders.>'" in found.evidence
+    (finding,) = diagnose(consumer(field, num_pending=0), stream(), HERE)
+    assert finding.code == "filter"
+    assert "'order.x'" in finding.evidence
+    assert "'orders.>'" in finding.evidence
 
 
 NOTHING = {"consumer_seq": 0, "stream_seq": 0}
@@ -173,10 +173,10 @@ def test_filter_that_no_stored_message_matches(policy, delivered, messages, told
     config = {"filter_subject": "orders.nwe", "deliver_policy": policy}
     info = consumer(config, num_pending=0, delivered=delivered)
     state = {"messages": messages, "first_seq": 1, "last_seq": 9, "num_subjects": 2, "last_ts": at(60)}
-    found = [one for one in diagnose(info, stream(state=state), HERE) if is_cause(one)]
-    assert [one.code for one in found] == (["filter"] if told else [])
+    finding = [one for one in diagnose(info, stream(state=state), HERE) if is_cause(one)]
+    assert [one.code for one in finding] == (["filter"] if told else [])
     if told:
-        assert "on 2 other subjects" in found[0].evidence
+        assert "on 2 other subjects" in finding[0].evidence
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,10 @@ def test_filter_that_may_match(filters, config):
 def test_copy_that_does_not_follow(state, told, kind):
     one = {"name": "T", **state}
     info = stream(mirror=one) if kind == "mirror" else stream(sources=[one])
-    found = diagnose(consumer(num_pending=0), info, HERE)
-    assert [one.code for one in found] == (["mirror"] if told else [])
+    finding = diagnose(consumer(num_pending=0), info, HERE)
+    assert [one.code for one in finding] == (["mirror"] if told else [])
     if told:
-        assert f"its {kind} 'T'" in found[0].what
+        assert f"its {kind} 'T'" in finding[0].what
 
 
 def test_copy_that_stores_follows():
@@ -222,9 +222,9 @@ def test_hanging_handler_comes_first():
     info = consumer({"max_ack_pending": 5}, num_ack_pending=5)
     local = Local(after=25.0, held=1, running=61.0, waiting=3)
     assert codes(info, local=local) == ["handler", "max_ack_pending"]
-    found = diagnose(info, None, local)[0]
-    assert "has run for 61 s" in found.evidence
-    assert "3 messages wait" in found.evidence
+    finding = diagnose(info, None, local)[0]
+    assert "has run for 61 s" in finding.evidence
+    assert "3 messages wait" in finding.evidence
 
 
 @pytest.mark.parametrize(
@@ -253,10 +253,10 @@ def test_backoff_replaces_ack_wait():
 
 def test_subscription_on_another_subject():
     info = consumer({"deliver_subject": "new"}, push_bound=True)
-    (found,) = diagnose(info, None, Local(after=25.0, subject="old"))
-    assert found.code == "no_interest"
-    assert "listens on 'old'" in found.evidence
-    assert "another client listens there" in found.evidence
+    (finding,) = diagnose(info, None, Local(after=25.0, subject="old"))
+    assert finding.code == "no_interest"
+    assert "listens on 'old'" in finding.evidence
+    assert "another client listens there" in finding.evidence
     assert codes(info, local=Local(after=25.0, subject="new")) == []
 
 
@@ -292,7 +292,7 @@ def test_two_looks_without_explanation():
         consumer({"max_ack_pending": -1}, num_ack_pending=500),
     ],
 )
-def test_nothing_owed_nothing_told(info):
+def test_nothing_owed_nothing_reported(info):
     assert codes(info, stream()) == []
 
 
@@ -329,10 +329,10 @@ def test_nobody_pulls():
     ],
 )
 def test_what_a_failed_look_says(error, code, level):
-    found = cannot_look(error, "S", "c")
-    assert (found.code, found.level) == (code, level)
-    assert found.evidence
-    assert found.fix
+    finding = cannot_look(error, "S", "c")
+    assert (finding.code, finding.level) == (code, level)
+    assert finding.evidence
+    assert finding.fix
 
 
 @pytest.mark.parametrize(
@@ -343,10 +343,10 @@ def test_what_a_failed_look_says(error, code, level):
     ],
 )
 def test_why_a_lost_consumer_is_not_replaced(error, code):
-    found = cannot_replace(error, "S")
-    assert (found.code, found.level) == (code, "error")
-    assert str(error) in found.evidence
-    assert "'S'" in found.fix
+    finding = cannot_replace(error, "S")
+    assert (finding.code, finding.level) == (code, "error")
+    assert str(error) in finding.evidence
+    assert "'S'" in finding.fix
 
 
 def test_looks_at_two_consumers_are_not_compared():

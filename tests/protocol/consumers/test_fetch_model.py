@@ -25,8 +25,8 @@ class Simulation:
         self.now = 0.0
 
     def ask(self) -> None:
-        if (wanted := self.buffer.ask()) is not None:
-            self.held.append([wanted[0], wanted[1] or 10**9])
+        if (expected := self.buffer.ask()) is not None:
+            self.held.append([expected[0], expected[1] or 10**9])
 
     def check(self) -> None:
         assert sum(request[0] for request in self.held) + len(self.waiting) <= self.limit

@@ -92,11 +92,11 @@ def test_early_tick_is_noop():
 def test_alarm_iff_too_long_silent(pauses, interval):
     monitor, now = HeartbeatMonitor(interval), 0.0
     for pause in pauses:
-        told = bool(run_until(monitor, now + pause))
+        reports = bool(run_until(monitor, now + pause))
         if pause < monitor.allowed:
-            assert not told
+            assert not reports
         elif pause > monitor.allowed + 2 * monitor.grace:
-            assert told
+            assert reports
         now += pause
         monitor.heard(now)
 
@@ -179,15 +179,15 @@ def test_backward_is_other_consumer():
 def test_every_loss_reported_once(lost, beats):
     """``lost`` says of each delivery whether it is; heartbeats come after some of them."""
     tracker, missed = GapTracker(consumer_seq=0), 0
-    told = 0
+    reports = 0
     for number, is_lost in enumerate(lost, 1):
         events = [] if is_lost else [tracker.message(number, number)]
         missed += is_lost
         if number in beats:
             events.append(tracker.heartbeat(number, number))
         if events:
-            told += sum(event.missed for event in events if event is not None)
-            assert told == missed
+            reports += sum(event.missed for event in events if event is not None)
+            assert reports == missed
 
 
 @pytest.mark.covers("J101")
@@ -216,8 +216,8 @@ def test_requests_answered_once(rounds):
     flow, answers = FlowControl(), []
     for number, (before, after) in enumerate(rounds):
         subject = b"fc.%d" % number
-        places = sum(flow.requested(subject) for _ in range(before))
-        answers += [subject for _ in range(places) if flow.reached(subject)]
+        positions = sum(flow.requested(subject) for _ in range(before))
+        answers += [subject for _ in range(positions) if flow.reached(subject)]
         assert not any(flow.requested(subject) for _ in range(after))
     assert answers == [b"fc.%d" % number for number in range(len(rounds))]
 

@@ -57,7 +57,7 @@ def test_configuration_of_adr_17():
 
 
 def test_user_may_choose_kept():
-    given = ConsumerConfig(
+    arguments = ConsumerConfig(
         idle_heartbeat=1.0,
         deliver_policy="new",
         headers_only=True,
@@ -66,12 +66,12 @@ def test_user_may_choose_kept():
         inactive_threshold=7.0,
         description="mine",
     )
-    before = given.replace()
-    made = ordered_config(given)
-    assert given == before
+    before = arguments.replace()
+    created = ordered_config(arguments)
+    assert arguments == before
     for field in ("idle_heartbeat", "deliver_policy", "headers_only", "mem_storage", "num_replicas"):
-        assert getattr(made, field) == getattr(given, field)
-    assert made.inactive_threshold == 7.0
+        assert getattr(created, field) == getattr(arguments, field)
+    assert created.inactive_threshold == 7.0
 
 
 @pytest.mark.row(93)
@@ -265,11 +265,11 @@ def test_lower_end_repeated_for_ten_seconds():
     """Without a failed request or a lost connection in between, and without a message."""
 
     def check(position, now, connects=0):
-        return doubt.check(position, ReportedEnd("A", 4, 3, connects), now, incarnation="A")
+        return uncertain.check(position, ReportedEnd("A", 4, 3, connects), now, incarnation="A")
 
-    doubt = RestartCheck(5)
+    uncertain = RestartCheck(5)
     assert check(5, 0.0) == check(5, 9.9) == "ask again"
-    doubt.interrupted()
+    uncertain.interrupted()
     assert check(5, 10.0) == check(5, 19.9) == check(5, 20.0, connects=1) == check(5, 29.9, connects=1)
     assert check(6, 30.0, connects=1) == "read on"
     assert check(5, 30.0, connects=1) == "read from the start"
@@ -298,7 +298,7 @@ def test_new_consumer_flow_control():
     assert tracker.take() == (None, [AnswerFlowControl(FC % 1)])
 
 
-def test_broken_jsack_told_at_place():
+def test_broken_jsack_reported_at_place():
     tracker = reader()
     tracker.receive([data(1, 1), (b"a", b"$JS.ACK.broken", b"", b"")], 0.0)
     tracker.take()
@@ -307,7 +307,7 @@ def test_broken_jsack_told_at_place():
 
 
 @pytest.mark.parametrize("place", [-2, -1], ids=["time", "pending"])
-def test_odd_number_of_run_told(place):
+def test_odd_number_of_run_reported(place):
     """Among frames that arrive together: it is an error at its place, and the message is read again."""
     tracker = reader()
     frames = [data(number) for number in range(1, 21)]

@@ -66,7 +66,7 @@ def test_configuration_of_adr_17():
 
 
 def test_user_may_choose_kept():
-    given = ConsumerConfig(
+    arguments = ConsumerConfig(
         deliver_policy="new",
         headers_only=True,
         mem_storage=False,
@@ -76,7 +76,7 @@ def test_user_may_choose_kept():
         metadata={"a": "b"},
         filter_subjects=["a", "b.>"],
     )
-    made = ordered_pull_config(given)
+    created = ordered_pull_config(arguments)
     for field in (
         "deliver_policy",
         "headers_only",
@@ -85,8 +85,8 @@ def test_user_may_choose_kept():
         "metadata",
         "filter_subjects",
     ):
-        assert getattr(made, field) == getattr(given, field)
-    assert made.inactive_threshold == 7.0
+        assert getattr(created, field) == getattr(arguments, field)
+    assert created.inactive_threshold == 7.0
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_above_threshold_no_request():
 
 def test_first_batch_of_consumer_taken_whole(monkeypatch):
     placed = []
-    place = OrderedCursor.place
+    position = OrderedCursor.place
     monkeypatch.setattr(
-        OrderedCursor, "place", lambda self, reply: placed.append(reply) or place(self, reply)
+        OrderedCursor, "place", lambda self, reply: placed.append(reply) or position(self, reply)
     )
     tracker = reading(Pull(5000, 30.0, idle_heartbeat=5.0), 100)
     tracker.receive([data(n) for n in range(1, 1001)], 1.0)
@@ -229,7 +229,7 @@ def test_silence_of_full_buffer_no_alarm():
 @pytest.mark.parametrize(
     "frame", [status(409, "Consumer Deleted"), status(503), status(409, "Consumer is push based")]
 )
-def test_consumer_gone_made_anew(frame):
+def test_consumer_deleted_recreated(frame):
     """Row 96."""
     tracker = reading()
     assert tracker.receive([data(1), frame, data(2)], 0.0) == []
@@ -272,7 +272,7 @@ def test_unreadable_then_gap():
     assert taken(tracker) == [1]
 
 
-def test_foreign_told_and_dropped():
+def test_foreign_reported_and_dropped():
     (command,) = reading().receive([foreign()], 0.0)
     assert isinstance(command.event, ForeignMessage)
 

@@ -185,7 +185,7 @@ def test_after_alarm_messages_come_as_before():
 
 
 @pytest.mark.covers("J88", "J90")
-def test_hole_between_messages_told():
+def test_hole_between_messages_reported():
     push = watching()
     (event,) = told(push.receive(messages(1, 2, 5), 0.0))
     assert (event.last_consumer_seq, event.consumer_seq, event.missed) == (2, 5, 2)
@@ -195,7 +195,7 @@ def test_hole_between_messages_told():
 
 @pytest.mark.covers("J88")
 @pytest.mark.parametrize("first", [2, 5])
-def test_hole_before_first_message_told(first):
+def test_hole_before_first_message_reported(first):
     push = watching()
     (event,) = told(push.receive(messages(first, first + 1), 0.0))
     assert isinstance(event, GapDetected)
@@ -204,7 +204,7 @@ def test_hole_before_first_message_told(first):
 
 
 @pytest.mark.covers("J89")
-def test_hole_before_heartbeat_told():
+def test_hole_before_heartbeat_reported():
     push = watching()
     (event,) = told(push.receive([*messages(1), heartbeat(4, 40)], 0.0))
     assert isinstance(event, GapDetected)
@@ -220,12 +220,12 @@ def test_bad_heartbeat_numbers(odd):
 
 
 @pytest.mark.covers("J91", "J92")
-def test_without_gap_tracker_nothing_told():
+def test_without_gap_tracker_nothing_reported():
     push = tracker()
     assert push.receive([*messages(1, 5), heartbeat(9, 9), *messages(2)], 0.0) == []
 
 
-def test_consumer_begins_again_told():
+def test_consumer_begins_again_reported():
     (event,) = told(watching().receive(messages(1, 2, 3, 1), 0.0))
     assert isinstance(event, ConsumerReset)
 
@@ -364,10 +364,10 @@ def test_error_flood_bounded():
 def test_overflow_once_per_episode(limits):
     push = tracker(**limits)
     events = told(push.receive(messages(1, 2, 3, 4, 5, 6), 0.0))
-    wanted = SlowConsumer(
+    expected = SlowConsumer(
         stream="ORDERS", consumer="worker", dropped=1, first_stream_seq=4, last_stream_seq=4
     )
-    assert events == [wanted, msgspec.structs.replace(wanted, dropped=2, last_stream_seq=5)]
+    assert events == [expected, msgspec.structs.replace(expected, dropped=2, last_stream_seq=5)]
     assert push.dropped == 3
     assert push.take()[0] == messages(1)[0]
     (over,) = told(push.receive(messages(7), 0.0))  # room again: the episode is over
@@ -379,7 +379,7 @@ def test_overflow_once_per_episode(limits):
 
 
 @pytest.mark.parametrize(("dropped", "sums"), [(0, []), (1, []), (2, []), (3, [3]), (4, []), (7, [7])])
-def test_end_counts_drops_not_told(dropped, sums):
+def test_end_counts_drops_not_reported(dropped, sums):
     """Each doubling was told. The subscription ends before there is room again."""
     push = tracker(max_pending=1)
     push.receive(messages(*range(1, 2 + dropped)), 0.0)
@@ -399,7 +399,7 @@ def test_overflow_end_told_if_more_dropped(dropped):
     )
 
 
-def test_long_overflow_told_at_doublings():
+def test_long_overflow_reported_at_doublings():
     """Somebody who takes nothing any more is told how much is lost, too."""
     push = tracker(max_pending=3)
     events = told(push.receive(messages(*range(1, 2904)), 0.0))

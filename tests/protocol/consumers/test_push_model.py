@@ -72,13 +72,13 @@ class PushAndServer(RuleBasedStateMachine):
     @rule(count=st.integers(1, 6), loses=st.integers(0, 12))
     def the_server_sends(self, count, loses):
         """``loses``: which of them gets lost, if there are so many."""
-        for place in range(count):
+        for index in range(count):
             if self.under_way >= WINDOW:
                 return
             self.sent += 1
             frame = data(self.sent)
             self.under_way += frame_size(frame)
-            if place == loses - 1:
+            if index == loses - 1:
                 self.missing += 1
             else:
                 if len([w for w in self.waiting if w != "error"]) < self.room:

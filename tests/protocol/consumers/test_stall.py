@@ -99,7 +99,7 @@ def test_a_poll_between_two_calls_shows_no_busy_program():
     assert reader.told == ["ConsumerStalled paused"]
 
 
-def test_a_reason_is_told_once_and_its_end():
+def test_a_reason_is_reported_once_and_its_end():
     reader = Reader()
     reader.findings = [PAUSED]
     reader.run(500)
@@ -117,7 +117,7 @@ def test_a_reason_is_told_once_and_its_end():
     assert reader.events[-1].stood_for == pytest.approx(500, abs=3)
 
 
-def test_another_reason_is_told_too():
+def test_another_reason_is_reported_too():
     reader = Reader()
     reader.findings = [PAUSED, FULL]
     reader.run(30)
@@ -140,7 +140,7 @@ def test_fault_after_a_long_idle_time_is_told_as_soon():
     assert reader.told == ["ConsumerStalled paused"]
 
 
-def test_looks_are_rare_once_a_reason_is_told():
+def test_looks_are_rare_once_a_reason_is_reported():
     reader = Reader()
     reader.findings = [PAUSED]
     reader.run(3600)
@@ -226,7 +226,7 @@ def test_handlers_are_timed_from_what_is_seen():
     assert times.longest == 18
 
 
-def test_hanging_handlers_are_told_once_each():
+def test_hanging_handlers_are_reported_once_each():
     times = HandlerTimes()
     running = [("a", 0.0), ("b", 10.0)]
     times.seen(60, running)

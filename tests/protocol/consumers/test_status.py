@@ -51,9 +51,9 @@ CATALOGUE = [
 @pytest.mark.covers("J103", "J104", "J105", "J106")
 @pytest.mark.parametrize(("code", "description", "meaning", "ending", "error"), CATALOGUE)
 def test_the_catalogue(code, description, meaning, ending, error):
-    found = classify(code, description)
-    assert (found.meaning, found.ending, found.error) == (meaning, ending, error)
-    assert found.retryable == (meaning is M.RETRY)
+    status = classify(code, description)
+    assert (status.meaning, status.ending, status.error) == (meaning, ending, error)
+    assert status.retryable == (meaning is M.RETRY)
 
 
 @pytest.mark.row(49)
@@ -70,29 +70,29 @@ def test_both_flow_control_spellings():
 
 @pytest.mark.covers("J105")
 def test_unknown_409_error_may_pass():
-    found = classify(409, "Something New")
-    assert found.error is errors.StatusError
-    assert found.retryable
+    status = classify(409, "Something New")
+    assert status.error is errors.StatusError
+    assert status.retryable
 
 
 @pytest.mark.covers("J107")
 @pytest.mark.parametrize("code", [101, 200, 204, 304, 413, 418, 500, 504, 999])
 @pytest.mark.parametrize("description", ["", "Idle Heartbeat", "Consumer Deleted", "EOB"])
 def test_unknown_status_is_final(code, description):
-    found = classify(code, description)
-    assert found.meaning is M.REFUSED
-    assert found.ending is E.REFUSED
-    assert found.error is errors.StatusError
-    assert not found.retryable
+    status = classify(code, description)
+    assert status.meaning is M.REFUSED
+    assert status.ending is E.REFUSED
+    assert status.error is errors.StatusError
+    assert not status.retryable
 
 
 @pytest.mark.covers("J105", "J106", "J107")
 def test_verdict_is_end_or_error():
     for code in range(100, 1000):
         for description in ("", "x", *(row[1] for row in CATALOGUE)):
-            found = classify(code, description)
-            assert (found.error is None) == (found.meaning in {M.HEARTBEAT, M.FLOW_CONTROL, M.ENDED}), (
+            status = classify(code, description)
+            assert (status.error is None) == (status.meaning in {M.HEARTBEAT, M.FLOW_CONTROL, M.ENDED}), (
                 code,
                 description,
             )
-            assert (found.ending is None) == (found.meaning in {M.HEARTBEAT, M.FLOW_CONTROL})
+            assert (status.ending is None) == (status.meaning in {M.HEARTBEAT, M.FLOW_CONTROL})

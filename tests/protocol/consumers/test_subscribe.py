@@ -128,8 +128,8 @@ def test_said_twice_and_agrees_said_once():
         queue="q",
         config=ConsumerConfig(filter_subject="a", durable_name="d", deliver_group="q"),
     )
-    found = check_request(request)
-    assert (found.subject, found.durable, found.queue) == ("a", "d", "q")
+    actual = check_request(request)
+    assert (actual.subject, actual.durable, actual.queue) == ("a", "d", "q")
 
 
 @pytest.mark.covers("J24")
@@ -181,11 +181,11 @@ def created(**fields) -> ConsumerConfig:
 def test_users_config_unchanged():
     mine = ConsumerConfig(ack_wait=5.0, max_deliver=3, description="mine", deliver_policy="new")
     before = msgspec.structs.asdict(mine)
-    made = created(subject="a", queue="q", config=mine, max_pending=5)
+    result = created(subject="a", queue="q", config=mine, max_pending=5)
     assert msgspec.structs.asdict(mine) == before
     for field, value in before.items():
         if value is not None:
-            assert getattr(made, field) == value
+            assert getattr(result, field) == value
 
 
 @pytest.mark.covers("J47")

@@ -73,8 +73,8 @@ ANY = (True, False)
     ],
 )
 def test_queue_group_and_push_bound(queue, group, bound, error):
-    found = info(push_bound=bound, deliver_group=group, **PUSH)
-    assert refusal(wanted(queue=queue), found) is error
+    existing = info(push_bound=bound, deliver_group=group, **PUSH)
+    assert refusal(wanted(queue=queue), existing) is error
 
 
 @pytest.mark.covers("J27", "J28", "J29", "J30")
@@ -133,9 +133,9 @@ def test_push_refuses_pull_consumer(deliver_subject):
 
 @pytest.mark.covers("J38")
 def test_queue_refuses_flow_control():
-    found = info(deliver_group="q", flow_control=True, idle_heartbeat=1.0, **PUSH)
+    existing = info(deliver_group="q", flow_control=True, idle_heartbeat=1.0, **PUSH)
     with pytest.raises(QueueFlowControlError, match="flow control is not supported over queues"):
-        check_binding(wanted(queue="q"), found)
+        check_binding(wanted(queue="q"), existing)
     assert refusal(wanted(), info(flow_control=True, idle_heartbeat=1.0, **PUSH)) is None
 
 
@@ -148,8 +148,8 @@ def test_queue_refuses_heartbeats():
 
 @pytest.mark.covers("J55")
 def test_pull_ignores_push_fields():
-    found = info(push_bound=True, flow_control=True, idle_heartbeat=1.0)
-    assert refusal(wanted(pull=True), found) is None
+    existing = info(push_bound=True, flow_control=True, idle_heartbeat=1.0)
+    assert refusal(wanted(pull=True), existing) is None
 
 
 # --- the configuration ---------------------------------------------------------------------------------------
@@ -181,13 +181,13 @@ def test_mismatch_names_both_values(field):
     mine, theirs = DIFFERENT[field]
     config = ConsumerConfig(**{field: mine})
     request = SubscribeRequest(stream="ORDERS", queue="q", config=config)
-    found = info(**({"deliver_group": "q", field: theirs} | PUSH))
+    existing = info(**({"deliver_group": "q", field: theirs} | PUSH))
     if field in {"flow_control", "idle_heartbeat"}:  # not over queues
         request = SubscribeRequest(stream="ORDERS", config=config)
-        found = info(**({field: theirs} | PUSH))
+        existing = info(**({field: theirs} | PUSH))
     with pytest.raises(ConfigMismatchError) as caught:
-        check_binding(request, found)
-    assert caught.value.mismatches == [(field, getattr(config, field), getattr(found.config, field))]
+        check_binding(request, existing)
+    assert caught.value.mismatches == [(field, getattr(config, field), getattr(existing.config, field))]
     assert f"{field}: wanted" in str(caught.value)
     assert repr(getattr(config, field)) in str(caught.value)
 
@@ -202,7 +202,7 @@ def test_field_user_did_not_set_not_compared(field):
 
 
 @pytest.mark.covers("J36")
-def test_all_differs_told_at_once():
+def test_all_differs_reported_at_once():
     config = ConsumerConfig(ack_wait=5.0, max_deliver=3, description="same", replay_policy="original")
     with pytest.raises(ConfigMismatchError) as caught:
         check_binding(wanted(config=config), info(ack_wait=30.0, max_deliver=-1, description="same", **PUSH))

@@ -137,8 +137,8 @@ def test_bound_consumer_not_created():
 
 @pytest.mark.covers("J21", "J31", "J40")
 def test_queue_consumer_listened_to_in_group():
-    found = info(deliver_group="q", push_bound=True, **THERE)
-    steps, binding = play(found, "_INBOX.there", stream="ORDERS", consumer="worker", queue="q")
+    existing = info(deliver_group="q", push_bound=True, **THERE)
+    steps, binding = play(existing, "_INBOX.there", stream="ORDERS", consumer="worker", queue="q")
     assert steps[-1] == Listen("_INBOX.there", "q")
     assert not binding.created
 
@@ -203,7 +203,7 @@ def test_durable_does_not_exist_created(how):
 @pytest.mark.parametrize(
     "error", [e for e in NO_CONSUMER if e is not NOT_FOUND], ids=lambda e: type(e).__name__
 )
-def test_uncertain_durable_not_made(error, pull):
+def test_uncertain_durable_not_created(error, pull):
     assert play(error, stream="ORDERS", durable="d", pull=pull) == ([LookUp("ORDERS", "d")], error)
 
 
@@ -271,9 +271,9 @@ def test_ephemeral_exists_is_error():
 @pytest.mark.covers("J54", "J57", "J58", "J59")
 @pytest.mark.parametrize("error", [IN_USE, EXISTS])
 def test_queue_race_loser_joins(error):
-    found = info("q", durable_name="q", deliver_group="q", push_bound=True, **THERE)
+    existing = info("q", durable_name="q", deliver_group="q", push_bound=True, **THERE)
     steps, binding = play(
-        NOT_FOUND, "_INBOX.mine", error, None, found, "_INBOX.there", stream="ORDERS", queue="q"
+        NOT_FOUND, "_INBOX.mine", error, None, existing, "_INBOX.there", stream="ORDERS", queue="q"
     )
     assert [type(step) for step in steps] == [LookUp, Listen, Create, StopListening, LookUp, Listen]
     assert steps[-1] == Listen("_INBOX.there", "q")
@@ -285,8 +285,8 @@ def test_queue_race_loser_joins(error):
 @pytest.mark.parametrize("error", [IN_USE, EXISTS])
 @pytest.mark.parametrize("bound", [True, False])
 def test_plain_race_loser_fails(error, bound):
-    found = info("d", durable_name="d", push_bound=bound, **THERE)
-    steps, end = play(NOT_FOUND, "_INBOX.mine", error, None, found, stream="ORDERS", durable="d")
+    existing = info("d", durable_name="d", push_bound=bound, **THERE)
+    steps, end = play(NOT_FOUND, "_INBOX.mine", error, None, existing, stream="ORDERS", durable="d")
     assert [type(step) for step in steps] == [LookUp, Listen, Create, StopListening, LookUp]
     assert isinstance(end, DuplicateSubscriptionError)
 
@@ -294,8 +294,8 @@ def test_plain_race_loser_fails(error, bound):
 @pytest.mark.covers("J54", "J55", "J59")
 @pytest.mark.parametrize("error", [IN_USE, EXISTS])
 def test_pull_subscription_lost_race_goes_on(error):
-    found = info("d", durable_name="d", push_bound=True, flow_control=True)
-    steps, binding = play(NOT_FOUND, error, found, stream="ORDERS", durable="d", pull=True)
+    existing = info("d", durable_name="d", push_bound=True, flow_control=True)
+    steps, binding = play(NOT_FOUND, error, existing, stream="ORDERS", durable="d", pull=True)
     assert [type(step) for step in steps] == [LookUp, Create, LookUp]
     assert not binding.created
 
@@ -312,8 +312,10 @@ def test_pull_subscription_lost_race_goes_on(error):
     ],
 )
 def test_race_winner_must_fit(fields, request_, error):
-    found = info("q", **({"deliver_group": "q"} | THERE | fields))
-    assert type(play(NOT_FOUND, "_INBOX.mine", EXISTS, None, found, stream="ORDERS", **request_)[1]) is error
+    existing = info("q", **({"deliver_group": "q"} | THERE | fields))
+    assert (
+        type(play(NOT_FOUND, "_INBOX.mine", EXISTS, None, existing, stream="ORDERS", **request_)[1]) is error
+    )
 
 
 @pytest.mark.covers("J55")

@@ -74,8 +74,8 @@ def test_products_of_products():
 def test_total_order_sorts(times):
     ordered = in_order(PAIR, times)
     assert sorted(ordered) == sorted(times)
-    for place, later in enumerate(ordered):
-        for earlier in ordered[:place]:
+    for index, later in enumerate(ordered):
+        for earlier in ordered[:index]:
             assert earlier == later or not PAIR.less_equal(later, earlier)
 
 

@@ -93,7 +93,7 @@ def test_first_record_is_snapshot():
         ),
     ],
 )
-def test_no_frontier_record_told(record):
+def test_no_frontier_record_reported(record):
     with pytest.raises(ProtocolError):
         FrontierEntry.read(record, INT)
 
@@ -108,8 +108,8 @@ def test_data_without_time_skipped(text):
         assert reading.time_of(record) == 1
         return
     assert reading.time_of(record) is None
-    ((found, error),) = skipped
-    assert found is record
+    ((actual, error),) = skipped
+    assert actual is record
     assert "has no valid time" in str(error)
 
 
@@ -131,8 +131,8 @@ def test_three_messages_on_way_and_back(number, message):
 @pytest.mark.parametrize("what", ["there", "unknown"])
 def test_answers_on_way_and_back(what):
     assert read_live(*write_live(LiveMessage(what, 7), INT), INT) == LiveMessage(what, 7)
-    told = LiveMessage("mismatch", 0, None, "order int")
-    assert read_live(*write_live(told, INT), INT) == told
+    reports = LiveMessage("mismatch", 0, None, "order int")
+    assert read_live(*write_live(reports, INT), INT) == reports
 
 
 @pytest.mark.parametrize(
@@ -147,15 +147,15 @@ def test_answers_on_way_and_back(what):
         ("Jsc-Live: other\r\nJsc-Number: 1", b""),
     ],
 )
-def test_no_publisher_would_say_told(headers, payload):
+def test_no_publisher_would_say_reported(headers, payload):
     block = f"NATS/1.0\r\n{headers}\r\n\r\n".encode() if headers else b""
     with pytest.raises(ProtocolError):
         read_live(block, payload, INT)
 
 
 def test_what_a_subscriber_wants():
-    asked = LiveRequest(1, "connect", "int", "json")
-    assert read_live_request(asked.to_json()) == asked
+    requests = LiveRequest(1, "connect", "int", "json")
+    assert read_live_request(requests.to_json()) == requests
     for data in (
         b"",
         b"{}",

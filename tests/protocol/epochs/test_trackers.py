@@ -63,57 +63,57 @@ def given_by(made: EpochSubscriber[Any], *times: int, partition: Any = 0) -> lis
 
 @pytest.mark.covers("S6", "S7", "S8", "S9", "S10", "S12", "S20", "S21", "S35")
 def test_epoch_life_cycle():
-    made = EpochPublisher(INT)
-    assert made.first_record() == FrontierRecord(((0, 1),), (0,), ())
-    assert [made.state(time) for time in (0, 1, 2)] == [LATENT] * 3
-    made.send(1)
-    assert [made.state(time) for time in (0, 1, 2)] == [LATENT, ACTIVE, LATENT], "a first tuple says it"
-    assert made.advance(1) == FrontierRecord(((0, -1), (1, 1)), (1,), (1,))
-    assert [made.state(time) for time in (0, 1, 2)] == [COMPLETED, ACTIVE, LATENT], "0 was skipped"
-    assert made.advance(2) == FrontierRecord(((1, -1), (2, 1)), (2,), (1,))
-    assert [made.state(time) for time in (0, 1, 2)] == [COMPLETED, COMPLETED, LATENT]
-    assert made.close() == FrontierRecord(((2, -1),), (), (1,))
-    assert made.state(9) is COMPLETED
+    publisher = EpochPublisher(INT)
+    assert publisher.first_record() == FrontierRecord(((0, 1),), (0,), ())
+    assert [publisher.state(time) for time in (0, 1, 2)] == [LATENT] * 3
+    publisher.send(1)
+    assert [publisher.state(time) for time in (0, 1, 2)] == [LATENT, ACTIVE, LATENT], "a first tuple says it"
+    assert publisher.advance(1) == FrontierRecord(((0, -1), (1, 1)), (1,), (1,))
+    assert [publisher.state(time) for time in (0, 1, 2)] == [COMPLETED, ACTIVE, LATENT], "0 was skipped"
+    assert publisher.advance(2) == FrontierRecord(((1, -1), (2, 1)), (2,), (1,))
+    assert [publisher.state(time) for time in (0, 1, 2)] == [COMPLETED, COMPLETED, LATENT]
+    assert publisher.close() == FrontierRecord(((2, -1),), (), (1,))
+    assert publisher.state(9) is COMPLETED
 
 
 @pytest.mark.covers("S9")
 def test_of_completed_nothing_may_be_sent():
-    made = EpochPublisher(INT)
-    made.advance(3)
+    publisher = EpochPublisher(INT)
+    publisher.advance(3)
     with pytest.raises(EpochCompletedError):
-        made.send(2)
+        publisher.send(2)
     with pytest.raises(ConfigError):
-        made.send("3")
-    assert made.upper.elements == ()
+        publisher.send("3")
+    assert publisher.upper.elements == ()
 
 
 @pytest.mark.covers("S36")
 def test_invisible_change_unwritten():
-    made = EpochPublisher(INT)
-    assert made.update([(4, 1)]) is None
-    assert made.update([(4, -1)]) is None
-    assert made.advance(0) is None
+    publisher = EpochPublisher(INT)
+    assert publisher.update([(4, 1)]) is None
+    assert publisher.update([(4, -1)]) is None
+    assert publisher.advance(0) is None
 
 
 @pytest.mark.covers("S17", "S21", "S37")
 def test_upper_frontier_is_greatest():
-    made = EpochPublisher(PAIR)
+    publisher = EpochPublisher(PAIR)
     for time in [(1, 3), (2, 1), (1, 1), (0, 3)]:
-        made.send(time)
-    assert set(made.upper) == {(1, 3), (2, 1)}
-    made.advance((5, 5))
-    made.send((5, 6))
-    assert set(made.upper) == {(5, 6)}
+        publisher.send(time)
+    assert set(publisher.upper) == {(1, 3), (2, 1)}
+    publisher.advance((5, 5))
+    publisher.send((5, 6))
+    assert set(publisher.upper) == {(5, 6)}
 
 
 def test_after_restart_goes_on_where():
-    made = EpochPublisher(INT)
-    made.update([(2, 1), (0, -1)])
-    made.send(2)
-    record = made.update([(4, 1), (2, -1)])
-    made.send(6)
+    publisher = EpochPublisher(INT)
+    publisher.update([(2, 1), (0, -1)])
+    publisher.send(2)
+    record = publisher.update([(4, 1), (2, -1)])
+    publisher.send(6)
     again = EpochPublisher.restored(INT, record, [6])
-    assert again.snapshot == made.snapshot == snapshot([4], [6])
+    assert again.snapshot == publisher.snapshot == snapshot([4], [6])
     assert [again.state(time) for time in (3, 4, 6, 7)] == [COMPLETED, ACTIVE, ACTIVE, LATENT]
     with pytest.raises(EpochCompletedError):
         again.send(3)
@@ -151,15 +151,15 @@ def test_frontier_record_as_json_and_back(times, change):
         b'{"v":1,"lower":[' + b"[" * 100_000,
     ],
 )
-def test_no_frontier_record_told(data):
+def test_no_frontier_record_reported(data):
     with pytest.raises(ProtocolError, match="not a frontier record"):
         FrontierRecord.from_json(data, INT)
 
 
 @given(st.integers(0, 2**64 - 1), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5))
 def test_a_place_as_json_and_back(since, times):
-    place = EpochPosition(PAIR, since, tuple(times), (tuple(times), ()))
-    assert EpochPosition.from_json(place.to_json(), PAIR) == place
+    position = EpochPosition(PAIR, since, tuple(times), (tuple(times), ()))
+    assert EpochPosition.from_json(position.to_json(), PAIR) == position
 
 
 @pytest.mark.parametrize(
@@ -194,77 +194,77 @@ def test_the_example_of_the_text():
     for time in (0, 1, 2, 3, 5):
         publisher.send(time)
     publisher.advance(3)
-    made = subscriber()
-    made.receive(0, publisher.snapshot)
-    assert made.frontier.elements == (3,)
-    assert [made.is_completed(time) for time in (2, 3, 4)] == [True, False, False]
-    assert made.filter.elements == (5,)
-    assert given_by(made, 3, 6, 4, 5, 7, 8) == [6, 7, 8]
+    tracker = subscriber()
+    tracker.receive(0, publisher.snapshot)
+    assert tracker.frontier.elements == (3,)
+    assert [tracker.is_completed(time) for time in (2, 3, 4)] == [True, False, False]
+    assert tracker.filter.elements == (5,)
+    assert given_by(tracker, 3, 6, 4, 5, 7, 8) == [6, 7, 8]
 
 
 @pytest.mark.covers("S33", "S41", "S49")
 def test_dropped_data_not_decoded():
-    made = subscriber()
-    made.receive(0, snapshot([3], [5]))
+    tracker = subscriber()
+    tracker.receive(0, snapshot([3], [5]))
     not_decoded = object()
-    assert made.receive(0, DataMessage(5, not_decoded)) == []
-    [event] = made.receive(0, DataMessage(6, not_decoded))
+    assert tracker.receive(0, DataMessage(5, not_decoded)) == []
+    [event] = tracker.receive(0, DataMessage(6, not_decoded))
     assert event == Data(6, not_decoded, 0, 0, True)
 
 
 @pytest.mark.covers("S41")
 def test_partial_order_drop_rule():
-    made = subscriber(order=PAIR)
-    made.receive(0, snapshot([(0, 0)], [(1, 3), (2, 1)]))
-    passing = [time for time in ((1, 1), (2, 1), (0, 3), (2, 2), (0, 4), (3, 0)) if made.passes(time)]
+    tracker = subscriber(order=PAIR)
+    tracker.receive(0, snapshot([(0, 0)], [(1, 3), (2, 1)]))
+    passing = [time for time in ((1, 1), (2, 1), (0, 3), (2, 2), (0, 4), (3, 0)) if tracker.passes(time)]
     assert passing == [(2, 2), (0, 4), (3, 0)]
 
 
 @pytest.mark.covers("S19", "S28", "S42", "S43", "S44", "S49")
 def test_filter_ends_when_passed():
-    made = subscriber()
-    [first] = made.receive(0, snapshot([3], [5]))
+    tracker = subscriber()
+    [first] = tracker.receive(0, snapshot([3], [5]))
     assert first == FrontierUpdate(((3, 1),), (3,))
-    assert made.receive(0, update((3, -1), (5, 1))) == [FrontierUpdate(((3, -1), (5, 1)), (5,))]
-    assert made.filter.elements == (5,), "5 itself may still come"
-    made.receive(0, update((5, -1), (6, 1)))
-    assert not made.filter
-    assert given_by(made, 6) == [6]
+    assert tracker.receive(0, update((3, -1), (5, 1))) == [FrontierUpdate(((3, -1), (5, 1)), (5,))]
+    assert tracker.filter.elements == (5,), "5 itself may still come"
+    tracker.receive(0, update((5, -1), (6, 1)))
+    assert not tracker.filter
+    assert given_by(tracker, 6) == [6]
 
 
 @pytest.mark.covers("S19", "S52")
 def test_empty_frontier_end():
-    made = subscriber()
-    made.receive(0, snapshot([3], [5]))
-    assert not made.is_over
-    made.receive(0, update((3, -1)))
-    assert made.is_over
-    assert not made.filter
-    assert made.is_completed(99)
+    tracker = subscriber()
+    tracker.receive(0, snapshot([3], [5]))
+    assert not tracker.is_over
+    tracker.receive(0, update((3, -1)))
+    assert tracker.is_over
+    assert not tracker.filter
+    assert tracker.is_completed(99)
 
 
 def test_completed_not_in_filter():
-    made = subscriber()
-    made.receive(0, snapshot([7], [5]))
-    assert not made.filter
+    tracker = subscriber()
+    tracker.receive(0, snapshot([7], [5]))
+    assert not tracker.filter
 
 
 @pytest.mark.covers("S26")
 def test_a_coarser_filter():
-    made = subscriber(coarser=(8,))
-    made.receive(0, snapshot([3], [5]))
-    assert given_by(made, 6, 8, 9) == [9]
-    [event] = made.receive(0, DataMessage(10, b""))
+    tracker = subscriber(coarser=(8,))
+    tracker.receive(0, snapshot([3], [5]))
+    assert given_by(tracker, 6, 8, 9) == [9]
+    [event] = tracker.receive(0, DataMessage(10, b""))
     assert event.whole
-    made.receive(0, update((3, -1), (9, 1)))
-    assert not made.filter
+    tracker.receive(0, update((3, -1), (9, 1)))
+    assert not tracker.filter
 
 
 @pytest.mark.covers("S27")
 def test_no_filter_names_partial():
-    made = subscriber(atomic=False)
-    made.receive(0, snapshot([3], [5]))
-    events = [made.receive(0, DataMessage(time, b""))[0] for time in (4, 5, 6)]
+    tracker = subscriber(atomic=False)
+    tracker.receive(0, snapshot([3], [5]))
+    events = [tracker.receive(0, DataMessage(time, b""))[0] for time in (4, 5, 6)]
     assert [(event.time, event.whole) for event in events] == [(4, False), (5, False), (6, True)]
 
 
@@ -273,43 +273,43 @@ def test_no_filter_names_partial():
 
 @pytest.mark.covers("S40", "S45", "S46", "S47")
 def test_waits_for_all_snapshots():
-    made = subscriber("a", "b")
-    assert made.receive("a", snapshot([3], [4])) == []
-    assert made.receive("a", DataMessage(5, "early")) == []
-    assert made.receive("a", DataMessage(8, "early")) == []
-    assert not made.is_ready
-    assert not made.is_completed(0)
-    events = made.receive("b", snapshot([2], [6]))
-    assert made.is_ready
-    assert made.filter.elements == (6,)
+    tracker = subscriber("a", "b")
+    assert tracker.receive("a", snapshot([3], [4])) == []
+    assert tracker.receive("a", DataMessage(5, "early")) == []
+    assert tracker.receive("a", DataMessage(8, "early")) == []
+    assert not tracker.is_ready
+    assert not tracker.is_completed(0)
+    events = tracker.receive("b", snapshot([2], [6]))
+    assert tracker.is_ready
+    assert tracker.filter.elements == (6,)
     assert events == [FrontierUpdate(((2, 1),), (2,)), Data(8, "early", "a", 0, True)]
-    assert made.receive("b", update((2, -1), (3, 1)))[0].frontier == (3,)
-    assert made.receive("b", update((3, -1), (7, 1))) == [], "the other one is not so far"
-    assert made.filter.elements == (6,)
-    made.receive("a", update((3, -1), (7, 1)))
-    assert not made.filter
+    assert tracker.receive("b", update((2, -1), (3, 1)))[0].frontier == (3,)
+    assert tracker.receive("b", update((3, -1), (7, 1))) == [], "the other one is not so far"
+    assert tracker.filter.elements == (6,)
+    tracker.receive("a", update((3, -1), (7, 1)))
+    assert not tracker.filter
 
 
 def test_before_snapshot_skipped():
     """In one stream reading begins behind the earliest of the snapshots."""
-    made = subscriber("a", "b")
-    made.receive("a", snapshot([3], [4]), 10)
-    made.receive("b", snapshot([3], [4]), 20)
-    assert made.receive("b", DataMessage(9, ""), 15) == []
-    assert made.receive("b", DataMessage(1, ""), 15) == []
-    assert made.receive("b", update((0, -1)), 20) == []
-    assert made.receive("a", DataMessage(9, ""), 15) == [Data(9, "", "a", 15, True)]
+    tracker = subscriber("a", "b")
+    tracker.receive("a", snapshot([3], [4]), 10)
+    tracker.receive("b", snapshot([3], [4]), 20)
+    assert tracker.receive("b", DataMessage(9, ""), 15) == []
+    assert tracker.receive("b", DataMessage(1, ""), 15) == []
+    assert tracker.receive("b", update((0, -1)), 20) == []
+    assert tracker.receive("a", DataMessage(9, ""), 15) == [Data(9, "", "a", 15, True)]
 
 
 def test_early_messages_bounded():
-    made = subscriber("a", "b", max_held=2)
-    made.receive("a", snapshot([3], [4]))
-    made.receive("a", DataMessage(5, ""))
-    made.receive("a", DataMessage(6, ""))
+    tracker = subscriber("a", "b", max_held=2)
+    tracker.receive("a", snapshot([3], [4]))
+    tracker.receive("a", DataMessage(5, ""))
+    tracker.receive("a", DataMessage(6, ""))
     with pytest.raises(EpochsLostError):
-        made.receive("a", DataMessage(7, ""))
-    assert made.receive("a", snapshot([3], [7])) == []
-    assert made.receive("b", snapshot([3], [7])) != []
+        tracker.receive("a", DataMessage(7, ""))
+    assert tracker.receive("a", snapshot([3], [7])) == []
+    assert tracker.receive("b", snapshot([3], [7])) != []
 
 
 # --- what is refused ------------------------------------------------------------------------------------------
@@ -320,80 +320,80 @@ def test_first_snapshot_and_then_none():
     for message in (DataMessage(1, ""), update((0, -1))):
         with pytest.raises(ProtocolError, match="not a snapshot"):
             subscriber().receive(0, message)
-    made = subscriber()
-    made.receive(0, snapshot([0], []))
+    tracker = subscriber()
+    tracker.receive(0, snapshot([0], []))
     with pytest.raises(ProtocolError, match="came before"):
-        made.receive(0, snapshot([0], []))
+        tracker.receive(0, snapshot([0], []))
     with pytest.raises(ProtocolError, match="none of ours"):
-        made.receive("x", snapshot([0], []))
+        tracker.receive("x", snapshot([0], []))
 
 
 @pytest.mark.parametrize(
     "message", [DataMessage(2, ""), update((2, 1)), update((3, -1), (2, 1)), update((4, -1)), update((3, -2))]
 )
 def test_completed_does_not_come_again(message):
-    made = subscriber(0, 1)
-    made.receive(0, snapshot([3], []))
-    made.receive(1, snapshot([0], []))
+    tracker = subscriber(0, 1)
+    tracker.receive(0, snapshot([3], []))
+    tracker.receive(1, snapshot([0], []))
     with pytest.raises(ProtocolError):
-        made.receive(0, message)
-    assert made.frontier.elements == (0,)
-    made.receive(1, update((0, -1)))
-    assert made.frontier.elements == (3,)
+        tracker.receive(0, message)
+    assert tracker.frontier.elements == (0,)
+    tracker.receive(1, update((0, -1)))
+    assert tracker.frontier.elements == (3,)
 
 
 def test_loss_names_partial_epochs():
-    made = subscriber()
-    made.receive(0, snapshot([0], []))
-    assert given_by(made, 4, 2, 1) == [4, 2, 1]
-    made.receive(0, update((0, -1), (2, 1)))
-    error = made.lost("the history was cut")
+    tracker = subscriber()
+    tracker.receive(0, snapshot([0], []))
+    assert given_by(tracker, 4, 2, 1) == [4, 2, 1]
+    tracker.receive(0, update((0, -1), (2, 1)))
+    error = tracker.lost("the history was cut")
     assert isinstance(error, EpochsLostError)
     assert error.epochs == (2, 4), "1 is completed"
-    assert not made.is_ready
+    assert not tracker.is_ready
     with pytest.raises(ProtocolError):
-        made.receive(0, DataMessage(5, ""))
-    made.receive(0, snapshot([3], [5]))
-    assert given_by(made, 4, 5, 6) == [6]
+        tracker.receive(0, DataMessage(5, ""))
+    tracker.receive(0, snapshot([3], [5]))
+    assert given_by(tracker, 4, 5, 6) == [6]
 
 
 def test_held_epoch_unconsumed():
-    made = subscriber(hold=True)
-    made.receive(0, snapshot([0], []), 10)
+    tracker = subscriber(hold=True)
+    tracker.receive(0, snapshot([0], []), 10)
     for seq, time in enumerate((3, 1, 2), 11):
-        made.receive(0, DataMessage(time, ""), seq)
-    made.receive(0, update((0, -1), (9, 1)), 14)
-    assert made.position == EpochPosition(INT, 10, (), ((1,),), ((0, 10),))
-    made.release(1)
-    assert made.position == EpochPosition(INT, 10, (), ((2,),), ((0, 10),)), "3 begins there"
-    made.release(2)
-    made.release(3)
-    assert made.position == EpochPosition(INT, 14, (), ((9,),), ((0, 14),))
+        tracker.receive(0, DataMessage(time, ""), seq)
+    tracker.receive(0, update((0, -1), (9, 1)), 14)
+    assert tracker.position == EpochPosition(INT, 10, (), ((1,),), ((0, 10),))
+    tracker.release(1)
+    assert tracker.position == EpochPosition(INT, 10, (), ((2,),), ((0, 10),)), "3 begins there"
+    tracker.release(2)
+    tracker.release(3)
+    assert tracker.position == EpochPosition(INT, 14, (), ((9,),), ((0, 14),))
 
 
 @pytest.mark.covers("S46")
 def test_resume_with_several_frontiers():
     """An epoch that was consumed before is given no second time, whichever frontier says so; others are given."""
-    place = EpochPosition(INT, 10, (), ((3,), (5,)), ((0, 10),))
-    made = subscriber(resumed=place)
-    made.receive(0, snapshot([0], []), 10)
-    assert given_by(made, 2, 3, 4, 5, 6) == [5, 6]
-    made.receive(0, update((0, -1), (5, 1)), 16)
-    assert made.position.frontiers == ((5,),), "nothing before 5 can come: neither is needed any more"
+    position = EpochPosition(INT, 10, (), ((3,), (5,)), ((0, 10),))
+    tracker = subscriber(resumed=position)
+    tracker.receive(0, snapshot([0], []), 10)
+    assert given_by(tracker, 2, 3, 4, 5, 6) == [5, 6]
+    tracker.receive(0, update((0, -1), (5, 1)), 16)
+    assert tracker.position.frontiers == ((5,),), "nothing before 5 can come: neither is needed any more"
 
-    place = EpochPosition(PAIR, 10, (), (((0, 2),), ((1, 0),)), ((0, 10),))
-    made = subscriber(order=PAIR, resumed=place)
-    made.receive(0, snapshot([(0, 0)], []), 10)
-    assert given_by(made, (0, 2), (1, 1), (0, 3), (1, 2), (3, 3)) == [(1, 2), (3, 3)]
+    position = EpochPosition(PAIR, 10, (), (((0, 2),), ((1, 0),)), ((0, 10),))
+    tracker = subscriber(order=PAIR, resumed=position)
+    tracker.receive(0, snapshot([(0, 0)], []), 10)
+    assert given_by(tracker, (0, 2), (1, 1), (0, 3), (1, 2), (3, 3)) == [(1, 2), (3, 3)]
 
 
 def test_snapshot_as_of_earlier_place():
-    made = subscriber()
-    made.receive(0, snapshot([3], [4]), 20, as_of=10)
-    assert made.lower_of(0).elements == (3,)
-    assert made.receive(0, DataMessage(9, ""), 10) == []
-    assert made.receive(0, DataMessage(9, ""), 11) == [Data(9, "", 0, 11, True)]
-    assert made.position.records == ((0, 20),)
+    tracker = subscriber()
+    tracker.receive(0, snapshot([3], [4]), 20, as_of=10)
+    assert tracker.lower_of(0).elements == (3,)
+    assert tracker.receive(0, DataMessage(9, ""), 10) == []
+    assert tracker.receive(0, DataMessage(9, ""), 11) == [Data(9, "", 0, 11, True)]
+    assert tracker.position.records == ((0, 20),)
 
 
 # --- whole epochs ---------------------------------------------------------------------------------------------
@@ -404,52 +404,52 @@ def data(time: Any, items: Any, seq: int = 0, *, whole: bool = True) -> Data[Any
 
 
 def chain(*times: Any, order: Any = INT) -> Any:
-    made = subscriber(order=order)
-    made.receive(0, snapshot(times, []))
-    return made.frontier
+    tracker = subscriber(order=order)
+    tracker.receive(0, snapshot(times, []))
+    return tracker.frontier
 
 
 def test_whole_epochs_respect_time():
-    made = EpochBuffer(PAIR)
+    created = EpochBuffer(PAIR)
     for seq, time in enumerate([(2, 1), (0, 1), (1, 0), (2, 1), (9, 9)], 1):
-        made.add(data(time, f"i{seq}", seq), 10)
-    assert made.retained_bytes == 50
-    assert made.completed(chain((1, 0), (0, 1), order=PAIR)) == []
-    epochs = made.completed(chain((3, 3), order=PAIR))
+        created.add(data(time, f"i{seq}", seq), 10)
+    assert created.retained_bytes == 50
+    assert created.completed(chain((1, 0), (0, 1), order=PAIR)) == []
+    epochs = created.completed(chain((3, 3), order=PAIR))
     assert [epoch.time for epoch in epochs] == [(0, 1), (1, 0), (2, 1)]
     assert epochs[2] == Epoch((2, 1), ("i1", "i4"), 1, 4, 2)
-    assert (len(made), made.retained_bytes) == (1, 10)
-    assert [epoch.time for epoch in made.completed(chain(order=PAIR))] == [(9, 9)]
+    assert (len(created), created.retained_bytes) == (1, 10)
+    assert [epoch.time for epoch in created.completed(chain(order=PAIR))] == [(9, 9)]
 
 
 @pytest.mark.covers("S10")
 def test_skipped_epoch_completes():
-    made, buffer = subscriber(), EpochBuffer(INT)
-    made.receive(0, snapshot([0], []))
-    made.receive(0, update((0, -1), (5, 1)))
-    assert made.is_completed(4)
-    assert buffer.completed(made.frontier) == []
+    tracker, buffer = subscriber(), EpochBuffer(INT)
+    tracker.receive(0, snapshot([0], []))
+    tracker.receive(0, update((0, -1), (5, 1)))
+    assert tracker.is_completed(4)
+    assert buffer.completed(tracker.frontier) == []
 
 
 def test_parts_of_epochs_never_given():
-    made = EpochBuffer(INT)
-    made.add(data(3, "part", whole=False), 10)
-    made.add(data(4, "all"), 10)
-    made.clear()
-    made.add(data(5, "all"), 10)
-    assert [epoch.time for epoch in made.completed(chain())] == [5]
-    assert made.retained_bytes == 0
+    created = EpochBuffer(INT)
+    created.add(data(3, "part", whole=False), 10)
+    created.add(data(4, "all"), 10)
+    created.clear()
+    created.add(data(5, "all"), 10)
+    assert [epoch.time for epoch in created.completed(chain())] == [5]
+    assert created.retained_bytes == 0
 
 
-def test_too_large_let_go_and_place_told():
-    made = EpochBuffer(INT, max_bytes=100)
-    made.add(data(1, "a", 7), 60)
-    made.add(data(2, "b", 8), 30)
-    made.add(data(1, "c", 9), 20)
-    assert made.retained_bytes == 30
-    made.add(data(1, "d", 12), 90)
-    assert made.retained_bytes == 30, "what was let go stays so"
-    assert made.completed(chain()) == [Epoch(1, None, 7, 12, 3), Epoch(2, ("b",), 8, 8, 1)]
+def test_too_large_let_go_and_place_reported():
+    created = EpochBuffer(INT, max_bytes=100)
+    created.add(data(1, "a", 7), 60)
+    created.add(data(2, "b", 8), 30)
+    created.add(data(1, "c", 9), 20)
+    assert created.retained_bytes == 30
+    created.add(data(1, "d", 12), 90)
+    assert created.retained_bytes == 30, "what was let go stays so"
+    assert created.completed(chain()) == [Epoch(1, None, 7, 12, 3), Epoch(2, ("b",), 8, 8, 1)]
 
 
 # --- without a stream -----------------------------------------------------------------------------------------
@@ -461,81 +461,83 @@ def messages(broadcast: EpochBroadcast[Any], who: Any) -> list[Any]:
 
 @pytest.mark.covers("S1", "S23", "S24", "S25", "S29", "S31", "S32", "S34", "S37", "S38")
 def test_queue_starts_at_snapshot():
-    made = EpochBroadcast(EpochPublisher(INT))
-    made.send(1, "nobody hears it")
-    assert made.take("a") == []
-    made.connect("a")
-    made.send(2, "two")
-    made.advance(2)
-    made.connect("b")
-    made.update([(7, 1)])
-    made.send(2, "again")
-    assert messages(made, "a") == [
+    publisher = EpochBroadcast(EpochPublisher(INT))
+    publisher.send(1, "nobody hears it")
+    assert publisher.take("a") == []
+    publisher.connect("a")
+    publisher.send(2, "two")
+    publisher.advance(2)
+    publisher.connect("b")
+    publisher.update([(7, 1)])
+    publisher.send(2, "again")
+    assert messages(publisher, "a") == [
         snapshot([0], [1]),
         DataMessage(2, "two"),
         update((0, -1), (2, 1)),
         DataMessage(2, "again"),
     ]
-    assert messages(made, "b") == [snapshot([2], [2]), DataMessage(2, "again")]
-    assert messages(made, "a") == []
+    assert messages(publisher, "b") == [snapshot([2], [2]), DataMessage(2, "again")]
+    assert messages(publisher, "a") == []
 
 
 @pytest.mark.covers("S39")
 def test_left_subscriber_may_return():
-    made = EpochBroadcast(EpochPublisher(INT))
-    made.connect("a")
-    made.disconnect("a")
-    made.disconnect("a")
-    made.send(3, "x")
-    assert made.subscribers == []
-    assert made.take("a") == []
-    made.connect("a")
-    made.send(4, "y")
-    made.connect("a")
-    assert messages(made, "a") == [snapshot([0], [4])]
+    publisher = EpochBroadcast(EpochPublisher(INT))
+    publisher.connect("a")
+    publisher.disconnect("a")
+    publisher.disconnect("a")
+    publisher.send(3, "x")
+    assert publisher.subscribers == []
+    assert publisher.take("a") == []
+    publisher.connect("a")
+    publisher.send(4, "y")
+    publisher.connect("a")
+    assert messages(publisher, "a") == [snapshot([0], [4])]
 
 
 @pytest.mark.covers("S52")
 def test_over_when_all_completed_and_taken():
-    made = EpochBroadcast(EpochPublisher(INT))
-    made.connect("a")
-    made.send(3, "x")
-    made.close()
-    assert not made.is_over
-    assert len(messages(made, "a")) == 3
-    assert made.is_over
+    publisher = EpochBroadcast(EpochPublisher(INT))
+    publisher.connect("a")
+    publisher.send(3, "x")
+    publisher.close()
+    assert not publisher.is_over
+    assert len(messages(publisher, "a")) == 3
+    assert publisher.is_over
 
 
 @pytest.mark.covers("S53")
 def test_slow_subscriber_removed():
-    made = EpochBroadcast(EpochPublisher(INT), max_pending=3)
+    publisher = EpochBroadcast(EpochPublisher(INT), max_pending=3)
     for who in "abc":
-        made.connect(who)
+        publisher.connect(who)
     for number in range(10):
-        made.send(number, number)
-        assert messages(made, "b")[-1] == DataMessage(number, number)
-    assert made.subscribers == ["b"]
-    assert made.put_out == 2
+        publisher.send(number, number)
+        assert messages(publisher, "b")[-1] == DataMessage(number, number)
+    assert publisher.subscribers == ["b"]
+    assert publisher.put_out == 2
 
 
 @pytest.mark.covers("S34")
 def test_subscriber_queue_bound():
     """`max_pending` messages wait, the next one is one too many."""
-    made = EpochBroadcast(EpochPublisher(INT), max_pending=3)
-    made.connect("a")
+    publisher = EpochBroadcast(EpochPublisher(INT), max_pending=3)
+    publisher.connect("a")
     for number in range(2):
-        made.send(number, number)
-    assert (made.longest, made.subscribers, made.put_out) == (3, ["a"], 0), "the snapshot and two"
-    made.send(2, 2)
-    assert (made.longest, made.subscribers, made.put_out) == (0, [], 1)
+        publisher.send(number, number)
+    assert (publisher.longest, publisher.subscribers, publisher.put_out) == (3, ["a"], 0), (
+        "the snapshot and two"
+    )
+    publisher.send(2, 2)
+    assert (publisher.longest, publisher.subscribers, publisher.put_out) == (0, [], 1)
 
 
 def test_lost_message_noticed_by_number():
-    made, links = EpochBroadcast(EpochPublisher(INT)), LinkTracker()
-    made.connect("a")
+    publisher, links = EpochBroadcast(EpochPublisher(INT)), LinkTracker()
+    publisher.connect("a")
     for number in range(5):
-        made.send(number, number)
-    numbers = [number for number, _ in made.take("a", 10)]
+        publisher.send(number, number)
+    numbers = [number for number, _ in publisher.take("a", 10)]
     offers = [links.offer(number, number - 1) for number in numbers if number != 4]
     assert offers.count(Link.GAP) == 2
     assert links.floor == 3
@@ -545,7 +547,7 @@ def test_lost_message_noticed_by_number():
 def test_publisher_and_subscriber_speak_same():
     publishers = {name: EpochBroadcast(EpochPublisher(INT)) for name in "ab"}
     publishers["a"].send(1, "missed")
-    made = subscriber("a", "b")
+    tracker = subscriber("a", "b")
     for publisher in publishers.values():
         publisher.connect("me")
     got: list[Any] = []
@@ -556,18 +558,18 @@ def test_publisher_and_subscriber_speak_same():
     for name, publisher in publishers.items():
         publisher.close()
         for message in messages(publisher, "me"):
-            got += made.receive(name, message)
+            got += tracker.receive(name, message)
     assert sorted(event.items for event in got if isinstance(event, Data)) == ["a2", "a3", "b2", "b3"]
-    assert made.is_over
+    assert tracker.is_over
 
 
 def test_invalid_messages_waited_set_aside():
     """They withhold nothing that waited with them."""
-    made = subscriber(0, 1)
-    made.receive(0, snapshot([3], []), 1)
-    made.receive(0, update((2, 1)), 2)
-    made.receive(0, DataMessage(1, "x"), 3)
-    made.receive(0, DataMessage(3, "a"), 4)
-    events = made.receive(1, snapshot([0], []), 5)
+    tracker = subscriber(0, 1)
+    tracker.receive(0, snapshot([3], []), 1)
+    tracker.receive(0, update((2, 1)), 2)
+    tracker.receive(0, DataMessage(1, "x"), 3)
+    tracker.receive(0, DataMessage(3, "a"), 4)
+    events = tracker.receive(1, snapshot([0], []), 5)
     assert [event.items for event in events if isinstance(event, Data)] == ["a"]
-    assert [seq for seq, _ in made.invalid] == [2, 3]
+    assert [seq for seq, _ in tracker.invalid] == [2, 3]

@@ -130,17 +130,17 @@ class Run:
         """The process dies; the next one has the token and nothing else."""
         self.restarts += 1
         before = self.since
-        place = EpochPosition.from_json(self.subscriber.position.to_json(), self.order)
+        position = EpochPosition.from_json(self.subscriber.position.to_json(), self.order)
         partitions = self.subscriber.partitions
-        self.since = place.since
+        self.since = position.since
         assert self.since >= before, "it never goes back"
-        self.subscriber = EpochSubscriber(self.order, partitions, resumed=place)
+        self.subscriber = EpochSubscriber(self.order, partitions, resumed=position)
         self.buffer = EpochBuffer(self.order)
         joins = {}
         for partition in range(len(self.logs)):
             records = self.records(partition)
-            joins[partition] = max((seq for seq in records if seq <= place.since), default=records[0])
-        self.begin(joins, chance, place.since, restarts=True)
+            joins[partition] = max((seq for seq in records if seq <= position.since), default=records[0])
+        self.begin(joins, chance, position.since, restarts=True)
 
     def receive(self, partition: int, message: Any, seq: int) -> None:
         for event in self.subscriber.receive(partition, message, seq):
@@ -162,8 +162,8 @@ class Run:
     def check_whole_epochs(self) -> None:
         for time, items in self.whole.items():
             assert sorted(items) == sorted(self.sent[time])
-        for place, later in enumerate(self.released):
-            for earlier in self.released[:place]:
+        for index, later in enumerate(self.released):
+            for earlier in self.released[:index]:
                 assert not self.order.less_equal(later, earlier)
 
 
@@ -194,13 +194,13 @@ def test_coarser_filter_is_safe():
 
 @pytest.mark.covers("S27")
 def test_partial_never_called_whole():
-    found = 0
+    count = 0
     for seed in range(RUNS // 4):
         run = Run(seed, atomic=False)
-        found += bool(run.violations)
+        count += bool(run.violations)
         run.check_whole_epochs()
         assert set(run.whole) <= set(Run(seed).got)
-    assert found > 0
+    assert count > 0
 
 
 def test_restart_repeats_same_epochs():
@@ -259,12 +259,12 @@ class OwnLower(EpochSubscriber[Any]):
 
 def violations(runs: int, **parts: Any) -> int:
     """Runs with a violation; looked for until there are enough of them."""
-    found = 0
+    count = 0
     for seed in range(runs):
-        found += bool(Run(seed, **parts).violations)
-        if found == 3:
+        count += bool(Run(seed, **parts).violations)
+        if count == 3:
             break
-    return found
+    return count
 
 
 @pytest.mark.covers("S41")

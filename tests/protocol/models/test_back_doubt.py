@@ -27,22 +27,22 @@ def test_older_record_true_at_once(state, incarnation):
     [(replicated(7), 3.0, "removed"), (replicated(6), 10.0, "restored"), (None, 10.0, "removed")],
 )
 def test_older_record_true_if_repeated(state, patience, verdict):
-    doubt = BackwardCheck()
-    assert doubt.check(7, state, 100.0) == "ask again"
-    assert doubt.since == 100.0
-    assert doubt.check(7, state, 100.0 + patience - 0.1) == "ask again"
-    assert doubt.check(7, state, 100.0 + patience) == verdict
-    assert doubt.since is None
+    uncertain = BackwardCheck()
+    assert uncertain.check(7, state, 100.0) == "ask again"
+    assert uncertain.since == 100.0
+    assert uncertain.check(7, state, 100.0 + patience - 0.1) == "ask again"
+    assert uncertain.check(7, state, 100.0 + patience) == verdict
+    assert uncertain.since is None
 
 
 def test_doubt_begins_again():
     """After an answer that does not go back, a reconnect, or an end of the stream before the record."""
-    doubt = BackwardCheck()
-    assert doubt.check(7, replicated(7), 0.0) == "ask again"
-    doubt.clear()
-    assert doubt.check(7, replicated(7), 3.0) == "ask again"
-    assert doubt.check(7, replicated(7, connects=1), 6.0) == "ask again"
-    assert doubt.check(7, replicated(5, connects=1), 8.0) == "ask again"
-    assert doubt.check(7, replicated(7, connects=1), 9.0) == "ask again"
-    assert doubt.check(7, replicated(7, connects=1), 11.9) == "ask again"
-    assert doubt.check(7, replicated(7, connects=1), 12.0) == "removed"
+    uncertain = BackwardCheck()
+    assert uncertain.check(7, replicated(7), 0.0) == "ask again"
+    uncertain.clear()
+    assert uncertain.check(7, replicated(7), 3.0) == "ask again"
+    assert uncertain.check(7, replicated(7, connects=1), 6.0) == "ask again"
+    assert uncertain.check(7, replicated(5, connects=1), 8.0) == "ask again"
+    assert uncertain.check(7, replicated(7, connects=1), 9.0) == "ask again"
+    assert uncertain.check(7, replicated(7, connects=1), 11.9) == "ask again"
+    assert uncertain.check(7, replicated(7, connects=1), 12.0) == "removed"

@@ -110,9 +110,9 @@ def named(name, *filters):
 )
 def test_who_has_the_messages_of_a_work_queue(filters, holder):
     others = [named("w", "a"), named("first", "a", "c.*"), named("all")]
-    wanted = ConsumerConfig(durable_name="w", filter_subjects=filters or None)
-    assert f"consumer {holder}" in queue_advice(wanted, others)
-    assert queue_advice(wanted, others[:1]) == ""
+    expected = ConsumerConfig(durable_name="w", filter_subjects=filters or None)
+    assert f"consumer {holder}" in queue_advice(expected, others)
+    assert queue_advice(expected, others[:1]) == ""
 
 
 @pytest.mark.parametrize("fields", [{"ack_wait": 30_000}, {"ack_wait": 5_000.0}, {"backoff": [1, 10_000]}])

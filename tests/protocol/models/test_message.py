@@ -58,15 +58,15 @@ def test_both_ways_to_get_message_give_same():
 
 
 def test_message_without_headers_and_payload():
-    found = read_stored_message(answer(hdrs=None, data=None))
-    assert (found.headers, found.data) == ({}, b"")
+    actual = read_stored_message(answer(hdrs=None, data=None))
+    assert (actual.headers, actual.data) == ({}, b"")
 
 
 def test_batch_message_counts_rest():
     extra = {"Nats-Num-Pending": "7", "Nats-Last-Sequence": "103", "Nats-UpTo-Sequence": "200"}
-    found = read_direct_message(direct(**extra), b"pay")
-    assert found.num_pending == 7
-    assert found.headers == STORED.headers
+    actual = read_direct_message(direct(**extra), b"pay")
+    assert actual.num_pending == 7
+    assert actual.headers == STORED.headers
 
 
 @pytest.mark.parametrize(

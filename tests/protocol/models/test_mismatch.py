@@ -54,16 +54,18 @@ COMPARED = [(field, value) for field, value, _ in ADR_15 + NEWER if field not in
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize(("field", "value"), COMPARED)
 def test_field_set_and_differs_mismatch(field, value):
-    wanted = ConsumerConfig(**{field: value})
-    found = ConsumerConfig(**{field: OTHER[field]})
-    assert config_mismatches(wanted, found) == [(field, getattr(wanted, field), getattr(found, field))]
+    expected = ConsumerConfig(**{field: value})
+    existing = ConsumerConfig(**{field: OTHER[field]})
+    assert config_mismatches(expected, existing) == [
+        (field, getattr(expected, field), getattr(existing, field))
+    ]
 
 
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize(("field", "value"), COMPARED)
 def test_field_set_and_absent_there_mismatch(field, value):
-    wanted = ConsumerConfig(**{field: value})
-    assert config_mismatches(wanted, ConsumerConfig()) == [(field, getattr(wanted, field), None)]
+    expected = ConsumerConfig(**{field: value})
+    assert config_mismatches(expected, ConsumerConfig()) == [(field, getattr(expected, field), None)]
 
 
 @pytest.mark.covers("J36")
@@ -75,15 +77,19 @@ def test_field_not_set_not_compared(field, value):
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize(("field", "value"), COMPARED)
 def test_same_value_no_mismatch(field, value):
-    wanted = ConsumerConfig(**{field: value})
-    assert config_mismatches(wanted, from_wire(ConsumerConfig, to_wire(wanted))) == []
+    expected = ConsumerConfig(**{field: value})
+    assert config_mismatches(expected, from_wire(ConsumerConfig, to_wire(expected))) == []
 
 
 @pytest.mark.covers("J36")
 def test_all_mismatches_told_in_order():
-    wanted = ConsumerConfig(max_deliver=3, ack_wait=1, description="x", extra={"new": 1})
-    found = ConsumerConfig(max_deliver=4, ack_wait=2, description="x", extra={"new": 2})
-    assert config_mismatches(wanted, found) == [("new", 1, 2), ("ack_wait", 1.0, 2.0), ("max_deliver", 3, 4)]
+    expected = ConsumerConfig(max_deliver=3, ack_wait=1, description="x", extra={"new": 1})
+    existing = ConsumerConfig(max_deliver=4, ack_wait=2, description="x", extra={"new": 2})
+    assert config_mismatches(expected, existing) == [
+        ("new", 1, 2),
+        ("ack_wait", 1.0, 2.0),
+        ("max_deliver", 3, 4),
+    ]
 
 
 @pytest.mark.covers("J37")

@@ -13,8 +13,8 @@ def transform(src: str, dest: str | None) -> SubjectTransform:
 
 
 def source(*transforms: tuple[str, str | None], filter_subject: str | None = None) -> StreamSource:
-    made = [transform(*one) for one in transforms]
-    return StreamSource(name="O", subject_transforms=made or None, filter_subject=filter_subject)
+    created = [transform(*one) for one in transforms]
+    return StreamSource(name="O", subject_transforms=created or None, filter_subject=filter_subject)
 
 
 OWN = StreamConfig(name="S", subjects=["a.*", "b.>"])

@@ -76,12 +76,12 @@ def test_well_known_takes_requests():
 
 def test_relationship_channel_needs():
     own = relationship_policy()
-    wanted = relationship_policy(Policy(events=("door:opened",), queries=("door:state",)))
+    expected = relationship_policy(Policy(events=("door:opened",), queries=("door:state",)))
     for event in PROTOCOL_EVENTS:
         assert own.allows_event(*event.split(":"))
-        assert wanted.allows_event(*event.split(":"))
-    assert wanted.allows_event("door", "opened")
-    assert not wanted.allows_event("door", "closed")
+        assert expected.allows_event(*event.split(":"))
+    assert expected.allows_event("door", "opened")
+    assert not expected.allows_event("door", "closed")
     assert relationship_policy(open_policy()) == open_policy()
 
 

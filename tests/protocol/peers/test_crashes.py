@@ -21,14 +21,14 @@ from tests.support.peer_world import Node
 
 
 @pytest.mark.covers("P48")
-def test_stored_before_told():
+def test_stored_before_reported():
     world, _, b = requested()
     commands = b.tell(Raised("wrangler", "pending_subscription_approval", {"Id": "fleet"}, world.fresh()))
     assert [type(one) for one in commands] == [StoreValue]
     assert b.live("fleet").state is RelationshipState.INBOUND, "until it is stored"
 
 
-def test_after_crash_not_told_told():
+def test_after_crash_not_told_reported():
     world, a, b = requested()
     b.ask("pending_subscription_approval", Id="fleet")
     b.restart()
@@ -170,7 +170,7 @@ def test_ended_request_stays_ended(asks):
     assert b.live("fleet") is None
 
 
-def test_message_for_channel_gone():
+def test_message_for_channel_deleted():
     world, a, b = related()
     channel = b.live("fleet").rx
     a.ask("subscription_cancellation", Id="fleet")

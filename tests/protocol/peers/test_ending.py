@@ -101,10 +101,10 @@ def test_to_end_again_changes_nothing(type, by):
     name = {by: getattr(node.live("fleet"), by.lower())}
     node.ask(type, **name)
     world.settle()
-    count, kept = len(world.sent), dict(node.kept)
+    count, saved = len(world.sent), dict(node.kept)
     node.raised.clear()
     node.ask(type, **name)
-    assert (len(world.sent), node.kept, node.types) == (count, kept, [])
+    assert (len(world.sent), node.kept, node.types) == (count, saved, [])
 
 
 def test_who_may_reject_and_who_may_revoke():
@@ -172,7 +172,7 @@ def test_told_of_request_revoked_at_once():
     ]
 
 
-def test_id_can_be_used_again_when_end_told():
+def test_id_can_be_used_again_when_end_reported():
     world, a, b = related()
     a.ask("subscription_cancellation", Id="fleet")
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")

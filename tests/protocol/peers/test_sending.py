@@ -138,7 +138,7 @@ def test_event_once_per_target(to, reached):
         ({"subID": "t1", "domain": "d", "type": "t", "attrs": [1]}, "object"),
     ],
 )
-def test_what_cannot_be_sent_is_told(attrs, what):
+def test_what_cannot_be_sent_is_reported(attrs, what):
     """D29."""
     world, hub = fleet()
     hub.ask("send_event_on_subs", **attrs)

@@ -35,7 +35,7 @@ def test_well_known_with_capability():
 
 
 @pytest.mark.covers("P15")
-def test_it_is_made_once():
+def test_it_is_created_once():
     _, a, _ = two()
     before = a.wk
     a.install()
@@ -210,8 +210,8 @@ def test_both_sides_pending():
     assert theirs["Rx"] in dict(b.tracker.channels)
     record = a.record("fleet")
     assert (theirs["Tx_verify_key"], theirs["Tx_public_key"]) == (record.rx_verify_key, record.rx_public_key)
-    told = b.raised[0].attrs
-    assert told == theirs | {"note": "hello", "wellKnown_Tx": b.wk}
+    reports = b.raised[0].attrs
+    assert reports == theirs | {"note": "hello", "wellKnown_Tx": b.wk}
     assert last(a, "outbound_pending_subscription_added").attrs == mine | {"note": "hello"}
     assert len(world.sent) == 1
 
@@ -271,7 +271,7 @@ def test_same_request_again_changes_nothing():
 
 
 @pytest.mark.covers("P60")
-def test_request_without_tx_told():
+def test_request_without_tx_reported():
     _, _, b = two()
     b.receive(b.wk, "new_subscription_request", {"Id": "x"})
     assert b.types == ["no_Tx_failure"]

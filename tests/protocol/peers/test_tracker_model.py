@@ -89,16 +89,16 @@ def after(kept: Kept, commands: list[Command]) -> Kept:
 @cache
 def outbox(kept: Kept) -> tuple[tuple[bytes, Kept], ...]:
     """Of each kind the first item: what is sent ("" for what is raised), and the store when that is noted."""
-    found = []
+    results = []
     for key, data in kept:
         record = read_value(key, data)
         for index, item in enumerate(record.outbox):
             if not any(type(one) is type(item) for one in record.outbox[:index]):
-                rest = tuple(one for one in record.outbox if one is not item)
-                less = dict(kept) | {key: write_value(msgspec.structs.replace(record, outbox=rest))}
+                remainder = tuple(one for one in record.outbox if one is not item)
+                less = dict(kept) | {key: write_value(msgspec.structs.replace(record, outbox=remainder))}
                 message = msgspec.json.encode(item) if isinstance(item, Send) else b""
-                found.append((message, tuple(sorted(less.items()))))
-    return tuple(found)
+                results.append((message, tuple(sorted(less.items()))))
+    return tuple(results)
 
 
 @cache
@@ -121,10 +121,10 @@ def asked_for(kept: Kept, which: str) -> Kept | None:
 def steps(whole: Whole, moves: set[str]) -> Iterator[Whole]:
     """All that may happen next."""
     for side in ("a", "b"):
-        for message, kept in outbox(getattr(whole, side)):
+        for message, saved in outbox(getattr(whole, side)):
             sent = whole._replace(sent=whole.sent | {message} - {b""})
             yield sent  # carried out, and the process dies before that is noted
-            yield sent._replace(**{side: kept})
+            yield sent._replace(**{side: saved})
     for message in whole.sent:
         side = msgspec.json.decode(message, type=Send).eci[0]
         arrived = whole._replace(arrived=whole.arrived | {message})
@@ -132,8 +132,8 @@ def steps(whole: Whole, moves: set[str]) -> Iterator[Whole]:
             yield arrived._replace(**{side: received(getattr(whole, side), message, fresh)})
     for which in moves - whole.done:
         side = MOVES[which][0]
-        if (kept := asked_for(getattr(whole, side), which)) is not None:
-            yield whole._replace(**{side: kept}, done=whole.done | {which})
+        if (saved := asked_for(getattr(whole, side), which)) is not None:
+            yield whole._replace(**{side: saved}, done=whole.done | {which})
 
 
 @pytest.mark.covers("P3", "P47", "P55", "P65")

@@ -40,8 +40,8 @@ def test_numbered_last_commits(count, ack_every):
     ]
     assert {fields(message)["Nats-Batch-Id"] for message in sent} == {"id"}
     assert ["Nats-Batch-Commit" in fields(message) for message in sent] == [False] * (count - 1) + [True]
-    asked = {1, count} | ({n for n in range(1, count + 1) if n % ack_every == 0} if ack_every else set())
-    assert {number for number, message in enumerate(sent, start=1) if message.acked} == asked
+    requests = {1, count} | ({n for n in range(1, count + 1) if n % ack_every == 0} if ack_every else set())
+    assert {number for number, message in enumerate(sent, start=1) if message.acked} == requests
     assert (tracker.count, tracker.sent, tracker.state) == (count, count, BatchState.COMMITTING)
 
 
@@ -51,10 +51,12 @@ def test_user_headers_first_bounded(headers):
     block = encode_headers(headers) if headers else b""
     tracker.add("s", block, b"")
     message = tracker.commit()
-    found = fields(message)
-    assert {name: found[name] for name in headers} == {name: value.strip() for name, value in headers.items()}
+    actual = fields(message)
+    assert {name: actual[name] for name in headers} == {
+        name: value.strip() for name, value in headers.items()
+    }
     assert len(message.header) <= len(block) + tracker.overhead
-    assert list(found)[len(headers) :] == ["Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"]
+    assert list(actual)[len(headers) :] == ["Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"]
 
 
 def test_empty_commit_refused():
@@ -125,8 +127,8 @@ def committed() -> BatchTracker:
 
 def test_ack_of_commit_must_be_of_this_batch():
     tracker = committed()
-    found = tracker.read_commit(ack(count=2))
-    assert (found.stream, found.seq, found.count) == ("S", 7, 2)
+    actual = tracker.read_commit(ack(count=2))
+    assert (actual.stream, actual.seq, actual.count) == ("S", 7, 2)
     assert tracker.state is BatchState.COMMITTED
 
 

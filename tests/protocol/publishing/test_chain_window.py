@@ -225,18 +225,20 @@ class Simulation:
     def check(self, *, rival: bool = False) -> None:
         numbers = [int(payload) for _, payload in self.server.stored if payload != b"rival"]
         assert numbers == sorted(set(numbers)), "a repeat, or out of order"
-        places = {
+        positions = {
             int(payload): place
             for place, (_, payload) in enumerate(self.server.stored, 1)
             if payload != b"rival"
         }
         for number, ticket in self.tickets.items():
             if ticket.ack is not None:
-                assert places[number] == ticket.ack.seq, "told as stored, and it is not there"
+                assert positions[number] == ticket.ack.seq, "told as stored, and it is not there"
             elif number in self.errors and not isinstance(self.errors[number], RequestTimeoutError):
-                assert number not in places, "told as refused, and it is there"
+                assert number not in positions, "told as refused, and it is there"
         missing = [
-            n for n in range(1, max(numbers, default=0)) if n not in places and not self.tickets[n].cancelled
+            n
+            for n in range(1, max(numbers, default=0))
+            if n not in positions and not self.tickets[n].cancelled
         ]
         assert not missing, "a hole"
         if rival:

@@ -122,10 +122,10 @@ def test_without_gaps_first_missing_ends():
     assert "4 to 5" in str(ingest.failure)
 
 
-def test_with_gaps_missing_told():
+def test_with_gaps_missing_reported():
     ingest = begun(10, gap_ok=True)
-    told = ingest.receive(gap(4, 6))
-    assert told == IngestGap(ingest="id", first=4, last=5)
+    reports = ingest.receive(gap(4, 6))
+    assert reports == IngestGap(ingest="id", first=4, last=5)
     assert (ingest.failure, ingest.lost) == (None, 2)
     ingest.close()
     ingest.receive(final(10))
@@ -136,9 +136,9 @@ def test_a_refused_message():
     strict, lax = begun(10), begun(10, gap_ok=True)
     assert strict.receive(error(10071, 5, typed=True)) is None
     assert isinstance(strict.failure, WrongLastSequenceError)
-    told = lax.receive(error(10071, 5, typed=True))
-    assert isinstance(told, IngestRefused)
-    assert (told.ingest, told.number, type(told.error)) == ("id", 5, WrongLastSequenceError)
+    reports = lax.receive(error(10071, 5, typed=True))
+    assert isinstance(reports, IngestRefused)
+    assert (reports.ingest, reports.number, type(reports.error)) == ("id", 5, WrongLastSequenceError)
     assert (lax.failure, lax.refused, lax.lost) == (None, 1, 0)
 
 
@@ -162,8 +162,8 @@ def test_some_of_a_gap_may_be_known():
     lax = begun(9, gap_ok=True)
     lax.receive(error(10054, 3))
     lax.receive(error(10054, 8))
-    told = lax.receive(gap(2, 6))
-    assert told == IngestGap(ingest="id", first=2, last=5)
+    reports = lax.receive(gap(2, 6))
+    assert reports == IngestGap(ingest="id", first=2, last=5)
     assert (lax.lost, lax.refused) == (3, 2)
     assert lax.receive(gap(8, 9)) is None
 

@@ -28,13 +28,13 @@ class Server:
         self.answers.append((reply, b"", b"", json.dumps(answer).encode()))
 
     def receive(self, reply: bytes) -> None:
-        *_, asked, gap, number_text, op_text, _ = reply.decode().split(".")
+        *_, requests, gap, number_text, op_text, _ = reply.decode().split(".")
         number, op = int(number_text), int(op_text)
         if not self.known and number != 1:
             return self.say(reply, {"error": {"code": 400, "err_code": 10208, "description": "unknown"}})
         if not self.known:
             self.known = self.open = True
-            self.asked = int(asked)
+            self.asked = int(requests)
             self.flow = self.chance.choice([1, self.asked])
         if op == 4:
             return self.ping(reply, number, gap)
@@ -166,9 +166,9 @@ def test_gaps_reopen_window(seed):
     tracker = run.tracker
     missing = sorted(set(range(1, tracker.sent + 1)) - set(run.server.stored))
     assert missing == run.lost
-    told = {number for first, last in run.told for number in range(first, last + 1)}
-    assert told <= set(missing)
-    assert tracker.lost == len(told)
+    reports = {number for first, last in run.told for number in range(first, last + 1)}
+    assert reports <= set(missing)
+    assert tracker.lost == len(reports)
     if tracker.failure is None:
         assert tracker.sent == tracker.acked == 60
 
@@ -187,6 +187,6 @@ def test_gaps_reported_with_answers(seed):
     run.server.receive = lossy  # type: ignore[method-assign]
     run.publish(60)
     missing = sorted(set(range(1, 61)) - set(run.server.stored))
-    told = sorted(number for first, last in run.told for number in range(first, last + 1))
-    assert told == missing
+    reports = sorted(number for first, last in run.told for number in range(first, last + 1))
+    assert reports == missing
     assert (run.tracker.lost, run.tracker.failure, run.tracker.acked) == (len(missing), None, 60)

@@ -146,9 +146,9 @@ def test_late_refusal_of_earlier_try(late):
     under = window()
     entry = send(under, with_id=True, timeout=30)
     [(second, _)] = under.tick(ATTEMPT)[1]
-    wanted = (entry.header, entry.payload, entry.due)
+    expected = (entry.header, entry.payload, entry.due)
     assert answers(under, [late], 2.1) == ([], [], [])
-    assert (entry.waits, entry.header, entry.payload, entry.due) == (False, *wanted), "still on the wire"
+    assert (entry.waits, entry.header, entry.payload, entry.due) == (False, *expected), "still on the wire"
     assert under.tick(2.5) == ([], []), "nothing is sent again for it"
     assert answers(under, [ack(second)], 2.6)[0] == ["1"]
 

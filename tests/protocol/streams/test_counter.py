@@ -24,12 +24,12 @@ NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 
 
 def stored(data=b'{"val":"7"}', **headers):
-    given = {name.replace("_", "-"): text for name, text in {"Nats_Incr": "+5", **headers}.items()}
+    options = {name.replace("_", "-"): text for name, text in {"Nats_Incr": "+5", **headers}.items()}
     return StoredMessage(
         subject="hits.a",
         seq=3,
         data=data,
-        headers=Headers(given),
+        headers=Headers(options),
         time=NOON,
         time_ns=int(NOON.timestamp()) * 10**9,
     )
@@ -135,10 +135,10 @@ def test_requests_are_bounded():
 
 @given(st.lists(st.text("ab", min_size=1, max_size=9), max_size=30), st.integers(0, 60))
 def test_all_subjects_asked_for_once(subjects, limit):
-    start, asked = 0, []
+    start, requests = 0, []
     while start < len(subjects):
         end = next_chunk(subjects, start, limit)
         assert end > start
-        asked += subjects[start:end]
+        requests += subjects[start:end]
         start = end
-    assert asked == subjects
+    assert requests == subjects

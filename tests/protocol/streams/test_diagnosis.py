@@ -67,23 +67,23 @@ def test_mirror(state, last, told):
     ],
 )
 def test_mirror_that_is_full(config, name):
-    (found,) = diagnose_stream(stream(config, mirror=LAGS), after=25.0)
-    assert ("discard='new' refuses more" in found.evidence) == bool(name)
-    assert found.fix.startswith(f"raise {name} of stream 'S'" if name else "look whether stream 'T' exists")
+    (finding,) = diagnose_stream(stream(config, mirror=LAGS), after=25.0)
+    assert ("discard='new' refuses more" in finding.evidence) == bool(name)
+    assert finding.fix.startswith(f"raise {name} of stream 'S'" if name else "look whether stream 'T' exists")
 
 
 def test_no_leader():
     peers = [{"name": "n1", "current": True, "active": 0}, {"name": "n2", "offline": True, "active": 0}]
-    (found,) = diagnose_stream(stream(cluster={"name": "c", "replicas": peers}), after=25.0)
-    assert (found.code, found.what) == ("no_leader", "the stream has no leader")
-    assert "n2" in found.evidence
+    (finding,) = diagnose_stream(stream(cluster={"name": "c", "replicas": peers}), after=25.0)
+    assert (finding.code, finding.what) == ("no_leader", "the stream has no leader")
+    assert "n2" in finding.evidence
 
 
 def test_records_that_cannot_be_read():
     error = RequestTimeoutError("the history", 5.0)
-    (found,) = diagnose_stream(stream(), after=25.0, failure=error)
-    assert found.code == "no_answer"
-    assert str(error) in found.evidence
+    (finding,) = diagnose_stream(stream(), after=25.0, failure=error)
+    assert finding.code == "no_answer"
+    assert str(error) in finding.evidence
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,6 @@ def test_records_that_cannot_be_read():
     ],
 )
 def test_no_info(error, code):
-    found = cannot_look_at_stream(error, "S")
-    assert found.code == code
-    assert found.fix
+    finding = cannot_look_at_stream(error, "S")
+    assert finding.code == code
+    assert finding.fix

@@ -100,8 +100,14 @@ def test_requests_that_cannot_work():
 
 def test_one_message_or_why_not():
     lines = ("Nats-Subject: a", "Nats-Sequence: 3", "Nats-Time-Stamp: 2030-01-31T12:00:00Z")
-    found = read_direct_answer((b"", b"", block(*lines), b"x"))
-    assert (found.subject, found.seq, found.data, found.time, found.num_pending) == ("a", 3, b"x", NOON, None)
+    actual = read_direct_answer((b"", b"", block(*lines), b"x"))
+    assert (actual.subject, actual.seq, actual.data, actual.time, actual.num_pending) == (
+        "a",
+        3,
+        b"x",
+        NOON,
+        None,
+    )
     for text, kind in (
         ("404 Message Not Found", MessageNotFoundError),
         ("408 Bad Request", BadRequestError),
@@ -125,10 +131,10 @@ def test_messages_in_order(steps, own):
     for step in steps:
         before, seq = seq, seq + step
         frame = message(seq, last=before, own=("Mine: 1", "Mine: 2", "Nats-Sequence: 1") if own else ())
-        found = tracker.take(frame)
-        assert found == read_direct_message(parse_headers(frame[2])[1], b"data")
-        assert (found.seq, found.num_pending) == (seq, 5)
-        assert found.headers.get_all("Mine") == (["1", "2"] if own else [])
+        actual = tracker.take(frame)
+        assert actual == read_direct_message(parse_headers(frame[2])[1], b"data")
+        assert (actual.seq, actual.num_pending) == (seq, 5)
+        assert actual.headers.get_all("Mine") == (["1", "2"] if own else [])
     assert (tracker.count, tracker.last_seq, tracker.ending) == (len(steps), seq, None)
     tracker.take(end(seq, 3))
     assert (tracker.ending, tracker.num_pending, tracker.error) == (Ending.MAX_BYTES, 3, None)
@@ -226,7 +232,7 @@ def test_whole_answer_in_frames():
     assert isinstance(repeated.error, AnswerLostError)
 
 
-def test_old_servers_single_answer_told():
+def test_old_servers_single_answer_reported():
     lines = ("Nats-Subject: a", "Nats-Sequence: 3", "Nats-Time-Stamp: 2030-01-31T12:00:00Z")
     tracker = DirectBatchTracker(5)
     assert tracker.take((b"", b"", block(*lines), b"x")) is None

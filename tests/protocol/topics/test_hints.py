@@ -107,7 +107,7 @@ def test_subjects_to_listen_on(stored, subject, heard):
     assert heard_subjects(stored, subject) == heard
 
 
-def test_copies_are_not_heard():
+def test_copies_are_not_received():
     assert are_all_heard(StreamConfig(name="S"))
     assert not are_all_heard(StreamConfig(name="S", allow_msg_schedules=True))
     assert not are_all_heard(StreamConfig(name="S", subject_delete_marker_ttl=1.0))

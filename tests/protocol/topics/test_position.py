@@ -87,7 +87,7 @@ def test_no_text_does_anything_else(text):
 @pytest.mark.parametrize(
     "fields", [("", MADE, 1), ("S", None, 1), ("S", MADE, -1), ("S", MADE, True), ("S", MADE, 1.0)]
 )
-def test_position_cannot_be_not_made(fields):
+def test_position_cannot_be_not_created(fields):
     with pytest.raises(ConfigError):
         Position(*fields)
 
@@ -146,7 +146,7 @@ def test_starving_position_refused(position, why):
 
 
 @pytest.mark.covers("T2", "T10")
-def test_cut_off_after_position_told():
+def test_cut_off_after_position_reported():
     assert extent(6, 9).truncated(AT) is None
     error = extent(7, 9).truncated(AT)
     assert isinstance(error, HistoryTruncatedError)
@@ -168,15 +168,15 @@ def test_start_and_end_of_a_stream():
 
 @pytest.mark.covers("T12")
 def test_very_stamp_not_after():
-    found = [(3, 10), (4, 10), (5, 11), (6, 12)]
-    assert extent(1, 6).after_time(10, found) == AT.at(4)
-    assert extent(1, 6).after_time(9, found) == AT.at(2)
+    actual = [(3, 10), (4, 10), (5, 11), (6, 12)]
+    assert extent(1, 6).after_time(10, actual) == AT.at(4)
+    assert extent(1, 6).after_time(9, actual) == AT.at(2)
 
 
 @pytest.mark.covers("T12")
 def test_sequence_over_stamps():
-    found = [(3, 10), (4, 11), (5, 9), (6, 12)]
-    assert extent(1, 6).after_time(10, found) == AT.at(3), "5 comes too, though its stamp is earlier"
+    actual = [(3, 10), (4, 11), (5, 9), (6, 12)]
+    assert extent(1, 6).after_time(10, actual) == AT.at(3), "5 comes too, though its stamp is earlier"
 
 
 def test_nothing_later_is_end():
@@ -207,8 +207,8 @@ def test_strictly_after_time(stamps, time_ns):
     position = holds.after_time(max(time_ns, 0), inclusive)
     if position is None:
         position = holds.end
-    wanted = [seq for seq, stamp in records if stamp > max(time_ns, 0)]
-    assert [seq for seq, _ in records if seq > position.seq] == wanted
+    expected = [seq for seq, stamp in records if stamp > max(time_ns, 0)]
+    assert [seq for seq, _ in records if seq > position.seq] == expected
 
 
 # --- an end before the position --------------------------------------------------------------------------------
@@ -221,27 +221,27 @@ def short(connects: int = 0) -> Extent:
 
 @pytest.mark.covers("T12")
 def test_end_in_doubt_for_ten_seconds():
-    doubt = EndCheck()
+    uncertain = EndCheck()
     for now in (0.0, 5.0, 9.9):
-        assert not doubt.check(short(), AT, now)
+        assert not uncertain.check(short(), AT, now)
     with pytest.raises(PositionInvalidError, match="after the end"):
-        doubt.check(short(), AT, 10.0)
+        uncertain.check(short(), AT, 10.0)
 
 
 @pytest.mark.covers("T12")
 @pytest.mark.parametrize("how", ["reconnected", "interrupted", "answered well"])
 def test_end_in_doubt_begins_anew(how):
     """Another server answers now, or the same one knows better: the ten seconds begin again."""
-    doubt, connects = EndCheck(), 1 if how == "reconnected" else 0
-    assert not doubt.check(short(), AT, 0.0)
+    uncertain, connects = EndCheck(), 1 if how == "reconnected" else 0
+    assert not uncertain.check(short(), AT, 0.0)
     if how == "interrupted":
-        doubt.interrupted()
+        uncertain.interrupted()
     elif how == "answered well":
-        assert doubt.check(extent(1, 5, replicas=3), AT, 5.0)
+        assert uncertain.check(extent(1, 5, replicas=3), AT, 5.0)
     for now in (9.0, 10.0, 18.9):
-        assert not doubt.check(short(connects), AT, now), now
+        assert not uncertain.check(short(connects), AT, now), now
     with pytest.raises(PositionInvalidError, match="after the end"):
-        doubt.check(short(connects), AT, 19.0)
+        uncertain.check(short(connects), AT, 19.0)
 
 
 @pytest.mark.parametrize("odd", [{"replicas": 1}, {"incarnation": "other"}, {"stream": "OTHER"}])
@@ -252,7 +252,7 @@ def test_certain_at_once(odd):
 
 
 @pytest.mark.parametrize("given", [("S",), ("S", "then")])
-def test_made_by_hand(given):
+def test_created_by_hand(given):
     with pytest.raises(TypeError, match=r"take that of a record \(record\.position\), or read a saved one"):
         Position(*given)
 

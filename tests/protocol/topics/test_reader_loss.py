@@ -22,18 +22,18 @@ def record(seq: int, previous: int | None, *, time_ns: int | None = None, **fiel
 
 def reader(**options: Any) -> tuple[Reader, AskHistory]:
     """One that has begun at 10 and has its subscription; and what it asks."""
-    made = Reader(START, "r", QuietTimer(10.0), replays=False, **options)
-    made.begin(0.0)
-    (asked,) = made.subscribed("r-1", 0.0)
-    assert isinstance(asked, AskHistory)
-    return made, asked
+    tracker = Reader(START, "r", QuietTimer(10.0), replays=False, **options)
+    tracker.begin(0.0)
+    (request,) = tracker.subscribed("r-1", 0.0)
+    assert isinstance(request, AskHistory)
+    return tracker, request
 
 
 def quiet_reader(**options: Any) -> Reader:
     """One that has read its history, too."""
-    made, asked = reader(**options)
-    assert made.page(asked, [], 0.0, extent=Extent("S", "1", 1, 10), up_to=10) == []
-    return made
+    tracker, requests = reader(**options)
+    assert tracker.page(requests, [], 0.0, extent=Extent("S", "1", 1, 10), up_to=10) == []
+    return tracker
 
 
 def seqs(made: Reader) -> list[int]:
@@ -41,71 +41,71 @@ def seqs(made: Reader) -> list[int]:
 
 
 def test_push_newer_than_answer():
-    made, asked = reader()
-    assert made.offer("r-1", [record(13, None)], 1.0) == [], "there is a question under way"
-    (again,) = made.page(asked, [], 1.0, extent=Extent("S", "1", 1, 10))
+    tracker, requests = reader()
+    assert tracker.offer("r-1", [record(13, None)], 1.0) == [], "there is a question under way"
+    (again,) = tracker.page(requests, [], 1.0, extent=Extent("S", "1", 1, 10))
     assert isinstance(again, AskHistory), "its answer is of before: nobody waits for the timer"
-    assert made.page(again, [record(13, None)], 1.0, extent=Extent("S", "1", 1, 13)) == []
-    assert seqs(made) == [13]
+    assert tracker.page(again, [record(13, None)], 1.0, extent=Extent("S", "1", 1, 13)) == []
+    assert seqs(tracker) == [13]
 
 
 def test_push_waits_while_missing():
-    made = quiet_reader(missing=MissingRule())
-    (asked,) = made.offer("r-1", [record(12, 11)], 1.0)
-    assert made.offer("r-1", [record(13, 9), record(14, 13)], 2.0) == [], "12 has expired since"
-    assert seqs(made) == []
-    made.page(asked, [record(13, None), record(14, None)], 2.0, extent=Extent("S", "1", 13, 14))
-    assert isinstance(made.error, HistoryTruncatedError)
+    tracker = quiet_reader(missing=MissingRule())
+    (request,) = tracker.offer("r-1", [record(12, 11)], 1.0)
+    assert tracker.offer("r-1", [record(13, 9), record(14, 13)], 2.0) == [], "12 has expired since"
+    assert seqs(tracker) == []
+    tracker.page(request, [record(13, None), record(14, None)], 2.0, extent=Extent("S", "1", 13, 14))
+    assert isinstance(tracker.error, HistoryTruncatedError)
 
 
 def test_found_no_room_missing_too():
-    made = quiet_reader(max_pending=2)
-    made.offer("r-1", [record(seq, seq - 1) for seq in (11, 12, 13)], 1.0)
-    assert [taken.seq for taken in made.take(1)[0]] == [11], "there is room for one"
-    made.offer("r-1", [record(20, 9)], 2.0)
-    assert seqs(made) == [12]
+    tracker = quiet_reader(max_pending=2)
+    tracker.offer("r-1", [record(seq, seq - 1) for seq in (11, 12, 13)], 1.0)
+    assert [taken.seq for taken in tracker.take(1)[0]] == [11], "there is room for one"
+    tracker.offer("r-1", [record(20, 9)], 2.0)
+    assert seqs(tracker) == [12]
 
 
 def test_reused_number_is_new_stream():
-    made = quiet_reader()
-    made.offer("r-1", [record(11, 10), record(12, 11)], 1.0)
-    assert made.offer("r-1", [record(11, 10)], 1.0) == [], "it comes twice"
-    cancel, asked = made.offer("r-1", [record(1, 0, time_ns=5000)], 2.0)
+    tracker = quiet_reader()
+    tracker.offer("r-1", [record(11, 10), record(12, 11)], 1.0)
+    assert tracker.offer("r-1", [record(11, 10)], 1.0) == [], "it comes twice"
+    cancel, requests = tracker.offer("r-1", [record(1, 0, time_ns=5000)], 2.0)
     assert cancel == Cancel("r-1")
-    assert isinstance(asked, AskHistory)
-    made.offer("r-1", [record(13, 12)], 2.0)
-    assert seqs(made) == [11, 12], "nothing is taken in the meantime"
+    assert isinstance(requests, AskHistory)
+    tracker.offer("r-1", [record(13, 12)], 2.0)
+    assert seqs(tracker) == [11, 12], "nothing is taken in the meantime"
     page = [record(13, None)]
-    assert made.needs_extent(page)
-    made.page(asked, page, 2.0, extent=Extent("S", "2", 1, 13))
-    assert isinstance(made.error, PositionInvalidError)
+    assert tracker.needs_extent(page)
+    tracker.page(requests, page, 2.0, extent=Extent("S", "2", 1, 13))
+    assert isinstance(tracker.error, PositionInvalidError)
 
 
 def test_that_suspicion_may_be_wrong():
-    made = quiet_reader()
-    made.offer("r-1", [record(11, 10)], 1.0)
-    _, asked = made.offer("r-1", [record(9, 8, time_ns=5000)], 2.0)
-    commands = made.page(asked, [record(12, None)], 2.0, extent=Extent("S", "1", 1, 12))
+    tracker = quiet_reader()
+    tracker.offer("r-1", [record(11, 10)], 1.0)
+    _, requests = tracker.offer("r-1", [record(9, 8, time_ns=5000)], 2.0)
+    commands = tracker.page(requests, [record(12, None)], 2.0, extent=Extent("S", "1", 1, 12))
     assert commands == [Subscribe("r-2", 12)]
-    assert seqs(made) == [11, 12]
-    assert not made.needs_extent([record(13, None)])
+    assert seqs(tracker) == [11, 12]
+    assert not tracker.needs_extent([record(13, None)])
 
 
 @pytest.mark.parametrize("why", ["timer", "lost"])
 def test_silence_may_hide_new_stream(why: str):
-    made = quiet_reader()
-    asked = made.tick(20.0)[0] if why == "timer" else made.lost("r-1", 20.0)[1]
-    assert isinstance(asked, AskHistory)
+    tracker = quiet_reader()
+    requests = tracker.tick(20.0)[0] if why == "timer" else tracker.lost("r-1", 20.0)[1]
+    assert isinstance(requests, AskHistory)
     page = [record(11, 10)]
-    assert made.needs_extent(page), "though they follow"
-    made.page(asked, page, 20.0, extent=Extent("S", "2", 1, 11))
-    assert isinstance(made.error, PositionInvalidError)
-    assert seqs(made) == []
+    assert tracker.needs_extent(page), "though they follow"
+    tracker.page(requests, page, 20.0, extent=Extent("S", "2", 1, 11))
+    assert isinstance(tracker.error, PositionInvalidError)
+    assert seqs(tracker) == []
 
 
 def test_one_subject_end_is_a_record():
-    made = quiet_reader(ends=False)
-    made.offer("r-1", [record(11, 10, kind=Kind.FINISH)], 1.0)
-    made.offer("r-1", [record(12, 11, kind=Kind.FAIL), record(13, 12)], 1.0)
-    assert not made.ended
-    assert seqs(made) == [11, 12, 13]
+    tracker = quiet_reader(ends=False)
+    tracker.offer("r-1", [record(11, 10, kind=Kind.FINISH)], 1.0)
+    tracker.offer("r-1", [record(12, 11, kind=Kind.FAIL), record(13, 12)], 1.0)
+    assert not tracker.ended
+    assert seqs(tracker) == [11, 12, 13]

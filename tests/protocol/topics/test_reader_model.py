@@ -147,23 +147,23 @@ class Simulation:
     def answer(self) -> None:
         if not self.questions:
             return
-        asked = self.questions.pop(0)
+        requests = self.questions.pop(0)
         if self.faults and self.chance.random() < 0.15:
             self.reader.interrupted()
-            self.questions.insert(0, asked)  # the runtime repeats it
+            self.questions.insert(0, requests)  # the runtime repeats it
             return
         lags = self.faults and self.chance.random() < 0.2
         head = self.chance.randint(0, self.topic.last) if lags else self.topic.last
-        found = [record for record in self.topic.since(asked.since) if record.seq <= head]
-        size = min(asked.limit, self.chance.randint(1, 5))
+        actual = [record for record in self.topic.since(requests.since) if record.seq <= head]
+        size = min(requests.limit, self.chance.randint(1, 5))
         up_to = head if self.chance.random() < 0.5 else 0
-        more = len(found) > size
+        more = len(actual) > size
         if self.forgets and self.chance.random() < 0.2:
             self.topic.forget()
-        extent = self.topic.extent if self.reader.needs_extent(found[:size]) else None
+        extent = self.topic.extent if self.reader.needs_extent(actual[:size]) else None
         self.carry_out(
             self.reader.page(
-                asked, found[:size], self.now, more=more, extent=extent, up_to=0 if more else up_to
+                requests, actual[:size], self.now, more=more, extent=extent, up_to=0 if more else up_to
             )
         )
 

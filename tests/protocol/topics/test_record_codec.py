@@ -181,8 +181,8 @@ def test_odd_header_block_is_data(block):
     plain = republished(b"", "a", 7, "2026-01-31T12:00:00Z", 3)
     odd = (*plain[:2], block[:-2] + plain[2][10:], plain[3])
     foreign = []
-    found = RepublishedRecords("S").read([plain, odd, plain], foreign.append)
-    assert [(one.seq, one.previous, one.subject, one.data) for one in found] == [(7, 3, "a", b"x")] * 3
+    actual = RepublishedRecords("S").read([plain, odd, plain], foreign.append)
+    assert [(one.seq, one.previous, one.subject, one.data) for one in actual] == [(7, 3, "a", b"x")] * 3
     assert foreign == []
 
 
@@ -210,7 +210,7 @@ def test_republished_like_single(lie):
 
 
 @pytest.mark.parametrize(("seq", "before"), [(0, 0), (4, 4), (4, 5), (2**64, 3), (2**70, 2**69)])
-def test_republished_out_of_range_given_back(seq, before):
+def test_republished_out_of_range_returned(seq, before):
     frame = republished(b"", "a", seq, "2026-01-31T12:00:00Z", before)
     foreign = []
     assert RepublishedRecords("S").read([frame], foreign.append) == []
@@ -227,7 +227,7 @@ def test_jump_names_no_predecessor(own):
         assert [record.previous for record in got] == [4, last]
 
 
-def test_stream_did_not_republish_given_back():
+def test_stream_did_not_republish_returned():
     good = republished(b"", "a", 5, "2026-01-31T12:00:00Z")
     others = [
         (*good[:2], good[2].replace(b"Stream: S", b"Stream: T"), b""),

@@ -78,6 +78,6 @@ def test_deep_or_cyclic_refused():
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"nan", b"\xff", b'"\xff"', b"[" * 100_000])
-def test_what_is_no_json_is_told(data):
+def test_what_is_no_json_is_reported(data):
     with pytest.raises(ProtocolError):
         CODEC.decode(data)

@@ -151,9 +151,9 @@ TAKEN = [
 @pytest.mark.parametrize(("field", "value", "expected"), TAKEN)
 def test_values_brought_to_one_form(field, value, expected):
     for model in (Whole(**{field: value}), Whole().replace(**{field: value})):
-        found = getattr(model, field)
-        assert found == expected
-        assert type(found) is type(expected)
+        actual = getattr(model, field)
+        assert actual == expected
+        assert type(actual) is type(expected)
 
 
 REFUSED = [
@@ -203,12 +203,12 @@ REFUSED = [
 
 @pytest.mark.parametrize(("field", "value", "reason"), REFUSED)
 def test_what_a_user_may_not_give(field, value, reason):
-    with pytest.raises(ConfigError, match=reason) as made:
+    with pytest.raises(ConfigError, match=reason) as created:
         Whole(**{field: value})
     with pytest.raises(ConfigError) as replaced:
         Whole().replace(**{field: value})
-    assert str(made.value) == str(replaced.value)
-    assert str(made.value).startswith(f"Whole.{field}")
+    assert str(created.value) == str(replaced.value)
+    assert str(created.value).startswith(f"Whole.{field}")
 
 
 def test_unknown_field_type_error():
@@ -382,10 +382,10 @@ def test_models_written_wherever_they():
 
 
 def nested(depth: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for _ in range(depth):
-        found = {"a": found}
-    return found
+        results = {"a": results}
+    return results
 
 
 @pytest.mark.parametrize(

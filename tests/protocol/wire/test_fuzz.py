@@ -100,20 +100,20 @@ def text(data: bytes) -> str:
 def test_jsack_readers_agree():
     def target(data):
         try:
-            found = read_jsack(data)
+            metadata = read_jsack(data)
         except NotJetStreamMessageError:
             with pytest.raises(NotJetStreamMessageError):
                 sequences(data)
             raise
         assert sequences(data) == (
-            found.stream_seq,
-            found.consumer_seq,
-            found.timestamp_ns,
-            found.num_pending,
+            metadata.stream_seq,
+            metadata.consumer_seq,
+            metadata.timestamp_ns,
+            metadata.num_pending,
         )
-        assert isinstance(found, Metadata)
-        assert 0 <= found.num_pending < 2**64
-        assert found.timestamp
+        assert isinstance(metadata, Metadata)
+        assert 0 <= metadata.num_pending < 2**64
+        assert metadata.timestamp
 
     assert fuzz(target, ACK, ACK2, ACK2 + b".x.y") > ROUNDS // 10
 

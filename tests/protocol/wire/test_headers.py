@@ -147,13 +147,13 @@ def test_error_does_not_show_value():
 @given(st.dictionaries(TOKENS, st.one_of(VALUES, st.lists(VALUES, min_size=1))))
 def test_what_was_written_reads_back(headers):
     before = copy.deepcopy(headers)
-    status, found = parse_headers(encode_headers(headers))
+    status, actual = parse_headers(encode_headers(headers))
     assert headers == before
     assert status is None
-    assert {name: found.get_all(name) for name in found} == {
+    assert {name: actual.get_all(name) for name in actual} == {
         name: [value] if isinstance(value, str) else value for name, value in headers.items()
     }
-    assert encode_headers(found) == encode_headers(headers)
+    assert encode_headers(actual) == encode_headers(headers)
 
 
 @given(st.dictionaries(st.text(), st.text()))

@@ -129,7 +129,7 @@ def test_copies_are_independent(duplicate):
     assert headers.get_all("A") == ["1", "3"]
 
 
-def test_made_into_others_with_all_values():
+def test_created_into_others_with_all_values():
     assert Headers(MessageHeaders(BLOCK)).pairs() == [("A", "1"), ("A", "3"), ("b", "2")]
     assert RecordHeaders(MessageHeaders(BLOCK)).pairs() == [("A", "1"), ("A", "3"), ("b", "2")]
 

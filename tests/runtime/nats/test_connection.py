@@ -72,16 +72,16 @@ def test_open_after_unsubscribe():
 
 @virtual
 async def test_raising_listener_keeps_nothing_from_others():
-    told, heard = [], []
-    connection = GuardedConnection(told.append)
+    events, received = [], []
+    connection = GuardedConnection(events.append)
 
     def broken(what):
         raise ValueError("a bug")
 
     connection.add_listener(broken)
-    connection.add_listener(heard.append)
+    connection.add_listener(received.append)
     connection._notify(Lifecycle.DISCONNECTED)
     await settle()
-    assert heard == [Lifecycle.DISCONNECTED]
-    assert [type(event) for event in told] == [ErrorRaised]
-    assert "ValueError: a bug" in str(told[0])
+    assert received == [Lifecycle.DISCONNECTED]
+    assert [type(event) for event in events] == [ErrorRaised]
+    assert "ValueError: a bug" in str(events[0])

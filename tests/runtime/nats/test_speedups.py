@@ -32,13 +32,13 @@ FRAME = re.compile(
 def stand_in(data: bytes, start: int):
     """Scans MSG only, and stops more often than the compiled scanner."""
     runs: list[tuple[bytes, list[tuple[bytes, bytes, bytes, bytes]]]] = []
-    while found := FRAME.match(data, start):
-        end = found.end() + int(found["size"])
+    while match := FRAME.match(data, start):
+        end = match.end() + int(match["size"])
         if data[end : end + 2] != b"\r\n":
             break
-        if not runs or runs[-1][0] != found["sid"]:
-            runs.append((found["sid"], []))
-        runs[-1][1].append((found["subject"], found["reply"] or b"", b"", data[found.end() : end]))
+        if not runs or runs[-1][0] != match["sid"]:
+            runs.append((match["sid"], []))
+        runs[-1][1].append((match["subject"], match["reply"] or b"", b"", data[match.end() : end]))
         start = end + 2
     return runs, start
 

@@ -111,10 +111,10 @@ def test_a_transcript_byte_by_byte():
 
 
 def test_transcript_cut_once_at_every_place():
-    for place in range(len(TRANSCRIPT)):
+    for index in range(len(TRANSCRIPT)):
         host = Host(b"1", b"2")
-        host.feed(TRANSCRIPT[:place], TRANSCRIPT[place:])
-        assert host.seen == WANTED, place
+        host.feed(TRANSCRIPT[:index], TRANSCRIPT[index:])
+        assert host.seen == WANTED, index
 
 
 @settings(max_examples=examples(200))
@@ -182,17 +182,17 @@ def damaged(chance: random.Random) -> bytes:
             frame = hmsg(sid, HEADER, payload, reply) if headers else msg(sid, payload, reply=reply)
             parts.append(frame)
     for _ in range(chance.choice([0, 0, 1, 2])):
-        place = chance.randrange(len(parts))
-        frame = parts[place]
-        line, end, rest = frame.partition(b"\r\n")
+        index = chance.randrange(len(parts))
+        frame = parts[index]
+        line, end, remainder = frame.partition(b"\r\n")
         words = line.split(b" ")
         where = chance.randrange(len(words))
         words[where] = chance.choice([words[where] + b"\r", words[where] + b"\n", b"", *LENGTHS, b"hmsg"])
         spot = chance.randrange(len(frame))
-        parts[place] = chance.choice(
+        parts[index] = chance.choice(
             [
-                b" ".join(words) + end + rest,
-                line + chance.choice([b"\n", b"\r", b"\rx", b"\r\r\n", b" \r\n"]) + rest,
+                b" ".join(words) + end + remainder,
+                line + chance.choice([b"\n", b"\r", b"\rx", b"\r\r\n", b" \r\n"]) + remainder,
                 frame[:spot] + frame[spot + 1 :],
                 frame[:spot] + bytes([chance.randrange(256)]) + frame[spot:],
                 b"PING\r\n" + frame,

@@ -89,19 +89,19 @@ class Topic:
 
     def counted(self):
         """What counts, by the rule of readers: who owns the partition where the data lies."""
-        found = []
+        results = []
         for seq, partition, time, producer in self.data:
             owner = ""
             for number, entry in self.entries:
                 if number == partition and entry.seq < seq:
                     owner = entry.producer
             if owner == producer:
-                found.append((seq, partition, time))
-        return found
+                results.append((seq, partition, time))
+        return results
 
     def read(self, wanted, segments, first_seq=1):
         """What tasks read of these segments."""
-        found = []
+        results = []
         for segment in segments:
             assert segment.owners[0][0] < segment.first
             for seq, partition, time, producer in self.data:
@@ -110,8 +110,8 @@ class Topic:
                 assert seq >= first_seq, "it was removed"
                 owner = [name for after, name in segment.owners if after < seq][-1]
                 if owner == producer and time in wanted:
-                    found.append((seq, partition, time))
-        return found
+                    results.append((seq, partition, time))
+        return results
 
 
 INT = Int()
@@ -141,13 +141,13 @@ def topics(draw, order, times):
 
 def every(topic, end, start):
     """All that counts of the epochs between two frontiers."""
-    wanted = ReadRequest(topic.order, start, end)
-    return sorted(one for one in topic.counted() if one[2] in wanted)
+    expected = ReadRequest(topic.order, start, end)
+    return sorted(one for one in topic.counted() if one[2] in expected)
 
 
 def run_through(topic, data, order):
     """A query reads the topic as it was at some moments; the batches together."""
-    found, epoch_position = [], None
+    results, epoch_position = [], None
     moments = [*sorted(data.draw(st.lists(st.integers(1, topic.seq), max_size=3))), topic.seq]
     limit = data.draw(st.sampled_from([None, 1, 2]))
     for moment in moments:
@@ -161,21 +161,21 @@ def run_through(topic, data, order):
             # Through the checkpoint, and knowing no more than is needed.
             epoch_position = place_of(position_to_json(epoch_position), order, len(topic.publishers))
             history.forget(epoch_position)
-            wanted = request_between(epoch_position, None, order)
+            expected = request_between(epoch_position, None, order)
             end = history.frontier
-            if not wanted.start or end == wanted.start or not all(map(wanted.start.some_below, end)):
+            if not expected.start or end == expected.start or not all(map(expected.start.some_below, end)):
                 break
-            reached = end.elements if limit is None else history.limited(wanted, end, limit)
-            behind = ReadRequest(order, reached, missed=wanted.missed.elements)
+            reached = end.elements if limit is None else history.limited(expected, end, limit)
+            behind = ReadRequest(order, reached, missed=expected.missed.elements)
             following = history.epoch_position(behind, "S", "then")
             batch = request_between(epoch_position, following, order)
             assert history.lost(batch, 1) is None
             segments = history.segments(batch)
             assert segments is not None
             rows = topic.read(batch, segments)
-            found += rows
+            results += rows
             epoch_position = following
-    return found
+    return results
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -183,9 +183,9 @@ def run_through(topic, data, order):
 @pytest.mark.parametrize(("order", "times"), [(INT, numbers), (PAIRS, pairs)], ids=["int", "product"])
 def test_batches_are_all_epochs(order, times, data):
     topic = data.draw(topics(order, times))
-    found = run_through(topic, data, order)
+    actual = run_through(topic, data, order)
     end = topic.history().frontier.elements
-    assert sorted(found) == every(topic, end, (order.bottom,))
+    assert sorted(actual) == every(topic, end, (order.bottom,))
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -199,18 +199,18 @@ def test_latecomer_whole_only(order, times, data):
         whole = history.earliest(first_seq)
     except EpochsLostError:
         return
-    wanted = ReadRequest(order, whole.start.elements, history.frontier.elements, whole.missed.elements)
-    assert history.lost(wanted, first_seq) is None or not all(
+    expected = ReadRequest(order, whole.start.elements, history.frontier.elements, whole.missed.elements)
+    assert history.lost(expected, first_seq) is None or not all(
         any(entry.seq >= first_seq for number, entry in topic.entries if number == partition)
         for partition in range(len(topic.publishers))
     )
-    segments = history.segments(wanted)
+    segments = history.segments(expected)
     if segments is None:
         return  # a partition has no record that is there
-    found = topic.read(wanted, segments, first_seq)
-    assert sorted(found) == sorted(one for one in topic.counted() if one[2] in wanted)
+    actual = topic.read(expected, segments, first_seq)
+    assert sorted(actual) == sorted(one for one in topic.counted() if one[2] in expected)
     for seq, _, time in topic.counted():
-        assert time not in wanted or seq >= first_seq, "a part was removed"
+        assert time not in expected or seq >= first_seq, "a part was removed"
 
 
 def test_lost_epoch_then_whole():
@@ -224,10 +224,10 @@ def test_lost_epoch_then_whole():
     epoch_position = topic.history().epoch_position(ReadRequest(INT, (1,)), "S", "then")
     first_seq = min(entry.seq for _, entry in topic.entries if 1 in entry.record.upper)
     history = topic.history(first_seq)
-    wanted = request_between(epoch_position, None, INT)
-    error = history.lost(wanted, first_seq)
+    expected = request_between(epoch_position, None, INT)
+    error = history.lost(expected, first_seq)
     assert isinstance(error, EpochsLostError)
-    whole = history.whole(wanted, first_seq)
+    whole = history.whole(expected, first_seq)
     assert [time for time in range(5) if time in whole] == [2, 3, 4]
     assert history.earliest(first_seq).start.elements == (2,)
     assert history.latest().start.elements == (4,)
@@ -296,8 +296,8 @@ def test_tasks_share_segments(widths, tasks, changes):
 def test_replay_shares_the_rest_as_before():
     cut = BatchCut.of([Segment(0, 1, 10, ()), Segment(1, 11, 30, ())], 3)
     owners = ((0, "a"),)
-    left = [Segment(1, 15, 30, owners)]
-    assert cut.share(left) == [[], [Segment(1, 15, 20, owners)], [Segment(1, 21, 30, owners)]]
+    remaining = [Segment(1, 15, 30, owners)]
+    assert cut.share(remaining) == [[], [Segment(1, 15, 20, owners)], [Segment(1, 21, 30, owners)]]
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,12 @@ def make(tmp_path):
 
 
 def test_last_planned_and_last_committed_batch(make):
-    found = Checkpoint.read(make([line(8, 1)], [line(16, 9)], [line(20, 17)], committed=2))
-    assert (found.id, found.stateful) == (ID, False)
-    assert found.planned.number == 2
-    assert found.planned.sources[0].offset == LogOffset(20, CREATED, cuts=(17,))
-    assert found.committed.number == 1
-    assert found.rewindable_offset() == LogOffset(16, CREATED, cuts=(9,))
+    actual = Checkpoint.read(make([line(8, 1)], [line(16, 9)], [line(20, 17)], committed=2))
+    assert (actual.id, actual.stateful) == (ID, False)
+    assert actual.planned.number == 2
+    assert actual.planned.sources[0].offset == LogOffset(20, CREATED, cuts=(17,))
+    assert actual.committed.number == 1
+    assert actual.rewindable_offset() == LogOffset(16, CREATED, cuts=(9,))
 
 
 def test_commit_without_its_batch_does_not_count(make):
@@ -69,15 +69,15 @@ def test_ten_comes_after_nine(make):
 
 def test_modes_of_sources(make):
     lines = [line(8), '{"b": 1, "runs": []}', "-", '{"orders":{"0":5}}', "17", "{"]
-    found = Checkpoint.read(make(lines))
-    assert [one.mode for one in found.planned.sources] == ["log", "queue", "none", "other", "other", "other"]
+    actual = Checkpoint.read(make(lines))
+    assert [one.mode for one in actual.planned.sources] == ["log", "queue", "none", "other", "other", "other"]
 
 
 def test_query_before_its_first_batch(make):
-    found = Checkpoint.read(make())
-    assert (found.planned, found.committed) == (None, None)
+    actual = Checkpoint.read(make())
+    assert (actual.planned, actual.committed) == (None, None)
     with pytest.raises(CheckpointError, match="no committed batch"):
-        found.rewind(LogOffset(1, CREATED))
+        actual.rewind(LogOffset(1, CREATED))
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", "1"])
@@ -179,8 +179,8 @@ def test_rewind_adds_committed_batch(make):
 def test_rewind_passes_planned_batch(make):
     path = make([line(8, 1)], [line(16, 9)], committed=1)
     Checkpoint.read(path).rewind(LogOffset(4, CREATED))
-    found = Checkpoint.read(path)
-    assert found.planned.number == found.committed.number == 2
+    actual = Checkpoint.read(path)
+    assert actual.planned.number == actual.committed.number == 2
     assert not (path / "commits" / "1").exists()
 
 
@@ -205,10 +205,10 @@ def test_batches_that_spark_has_removed_count_as_committed(make):
 
 def test_rewind_while_query_plans_refused(make):
     path = make([line(8, 1)])
-    found = Checkpoint.read(path)
+    actual = Checkpoint.read(path)
     (path / "offsets" / "1").write_text("of the query")
     with pytest.raises(QueryRunningError, match="exists now"):
-        found.rewind(LogOffset(4, CREATED))
+        actual.rewind(LogOffset(4, CREATED))
     assert (path / "offsets" / "1").read_text() == "of the query"
     assert sorted(file.name for file in path.rglob("*") if file.is_file()) == [
         ".0.crc",
@@ -226,13 +226,13 @@ def test_rewind_of_several_sources_refused(make):
 
 def test_several_streams_of_a_source(make):
     path = make([json.dumps({"streams": {"B": json.loads(line(8, 1)), "A": json.loads(line(5))}})])
-    found = Checkpoint.read(path)
-    (source,) = found.committed.sources
+    actual = Checkpoint.read(path)
+    (source,) = actual.committed.sources
     assert (source.mode, source.offset) == ("log", None)
     assert source.streams == {"A": LogOffset(5, CREATED), "B": LogOffset(8, CREATED, cuts=(1,))}
-    assert found.covered(CREATED) == ([], [])
+    assert actual.covered(CREATED) == ([], [])
     with pytest.raises(SeveralSourcesError, match=r"several streams \(B, A\), which cannot be rewound"):
-        found.rewind(LogOffset(4, CREATED))
+        actual.rewind(LogOffset(4, CREATED))
 
 
 def test_unknown_offset_of_several_refused(make):
@@ -248,10 +248,10 @@ def test_rewind_of_queue_refused(make):
 def test_rewind_of_state_refused(make):
     path = make([line(8)])
     (path / "state").mkdir()
-    found = Checkpoint.read(path)
-    assert found.stateful
+    actual = Checkpoint.read(path)
+    assert actual.stateful
     with pytest.raises(CheckpointError, match="state, which cannot be rewound"):
-        found.rewind(LogOffset(4, CREATED))
+        actual.rewind(LogOffset(4, CREATED))
 
 
 @pytest.mark.parametrize("newest", ["metadata", "offsets/1", "commits/1"])
@@ -264,7 +264,7 @@ def test_newest_file_counts(make, newest):
 
 
 def test_recent_checkpoint_refused(make):
-    found = Checkpoint.read(make([line(8)]))
-    found.refuse_running(found.written + 60, 60)
+    actual = Checkpoint.read(make([line(8)]))
+    actual.refuse_running(actual.written + 60, 60)
     with pytest.raises(QueryRunningError, match=r"written 59 seconds ago.* 60 seconds old"):
-        found.refuse_running(found.written + 59, 60)
+        actual.refuse_running(actual.written + 59, 60)

@@ -12,9 +12,9 @@ OTHER = "2026-02-01T00:00:00+00:00"
 
 
 def test_counts_add_up():
-    made = figures(report(log(20)), report(log(30), batch=8), report(log(40), batch=9, output_rows=None))
-    assert (made.batch, made.output_rows, made.sources[0].rows) == (9, 6, 9)
-    assert made.sources[0].lag_messages() == 10
+    created = figures(report(log(20)), report(log(30), batch=8), report(log(40), batch=9, output_rows=None))
+    assert (created.batch, created.output_rows, created.sources[0].rows) == (9, 6, 9)
+    assert created.sources[0].lag_messages() == 10
 
 
 def stream(source):
@@ -82,42 +82,44 @@ def test_answer_about_previous_stream_dropped():
 
 def test_lag_of_several_streams():
     """The sum of the messages and the greatest age, as far as they are known."""
-    made = figures(report(several(log(20, 50, name="A"), log(5, 9, name="B"), log(5, None, name="C"))))
-    source = made.sources[0]
+    created = figures(report(several(log(20, 50, name="A"), log(5, 9, name="B"), log(5, None, name="C"))))
+    source = created.sources[0]
     assert (source.lag_messages(), source.lag_seconds(100.0)) == (34, None)
     source.streams["B"].answered(LogPosition("B", CREATED, 5), Unread(10, 97.0))
     source.streams["A"].answered(LogPosition("A", CREATED, 20), Unread(50, 98.0))
     assert (source.lag_messages(), source.lag_seconds(100.0)) == (35, 3.0)
-    made.add(report(several(log(7, 10, name="B"))))  # A and C went away
+    created.add(report(several(log(7, 10, name="B"))))  # A and C went away
     assert (list(source.streams), source.rows, source.lag_messages()) == (["B"], 12, 3)
     assert source.lag_seconds(100.0) == 3.0
 
 
 def test_losses_are_noticed_once():
-    made = QueryFigures("i", "r", "copy")
-    assert made.add(report(log())) == []
-    (worse,) = made.add(report(log(lost=4)))
-    assert worse is made.sources[0]
-    assert made.add(report(log(lost=4))) == []
-    assert made.add(report(log(lost=4, expired=1))) == [worse]
+    created = QueryFigures("i", "r", "copy")
+    assert created.add(report(log())) == []
+    (worse,) = created.add(report(log(lost=4)))
+    assert worse is created.sources[0]
+    assert created.add(report(log(lost=4))) == []
+    assert created.add(report(log(lost=4, expired=1))) == [worse]
     assert len(figures().add(report(log(lost=1)))) == 1  # the first report
 
 
 def test_loss_of_one_stream_is_noticed():
     """Though the sum falls, since another stream went away."""
-    made = figures(report(several(log(name="A", lost=9), log(name="B", lost=1))))
-    assert made.add(report(several(log(name="B", lost=2)))) == [made.sources[0]]
-    assert made.add(report(several(log(name="B", lost=2), log(name="C")))) == []
+    created = figures(report(several(log(name="A", lost=9), log(name="B", lost=1))))
+    assert created.add(report(several(log(name="B", lost=2)))) == [created.sources[0]]
+    assert created.add(report(several(log(name="B", lost=2), log(name="C")))) == []
 
 
 def test_sentence():
-    made = figures(report(log()))
-    source = made.sources[0]
-    assert made.line(source, 0.0) == "query copy, batch 7: 3 rows of stream ORDERS, 6 rows/s, lag 30 messages"
+    created = figures(report(log()))
+    source = created.sources[0]
+    assert (
+        created.line(source, 0.0) == "query copy, batch 7: 3 rows of stream ORDERS, 6 rows/s, lag 30 messages"
+    )
     source.streams["ORDERS"].answered(ORDERS, Unread(80, 90.0))
-    assert made.line(source, 92.5).endswith(", lag 60 messages and 2.5 s")
-    made = figures(report(log(lost=4, expired=2, last=None, processed_rate=None)))
-    assert made.line(made.sources[0], 0.0) == (
+    assert created.line(source, 92.5).endswith(", lag 60 messages and 2.5 s")
+    created = figures(report(log(lost=4, expired=2, last=None, processed_rate=None)))
+    assert created.line(created.sources[0], 0.0) == (
         "query copy, batch 7: 3 rows of stream ORDERS; since the start: 4 messages removed unread, 2 messages removed "
         "while the batch ran"
     )
@@ -126,35 +128,35 @@ def test_sentence():
     assert unnamed.line(unnamed.sources[1], 0.0) == (
         "query i, batch 7: 3 rows of source 1; since the start: 2 claims lapsed"
     )
-    made = figures(report(log(20, 21, rows=1, lost=1)))
-    assert made.line(made.sources[0], 0.0) == (
+    created = figures(report(log(20, 21, rows=1, lost=1)))
+    assert created.line(created.sources[0], 0.0) == (
         "query copy, batch 7: 1 row of stream ORDERS, 6 rows/s, lag 1 message; since the start: 1 message removed "
         "unread"
     )
 
 
 def test_sentence_about_several_streams():
-    made = figures(report(several(log(20, 50, name="A", lost=4), log(5, 9, name="B"))))
-    assert made.line(made.sources[0], 0.0) == (
+    created = figures(report(several(log(20, 50, name="A", lost=4), log(5, 9, name="B"))))
+    assert created.line(created.sources[0], 0.0) == (
         "query copy, batch 7: 6 rows of 2 streams, 6 rows/s, lag 34 messages; since the start: 4 messages of stream A "
         "removed unread"
     )
-    fields = made.fields(made.sources[0], 0.0)
+    fields = created.fields(created.sources[0], 0.0)
     assert (fields["stream"], fields["lag_messages"], fields["lost"]) == ("", 34, 4)
 
 
 def test_fields_do_not_hide_those_of_log_records():
     import logging
 
-    made = figures(report(log()))
+    created = figures(report(log()))
     record = logging.getLogger("x").makeRecord(
-        "x", logging.INFO, "", 0, "", (), None, extra=made.fields(made.sources[0], 0.0)
+        "x", logging.INFO, "", 0, "", (), None, extra=created.fields(created.sources[0], 0.0)
     )
     assert (record.event, record.query, record.batch, record.lag_messages) == ("QueryProgress", "copy", 7, 30)
 
 
 def test_rates_at_rest():
-    made = figures(report(log(input_rate=1.0)))
-    made.rest()
-    assert (made.sources[0].report.input_rate, made.sources[0].report.processed_rate) == (0.0, 0.0)
-    assert made.sources[0].rows == 3
+    created = figures(report(log(input_rate=1.0)))
+    created.rest()
+    assert (created.sources[0].report.input_rate, created.sources[0].report.processed_rate) == (0.0, 0.0)
+    assert created.sources[0].rows == 3

@@ -38,10 +38,10 @@ def test_prometheus_text():
 def every_metric():
     """Queries with a value of each metric."""
     jobs = queue(pending=12, lapsed=1)
-    made = figures(report(log(lost=4, expired=2), jobs)), figures(report(log(input_rate=0.25)))
-    for one in made:
+    created = figures(report(log(lost=4, expired=2), jobs)), figures(report(log(input_rate=0.25)))
+    for one in created:
         one.sources[0].streams["ORDERS"].answered(ORDERS, Unread(80, 90.0))
-    return made
+    return created
 
 
 def parsed(text):
@@ -57,12 +57,12 @@ def test_parser_reads_every_metric():
     two.id, two.name = "j", "other"
     text = prometheus_text([one, two], 100.0)
     assert text.endswith("\n")
-    found = parsed(text)
-    assert {name: (kind, text) for name, (kind, text, _) in found.items()} == {
+    actual = parsed(text)
+    assert {name: (kind, text) for name, (kind, text, _) in actual.items()} == {
         f"jsclient_spark_{metric.name}": (metric.kind, metric.help) for metric in METRICS
     }
     for metric in METRICS:
-        series = found[f"jsclient_spark_{metric.name}"][2]
+        series = actual[f"jsclient_spark_{metric.name}"][2]
         assert series == [(labels, float(value)) for labels, value in metric.values([one, two], 100.0)]
         assert len({tuple(labels.items()) for labels, _ in series}) == len(series) > 0
 
@@ -107,35 +107,35 @@ def test_content_type_of_page():
 
 def series(metric, *queries, now=100.0):
     """The values of a metric by stream."""
-    (found,) = [one for one in METRICS if one.name == metric]
-    return {labels["stream"]: value for labels, value in found.values(queries, now)}
+    (actual,) = [one for one in METRICS if one.name == metric]
+    return {labels["stream"]: value for labels, value in actual.values(queries, now)}
 
 
 def test_series_for_each_stream():
     """The rows are those of the source; all else is of each stream."""
-    made = figures(report(several(log(20, 50, name="A", lost=4), log(5, 9, name="B", expired=1))))
-    made.sources[0].streams["A"].answered(LogPosition("A", CREATED, 20), Unread(80, 90.0))
-    assert series("rows", made) == {"": 6}
-    assert series("position", made) == {"A": 20, "B": 5}
-    assert series("end_position", made) == {"A": 80, "B": 9}
-    assert series("lag_messages", made) == {"A": 60, "B": 4}
-    assert series("lag_seconds", made) == {"A": 10.0}
-    assert series("lost_messages", made) == {"A": 4, "B": 0}
-    assert series("expired_messages", made) == {"A": 0, "B": 1}
-    assert series("lapsed_claims", made) == {}
+    created = figures(report(several(log(20, 50, name="A", lost=4), log(5, 9, name="B", expired=1))))
+    created.sources[0].streams["A"].answered(LogPosition("A", CREATED, 20), Unread(80, 90.0))
+    assert series("rows", created) == {"": 6}
+    assert series("position", created) == {"A": 20, "B": 5}
+    assert series("end_position", created) == {"A": 80, "B": 9}
+    assert series("lag_messages", created) == {"A": 60, "B": 4}
+    assert series("lag_seconds", created) == {"A": 10.0}
+    assert series("lost_messages", created) == {"A": 4, "B": 0}
+    assert series("expired_messages", created) == {"A": 0, "B": 1}
+    assert series("lapsed_claims", created) == {}
 
 
 def test_stream_that_went_away_loses_its_series():
-    made = figures(report(several(log(name="A"), log(name="B"))), report(several(log(name="B"))))
-    assert series("position", made) == series("lost_messages", made) | {"B": 20} == {"B": 20}
-    assert "A" not in prometheus_text([made], 0.0)
+    created = figures(report(several(log(name="A"), log(name="B"))), report(several(log(name="B"))))
+    assert series("position", created) == series("lost_messages", created) | {"B": 20} == {"B": 20}
+    assert "A" not in prometheus_text([created], 0.0)
 
 
 def test_positions_only_in_log_mode():
-    made = figures(report(queue(pending=12)))
-    assert series("position", made) == series("end_position", made) == {}
-    assert (series("lag_messages", made), series("lapsed_claims", made)) == ({"JOBS": 12}, {"JOBS": 0})
-    assert series("lost_messages", made) == {"JOBS": 0}
+    created = figures(report(queue(pending=12)))
+    assert series("position", created) == series("end_position", created) == {}
+    assert (series("lag_messages", created), series("lapsed_claims", created)) == ({"JOBS": 12}, {"JOBS": 0})
+    assert series("lost_messages", created) == {"JOBS": 0}
 
 
 def test_large_counts_keep_digits():
@@ -144,15 +144,15 @@ def test_large_counts_keep_digits():
 
 
 def test_fractions_are_short():
-    made = figures(report(log()))
-    made.sources[0].streams["ORDERS"].answered(ORDERS, Unread(80, 90.3))
+    created = figures(report(log()))
+    created.sources[0].streams["ORDERS"].answered(ORDERS, Unread(80, 90.3))
     assert 'lag_seconds{query="copy",query_id="i",source="0",stream="ORDERS"} 9.7\n' in prometheus_text(
-        [made], 100.0
+        [created], 100.0
     )
 
 
 def test_failed_query_is_down():
-    made = figures(report(log()))
-    made.failed = True
-    assert lines(made)[-1] == 'jsclient_spark_query_up{query="copy",query_id="i"} 0'
-    assert len(lines(made)) == 3
+    created = figures(report(log()))
+    created.failed = True
+    assert lines(created)[-1] == 'jsclient_spark_query_up{query="copy",query_id="i"} 0'
+    assert len(lines(created)) == 3

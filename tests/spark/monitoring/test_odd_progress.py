@@ -91,9 +91,9 @@ def test_any_progress_leaves_metrics_readable(given):
     text.encode()
     assert all(list(family.samples) for family in text_string_to_metric_families(text))
     for metric in METRICS:
-        found = list(metric.values([query], 0.0))
-        assert all(math.isfinite(value) and value >= 0 for _, value in found)
-        assert len({tuple(labels.items()) for labels, _ in found}) == len(found)
+        actual = list(metric.values([query], 0.0))
+        assert all(math.isfinite(value) and value >= 0 for _, value in actual)
+        assert len({tuple(labels.items()) for labels, _ in actual}) == len(actual)
 
 
 def only(**fields):

@@ -17,20 +17,20 @@ CREATED = "2026-01-31T12:00:00+00:00"
 
 
 def source(end, latest=None, **more):
-    given = {"numInputRows": 3, "inputRowsPerSecond": 1.5, "processedRowsPerSecond": 6.0, "metrics": {}}
+    options = {"numInputRows": 3, "inputRowsPerSecond": 1.5, "processedRowsPerSecond": 6.0, "metrics": {}}
     return {
         "description": "Python",
         "startOffset": None,
         "endOffset": end,
         "latestOffset": latest,
-        **given,
+        **options,
         **more,
     }
 
 
 def progress(*sources, **more):
-    given = {"id": "i", "runId": "r", "name": "copy", "batchId": 7, "batchDuration": 1500}
-    return {**given, "sources": list(sources), "sink": {"description": "", "numOutputRows": 3}, **more}
+    options = {"id": "i", "runId": "r", "name": "copy", "batchId": 7, "batchDuration": 1500}
+    return {**options, "sources": list(sources), "sink": {"description": "", "numOutputRows": 3}, **more}
 
 
 def only(end, latest=None, **more):

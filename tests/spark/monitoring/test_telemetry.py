@@ -36,21 +36,21 @@ class Exported:
 
 @pytest.fixture
 def exported():
-    made = []
+    results = []
 
     def export(queries):
-        made.append(Exported(queries))
-        return made[-1]
+        results.append(Exported(queries))
+        return results[-1]
 
     yield export
-    for one in made:
+    for one in results:
         one.provider.shutdown()
 
 
 def every_metric():
-    made = figures(report(log(lost=4), queue(pending=12, lapsed=1)))
-    made.sources[0].streams["ORDERS"].answered(ORDERS, Unread(80, 90.0))
-    return made
+    created = figures(report(log(lost=4), queue(pending=12, lapsed=1)))
+    created.sources[0].streams["ORDERS"].answered(ORDERS, Unread(80, 90.0))
+    return created
 
 
 def test_each_metric_is_exported(exported):
@@ -64,23 +64,23 @@ def test_each_metric_is_exported(exported):
 
 
 def test_values_and_labels(exported):
-    found = exported([every_metric()])
+    actual = exported([every_metric()])
     query = {"query": "copy", "query_id": "i"}
     orders, jobs = query | {"source": "0", "stream": "ORDERS"}, query | {"source": "1", "stream": "JOBS"}
-    assert found.points("jsclient.spark.query_up") == [(query, 1.0)]
-    assert found.points("jsclient.spark.rows") == [(orders, 3), (jobs, 3)]
-    assert found.points("jsclient.spark.lag_messages") == [(orders, 60), (jobs, 12)]
-    assert found.points("jsclient.spark.lag_seconds") == [(orders, 10.0)]
-    assert found.points("jsclient.spark.lost_messages") == [(orders, 4), (jobs, 0)]
-    assert found.points("jsclient.spark.lapsed_claims") == [(jobs, 1)]
+    assert actual.points("jsclient.spark.query_up") == [(query, 1.0)]
+    assert actual.points("jsclient.spark.rows") == [(orders, 3), (jobs, 3)]
+    assert actual.points("jsclient.spark.lag_messages") == [(orders, 60), (jobs, 12)]
+    assert actual.points("jsclient.spark.lag_seconds") == [(orders, 10.0)]
+    assert actual.points("jsclient.spark.lost_messages") == [(orders, 4), (jobs, 0)]
+    assert actual.points("jsclient.spark.lapsed_claims") == [(jobs, 1)]
 
 
 def test_query_that_ends_is_exported_no_more(exported):
     queries = [every_metric()]
-    found = exported(queries)
-    assert found.metrics()
+    actual = exported(queries)
+    assert actual.metrics()
     queries.clear()
-    assert found.metrics() == {}
+    assert actual.metrics() == {}
 
 
 def test_without_package(monkeypatch):

@@ -92,19 +92,19 @@ class Recorder(OptionReader):
 )
 def test_options_those_of_page(monkeypatch, heading, parses):
     monkeypatch.setattr(epoch_options, "OptionReader", Recorder)
-    asked = set()
+    requests = set()
     for parse in parses:
         parse()
-        asked |= Recorder.asked
-    told = set()
+        requests |= Recorder.asked
+    reports = set()
     for part in ("Options of the connection", heading):
-        told |= set(
+        reports |= set(
             re.findall(r"^\| `([\w.]+)`", PAGE.split(f"\n## {part}\n")[1].split("\n## ")[0], re.MULTILINE)
         )
-    assert asked == told
+    assert requests == reports
 
 
 def test_columns_those_of_page():
     part = PAGE.split("\n## Columns of the source of epochs\n")[1].split("\n## ")[0]
-    found = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", part, re.MULTILINE))
-    assert found == {name: EPOCH_COLUMNS[name] for name in ("epoch", "partition")}
+    actual = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", part, re.MULTILINE))
+    assert actual == {name: EPOCH_COLUMNS[name] for name in ("epoch", "partition")}

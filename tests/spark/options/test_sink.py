@@ -32,7 +32,7 @@ def test_defaults() -> None:
 
 def test_all_options_in_any_case() -> None:
     """Spark hands names over in lower case."""
-    given = {
+    arguments = {
         "Subject": "out.a",
         "DEDUP": "source",
         "dedupScope": "epoch",
@@ -49,7 +49,7 @@ def test_all_options_in_any_case() -> None:
         "dedupWrite": "2",
         "headers": "keep",
     }
-    options = parse(**given)
+    options = parse(**arguments)
     assert options == SinkOptions(
         connect=options.connect,
         subject="out.a",

@@ -110,9 +110,13 @@ def test_acks_rebuilt_in_form_in_they_came(before, behind):
     reply = f"{before}.2.41.17.1769860800000000000.5{behind}"
     assert ack_form(reply) == (before, behind)
     (first, second) = ack_subjects([Run(41, 17, 2, 2, 5)], ack_form(reply))
-    for number, made in enumerate((first, second)):
-        rebuilt, came = read_jsack(made), read_jsack(reply.encode())
-        assert (rebuilt.stream, rebuilt.consumer, rebuilt.domain) == (came.stream, came.consumer, came.domain)
+    for number, created in enumerate((first, second)):
+        rebuilt, arrived = read_jsack(created), read_jsack(reply.encode())
+        assert (rebuilt.stream, rebuilt.consumer, rebuilt.domain) == (
+            arrived.stream,
+            arrived.consumer,
+            arrived.domain,
+        )
         assert (rebuilt.stream_seq, rebuilt.consumer_seq, rebuilt.num_delivered) == (
             41 + number,
             17 + number,
@@ -150,8 +154,8 @@ def test_purge_takes_only_claimed():
 @given(deliveries, st.sampled_from([(V1, ""), (V2, ""), (V2, ".x")]))
 def test_offset_comes_back_from_json_as(steps, form):
     runs = collected(steps)[1].finish()
-    rest = (*form, "made", 5, 2) if runs else ()
-    offset = QueueOffset(4, runs, *rest)
+    remainder = (*form, "made", 5, 2) if runs else ()
+    offset = QueueOffset(4, runs, *remainder)
     assert QueueOffset.of_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
@@ -211,19 +215,19 @@ def test_every_claim_found_once_or_missing(wanted, gone, foreign, page):
     runs = runs_of(wanted)
     consumer_seq = {seq: number for number, seq in enumerate(sorted(wanted), 1)}
     stream = sorted((wanted | foreign) - gone)
-    matcher, found = ClaimMatcher(runs), []
+    matcher, actual = ClaimMatcher(runs), []
     while matcher.remaining:
         messages = [seq for seq in stream if seq >= matcher.next_seq][:page]
         here = matcher.take(messages)
-        found += [
+        actual += [
             (messages[place], number, pending)
             for place, number, pending in zip(here.indexes, here.consumer_seqs, here.pending, strict=True)
         ]
         assert set(here.delivered) <= {1}
         if len(messages) < page:
             matcher.passed(runs[-1].last)
-    assert [seq for seq, _, _ in found] == sorted(wanted - gone)
-    assert all(consumer_seq[seq] == number and pending == 100 - number for seq, number, pending in found)
+    assert [seq for seq, _, _ in actual] == sorted(wanted - gone)
+    assert all(consumer_seq[seq] == number and pending == 100 - number for seq, number, pending in actual)
     assert seqs_of(matcher.missing) == sorted(wanted & gone)
 
 
@@ -232,10 +236,10 @@ def test_every_claim_found_once_or_missing(wanted, gone, foreign, page):
 @given(seqs=st.sets(st.integers(1, 2000)))
 def test_spans_all_claims_in_order(seqs, by_filter, batches):
     runs = runs_of(seqs)
-    made = spans(runs, by_filter=by_filter, batches=batches)
-    assert sorted(seq for span in made for seq in seqs_of(span.runs)) == sorted(seqs)
-    assert all(seqs_of(span.runs) == sorted(seqs_of(span.runs)) for span in made)
-    assert batches or all(span.singly for span in made)
+    created = spans(runs, by_filter=by_filter, batches=batches)
+    assert sorted(seq for span in created for seq in seqs_of(span.runs)) == sorted(seqs)
+    assert all(seqs_of(span.runs) == sorted(seqs_of(span.runs)) for span in created)
+    assert batches or all(span.singly for span in created)
 
 
 def test_close_claims_one_request():
@@ -245,18 +249,18 @@ def test_close_claims_one_request():
 
 
 def test_far_claims_read_apart():
-    made = spans([Run(1, 1, 10, 1, 0), Run(5000, 11, 1, 1, 0), Run(9000, 12, 1, 1, 0)], by_filter=False)
-    assert [(span.singly, claimed(span.runs)) for span in made] == [(False, 10), (True, 2)]
+    created = spans([Run(1, 1, 10, 1, 0), Run(5000, 11, 1, 1, 0), Run(9000, 12, 1, 1, 0)], by_filter=False)
+    assert [(span.singly, claimed(span.runs)) for span in created] == [(False, 10), (True, 2)]
 
 
 def test_filtered_distance_ignored():
-    made = spans([Run(1, 1, 1, 1, 0), Run(50_000, 2, 1, 1, 0)], by_filter=True)
-    assert [(span.singly, claimed(span.runs)) for span in made] == [(False, 2)]
+    created = spans([Run(1, 1, 1, 1, 0), Run(50_000, 2, 1, 1, 0)], by_filter=True)
+    assert [(span.singly, claimed(span.runs)) for span in created] == [(False, 2)]
 
 
 def test_single_gets_bounded():
-    made = spans([Run(1, 1, 1200, 1, 0)], by_filter=True, batches=False)
-    assert [(span.singly, claimed(span.runs)) for span in made] == [(True, 512), (True, 512), (True, 176)]
+    created = spans([Run(1, 1, 1200, 1, 0)], by_filter=True, batches=False)
+    assert [(span.singly, claimed(span.runs)) for span in created] == [(True, 512), (True, 512), (True, 176)]
 
 
 STREAM = StreamConfig(name="ORDERS", allow_direct=True, retention="workqueue")

@@ -30,13 +30,13 @@ Row = tuple[bytes, bytes, bytes]
 def ids_of(batches: list[list[Row]], *, partition: int | None = 0, plain: bool = False) -> list[bytes]:
     """The ids of rows that come in these batches; `plain`: a batch without headers is said to have none."""
     ids = ContentIds(epoch_prefix(QUERY, 7), partition)
-    found = []
+    results = []
     for batch in batches:
         blocks: list[bytes] | None = [row[1] for row in batch]
         if plain and not any(blocks or ()):
             blocks = None
-        found += ids.tails([row[0] for row in batch], blocks, [row[2] for row in batch])
-    return [ids.prefix + tail for tail in found]
+        results += ids.tails([row[0] for row in batch], blocks, [row[2] for row in batch])
+    return [ids.prefix + tail for tail in results]
 
 
 @given(rows, st.randoms(use_true_random=False))
@@ -52,8 +52,8 @@ def test_order_and_batches_do_not_matter(given_rows: list[Row], chance: random.R
 @given(rows)
 def test_every_row_has_its_own_id(given_rows: list[Row]) -> None:
     """Also equal rows; and a payload that looks like headers is not taken for them."""
-    found = ids_of([given_rows])
-    assert len(set(found)) == len(found)
+    actual = ids_of([given_rows])
+    assert len(set(actual)) == len(actual)
 
 
 @given(rows)
@@ -86,11 +86,11 @@ def test_scope() -> None:
 def test_ids_are_short() -> None:
     """The server keeps each in memory."""
     prefix = epoch_prefix(QUERY, 1_000_000)
-    (found,) = (
+    (actual,) = (
         ContentIds(prefix, 199).prefix + tail for tail in ContentIds(prefix, 199).tails([b"s"], None, [b"x"])
     )
-    assert len(found) <= 40
-    assert found.startswith(query_hash(QUERY).encode() + b".f4240.c7.")
+    assert len(actual) <= 40
+    assert actual.startswith(query_hash(QUERY).encode() + b".f4240.c7.")
 
 
 def test_queries_differ() -> None:

@@ -20,8 +20,8 @@ def id_of(partition: bytes, row: int, number: int) -> bytes:
 
 def stored_rows(sequences: range, partition: int, stored: list[tuple[bytes, int]]) -> StoredRows:
     rows = StoredRows("OUT", sequences, partition)
-    for rest, sequence in stored:
-        rows.add(rest, sequence)
+    for remainder, sequence in stored:
+        rows.add(remainder, sequence)
     return rows
 
 
@@ -55,9 +55,9 @@ def run(stream: Stream, parts: list[list[int]], cuts: list[int | None]) -> None:
         if cut is None and rows:
             reports[partition] = stored.result(stored.own)
     if all(cut is None for cut in cuts):
-        rest = remainder_of(reports, [one for one, _ in before])
-        assert rest.missing == 0
-        for ids in rest.ids.values():
+        remainder = remainder_of(reports, [one for one, _ in before])
+        assert remainder.missing == 0
+        for ids in remainder.ids.values():
             for one in ids:
                 stream.store(one)
 
@@ -69,9 +69,11 @@ def test_each_row_once(data: st.DataObject) -> None:
     stream = Stream()
     for last in [False] * data.draw(st.integers(0, 4)) + [True]:
         partitions = data.draw(st.integers(1, 4))
-        places = data.draw(st.lists(st.integers(0, partitions - 1), min_size=len(rows), max_size=len(rows)))
+        positions = data.draw(
+            st.lists(st.integers(0, partitions - 1), min_size=len(rows), max_size=len(rows))
+        )
         order = data.draw(st.permutations(range(len(rows))))
-        parts = [[rows[at] for at in order if places[at] == one] for one in range(partitions)]
+        parts = [[rows[at] for at in order if positions[at] == one] for one in range(partitions)]
         cuts = [None if last else data.draw(st.none() | st.integers(0, len(part))) for part in parts]
         run(stream, parts, cuts)
     assert stream.counts() == Counter(map(content, rows))
@@ -91,17 +93,17 @@ def test_rows_that_are_gone() -> None:
     assert [one for one in stored.own if not stored.is_open(one)] == [content(one) for one in range(3)]
     del stored.own[content(1)]
     checked = stored.result(stored.own)
-    rest = remainder_of({0: checked}, [id_of(b"0", one, 0) for one in range(3)])
-    assert (rest.count, rest.missing) == (0, 2)
+    remainder = remainder_of({0: checked}, [id_of(b"0", one, 0) for one in range(3)])
+    assert (remainder.count, remainder.missing) == (0, 2)
 
 
 def test_old_run_is_told_if_it_has_rows_of_the_task() -> None:
-    for left, open_rows, told in (([1], [], 0), ([], [], 99), ([1], [2], 99)):
+    for remaining, open_rows, reports in (([1], [], 0), ([], [], 99), ([1], [2], 99)):
         stored = StoredRows("OUT", range(3), 0, old=99)
         for partition, row in ((b"0", 1), (b"1", 2)):
             stored.add(id_of(partition, row, 0), row)
         assert all(stored.is_open(content(row)) for row in open_rows)
-        assert stored.result({content(row): row for row in left}).old == told
+        assert stored.result({content(row): row for row in remaining}).old == reports
 
 
 def test_partitions_that_were_not_compared() -> None:

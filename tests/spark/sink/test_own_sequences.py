@@ -34,14 +34,14 @@ def test_shared_sequence_detected(bursts_of_tasks: list[list[list[tuple[str, int
         assert set(all_rows.values()) <= {1}
         return
     assert sum(one.count for one in every) == sum(all_rows.values()) - len(all_rows)
-    place = shared.stream, shared.sequence
-    assert all_rows[place] > 1
+    position = shared.stream, shared.sequence
+    assert all_rows[position] > 1
     owners = Counter(
         partition
         for partition, bursts in enumerate(bursts_of_tasks)
         for burst in bursts
         for row in burst
-        if row == place
+        if row == position
     )
     assert not Counter(shared.partitions) - owners
 

@@ -12,11 +12,11 @@ TARGET = ("OUT", "2026-01-31T00:00:00Z")
 
 def test_part_of_earlier_runs() -> None:
     """From the beginning of the first run to that of the one that asks."""
-    record, found = RunRecord(TARGET), []
+    record, actual = RunRecord(TARGET), []
     for run, begin in {"a": 11, "b": 31, "c": 41}.items():
         record = record.with_run(7, run, begin)
-        found.append(record.earlier(7, run))
-    assert found == [range(11, 11), range(11, 31), range(11, 41)]
+        actual.append(record.earlier(7, run))
+    assert actual == [range(11, 11), range(11, 31), range(11, 41)]
     assert record.earlier(7, "d") is None
     assert record.earlier(8, "a") is None
 

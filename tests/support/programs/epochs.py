@@ -46,8 +46,8 @@ async def main(url: str) -> None:
         await topic.create(storage="memory")
         await asyncio.gather(produce(topic, 0), produce(topic, 1))
         totals, token = await read(topic, until=0)
-        rest, _ = await read(topic, 2, token)
-        print(totals, rest)
+        remainder, _ = await read(topic, 2, token)
+        print(totals, remainder)
 
 
 if __name__ == "__main__":

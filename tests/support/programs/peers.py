@@ -27,9 +27,9 @@ async def ask(tenant: Peer, channel: str) -> str:
     ask_id = await tenant.request(channel, Rx_role="tenant", Tx_role="feed", plan="gold")
     granted = await tenant.wait_for("wrangler:subscription_added", Id=ask_id)
     subject: str = granted["subject"]
-    left: int = await tenant.query(ask_id, "feed", "size", {"since": 40})
+    remaining: int = await tenant.query(ask_id, "feed", "size", {"since": 40})
     sent = await tenant.send("feed", "read", {"rows": 3}, Tx_role="feed")
-    return f"{subject} {left} {sent}"
+    return f"{subject} {remaining} {sent}"
 
 
 async def main(url: str) -> None:

@@ -37,9 +37,9 @@ async def main(url: str) -> None:
             "mails.>", durable="mailer", config=config, delete_on_close=True
         ) as mails:
             sent = await deliver(mails)
-            async with mails.messages(max_messages=4) as rest:
+            async with mails.messages(max_messages=4) as remainder:
                 while sent < 25:
-                    msg = await rest.next(timeout=5)
+                    msg = await remainder.next(timeout=5)
                     await msg.ack_sync(timeout=2.0)
                     sent += 1
             info = await mails.consumer_info()

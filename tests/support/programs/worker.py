@@ -46,9 +46,9 @@ async def main(url: str) -> None:
     async with jsclient.connect(url, on_event=on_event) as js:
         await js.create_stream("ORDERS", ["orders.*"], retention="workqueue")
         dead = await js.create_stream("DEAD", ["dead.>"])
-        crew = [await js.subscribe("orders.*", queue="crew", delete_on_close=True) for _ in range(2)]
+        workers = [await js.subscribe("orders.*", queue="crew", delete_on_close=True) for _ in range(2)]
         await js.publish_many("orders.new", [b"%d" % number for number in range(20)])
-        async with work(crew[0]) as one, work(crew[1]) as other:
+        async with work(workers[0]) as one, work(workers[1]) as other:
             counts: tuple[WorkCounts, WorkCounts] = await one, await other
         letter = await dead.get_last_message("dead.>")
         print(counts[0].handled + counts[1].handled, letter.data.decode())

@@ -33,11 +33,11 @@ from tests.topics.notifiers.test_iteration import in_virtual_time
 
 async def records(topic):
     """All that lies in a topic, as it lies there."""
-    found, since = [], 0
+    results, since = [], 0
     while page := (await topic._home.log().history(since, 1000, 10**8)).records:
-        found += page
+        results += page
         since = page[-1].seq
-    return found
+    return results
 
 
 async def events(sub, until):
@@ -518,8 +518,8 @@ class EpochSuite:
                     if isinstance(event, Data):
                         counts[event.time] += 1
                 token = sub.position
-            rest = [event.time async for event in sub if isinstance(event, Data)]
-            assert set(rest) | set(counts) == {1, 2, 3, 4, 5}
+            remainder = [event.time async for event in sub if isinstance(event, Data)]
+            assert set(remainder) | set(counts) == {1, 2, 3, 4, 5}
             await sub.close()
 
     async def test_no_place_for_refused(self, make):
@@ -739,7 +739,7 @@ async def test_passed_window_reported():
 
 
 @virtual
-async def test_stalled_reader_is_told():
+async def test_stalled_reader_is_reported():
     log = jsclient.topics.memory_log.MemoryLog("t.>", max_records=20)
     topic = memory_epochs("t", log=log)
     async with await topic.publisher() as pub:

@@ -195,8 +195,8 @@ class NotifierSuite:
         waiting = await together(notifier.get_update_since(old))
         await kits.settle()
         await updater.fail("broken")
-        asked = [notifier.get_update_since(count) for count in (None, old, 10**9)]
-        for one in [*waiting, *asked]:
+        requests = [notifier.get_update_since(count) for count in (None, old, 10**9)]
+        for one in [*waiting, *requests]:
             with pytest.raises(IterationFailed) as caught:
                 await one
             assert caught.value.reason == "broken"
@@ -361,9 +361,9 @@ class SubscriptionSuite:
         iterator = aiter(subscription)
         assert await anext(iterator) == "a"
         whole = kits.make_subscription(await subscription.get_sharable_subscription_internals())
-        rest = kits.make_subscription(iterator.subscribe().get_sharable_subscription_internals())
-        again = kits.make_subscription(rest.get_sharable_subscription_internals())
-        del subscription, iterator, rest
+        remainder = kits.make_subscription(iterator.subscribe().get_sharable_subscription_internals())
+        again = kits.make_subscription(remainder.get_sharable_subscription_internals())
+        del subscription, iterator, remainder
         await publication.update_state("b")
         moved = aiter(again)
         assert await anext(moved) == "b"
@@ -417,12 +417,12 @@ class BothSuite:
     @pytest.mark.covers("A5", "A6")
     @pytest.mark.parametrize("end", [None, False, 0, "", "done", [1, {"a": None}], {"deep": [[]]}])
     async def test_any_completion_value(self, kits, make, end):
-        for method, told in (("finish", "finished"), ("fail", "failed")):
+        for method, reports in (("finish", "finished"), ("fail", "failed")):
             producer, iterable = await make()
             await getattr(producer, method)(end)
             bob = Bob()
             await observe_iteration(iterable, bob)
-            assert bob.log == [(told, end)]
+            assert bob.log == [(reports, end)]
 
     async def test_an_iteration_may_be_empty(self, kits, make):
         producer, iterable = await make()

@@ -261,8 +261,8 @@ async def test_failure_reported_once():
         if awaited == "late":
             with pytest.raises(ApiError):
                 await result
-        told = [one for one in log.events if isinstance(one, PublishFailed)]
-        assert [(one.count, one.subject) for one in told] == ([] if awaited is True else [(2, "a")])
+        reports = [one for one in log.events if isinstance(one, PublishFailed)]
+        assert [(one.count, one.subject) for one in reports] == ([] if awaited is True else [(2, "a")])
         if awaited is False:
             with pytest.raises(ApiError):
                 publication.update_state("lost too")
@@ -414,6 +414,6 @@ async def test_close_waits_in_flight():
     (producer,) = log.open
     await producer.abandon()
     await settle()
-    (told,) = [one for one in log.events if isinstance(one, PublishFailed)]
-    assert isinstance(told.error, ClosedError)
+    (event,) = [one for one in log.events if isinstance(one, PublishFailed)]
+    assert isinstance(event.error, ClosedError)
     await log.close()

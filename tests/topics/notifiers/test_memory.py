@@ -101,10 +101,10 @@ async def test_ambiguous_values_raise(reason):
         with pytest.raises(IterationFailed) as caught:
             await anext(aiter(iterable))
         assert caught.value.reason is reason
-        told = []
-        observer = type("Observer", (), {"fail": lambda _, what, told=told: told.append(what)})()
+        events = []
+        observer = type("Observer", (), {"fail": lambda _, what, told=events: told.append(what)})()
         await observe_iteration(iterable, observer)
-        assert told == [reason]
+        assert events == [reason]
 
 
 @virtual
@@ -174,7 +174,7 @@ def test_refused_after_end_says_so(make):
 @pytest.mark.covers("A1")
 async def test_no_consumer_held_by_kit_when_gone():
     for producer, iterable in (make_notifier_kit("a"), make_subscription_kit()):
-        gone = []
+        missing = []
         for _ in range(50):
             iterator = aiter(iterable)
             if hasattr(iterable, "get_update_since"):
@@ -182,11 +182,11 @@ async def test_no_consumer_held_by_kit_when_gone():
             task = asyncio.create_task(iterator.__anext__())
             await settle(3)
             task.cancel()
-            gone += [weakref.ref(task), weakref.ref(task.get_coro())]
+            missing += [weakref.ref(task), weakref.ref(task.get_coro())]
             del iterator, task
             await settle(3)
         gc.collect()
-        assert [one() for one in gone if one() is not None] == []
+        assert [one() for one in missing if one() is not None] == []
         producer.update_state("b")
 
 
@@ -238,11 +238,11 @@ async def test_unwanted_values_not_kept():
     updater, notifier = make_notifier_kit(0)
     iterator = aiter(notifier)
     assert await anext(iterator) == 0
-    kept = []
+    saved = []
     for _ in range(1000):
         value = Thing()
-        kept.append(weakref.ref(value))
+        saved.append(weakref.ref(value))
         updater.update_state(value)
     del value
-    assert sum(one() is not None for one in kept) == 1
-    assert await anext(iterator) is kept[-1]()
+    assert sum(one() is not None for one in saved) == 1
+    assert await anext(iterator) is saved[-1]()

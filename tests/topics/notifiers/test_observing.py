@@ -45,12 +45,12 @@ async def test_methods_missing_not_called(methods):
 
 
 @virtual
-async def test_failure_nobody_observes_told():
+async def test_failure_nobody_observes_reported():
     publication, subscription = make_subscription_kit()
     publication.fail("why")
-    told = []
-    assert await observe_iteration(subscription, object(), on_error=told.append) is None
-    assert [one.reason for one in told] == ["why"]
+    events = []
+    assert await observe_iteration(subscription, object(), on_error=events.append) is None
+    assert [one.reason for one in events] == ["why"]
     loop = asyncio.get_running_loop()
     assert await observe_iteration(subscription, object()) is None
     (problem,) = loop.problems
@@ -89,7 +89,7 @@ async def test_method_raises_ends_observation(method):
 @pytest.mark.covers("A63")
 async def test_raised_when_result_awaited_does_not():
     """D18."""
-    told = []
+    events = []
 
     class Observer:
         def __init__(self):
@@ -105,9 +105,9 @@ async def test_raised_when_result_awaited_does_not():
             raise ZeroDivisionError(completion)
 
     observer = Observer()
-    assert await observe_iteration(published("a", "b"), observer, on_error=told.append) == "done"
+    assert await observe_iteration(published("a", "b"), observer, on_error=events.append) == "done"
     assert observer.log == ["a", "b", "done"]
-    assert [str(one) for one in told] == ["a", "b", "done"]
+    assert [str(one) for one in events] == ["a", "b", "done"]
     await observe_iteration(published(), observer)
     loop = asyncio.get_running_loop()
     assert [str(one["exception"]) for one in loop.problems] == ["done"]
@@ -144,16 +144,16 @@ async def test_iterator_observed_from_here():
 @pytest.mark.covers("A29", "A30", "A64")
 async def test_carol_subscribes_midway():
     iterator = aiter(published("a", "b"))
-    rest = asyncio.get_running_loop().create_future()
+    remainder = asyncio.get_running_loop().create_future()
 
     class Carol(Bob):
         def update_state(self, value):
             super().update_state(value)
             if value == "a":
-                rest.set_result(iterator.subscribe())
+                remainder.set_result(iterator.subscribe())
 
     carol, second = Carol(), Bob()
-    await asyncio.gather(observe_iterator(iterator, carol), observe_iteration(rest, second))
+    await asyncio.gather(observe_iterator(iterator, carol), observe_iteration(remainder, second))
     assert carol.log == [("value", "a"), ("value", "b"), ("finished", "done")]
     assert second.log == [("value", "b"), ("finished", "done")]
 
@@ -257,10 +257,10 @@ async def test_observer_error_closes():
 async def test_promised_internals_once():
     _, subscription = make_subscription_kit()
     updater, notifier = make_notifier_kit("a")
-    asked = []
+    requests = []
 
     async def internals(of):
-        asked.append(of)
+        requests.append(of)
         return await soon(await of())
 
     shared = make_notifier(internals(notifier.get_sharable_notifier_internals))
@@ -268,7 +268,7 @@ async def test_promised_internals_once():
     await settle()
     first.cancel()
     assert (await second).value == "a"
-    assert len(asked) == 1, "who is cancelled does not take it from the others"
+    assert len(requests) == 1, "who is cancelled does not take it from the others"
     updater.finish("done")
     assert await shared.completion() == "done"
 

@@ -27,7 +27,7 @@ async def test_seat_hides_its_producer():
 
 @virtual
 @pytest.mark.covers("A53", "A55")
-async def test_each_change_of_allocation_told():
+async def test_each_change_of_allocation_reported():
     seat = Seat({"money": 10})
     notifier = seat.user.get_notifier()
     record = await notifier.get_update_since()

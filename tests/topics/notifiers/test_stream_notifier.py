@@ -196,7 +196,7 @@ async def test_later_count_not_lowered():
 
 @virtual
 @pytest.mark.covers("A18")
-async def test_stream_made_anew_begins_again():
+async def test_stream_recreated_begins_again():
     log = Log(replica=record(50))
     shared = notifier(log, quiet=1)
     iterator = aiter(shared)
@@ -278,7 +278,7 @@ async def test_while_no_server_answers_one_waits():
 
 
 @virtual
-async def test_stream_gone_error_soon():
+async def test_stream_deleted_error_soon():
     log = Log(replica=StreamNotFoundError(404, 10059, "stream not found"))
     shared = notifier(log)
     for count in (None, 5):
@@ -379,17 +379,17 @@ async def test_removed_record_accepted_in_the_end(last_seq, patience):
     shared = notifier(log)
     await shared.get_update_since()
     log.replica = record(5)
-    begun = clock()
+    started = clock()
     assert (await shared.get_update_since()).value == 5
-    assert patience <= clock() - begun < patience + 3
+    assert patience <= clock() - started < patience + 3
     assert (await shared.get_update_since()).value == 5
-    told = [StreamReset(stream="S", last_stream_seq=7, stream_seq=5)] if patience == 10 else []
-    assert log.events == told
+    reports = [StreamReset(stream="S", last_stream_seq=7, stream_seq=5)] if patience == 10 else []
+    assert log.events == reports
     await ended(log)
 
 
 @virtual
-async def test_replicated_stream_made_anew():
+async def test_replicated_stream_recreated():
     """Its identity says so at once."""
     log = Log(replica=record(50))
     log._origin = Position("S", "I", 0)
@@ -403,9 +403,9 @@ async def test_replicated_stream_made_anew():
         return found
 
     log.placed_again = placed_again
-    begun = clock()
+    started = clock()
     assert (await shared.get_update_since()).value == 1
-    assert (clock(), log.events) == (begun, [])
+    assert (clock(), log.events) == (started, [])
     await ended(log)
 
 
@@ -415,12 +415,12 @@ async def test_invented_count_delays_nobody_else():
     log.state = replicated(8)
     shared = notifier(log)
     invented = await start(shared.get_update_since(10**9))
-    begun = clock()
+    started = clock()
     assert (await shared.get_update_since(7)).value == 8
-    assert clock() == begun
+    assert clock() == started
     assert not invented.done()
     assert (await invented).value == 8
-    assert 10 <= clock() - begun < 12
+    assert 10 <= clock() - started < 12
     await ended(log)
 
 
@@ -431,14 +431,14 @@ async def test_doubt_begins_again_after_a_failed_request():
     shared = notifier(log)
     await shared.get_update_since()
     log.replica = record(5)
-    begun = clock()
+    started = clock()
     task = await start(shared.get_update_since())
     await asyncio.sleep(2)
     log.state = RequestTimeoutError("stream info", 1.0)
     await asyncio.sleep(2)
     log.state = replicated(7)
     assert (await task).value == 5
-    assert clock() - begun >= 7
+    assert clock() - started >= 7
     await ended(log)
 
 

@@ -85,7 +85,7 @@ def test_broken_weather_file_refused(weather, lines, said):
         read_weather(weather(*lines))
 
 
-def test_missing_weather_file_told(tmp_path):
+def test_missing_weather_file_reported(tmp_path):
     with pytest.raises(FlightsError, match="is missing"):
         read_weather(tmp_path / "weather.csv")
 
@@ -98,8 +98,8 @@ def test_flights_counted_by_hour():
         flight("2013-01-01T06:00", delay=1),
         flight("2013-01-01T05:30", "JFK", None),
     ]
-    found = recount(flights, {("EWR", "2013-01-01T05:00"): Weather(39.0, 10.4, 0.0, 10.0)})
-    assert found == {
+    actual = recount(flights, {("EWR", "2013-01-01T05:00"): Weather(39.0, 10.4, 0.0, 10.0)})
+    assert actual == {
         ("EWR", "2013-01-01T05:00"): Statistic(
             "2013-01-01T05:00", "EWR", 3, 1, 3.5, 10, 39.0, 10.4, 0.0, 10.0
         ),
@@ -156,7 +156,7 @@ def test_difference_in_any_column_found(column):
         ([], "3 missing"),
     ],
 )
-def test_rows_missing_twice_or_strange_told(rows, said):
+def test_rows_missing_twice_or_strange_reported(rows, said):
     claim = check_statistics("stream", rows, EXPECTED)
     assert not claim.holds
     assert said in claim.text
@@ -188,7 +188,7 @@ def test_work_done_once_holds():
         ([DONE[0], DONE[1], DONE[1]], "1 more than once, as 2"),
     ],
 )
-def test_work_missing_or_done_twice_told(found, said):
+def test_work_missing_or_done_twice_reported(found, said):
     claim = rebooked(found)
     assert not claim.holds
     assert said in claim.text
@@ -231,9 +231,9 @@ def test_url_shown_without_user():
 
 @pytest.fixture
 def spark_is_there(monkeypatch):
-    found = importlib.util.find_spec
+    original = importlib.util.find_spec
     ours = ("pyspark", "pyarrow")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in ours or found(name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in ours or original(name))
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.3.0")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr("shutil.which", lambda _: "/bin/java")

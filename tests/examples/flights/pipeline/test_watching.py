@@ -48,8 +48,8 @@ def at_once(monkeypatch):
 
 def starts_of(*queries):
     """A function that starts one after the other."""
-    left = list(queries)
-    return lambda: left.pop(0)
+    remaining = list(queries)
+    return lambda: remaining.pop(0)
 
 
 def test_failed_query_is_restarted():

@@ -76,10 +76,10 @@ def test_headers_kept_but_inert():
     ],
 )
 def test_error_class_and_line(error, kind, text):
-    found = error_text(error)
-    assert (found[0].rpartition(".")[2], found[1]) == (kind.rpartition(".")[2], text)
+    actual = error_text(error)
+    assert (actual[0].rpartition(".")[2], actual[1]) == (kind.rpartition(".")[2], text)
     reason = term_reason(error)
-    assert reason == (f"{found[0]}: {text}" if text else found[0])
+    assert reason == (f"{actual[0]}: {text}" if text else actual[0])
     assert ack_payload(AckKind.TERM, reason=reason)
 
 
@@ -121,11 +121,11 @@ def test_id_is_unique_per_consumer():
 def test_advisory_of_last_delivery_read():
     assert exhausted_subject("S", "c") == "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.c"
     # as nats-server 2.10 and 2.15 sent it
-    told = (
+    reports = (
         b'{"type":"io.nats.jetstream.advisory.v1.max_deliver","id":"ofGsOPAEqvOsavcFPU5sMj",'
         b'"timestamp":"2026-11-20T21:38:55.656801218Z","stream":"W","consumer":"c","stream_seq":2,"deliveries":2}'
     )
-    assert read_exhausted(told) == Exhausted("W", "c", 2, 2)
+    assert read_exhausted(reports) == Exhausted("W", "c", 2, 2)
 
 
 @pytest.mark.parametrize(

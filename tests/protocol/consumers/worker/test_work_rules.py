@@ -63,10 +63,10 @@ def test_needs_explicit_acks(policy):
     ],
 )
 def test_backoff_replaces_ack_wait(config, waits):
-    found = rules(config)
-    assert [found.ack_wait(delivery) for delivery in (1, 2, 3)] == waits
-    assert [found.interval(delivery) for delivery in (1, 2, 3)] == [wait / 3 for wait in waits]
-    assert found.hold == min(waits) / 3
+    work_rules = rules(config)
+    assert [work_rules.ack_wait(delivery) for delivery in (1, 2, 3)] == waits
+    assert [work_rules.interval(delivery) for delivery in (1, 2, 3)] == [wait / 3 for wait in waits]
+    assert work_rules.hold == min(waits) / 3
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def test_backoff_replaces_ack_wait(config, waits):
     ],
 )
 def test_lower_limit_counts(given, consumer, limit, last):
-    found = rules(ConsumerConfig(max_deliver=consumer), max_deliver=given)
+    work_rules = rules(ConsumerConfig(max_deliver=consumer), max_deliver=given)
     for deliveries in range(1, 10):
-        assert found.is_final(deliveries) is (limit is not None and deliveries >= limit)
-        assert found.is_exhausted(deliveries) is (limit is not None and deliveries > limit)
-        assert found.is_last(deliveries) is (last is not None and deliveries >= last)
+        assert work_rules.is_final(deliveries) is (limit is not None and deliveries >= limit)
+        assert work_rules.is_exhausted(deliveries) is (limit is not None and deliveries > limit)
+        assert work_rules.is_last(deliveries) is (last is not None and deliveries >= last)
 
 
 def test_default_pause_doubles():
@@ -97,12 +97,12 @@ def test_default_pause_doubles():
     ("given", "expected"), [(None, [1.0, 5.0, 5.0]), (2, [2.0, 2.0, 2.0]), (lambda n: n * 10, [10, 20, 30])]
 )
 def test_given_delay_wins(given, expected):
-    found = rules(ConsumerConfig(backoff=[1.0, 5.0]), retry_delay=given)
-    assert [found.retry_delay(attempt)[0] for attempt in (1, 2, 3)] == expected
+    work_rules = rules(ConsumerConfig(backoff=[1.0, 5.0]), retry_delay=given)
+    assert [work_rules.retry_delay(attempt)[0] for attempt in (1, 2, 3)] == expected
 
 
 @pytest.mark.parametrize("answer", [-1, float("nan"), "1", None])
-def test_delay_none_told_and_replaced(answer):
+def test_delay_none_reported_and_replaced(answer):
     delay, delay_error = rules(retry_delay=lambda _: answer).retry_delay(1)
     assert delay == 0.5
     assert isinstance(delay_error, ConfigError)
@@ -116,9 +116,9 @@ def test_raising_delay_replaced():
 
 def test_nak_allows_for_server_adds_to():
     """Delivery n of a consumer with backoff waits ``backoff[n - 1] - backoff[0]`` longer than the nak says."""
-    found = rules(ConsumerConfig(backoff=[1.0, 4.0]), retry_delay=5.0)
-    assert [found.wire_delay(deliveries, 5.0) for deliveries in (1, 2, 3)] == [5.0, 2.0, 2.0]
-    assert found.wire_delay(2, 1.0) == 0.001  # it cannot be sooner
+    work_rules = rules(ConsumerConfig(backoff=[1.0, 4.0]), retry_delay=5.0)
+    assert [work_rules.wire_delay(deliveries, 5.0) for deliveries in (1, 2, 3)] == [5.0, 2.0, 2.0]
+    assert work_rules.wire_delay(2, 1.0) == 0.001  # it cannot be sooner
     assert rules(ConsumerConfig(backoff=[1.0, 4.0])).wire_delay(2, 4.0) is None  # left to the server
     assert rules(ConsumerConfig(ack_wait=9.0)).wire_delay(2, 4.0) == 4.0
 
@@ -134,8 +134,8 @@ def test_nak_allows_for_server_adds_to():
     ],
 )
 def test_few_wait_fewer_asked(options, capacity, pull):
-    found = rules(**options)
-    assert (found.capacity, found.pull) == (capacity, pull)
+    work_rules = rules(**options)
+    assert (work_rules.capacity, work_rules.pull) == (capacity, pull)
 
 
 def test_consumer_limit_respected():
@@ -156,6 +156,6 @@ def test_consumer_limit_respected():
     ],
 )
 def test_doubts(config, options, expected):
-    found = rules(ConsumerConfig(**config), **options).doubts()
-    assert len(found) == len(expected)
-    assert all(part in text for part, text in zip(expected, found, strict=True))
+    work_rules = rules(ConsumerConfig(**config), **options).doubts()
+    assert len(work_rules) == len(expected)
+    assert all(part in text for part, text in zip(expected, work_rules, strict=True))

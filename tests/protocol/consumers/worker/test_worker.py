@@ -315,7 +315,7 @@ def test_stop_returns_retries():
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_would_not_come_again_not_given_back(ordered):
+def test_would_not_come_again_not_returned(ordered):
     hands = Hands(ConsumerConfig(max_deliver=2, ack_wait=30.0), concurrency=1, ordered=ordered)
     running = hands.add(1, key="a")
     hands.start()

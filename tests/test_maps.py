@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / "docs" / "_tools"
 ITEMS = {"J": 114, "A": 77, "P": 67, "S": 54, "T": 43, "L": 40}
 IDS = [f"{system}{number}" for system, count in ITEMS.items() for number in range(1, count + 1)]
-MAPS = {"J": "spec_map", "APST": "patterns_map", "L": "spark_map"}
+MAPS = {"J": "spec-map", "APST": "patterns-map", "L": "spark-map"}
 # A test that uses one of these, or a fixture that does, runs in a session of Spark.
 SESSIONS = {"spark", "connect_spark", "standalone", "jobs", "java"}
 
@@ -35,7 +35,7 @@ def tool(name: str) -> dict[str, Any]:
 @cache
 def shown() -> dict[str, list[str]]:
     """The tests of each id, as ``file::test``, by the finder that writes the pages."""
-    return tool("spec_map")["marked"]("covers")
+    return tool("maps")["marked"]("covers")
 
 
 def written(path: Path) -> set[str]:
@@ -60,17 +60,17 @@ def has_session(place: str) -> bool:
     known: dict[str, set[str]] = {}
     for file in (*(folder / "conftest.py" for folder in reversed((ROOT / path).parents)), ROOT / path):
         known |= fixtures_of(file) if file.exists() else {}
-    needed, left = {test}, [test]
-    while left:
-        more = known.get(left.pop(), set()) - needed
+    needed, remaining = {test}, [test]
+    while remaining:
+        more = known.get(remaining.pop(), set()) - needed
         needed |= more
-        left += more
+        remaining += more
     return bool(needed & SESSIONS)
 
 
 def test_every_item_has_a_test():
-    places = shown()
-    assert [which for which in IDS if which not in places] == []
+    positions = shown()
+    assert [which for which in IDS if which not in positions] == []
 
 
 def test_every_item_of_the_pipeline_has_a_test_with_spark():
@@ -84,16 +84,16 @@ def test_no_mark_names_item_does_not_exist():
 
 
 def test_a_mark_is_an_id():
-    for which, places in shown().items():
-        assert re.fullmatch(r"[A-Z]+[0-9]+", which), f"{which!r} at {places}"
+    for which, positions in shown().items():
+        assert re.fullmatch(r"[A-Z]+[0-9]+", which), f"{which!r} at {positions}"
 
 
 def test_finder_finds_every_mark():
     """A mark that the finder passes over makes an item look untested: in a list of parameters, on a class."""
     of_file: dict[str, set[str]] = defaultdict(set)
-    for which, places in shown().items():
-        for place in places:
-            of_file[place.partition("::")[0]].add(which)
+    for which, positions in shown().items():
+        for position in positions:
+            of_file[position.partition("::")[0]].add(which)
     files = [path for folder in ("tests", "integration") for path in sorted((ROOT / folder).rglob("*.py"))]
     passed_over = {path.name: written(path) - of_file[path.relative_to(ROOT).as_posix()] for path in files}
     assert {name: ids for name, ids in passed_over.items() if ids} == {}
@@ -127,7 +127,7 @@ def test_finder_of_marks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("systems", MAPS)
 def test_spec_map_complete(systems: str) -> None:
-    text = tool(MAPS[systems])["PAGE"].read_text(encoding="utf-8")
+    text = tool("maps")["path_of"](MAPS[systems]).read_text(encoding="utf-8")
     listed = re.findall(r"^\|\s*\**([A-Z][0-9]+)\**\s*\|", text, re.MULTILINE)
     assert sorted(listed) == sorted(which for which in IDS if which[0] in systems)
     assert "none yet" not in text
@@ -136,9 +136,9 @@ def test_spec_map_complete(systems: str) -> None:
 @pytest.mark.parametrize("map_of", MAPS.values())
 def test_map_says_what_its_tool_says(map_of: str) -> None:
     """The words are those of the tool, and each test that a row names carries its mark. A new test may be missing."""
-    again = f"python docs/_tools/{map_of}.py writes the page again"
-    lines = tool(map_of)["PAGE"].read_text(encoding="utf-8").splitlines()
-    assert list(map(words, lines)) == list(map(words, tool(map_of)["page"]().splitlines())), again
+    again = "python docs/_tools/maps.py writes the page again"
+    lines = tool("maps")["path_of"](map_of).read_text(encoding="utf-8").splitlines()
+    assert list(map(words, lines)) == list(map(words, tool("maps")["page"](map_of).splitlines())), again
     for line in lines:
         if row := re.match(r"\| ([A-Z]\d+) \|", line):
             claimed = set(re.findall(r"`([^`]+\.py)`", line.rpartition(" | ")[2]))
