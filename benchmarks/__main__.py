@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "explanation" / "performance.md"
 
-# A client may be a gigabyte behind before the server cuts it off; by default that is 64 MB, which a push consumer
+# A client may be a gigabyte behind before the server cuts it off. By default that is 64 MB, which a push consumer
 # without flow control comes to at 1 KiB a message.
 SERVER = {"max_pending": 1 << 30}
 
@@ -144,7 +144,7 @@ async def _measure(works: Sequence[Any], options: argparse.Namespace) -> dict[st
 
 
 def _version(client: str) -> str | None:
-    """The version of a client, "" if it has none; None, told on stderr, if it is not there."""
+    """The version of a client, "" if it has none. None, told on stderr, if it is not there."""
     try:
         result: str = load(client).VERSION
     except ImportError as error:

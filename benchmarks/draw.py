@@ -85,7 +85,7 @@ class Axis:
         return cls(10.0 ** (low / 3), 10.0 ** (max(high, low + 3) / 3), left, width)
 
     def at(self, value: float) -> float:
-        """Where a value stands, px; those outside at the end."""
+        """Where a value stands, px. Those outside at the end."""
         part = math.log(max(self.low, min(self.high, value)) / self.low) / math.log(self.high / self.low)
         return self.left + part * self.width
 

@@ -54,7 +54,7 @@ def summarize(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str
 
 
 def ratio(clients: Mapping[str, Mapping[str, Summary]], figure: str, above: str, below: str) -> float | None:
-    """The median of ``figure`` of client ``above``, divided by that of ``below``; None if one is not there."""
+    """The median of ``figure`` of client ``above``, divided by that of ``below``. None if one is not there."""
     try:
         over, under = clients[above][figure].median, clients[below][figure].median
     except KeyError:

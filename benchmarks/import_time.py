@@ -38,7 +38,7 @@ _WORKS = {"import": _IMPORT, "import, connect and close": _CONNECT}
 
 
 def cpu_seconds(statements: str, bytecode: str) -> float:
-    """CPU seconds of ``statements`` in a fresh interpreter; ``bytecode`` is a folder."""
+    """CPU seconds of ``statements`` in a fresh interpreter. ``bytecode`` is a folder."""
     command = [sys.executable, "-c", _MEASURE.format(statements)]
     env = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode}
     env.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -40,11 +40,11 @@ class Job:
         warm: Messages before them that are not.
         size: Bytes of a payload.
         headers: Whether messages have headers, one of which is read.
-        last: The last sequence in the stream that is read; 0 where the work publishes.
+        last: The last sequence in the stream that is read. 0 where the work publishes.
         consumers: Pull consumers that are there: for the warm-up, and for what is measured.
         batch: Messages in one fetch.
         window: Messages that a continuous reader asks for at a time, or publishes that are under way.
-        subscriptions: How many, on one connection; each gets every message, so there are that many fewer.
+        subscriptions: How many, on one connection. Each gets every message, so there are that many fewer.
         host, port: The server.
         loop: asyncio or uvloop.
     """
@@ -157,7 +157,7 @@ class Meter:
         self._begun = (time.perf_counter(), cpu())
 
     def end(self, moved: int, figures: dict[str, float] | None = None) -> None:
-        """Stop the clock; ``figures``: of another clock."""
+        """Stop the clock. ``figures``: of another clock."""
         seconds, used = time.perf_counter() - self._begun[0], cpu() - self._begun[1]
         measured = moved - self._moved
         self._figures = figures or {
@@ -170,7 +170,7 @@ class Meter:
         }
 
     def figures(self) -> dict[str, float]:
-        """What was measured; call it after the work."""
+        """What was measured. Call it after the work."""
         if self._figures["count"] * 2 < self._job.count:
             raise WorkSkippedError(
                 f"only {self._figures['count']} of {self._job.count} messages were measured"

@@ -1,6 +1,6 @@
 """Measures what the documentation shows, and fills its tables: about five minutes.
 
-Works that are compared with other clients are measured first; then jsclient and nats-py on uvloop, and with each
+Works that are compared with other clients are measured first, then jsclient and nats-py on uvloop, and with each
 ``--python``. Figures are saved in ``benchmarks/results/``.
 """
 
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program. Its code is 1 if a part failed; the tables then show the others."""
+    """The program. Its code is 1 if a part failed. The tables then show the others."""
     options = parser().parse_args(arguments)
     began = time.monotonic()
     fewer = max(1, options.rounds // 2)

@@ -131,7 +131,7 @@ def _aimed(about: Mapping[str, Any]) -> bool:
 
 
 def against(works: Sequence[Work], runs: Mapping[str, Clients], *, goals: bool) -> str:
-    """How jsclient stands to nats-py and the limit; with ``goals``, what is to be reached, too."""
+    """How jsclient stands to nats-py and the limit. With ``goals``, what is to be reached, too."""
     rows = []
     for work in works:
         clients = runs[work.name]

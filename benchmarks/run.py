@@ -143,7 +143,7 @@ def _apart(job: Job) -> dict[str, float]:
 
 
 def _import(statement: str) -> dict[str, float]:
-    """CPU ms of processes that do nothing else, the compiled modules being there; the lowest of a few."""
+    """CPU ms of processes that do nothing else, the compiled modules being there. The lowest of a few."""
     with _compiled() as environment:
         command = [sys.executable, "-c", statement]
         subprocess.run(command, env=environment, check=True)

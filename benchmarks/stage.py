@@ -38,7 +38,7 @@ class Stage:
         self._stored = 0
 
     async def fill(self, size: int, *, headers: bool, count: int) -> None:
-        """Make the stream that is read, with ``count`` messages; one that was there goes."""
+        """Make the stream that is read, with ``count`` messages. One that was there goes."""
         if self._stream:
             await self._js.delete_stream(self._stream)
         self._stream, self._stored = "BENCH", count

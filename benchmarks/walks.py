@@ -1,6 +1,6 @@
 """How far one operation walks through the library: Python calls, files entered, moves between files.
 
-A profile function counts the calls of functions in ``jsclient`` while one operation runs against a real server; a
+A profile function counts the calls of functions in ``jsclient`` while one operation runs against a real server. A
 resumed coroutine is not a new call. A *move* is a call in another file than the call before it. The figures do not
 depend on the speed of the machine, so they compare exactly between two versions. Everything that publishes for a reader
 uses a plain socket, which is not counted.
@@ -131,7 +131,7 @@ class Walks:
             assert sub.pending == 0
 
     async def fetch(self, count: int) -> None:
-        """One fetch of messages that are stored; without the acks."""
+        """One fetch of messages that are stored. Without the acks."""
         async with (
             self._stream("FETCH"),
             await self._js.pull_subscribe("FETCH.>") as sub,

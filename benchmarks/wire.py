@@ -79,7 +79,7 @@ class Wire:
         return results
 
     def count(self) -> tuple[int, int]:
-        """Read on: the stream and the consumer sequence of the last control line that is whole; (0, 0): none is."""
+        """Read on: the stream and the consumer sequence of the last control line that is whole. (0, 0): none is."""
         got = self.socket.recv_into(self._tail.room())
         if not got:
             raise EOFError("the server closed the connection")
@@ -101,7 +101,7 @@ class Tail:
         return self._view[_SPARE:]
 
     def filled(self, got: int) -> tuple[int, int]:
-        """So many bytes were read: the stream and the consumer sequence; (0, 0) where no control line is whole."""
+        """So many bytes were read: the stream and the consumer sequence. (0, 0) where no control line is whole."""
         buffer = self._buffer
         end = self._end = _SPARE + got
         while (result := buffer.rfind(JSACK, 0, end)) >= 0:
@@ -137,7 +137,7 @@ def acks(data: bytes) -> int:
 
 
 def publish_many(wire: Wire, job: Job, count: int) -> int:
-    """Publish so many, with a window; the sequence of the last. A ``*`` in the subject: 500 subjects in turn."""
+    """Publish so many, with a window. The sequence of the last. A ``*`` in the subject: 500 subjects in turn."""
     names = [f"s{number}" for number in range(SUBJECTS)] if "*" in job.subject else ["*"]
     messages = [message(replace(job, subject=job.subject.replace("*", name)), b"acks") for name in names]
     half = max(1, job.window // 2)

@@ -25,11 +25,11 @@ class Work:
     """A row.
 
     Attributes:
-        name: Unique; what ``--works`` takes.
-        title: For people; Markdown.
+        name: Unique. What ``--works`` takes.
+        title: For people. Markdown.
         group: What ``--works`` takes as well.
         kind: The function of a client.
-        counts: Messages, by client; a client that is not there does not take part. Those that are slow get fewer: a
+        counts: Messages, by client. A client that is not there does not take part. Those that are slow get fewer: a
             run takes about a second or two.
         reads: Whether it reads what is stored. Otherwise it publishes, or has published, what a stream then holds.
         pulls: The ack policy of the pull consumer it needs, "" if none.
@@ -300,5 +300,5 @@ def select(names: Iterable[str]) -> list[Work]:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Whether it fits; an asterisk stands for no slash."""
+    """Whether it fits. An asterisk stands for no slash."""
     return pattern.count("/") == name.count("/") and fnmatch.fnmatchcase(name, pattern)

@@ -4,11 +4,11 @@ server      the server of this run, of each process where several run (shared by
 own_server  factory of private servers, to be killed, frozen, restarted
 cluster     a private cluster of three nodes
 proxy       factory of proxies, by default in front of `server`
-oracle      the judge's connection to `server`; `oracle_for` a factory for other servers
-stream      a stream of this test alone; `make_stream` a factory
-js, events  a jsclient connection and the events it reported; `connect` a factory
+oracle      the judge's connection to `server`. `oracle_for` a factory for other servers
+stream      a stream of this test alone. `make_stream` a factory
+js, events  a jsclient connection and the events it reported. `connect` a factory
 foreign_js  jsclient on a connection that nats-py opened
-background  errors behind the test's back; with tasks left over, they fail the test
+background  errors behind the test's back. With tasks left over, they fail the test
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def events() -> list[Any]:
 
 @pytest.fixture
 async def connect(events: list[Any]) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-    """Connect jsclient: `await connect(proxy)`; closed after the test, events go to `events`."""
+    """Connect jsclient: `await connect(proxy)`. Closed after the test, events go to `events`."""
     jsclient = importlib.import_module("jsclient")
     opened: list[Any] = []
 

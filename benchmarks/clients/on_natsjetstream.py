@@ -1,4 +1,4 @@
-"""The works with nats-jetstream on nats-core. It pulls only; its ordered consumer pulls too."""
+"""The works with nats-jetstream on nats-core. It pulls only. Its ordered consumer pulls too."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ from benchmarks.job import Part
 
 __all__ = ["Slow"]
 
-SLOW = 3.0  # seconds during which each message takes a pause; then every hundredth, so that the windows of servers grow
+SLOW = 3.0  # seconds during which each message takes a pause, then every hundredth, so that the windows of servers grow
 PAUSE = 0.001  # seconds
 
 
 class Slow:
-    """The handler. It checks that each message comes once and in order; ``done`` is set after the last."""
+    """The handler. It checks that each message comes once and in order. ``done`` is set after the last."""
 
     def __init__(self, part: Part) -> None:
         self.part = part

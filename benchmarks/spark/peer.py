@@ -24,7 +24,7 @@ _WINDOW = 4000
 
 
 class NatsPySource(DataSource):
-    """Ranges of a stream, read with a pull consumer each; rows, published with a window."""
+    """Ranges of a stream, read with a pull consumer each. Rows, published with a window."""
 
     @classmethod
     def name(cls) -> str:

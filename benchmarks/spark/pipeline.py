@@ -1,4 +1,4 @@
-"""A pipeline of many rows: stream, parsing, JetStream sink; recounted without jsclient. Beside it, in the same run:
+"""A pipeline of many rows: stream, parsing, JetStream sink. Recounted without jsclient. Beside it, in the same run:
 Spark's own Parquet read with the same parsing, a loop with nats-py, and reading with 1, 2 and 4 task slots.
 
     python -m benchmarks.spark.pipeline --rows 10_000_000 --save
@@ -59,7 +59,7 @@ def measured(rows: int, figures: Figures) -> Iterator[None]:
 
 
 class Pipeline:
-    """The steps of the run, in order; each returns its figures."""
+    """The steps of the run, in order. Each returns its figures."""
 
     def __init__(self, options: argparse.Namespace, url: str, folder: Path) -> None:
         self.rows, self.batch, self.sample = options.rows, options.batch, min(options.sample, options.rows)

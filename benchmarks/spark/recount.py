@@ -94,7 +94,7 @@ class _Raw:
 
 
 def recount(url: str, stream: str, rows: int) -> Recount:
-    """Read all messages of a stream; payloads begin with ``{"id":<number>,``, with numbers below ``rows``."""
+    """Read all messages of a stream. Payloads begin with ``{"id":<number>,``, with numbers below ``rows``."""
     raw = _Raw(url)
     try:
         total = raw.request(f"$JS.API.STREAM.INFO.{stream}")["state"]["messages"]

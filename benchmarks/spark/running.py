@@ -34,7 +34,7 @@ def running_server(folder: str | None = None) -> Iterator[Any]:
 def spark_session(slots: int, path: str | None = None) -> Any:
     """A session that runs up to ``slots`` tasks at a time, with jsclient registered.
 
-    ``path``: PYTHONPATH of Spark's Python processes; by default this checkout.
+    ``path``: PYTHONPATH of Spark's Python processes. By default this checkout.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = path or str(Path(__file__).resolve().parents[2])

@@ -1,5 +1,5 @@
 """Measures a query that grows: streams, subjects, batches, their bytes, and partitions. CPU is that of the driver's
-Python and of nats-server, in a process without Spark; `--spark` adds the first batch and the idle seconds of a real
+Python and of nats-server, in a process without Spark. `--spark` adds the first batch and the idle seconds of a real
 query.
 
     python -m benchmarks.spark.scale --save

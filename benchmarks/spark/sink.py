@@ -2,7 +2,7 @@
 
     python -m benchmarks.spark.sink --trees . ../main
 
-compares checkouts: their processes take turns, and medians are shown. A process measures beside nats-server; its rows
+compares checkouts: their processes take turns, and medians are shown. A process measures beside nats-server. Its rows
 are made before the clock starts, so CPU is that of the sink: Arrow's columns, ids, header blocks, publishing, acks.
 """
 

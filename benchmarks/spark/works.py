@@ -76,7 +76,7 @@ def read(stage: Stage, client: str) -> Figures:
 
 
 def sink(stage: Stage, client: str, dedup: str = "content") -> Figures:
-    """Rows made by Spark, published with message ids; the server is asked what it stored."""
+    """Rows made by Spark, published with message ids. The server is asked what it stored."""
 
     async def make(js: jsclient.JetStream) -> None:
         await js.create_stream("OUT", subjects=["out.>"], storage="memory", duplicate_window=60)

@@ -22,7 +22,7 @@ _PAUSE = 0.005  # seconds in which what waits comes to wait
 
 
 async def notifier(job: Job) -> dict[str, float]:
-    """``job.count`` updates, meanwhile 42 asks from another connection; then asks that wait for the next update."""
+    """``job.count`` updates, meanwhile 42 asks from another connection, then asks that wait for the next update."""
     async with watched() as server:
         return await _CLIENTS[job.client](server, job)
 
@@ -80,7 +80,7 @@ async def _natspy(server: Watched, job: Job) -> dict[str, float]:
 async def _latencies(
     update: Callable[[int], Awaitable[object]], wait: Callable[[], Awaitable[None]], job: Job
 ) -> dict[str, float]:
-    """From an update until an ask that waited for it has it; both in this process."""
+    """From an update until an ask that waited for it has it. Both in this process."""
     late: list[int] = []
     for number in range(max(_WARM + 10, min(_WAITS, job.count // 10))):
         waiting = asyncio.create_task(_timed(wait))

@@ -15,7 +15,7 @@ __all__ = ["publishing"]
 
 
 async def publishing(job: Job) -> dict[str, float]:
-    """``job.count`` records of ``job.size`` bytes to a stream of its own; the server is asked what it stored."""
+    """``job.count`` records of ``job.size`` bytes to a stream of its own. The server is asked what it stored."""
     meter = Meter(job)
     async with jsclient.connect(job.url) as js:
         await js.create_stream(job.stream, subjects=[job.subject], storage="memory", allow_direct=True)

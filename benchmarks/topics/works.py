@@ -36,8 +36,8 @@ class TopicWork:
     """A table.
 
     Attributes:
-        name: Unique; what ``--works`` takes. Its first part is its group.
-        title: For people; Markdown.
+        name: Unique. What ``--works`` takes. Its first part is its group.
+        title: For people. Markdown.
         kind: One of `KINDS`.
         rows: By client: how many messages, readers or updates.
         columns: The figures.

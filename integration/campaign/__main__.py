@@ -72,7 +72,7 @@ async def one(part: str, options: Options, report: Report) -> None:
 
 
 def loop_factory(*, uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the event loop; None for asyncio's own."""
+    """What makes the event loop. None for asyncio's own."""
     return importlib.import_module("uvloop").new_event_loop if uvloop else None
 
 

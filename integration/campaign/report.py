@@ -18,7 +18,7 @@ class Predicate:
         name: The statement.
         holds: Whether it does.
         found: What was measured.
-        known: The issue that lists it as open. It is expected to fail; if it holds, the mark has to go.
+        known: The issue that lists it as open. It is expected to fail. If it holds, the mark has to go.
     """
 
     name: str

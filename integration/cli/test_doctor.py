@@ -16,7 +16,7 @@ from integration.kit.servers.nats_server import ServerUnderTest
 
 @pytest.fixture
 def doctor(server: ServerUnderTest, capsys: Any) -> Callable[..., Awaitable[tuple[int, str]]]:
-    """Run the command; returns its exit code and output."""
+    """Run the command. Returns its exit code and output."""
 
     async def run(*arguments: str) -> tuple[int, str]:
         capsys.readouterr()

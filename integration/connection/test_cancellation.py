@@ -30,7 +30,7 @@ async def _impatiently(call: Callable[[], Awaitable[Any]], chance: random.Random
 
 
 async def _collect(call: Callable[[], Awaitable[Any]], tally: Tally, seed: int, *, acks: bool) -> int:
-    """Call and cancel until everything is there; how often it was cancelled."""
+    """Call and cancel until everything is there. How often it was cancelled."""
     chance = random.Random(seed)
     distinct: set[int] = set()
     cancelled = 0
@@ -163,7 +163,7 @@ class _Stepper:
 
 
 async def _cancelled_everywhere(make: Callable[[], Awaitable[Any]], after: Callable[[Any], Any]) -> int:
-    """Cancel a call at each of its suspensions in turn, until it ends before; how many there are."""
+    """Cancel a call at each of its suspensions in turn, until it ends before. How many there are."""
     for at in range(200):
         stepper = _Stepper(make(), at)
 

@@ -258,7 +258,7 @@ async def test_expired_jwt_of_a_callback_refused_with_its_date(
 
 
 async def test_jwt_with_another_signature_is_sent(secret: CredentialFile) -> None:
-    """A server's auth callout may take it; only the server can tell."""
+    """A server's auth callout may take it. Only the server can tell."""
     head = base64.urlsafe_b64encode(b'{"alg":"RS256","typ":"JWT"}').decode().rstrip("=")
     body = secret.jwt.split(".")[1]
     jwt = f"{head}.{body}.{base64.urlsafe_b64encode(bytes(256)).decode().rstrip('=')}"
@@ -307,7 +307,7 @@ async def test_seed_with_lines_around_it_accepted(secret: CredentialFile, tmp_pa
 async def test_file_replaced_while_reconnecting(
     what: str, secret: CredentialFile, own_server: Any, connect: Any, proxy: Any, events: list[Any]
 ) -> None:
-    """A file that cannot be used is told once, and the attempts go on until it can; nats-py stood still for ever."""
+    """A file that cannot be used is told once, and the attempts go on until it can. Nats-py stood still for ever."""
     tap = await proxy(await own_server(config=secret.operator.config()))
     js = await connect(tap, user_credentials=secret.file, **FAST)
     if what == "expired":

@@ -1,4 +1,4 @@
-"""Who we are: passwords, tokens, nkeys; refused in one round trip, restored when they are (X2, X9)."""
+"""Who we are: passwords, tokens, nkeys. Refused in one round trip, restored when they are (X2, X9)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def refused(url: str, **options: Any) -> None:
 
 
 async def test_user_and_password(own_server: Any, connect: Any) -> None:
-    """X2: wrong credentials fail in one round trip; nats-py was still trying after 20 s."""
+    """X2: wrong credentials fail in one round trip. Nats-py was still trying after 20 s."""
     own = await own_server(config=users("ann"))
     assert await (await connect(own, **USER)).ping() < 5
     in_url = own.url.replace("nats://", "nats://ann:secret-one@")
@@ -238,7 +238,7 @@ async def test_user_revoked_and_restored_goes_on(
 
 
 async def test_account_full_tried_again(own_server: Any, connect: Any, events: list[Any]) -> None:
-    """X2, ADR-40: too many connections follows the reconnect logic; at the first connect it is an error."""
+    """X2, ADR-40: too many connections follows the reconnect logic. At the first connect it is an error."""
     own = await own_server(config={"max_connections": 1})
     # Whoever asked whether it runs counts too until the server has seen the end of that.
     await eventually(lambda: _empty(own), what="a server without connections")
@@ -267,7 +267,7 @@ ACCOUNTS = {
 
 
 async def test_acks_stay_in_account(own_server: Any, oracle_for: Any, connect: Any, proxy: Any) -> None:
-    """X9: equal names in two accounts: A's acks move A's consumer, B's stays; subjects are used unmodified."""
+    """X9: equal names in two accounts: A's acks move A's consumer, B's stays. Subjects are used unmodified."""
     own = await own_server(config=ACCOUNTS)
     tap = await proxy(own)
     streams = {}

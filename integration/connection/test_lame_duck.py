@@ -45,7 +45,7 @@ async def test_other_servers_are_counted(own_server: Any, connect: Any, events: 
 
 
 async def test_reported_once_for_each_connection(connect: Any, events: list[Any]) -> None:
-    """However often the server says it, and again after a reconnect; an INFO without it is none."""
+    """However often the server says it, and again after a reconnect. An INFO without it is none."""
     async with FakeServer() as fake:
         js = await connect(fake.url, **FAST)
         fake.send_info()

@@ -72,7 +72,7 @@ async def _subscribe_and_use(kind: str, js: Any, stream: OwnStream) -> Any:
 async def test_subscriptions_leave_nothing(
     end: str, js: Any, oracle: Oracle, server: Any, stream: OwnStream
 ) -> None:
-    """R12: 300 of six kinds: 0 tasks, 0 consumers, 0 subscriptions; 100 tasks and 201 consumers in nats-py."""
+    """R12: 300 of six kinds: 0 tasks, 0 consumers, 0 subscriptions. 100 tasks and 201 consumers in nats-py."""
     await stream.publish(1)
     await js.account_info()
 
@@ -81,7 +81,7 @@ async def test_subscriptions_leave_nothing(
             sub = await _subscribe_and_use(kind, js, stream)
             await getattr(sub, end)()
             if end == "drain" and kind in {"push", "queue", "ordered"}:
-                # What had arrived is still to be taken; then the end takes effect.
+                # What had arrived is still to be taken, then the end takes effect.
                 async for _ in sub:
                     pass
 
@@ -145,7 +145,7 @@ async def test_reconnects_leave_nothing(
     await eventually(lambda: len(running_tasks()) <= tasks, what="the tasks of before")
     await eventually(lambda: _as_many(stream, 10), what="ten consumers")
     assert len(tap.link.subs) == 11  # with the inbox for answers
-    # Recordings and links of the proxy are the kit's; the library's own tables are these.
+    # Recordings and links of the proxy are the kit's. The library's own tables are these.
     assert len(js._connection._nc._subs) == len(js._connection._nc.reader.sinks) == 11
     assert js._connection._late == {}
 

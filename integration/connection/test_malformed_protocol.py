@@ -153,7 +153,7 @@ async def test_frame_split_anywhere_read(connect: Any) -> None:
 
 @pytest.mark.parametrize("endless", ["control line", "payload", "huge frame"])
 async def test_server_pours_in_bounded(endless: str, connect: Any, events: list[Any]) -> None:
-    """X12: 150 MB were taken and kept by nats-py; 5 MB at most here."""
+    """X12: 150 MB were taken and kept by nats-py. 5 MB at most here."""
     async with FakeServer() as fake:
         js = await connect(fake, **FAST)
         fed = await Fed.make(fake, js)

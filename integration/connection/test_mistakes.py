@@ -24,7 +24,7 @@ Attempt = Callable[[Any, OwnStream], Awaitable[Any]]
 
 
 async def refusal(attempt: Awaitable[Any]) -> BaseException:
-    """The error; nothing else is shown with it."""
+    """The error. Nothing else is shown with it."""
     with pytest.raises((jsclient.JetStreamError, TypeError)) as caught:
         await attempt
     error: BaseException = caught.value

@@ -103,7 +103,7 @@ OPTIONAL = {
 async def test_hostile_names_refused_before_wire(
     door: str, proxy: Any, connect: Any, stream: OwnStream
 ) -> None:
-    """X4: 31 and more names at each of 15 doors; 0 on the wire, one documented error."""
+    """X4: 31 and more names at each of 15 doors. 0 on the wire, one documented error."""
     tap = await proxy()
     js = await connect(tap)
     await js.account_info()
@@ -127,7 +127,7 @@ def _not_names(door: str) -> list[str]:
 
 
 async def _wrong(call: Callable[[], Awaitable[Any]], bad: str) -> list[str]:
-    """What is to be said against how a call ended; nothing if it was refused as documented."""
+    """What is to be said against how a call ended. Nothing if it was refused as documented."""
     try:
         await call()
     except ConfigError as error:
@@ -197,7 +197,7 @@ async def test_longest_legal_names_work(js: Any, oracle: Any, events: list[Any])
 async def test_inbox_prefix_ours_and_checked(
     proxy: Any, connect: Any, oracle: Any, server: Any, stream: OwnStream
 ) -> None:
-    """X8: a neighbour with `_INBOX.>` sees 0 of our replies; inboxes cannot be guessed."""
+    """X8: a neighbour with `_INBOX.>` sees 0 of our replies. Inboxes cannot be guessed."""
     tap = await proxy()
     js = await connect(tap, inbox_prefix="_INBOX_app")
     async with oracle.listen("_INBOX.>") as neighbours, oracle.listen("_INBOX_app.>") as ours:

@@ -140,7 +140,7 @@ async def test_pull_not_allowed_says_so(
 async def test_ack_not_allowed_reported(
     own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
 ) -> None:
-    """X3: `ack()` succeeds and redelivery is endless in nats-py; here an event, and `ack_sync` raises."""
+    """X3: `ack()` succeeds and redelivery is endless in nats-py. Here an event, and `ack_sync` raises."""
     own, stream = await restricted(own_server, oracle_for, publish=["$JS.ACK.>"], subscribe=["nothing"])
     await stream.publish(2)
     js = await connect(own, user="ann", password="x")

@@ -1,4 +1,4 @@
-"""A plain function as handler runs in a thread, so that it may block; where its answer is used at once it is needed."""
+"""A plain function as handler runs in a thread, so that it may block. Where its answer is used at once it is needed."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def arguments(way: str, url: str) -> tuple[str, dict[str, Any]]:
 
 
 def texts(error: BaseException | None) -> Iterable[str]:
-    """An error, its traceback and its causes, as logs show them; and pickled, where it is ours."""
+    """An error, its traceback and its causes, as logs show them, and pickled, where it is ours."""
     while error is not None:
         yield str(error)
         yield repr(error)

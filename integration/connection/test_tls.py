@@ -46,7 +46,7 @@ def certificate(ca: trustme.CA, directory: Path, *names: str, **dates: Any) -> d
 
 @pytest.mark.parametrize("way", ["scheme", "context", "both", "handshake first"])
 async def test_server_without_tls_sent_no_connect(way: str) -> None:
-    """X1: 0 of 4 strips; nothing of the user's is sent in the clear."""
+    """X1: 0 of 4 strips. Nothing of the user's is sent in the clear."""
     async with FakeServer() as fake:
         url = fake.url
         options: dict[str, Any] = {"user": "ann", "password": "canary"}
@@ -174,7 +174,7 @@ async def test_text_instead_of_a_path_is_not_shown(given: Any) -> None:
 async def test_certificate_reported(
     wrong: str, scheme: str, own_server: Any, ca: trustme.CA, tmp_path: Path, background: Any
 ) -> None:
-    """Which check failed, and the date of the certificate; an expired one does not read as refused credentials."""
+    """Which check failed, and the date of the certificate. An expired one does not read as refused credentials."""
     background.allow("SSL|certificate")
     past, future = datetime(2024, 1, 2, tzinfo=UTC), datetime(2061, 2, 3, 4, 5, tzinfo=UTC)
     dates: dict[str, Any] = {}

@@ -92,7 +92,7 @@ async def test_in_progress_then_ack(tap: Any, near: Any, stream: OwnStream) -> N
     await message.ack_sync(timeout=5)
     sent = [f.payload for f in tap.find(match.is_ack)]
     assert sent == [b"+WPI"] * 8 + [b"+ACK"]
-    # One delivery is what +WPI was for; without it the server sends again after ack_wait.
+    # One delivery is what +WPI was for. Without it the server sends again after ack_wait.
     assert (await stream.consumer_info("d"))["delivered"]["consumer_seq"] == 1
 
 

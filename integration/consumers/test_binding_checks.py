@@ -48,7 +48,7 @@ def make(stream: OwnStream, oracle: Oracle) -> Any:
 
 @pytest.fixture
 def refused(js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle, server: ServerUnderTest) -> Any:
-    """Expect an error of `subscribe`; nothing is left behind and the consumer is as it was."""
+    """Expect an error of `subscribe`. Nothing is left behind and the consumer is as it was."""
 
     async def expect(error: type[Exception], text: str, kind: str = "subscribe", **arguments: Any) -> Any:
         before = await _settled(stream)

@@ -95,7 +95,7 @@ async def test_one_terminal_ack_goes_out(tap: Any, near: Any, stream: OwnStream)
 @pytest.mark.row(113)
 @pytest.mark.parametrize("kind", ["push", "pull"])
 async def test_unacked_follows_backoff(tap: Any, near: Any, stream: OwnStream, kind: str) -> None:
-    """Seen in the order of deliveries to two consumers; with ``ack_wait`` none would come again in this time."""
+    """Seen in the order of deliveries to two consumers. With ``ack_wait`` none would come again in this time."""
     backoffs = {"quick": [0.1, 0.1, 0.1], "slow": [0.1, 1.5]}
     readers = []
     for name, backoff in backoffs.items():
@@ -266,7 +266,7 @@ async def test_four_drains_ack_all(tap: Any, near: Any, stream: OwnStream, event
     for name, got in handled.items():
         assert got == list(range(1, len(got) + 1))
         info = await stream.consumer_info(name)
-        # What was under way at the end of the NATS subscription has come; nothing that came is not acked.
+        # What was under way at the end of the NATS subscription has come. Nothing that came is not acked.
         assert info["ack_floor"]["stream_seq"] == len(got)
         assert info["num_ack_pending"] == info["delivered"]["stream_seq"] - len(got)
 

@@ -209,7 +209,7 @@ async def test_durable_consumer_exists_not_created(tap: Proxy, js: Any, stream: 
 async def test_listens_before_create(
     tap: Proxy, js: Any, stream: OwnStream, arguments: dict[str, Any], deliver: str | None
 ) -> None:
-    """§4.1-4; and no delivery is lost, however soon it comes."""
+    """§4.1-4, and no delivery is lost, however soon it comes."""
     await stream.publish(20)
     sub = await js.subscribe(stream.all, config=ConsumerConfig(deliver_subject=deliver), **arguments)
     assert numbers(await take(sub, 20)) == list(range(1, 21))

@@ -1,4 +1,4 @@
-"""A filter that no message of the stream can match is refused, by every way in; one that may match never is."""
+"""A filter that no message of the stream can match is refused, by every way in. One that may match never is."""
 
 from __future__ import annotations
 

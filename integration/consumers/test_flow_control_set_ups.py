@@ -44,7 +44,7 @@ accounts {
 
 
 async def check(tap: Any, events: list[Any], stream: Any, js: Any, **arguments: Any) -> set[str]:
-    """Read all by flow control; returns the starts of the subjects that were answered."""
+    """Read all by flow control. Returns the starts of the subjects that were answered."""
     config = CONFIG.replace(**arguments)
     await stream.publish(COUNT, size=SIZE)
     sub = await js.subscribe(stream.all, stream=stream.name, config=config)
@@ -117,7 +117,7 @@ async def test_other_account(
 async def test_renamed_imports(
     own_server: Any, oracle_for: Any, make_stream: Any, place: str, subject: str, ack_v2: bool
 ) -> None:
-    """The deliveries get another subject on import; their replies do not."""
+    """The deliveries get another subject on import. Their replies do not."""
     own = await own_server(config=ACCOUNTS.replace("PLACE", place), ack_v2=ack_v2)
     stream = await make_stream(oracle=await oracle_for(own, user="judge", password="judge"))
     reader = await oracle_for(own, user="user", password="user")

@@ -95,7 +95,7 @@ async def reader(kind: str, js: Any, stream: OwnStream) -> Any:
 @pytest.mark.covers("J61", "J66")
 @pytest.mark.parametrize("kind", READERS)
 async def test_malformed_ack_reply_then_on(kind: str, proxy: Any, connect: Any, stream: OwnStream) -> None:
-    """F2, F4: 22 replies; 11 dead and 9 taken as data in nats-py."""
+    """F2, F4: 22 replies. 11 dead and 9 taken as data in nats-py."""
     assert len(MALFORMED) == 22
     tap = await proxy()
     js = await connect(tap)
@@ -211,7 +211,7 @@ async def test_callback_gets_events_only(
 async def test_odd_headers_are_data(
     kind: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """F4, X6: 29 blocks, all handed over in order; 5 or 6 dead in nats-py."""
+    """F4, X6: 29 blocks, all handed over in order. 5 or 6 dead in nats-py."""
     assert len(ODD_HEADERS) == 29
     tap = await proxy()
     js = await connect(tap)
@@ -335,7 +335,7 @@ DEPUTY = [
 async def test_flow_control_forbidden(
     how: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """X6: whoever can write to the inbox cannot make us call the API; a plain subject is answered once."""
+    """X6: whoever can write to the inbox cannot make us call the API. A plain subject is answered once."""
     tap = await proxy()
     js = await connect(tap)
     sub = await js.subscribe(stream.all, durable="d")

@@ -34,7 +34,7 @@ async def test_unknown_fields_refused(own_server: Any, proxy: Any, connect: Any,
 
 
 async def test_fields_of_its_time_are_taken(own_server: Any, connect: Any) -> None:
-    """Consumers without a name are as old as JetStream; names came with 2.9, several filters with 2.10."""
+    """Consumers without a name are as old as JetStream. Names came with 2.9, several filters with 2.10."""
     own = await own_server(version="2.10.25")
     js = await connect(own)
     stream = await js.create_stream("S", ["s.>"])

@@ -19,7 +19,7 @@ INBOX = "_INBOX_guest"
 async def world(own_server: Any, connect: Any) -> Any:
     """`owner, guest = await world(rights)`: the guest has what ``await rights(owner)`` returned, and no more.
 
-    The permissions are made on a server without users; that server is then started again with them.
+    The permissions are made on a server without users. That server is then started again with them.
     """
 
     async def make(rights: Any) -> tuple[Any, Any, list[Any]]:

@@ -61,7 +61,7 @@ async def store_raw(url: str, messages: Iterable[tuple[bytes, bytes, bytes]]) ->
 
 
 async def poisoned(server: Any, stream: OwnStream, token: bytes, block: bytes) -> list[bytes]:
-    """Store 20 messages of which the tenth is odd; their payloads."""
+    """Store 20 messages of which the tenth is odd. Their payloads."""
     plain = stream.subject("x").encode()
     odd = stream.prefix.encode() + b"." + token
     payloads = [str(number).encode() for number in range(1, 21)]

@@ -26,7 +26,7 @@ MakeStream = Callable[..., Awaitable[OwnStream]]
 
 @dataclass
 class Place:
-    """What a case needs; each has a stream and a connection of its own."""
+    """What a case needs. Each has a stream and a connection of its own."""
 
     oracle: Oracle
     stream: OwnStream
@@ -246,7 +246,7 @@ async def measured(case: Case, at: Place) -> tuple[float, str]:
 async def test_each_stand_still_reported(
     server: ServerUnderTest, oracle: Oracle, make_stream: MakeStream, js: Any, proxy: Any
 ) -> None:
-    """All at once, so that it takes half a minute; ``-s`` shows the seconds."""
+    """All at once, so that it takes half a minute. ``-s`` shows the seconds."""
     connections = []
 
     async def run(case: Case) -> tuple[float, str]:
@@ -298,7 +298,7 @@ async def test_no_leader_reported(cluster: OwnCluster, connect: Any) -> None:
     await cluster.servers[other].kill()
     began = time.monotonic()
     try:
-        # Nobody answers for a consumer without a leader; for a stream, the leader of the cluster does.
+        # Nobody answers for a consumer without a leader. For a stream, the leader of the cluster does.
         for consumer, reasons in [("", {"no_leader"}), ("c", {"no_leader", "no_answer"})]:
             event = await wait_for_event(
                 ConsumerStalled, events, lambda one, name=consumer: one.consumer == name, timeout=90

@@ -44,7 +44,7 @@ def code_of(status: str) -> int:
 
 
 async def inject_between(tap: Any, stream: OwnStream, subject: str, statuses: list[str]) -> None:
-    """Store one message before each status, and one at the end; each arrives before the next is sent."""
+    """Store one message before each status, and one at the end. Each arrives before the next is sent."""
     for number, status in enumerate([*statuses, ""], start=1):
         seq = await stream.publish(1, first=number)
         await tap.wait_for(match.is_message(seq))
@@ -161,7 +161,7 @@ async def test_error_status_ends_pull_with_error(
     waiting = asyncio.create_task(sub.next(timeout=20) if call == "next" else sub.fetch(5, expires=20))
     requests, passing = 0, {jsclient.LeadershipChangeError, jsclient.NoRespondersError}
     for _ in range(4 if ERRORS[status] in passing else 1):
-        # A consumer that moves, or has no leader, is asked again; that it goes on so is an error.
+        # A consumer that moves, or has no leader, is asked again. That it goes on so is an error.
         request = await tap.wait_for(match.published("$JS.API.CONSUMER.MSG.NEXT.>"), since=requests)
         requests = request.number + 1
         tap.inject_message(request.reply, status=status)

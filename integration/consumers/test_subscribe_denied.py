@@ -22,7 +22,7 @@ Rights = dict[str, dict[str, list[str]]]
 
 @pytest.fixture
 async def limited(own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any, connect: Any) -> Any:
-    """Start a server with a user of these rights; gives the user's `JetStream`, the proxy, the stream, the monitor."""
+    """Start a server with a user of these rights. Gives the user's `JetStream`, the proxy, the stream, the monitor."""
 
     async def start(rights: Rights, **options: Any) -> tuple[Any, Proxy, OwnStream, str]:
         users = [

@@ -1,4 +1,4 @@
-"""What `subscribe` refuses, before anything is sent and after; nothing is left behind. Source: ADR-15."""
+"""What `subscribe` refuses, before anything is sent and after. Nothing is left behind. Source: ADR-15."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ KINDS = ["ephemeral", "durable", "queue", "ordered", "callback", "pull", "durabl
 
 
 async def subscribe(js: Any, stream: OwnStream, kind: str, **options: Any) -> Any:
-    """A subscription of one of the kinds; it creates its consumer."""
+    """A subscription of one of the kinds. It creates its consumer."""
     if kind == "pull":
         return await js.pull_subscribe(stream.all, **options)
     if kind == "durable pull":

@@ -83,7 +83,7 @@ SAID: dict[str, list[str | set[str]]] = {
 }
 
 
-# The last line of each program of tests/support/programs; that for Spark is only type-checked.
+# The last line of each program of tests/support/programs. That for Spark is only type-checked.
 PROGRAMS = {
     "administration.py": "['ORDERS'] b'1' {'audit': 1, 'billing': 1} 1 1 10059 LOG 1",
     "epochs.py": "[2] [4, 6]",
@@ -182,7 +182,7 @@ async def test_stopped_worker_loses_nothing(
     assert f"stop: {signum.name}" in output
     done = int(re.findall(r"done and acked: (\d+)", output)[0])
     assert 5 < done < 1000
-    # Its acks were sent before it ended, and the server counts them soon; it did not delete the consumer.
+    # Its acks were sent before it ended, and the server counts them soon. It did not delete the consumer.
     info = await oracle.wait_consumer(
         "STOP_TASKS", "crew", lambda info: info["ack_floor"]["stream_seq"] >= done
     )

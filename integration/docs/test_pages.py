@@ -2,7 +2,7 @@
 
 In README and tutorial it is typed line by line, as at the prompt of `python -m asyncio`. In the guides each block is
 executed as a whole, with `js`, a connection to a server of its own, at hand. A block of text behind a block of Python
-is what that prints; `...` in it stands for anything.
+is what that prints. `...` in it stands for anything.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ async def remake(oracle: Oracle, stream: OwnStream, count: int) -> None:
 async def test_durable_deletion_named(
     what: str, js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
-    """R6: told within 3 heartbeats, by name; silent for ever in nats-py."""
+    """R6: told within 3 heartbeats, by name. Silent for ever in nats-py."""
     await stream.publish(20)
     sub = await js.subscribe(stream.all, durable="d", config=durable())
     for message in await take(sub, 20):
@@ -71,7 +71,7 @@ async def test_durable_deletion_named(
     assert (missed.stream, missed.consumer) == (missing.stream, missing.consumer) == (stream.name, "d")
     assert found_missed <= ALARM
     assert missed.silent_for >= 3 * HEARTBEAT
-    # Once by name; the silence is told again while it lasts.
+    # Once by name. The silence is told again while it lasts.
     await asyncio.sleep(4 * HEARTBEAT)
     assert len(of(ConsumerDeleted, events)) == 1
     await sub.unsubscribe()
@@ -136,7 +136,7 @@ async def test_ordered_ends_with_stream(
 async def test_fetch_ends_on_deletion(
     what: str, batch: int, js: Any, oracle: Oracle, stream: OwnStream
 ) -> None:
-    """R9: a named error within 1 s; 11 s and `[]` in nats-py."""
+    """R9: a named error within 1 s. 11 s and `[]` in nats-py."""
     psub = await js.pull_subscribe(stream.all, durable="d")
     fetch = asyncio.create_task(psub.fetch(batch, expires=12.0))
     await oracle.wait_consumer(stream.name, "d", lambda info: info["num_waiting"])
@@ -249,7 +249,7 @@ async def test_stuck_handler_is_isolated(
 @pytest.mark.row(108)
 @pytest.mark.parametrize("kind", ["ordered", "explicit"])
 async def test_a_full_buffer_loses_nothing(kind: str, js: Any, stream: OwnStream, events: list[Any]) -> None:
-    """R4, R8, R11: up to 20,000 waiting for a queue of 1,000; 18,987 lost for good from nats-py's ordered consumer."""
+    """R4, R8, R11: up to 20,000 waiting for a queue of 1,000. 18,987 lost for good from nats-py's ordered consumer."""
     count = 20_000 if kind == "ordered" else 5000
     await stream.publish(count)
     tally = Tally()

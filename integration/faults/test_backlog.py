@@ -119,7 +119,7 @@ async def test_slow_handler_holds_server_back(
 async def test_small_backlog_memory(
     kind: str, connect: Any, server: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """R11: 100,000 x 200 bytes and a handler that does not come: 40 MB at most, 0 lost; 91 MB in nats-py."""
+    """R11: 100,000 x 200 bytes and a handler that does not come: 40 MB at most, 0 lost. 91 MB in nats-py."""
     count = 100_000
     await stream.publish(count, size=200)
     js = await connect(server)

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.server(">=2.11"), pytest.mark.limit(120)]
 
 @pytest.fixture
 async def oracle_there(cluster: OwnCluster, oracle_for: Any) -> Any:
-    """The judge; its stream R3 holds `COUNT` messages."""
+    """The judge. Its stream R3 holds `COUNT` messages."""
     oracle = await oracle_for(cluster.servers["n1"])
     await oracle.create_stream("R3", ["r3.>"], num_replicas=3, storage="file", allow_direct=True)
     await oracle.publish_many("r3.x", COUNT, size=200)
@@ -30,7 +30,7 @@ async def oracle_there(cluster: OwnCluster, oracle_for: Any) -> Any:
 
 
 async def read_all(reader: Any, *, after_first: Any = None) -> list[int]:
-    """The numbers in all messages; `after_first` is called when the first ones have come."""
+    """The numbers in all messages. `after_first` is called when the first ones have come."""
     got: list[int] = []
     try:
         while frames := await reader.read(500):

@@ -1,6 +1,6 @@
 """Faults of the network and of the server, with live traffic and every way of reading at once.
 
-Counts have no allowance; a separate connection says what was stored.
+Counts have no allowance. A separate connection says what was stored.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ LONG = {"SIGTERM", "RST", "half-open", "black hole", "flapping"}
 async def test_no_reader_misses(
     fault: str, own_server: Any, oracle_for: Any, proxy: Any, connect: Any, events: list[Any]
 ) -> None:
-    """R4, R5, R10, P22: lost 0; ordered also repeated 0 and disordered 0; no repeat untold."""
+    """R4, R5, R10, P22: lost 0. Ordered also repeated 0 and disordered 0. No repeat untold."""
     act, reconnects = FAULTS[fault]
     # A server that notices dead clients as fast as they notice it, or it would go on delivering to them.
     own = await own_server(config={"ping_interval": "1s", "ping_max": 1} if fault == "black hole" else None)
@@ -163,7 +163,7 @@ async def test_no_reader_misses(
         assert count["repeated"] <= MAX_ACK_PENDING, (name, counts)
         # A server that is killed forgets deliveries it had not written down: it cannot announce those repeats.
         assert count["untold"] == 0 or fault == "SIGKILL", (name, counts)
-        # Acks and fetches that met the fault said so by name; a server that shuts down answers 503 for a moment.
+        # Acks and fetches that met the fault said so by name. A server that shuts down answers 503 for a moment.
         assert {type(error) for error in tally.errors} <= {
             DisconnectedError,
             HeartbeatError,

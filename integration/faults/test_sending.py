@@ -31,7 +31,7 @@ from jsclient import (
 async def test_dying_acks_sent_or_reported(
     when: str, proxy: Any, connect: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
-    """R15: 200 acks, 0 lost without a word; 100 of 200 in nats-py."""
+    """R15: 200 acks, 0 lost without a word. 100 of 200 in nats-py."""
     tap = await proxy()
     js = await connect(tap, **FAST)
     await stream.publish(200)
@@ -93,7 +93,7 @@ async def test_confirmed_acks_not_sent_again(
 async def test_lost_nak_not_sent_again(
     proxy: Any, connect: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
-    """A second one would cost the message another delivery; a second ack changes nothing."""
+    """A second one would cost the message another delivery. A second ack changes nothing."""
     tap = await proxy()
     js = await connect(tap, **FAST)
     await stream.publish(2)
@@ -165,7 +165,7 @@ async def test_publish_waits_offline(proxy: Any, connect: Any, stream: OwnStream
 async def test_ids_stored_exactly_once(
     end: str, own_server: Any, oracle_for: Any, proxy: Any, connect: Any, events: list[Any]
 ) -> None:
-    """R1, R2: each ends as stored, in time; the stream has each once."""
+    """R1, R2: each ends as stored, in time. The stream has each once."""
     own = await own_server()
     oracle = await oracle_for(own)
     stream = await OwnStream.create(oracle, "once", storage="file")

@@ -121,7 +121,7 @@ async def test_blocked_or_idle_client_no_silence(
 async def test_gap_reported_once_with_range(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """R8: one event an episode, with first, last and count; 18,987 alarms and no range in nats-py."""
+    """R8: one event an episode, with first, last and count. 18,987 alarms and no range in nats-py."""
     tap = await proxy()
     js = await connect(tap)
     # Dropped on the way, as no server does it.
@@ -192,7 +192,7 @@ async def test_ordered_reader_closes_gaps_itself(
 async def test_fetch_ends_with_connection(
     fault: str, own_server: Any, oracle_for: Any, proxy: Any, connect: Any
 ) -> None:
-    """R9: `DisconnectedError` when it is not back in 0.8 s, `HeartbeatError` in 2 pull heartbeats; 11.3 s before."""
+    """R9: `DisconnectedError` when it is not back in 0.8 s, `HeartbeatError` in 2 pull heartbeats. 11.3 s before."""
     own = await own_server()
     oracle: Oracle = await oracle_for(own)
     stream = await OwnStream.create(oracle, "fetch", storage="file")

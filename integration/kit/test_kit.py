@@ -1,4 +1,4 @@
-"""The test kit against real servers, with nats-py as client; its proxy: `network/test_proxy.py`."""
+"""The test kit against real servers, with nats-py as client. Its proxy: `network/test_proxy.py`."""
 
 from __future__ import annotations
 

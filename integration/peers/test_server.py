@@ -392,7 +392,7 @@ async def test_a_hostile_peer_meets_limits(ground: ServerGround) -> None:
 
 @pytest.mark.covers("P29", "P62")
 async def test_server_stores_event_for_the_one_named(ground: ServerGround, oracle: Oracle) -> None:
-    """Sent by Id, one message is stored, for that relationship; ended by Id, Rx or Tx, only that one goes."""
+    """Sent by Id, one message is stored, for that relationship. Ended by Id, Rx or Tx, only that one goes."""
     engine = await ground.engine()
     hub, peers = await engine.peer("hub"), [await engine.peer(f"p{number}") for number in range(3)]
     ids = [await related(hub, peer, Rx_role="owner", Tx_role="thing") for peer in peers]
@@ -435,7 +435,7 @@ async def test_server_stores_event_for_the_one_named(ground: ServerGround, oracl
 
 @pytest.mark.parametrize("excess", [3, 1200])
 async def test_excess_requests_do_not_hold_up_accepted_ones(ground: ServerGround, excess: int) -> None:
-    """Undecided requests of strangers wait; those that a rule takes, and other events, pass them."""
+    """Undecided requests of strangers wait. Those that a rule takes, and other events, pass them."""
     engine = await ground.engine(max_inbound=2, retry_delay=2.0)
     b, evil = await engine.peer("b"), await engine.peer("evil")
     b.auto_accept(Rx_role="thing")

@@ -37,7 +37,7 @@ async def stream(oracle: Any, make_stream: Any) -> OwnStream:
 
 
 def numbers(tap: Proxy, stream: OwnStream) -> list[str | None]:
-    """What was sent, by its number in the batch; the commit is marked."""
+    """What was sent, by its number in the batch. The commit is marked."""
     return [
         f"{frame.header('Nats-Batch-Sequence')}{'c' if frame.header('Nats-Batch-Commit') else ''}"
         for frame in tap.sent(stream.all)
@@ -51,7 +51,7 @@ async def stored(stream: OwnStream) -> list[bytes]:
 
 
 async def batched(js: Any, *messages: Any, fail: Exception | None = None, **options: Any) -> Any:
-    """Publish a batch of messages, each a subject or a subject and what else; then `fail`. The batch."""
+    """Publish a batch of messages, each a subject or a subject and what else, then `fail`. The batch."""
     async with js.batch(**options) as batch:
         for message in messages:
             subject, arguments = (message, {}) if isinstance(message, str) else message
@@ -207,7 +207,7 @@ async def test_exception_in_block_leaves_nothing(near: Any, stream: OwnStream) -
 
 
 async def test_abandoned_batch_makes_room_at_once(near: Any, stream: OwnStream) -> None:
-    """The server takes 50 open batches a stream; one that is left alone counts for 10 s."""
+    """The server takes 50 open batches a stream. One that is left alone counts for 10 s."""
     for _ in range(60):
         batch = near.batch()
         await batch.publish(stream.subject("a"), b"1")

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.limit(240)]
 
 @pytest.fixture
 async def oracle_there(cluster: OwnCluster, oracle_for: Any) -> Oracle:
-    """The judge; its stream OUT is replicated."""
+    """The judge. Its stream OUT is replicated."""
     oracle: Oracle = await oracle_for(cluster.servers["n1"])
     await oracle.create_stream("OUT", ["out.>"], num_replicas=3, storage="file", allow_direct=True)
     return oracle
@@ -151,7 +151,7 @@ NEEDS = {"batch": ">=2.12", "ingest": ">=2.14"}
 
 
 def outages() -> list[Any]:
-    """The ways to publish; `check` runs one of them."""
+    """The ways to publish. `check` runs one of them."""
     marks = {way: [pytest.mark.full] for way in OUTAGES if way != "publisher with id"}
     for way, version in NEEDS.items():
         marks[way].append(pytest.mark.server(version))
@@ -204,7 +204,7 @@ async def holds_messages(oracle: Oracle, count: int) -> bool:
 
 
 async def no_stream_answers(js: Any) -> float:
-    """Wait until a publish finds no leader; how long it took."""
+    """Wait until a publish finds no leader. How long it took."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     while True:

@@ -34,7 +34,7 @@ def block(*lines: str) -> bytes:
 
 
 async def three(js: Any, stream: OwnStream) -> None:
-    """1: a, 2: b, 3: a; the last one has the id "last"."""
+    """1: a, 2: b, 3: a. The last one has the id "last"."""
     await js.publish(stream.subject("a"))
     await js.publish(stream.subject("b"))
     await js.publish(stream.subject("a"), msg_id="last")
@@ -124,7 +124,7 @@ async def test_expectation_or_nothing(
 
 @pytest.mark.parametrize("argument", ["expected_last_seq", "expected_last_subject_seq"])
 async def test_zero_means_there_none_yet(js: Any, tap: Proxy, stream: OwnStream, argument: str) -> None:
-    """Row 128: zero is a value; clients that leave it out store the message."""
+    """Row 128: zero is a value. Clients that leave it out store the message."""
     assert (await js.publish(stream.subject("a"), **{argument: 0})).seq == 1
     with pytest.raises(jsclient.WrongLastSequenceError) as caught:
         await js.publish(stream.subject("a"), **{argument: 0})

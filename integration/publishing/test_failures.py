@@ -44,7 +44,7 @@ async def js(connect: Any, tap: Proxy) -> Any:
 
 @pytest.mark.row(129)
 async def test_unseen_failures_raised(js: Any, oracle: Oracle, make_stream: Any, events: list[Any]) -> None:
-    """Row 129; R2: nats-py never answers 50 of 50."""
+    """Row 129. R2: nats-py never answers 50 of 50."""
     stream = await make_stream(max_msgs=5, discard="new")
     with pytest.raises(PublishesFailedError) as caught:  # noqa: PT012
         async with js.publisher() as pub:
@@ -121,7 +121,7 @@ async def test_error_of_block_without_failures_has_no_note(js: Any, stream: OwnS
 
 
 async def test_outage_longer_than_timeout_names_lost_ones(js: Any, tap: Proxy, stream: OwnStream) -> None:
-    """The publish that finds no connection raises; those in flight, whose outcome is unknown, are in its note."""
+    """The publish that finds no connection raises. Those in flight, whose outcome is unknown, are in its note."""
     with pytest.raises(RequestTimeoutError, match="not connected") as caught:  # noqa: PT012
         async with js.publisher(timeout=0.5) as pub:
             await (await pub.publish(stream.subject("a"), b"0"))
@@ -210,7 +210,7 @@ async def test_second_try_finds_stored(js: Any, tap: Proxy, stream: OwnStream) -
 
 
 async def test_late_refusal_of_old_try(js: Any, tap: Proxy, stream: OwnStream) -> None:
-    """Two tries are on the wire; the first one's error must not stand for the second, which may be stored."""
+    """Two tries are on the wire. The first one's error must not stand for the second, which may be stored."""
     refusal = b'{"error":{"code":503,"err_code":10077,"description":"full"}}'
     dropped = tap.drop_frames(match.is_publish_ack, count=1)
     hold = tap.hold_frames(match.is_publish_ack)
@@ -227,7 +227,7 @@ async def test_late_refusal_of_old_try(js: Any, tap: Proxy, stream: OwnStream) -
 
 @pytest.mark.row(129)
 async def test_no_stream_told_after_three_tries(js: Any, tap: Proxy, stream: OwnStream) -> None:
-    """ADR-22: 250 ms apart; row 129: Retry. Others are not held up."""
+    """ADR-22: 250 ms apart. Row 129: Retry. Others are not held up."""
     subject = f"{stream.prefix}x.none"
     started = time.monotonic()
     async with js.publisher() as pub:
@@ -285,7 +285,7 @@ async def denied(own_server: Any, oracle_for: Any, **rights: Any) -> Any:
 
 
 async def test_denied_subject(own_server: Any, oracle_for: Any, connect: Any) -> None:
-    """X3: by name and at once; the others go through."""
+    """X3: by name and at once. The others go through."""
     own, stream = await denied(own_server, oracle_for, publish={"deny": ["*.secret.>"]})
     js = await connect(own.url.replace("nats://", "nats://ann:x@"))
     started = time.monotonic()

@@ -35,7 +35,7 @@ async def js(connect: Any, tap: Proxy) -> Any:
 
 
 async def outcome(calling: Any) -> jsclient.PublishManyError | None:
-    """The error of a call; None if everything was stored."""
+    """The error of a call. None if everything was stored."""
     try:
         await within(60, calling, "publish_many")
     except jsclient.PublishManyError as error:

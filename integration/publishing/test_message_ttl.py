@@ -102,7 +102,7 @@ async def test_marker_after_expiry(js: Any, oracle: Oracle, make_stream: Any, ho
 
 @NEW
 async def test_stream_changed_here_leaves_markers(js: Any, oracle: Oracle, make_stream: Any) -> None:
-    """The server sets what markers need; durations are seconds here."""
+    """The server sets what markers need. Durations are seconds here."""
     stream = await make_stream()
     created = await js.update_stream(
         stream.name, [stream.all], storage="memory", max_age=1, subject_delete_marker_ttl=60

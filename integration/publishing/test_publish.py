@@ -286,7 +286,7 @@ async def test_reply_no_ack_error(js: Any, oracle: Oracle, stream: OwnStream) ->
     "ack", ['"S","seq":0', '"S","seq":-1', '"S","seq":18446744073709551616', '"","seq":3']
 )
 async def test_ack_without_place(js: Any, oracle: Oracle, stream: OwnStream, ack: str) -> None:
-    """A stream confirms a message with its own name and a sequence; anything else confirms nothing."""
+    """A stream confirms a message with its own name and a sequence. Anything else confirms nothing."""
 
     async def answer(message: Any) -> None:
         await message.respond(f'{{"stream":{ack}}}'.encode())

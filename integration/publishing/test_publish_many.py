@@ -56,7 +56,7 @@ async def test_many_without_stream_names_failures(js: Any) -> None:
 
 
 async def test_many_with_odd_payload_known_outcomes(js: Any, stream: OwnStream) -> None:
-    """The payloads of the chunk before are stored; the one that cannot be sent has the last index."""
+    """The payloads of the chunk before are stored. The one that cannot be sent has the last index."""
     with pytest.raises(jsclient.PublishManyError) as caught:
         await js.publish_many(stream.subject("x"), [*[b"x"] * 1000, b"y", bytes(3_000_000), b"z"])
     error = caught.value

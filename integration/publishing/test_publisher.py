@@ -318,7 +318,7 @@ async def test_full_window_waits(js: Any, tap: Proxy, stream: OwnStream) -> None
 @pytest.mark.row(130, 135)
 @pytest.mark.parametrize("patience", [0, 0.3])
 async def test_full_window_error(js: Any, tap: Proxy, stream: OwnStream, patience: float) -> None:
-    """Rows 130, 135: the window is full for ever; it recovers when the acks come."""
+    """Rows 130, 135: the window is full for ever. It recovers when the acks come."""
     held = tap.hold_frames(match.is_publish_ack)
     async with js.publisher(max_in_flight=3, room_timeout=patience) as pub:
         for _ in range(3):

@@ -1,6 +1,6 @@
 """Scheduled messages: how they look on the wire, that they come, how they end. Source: ADR-51.
 
-Row 133 of the conformance suite: header encoding and real delivery; a missing target is refused.
+Row 133 of the conformance suite: header encoding and real delivery. A missing target is refused.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ async def test_what_is_past_comes_at_once(js: Any, planned: OwnStream) -> None:
 
 @COMPLETE
 async def test_interval_comes_again_and_again(js: Any, planned: OwnStream) -> None:
-    """Row 133: real delivery of what repeats; each message says when the next one comes."""
+    """Row 133: real delivery of what repeats. Each message says when the next one comes."""
     await js.schedule(planned.subject("s"), planned.subject("t"), b"tick", every=1)
     ticks = await arrived(planned, "t", count=2)
     assert {tick.payload for tick in ticks} == {b"tick"}
@@ -314,7 +314,7 @@ async def test_cron_may_replace(js: Any, planned: OwnStream) -> None:
 
 @COMPLETE
 async def test_a_source_is_sampled(js: Any, planned: OwnStream) -> None:
-    """The last message of another subject is sent; the schedule's own while there is none."""
+    """The last message of another subject is sent. The schedule's own while there is none."""
     await js.schedule(
         planned.subject("s"), planned.subject("t"), b"nothing yet", every=1, source=planned.subject("u")
     )

@@ -61,7 +61,7 @@ async def ask(server: NatsServer, subject: str, request: object = None, **option
 
 
 async def api(server: NatsServer, subject: str, request: object = None, **options: Any) -> dict[str, Any]:
-    """Ask the JetStream API; fail on an error answer."""
+    """Ask the JetStream API. Fail on an error answer."""
     answer = await ask(server, subject, request, **options)
     assert "error" not in answer, answer
     return answer
@@ -480,7 +480,7 @@ asyncio.run(main())
 
 @asynccontextmanager
 async def parent_process(body: str) -> AsyncIterator[tuple[subprocess.Popen[str], list[Any]]]:
-    """A program that runs a server; its group is its own, as in a terminal."""
+    """A program that runs a server. Its group is its own, as in a terminal."""
     script = PARENT.format(body=textwrap.indent(textwrap.dedent(body), 8 * " "))
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", script],

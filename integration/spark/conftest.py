@@ -1,10 +1,10 @@
-"""Fixtures of the tests with Spark; those of `integration/conftest.py` (server, oracle, make_stream, ...) are here too.
+"""Fixtures of the tests with Spark. Those of `integration/conftest.py` (server, oracle, make_stream, ...) are here too.
 
 spark          the classic session of the whole run: local[2,4], the data source registered
 connect_spark  runs Python in a process with a Spark Connect session: `connect_spark("result = spark.range(5).count()")`
 checkpoint     a directory for a query's checkpoint, of this test alone
 drain          runs a streaming DataFrame until nothing is left: `drain(frame).rows`
-database       conninfo of a new PostgreSQL database; without PostgreSQL the test is skipped, or fails if marked `full`
+database       conninfo of a new PostgreSQL database. Without PostgreSQL the test is skipped, or fails if marked `full`
 in_thread      runs what blocks in a thread in which the session is the active one: `await in_thread(drain, frame)`
 jobs           starts drivers in processes of their own, to be killed: `jobs(queries, master="local[2,4]")`
 standalone     a standalone cluster of Spark of the whole run: a master and two workers
@@ -46,7 +46,7 @@ from integration.kit.spark.sessions import (
 from integration.kit.spark.sessions import drain as run_to_end
 from integration.kit.spark.standalone import StandaloneCluster
 
-# What pyspark and py4j leave open or use of what is deprecated; none of it is ours to mend.
+# What pyspark and py4j leave open or use of what is deprecated. None of it is ours to mend.
 _NOT_OURS = (
     r"ignore:unclosed <socket\.socket .*127\.0\.0\.1:ResourceWarning",
     r"ignore:unclosed file <_io\.BufferedWriter:ResourceWarning",
@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(warning))
             if item.get_closest_marker("limit") is None:
                 item.add_marker(pytest.mark.limit(LIMIT))
-            # In a parallel run there is one session of each kind all the same; what needs none goes anywhere.
+            # In a parallel run there is one session of each kind all the same. What needs none goes anywhere.
             for session in ("spark", "connect_spark"):
                 if session in getattr(item, "fixturenames", ()):
                     item.add_marker(pytest.mark.xdist_group(session))
@@ -169,13 +169,13 @@ def checkpoint(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def drain(checkpoint: Path) -> Callable[..., Drained]:
-    """`drain(frame)`; again with the same checkpoint it goes on; see `integration.kit.spark.sessions.drain`."""
+    """`drain(frame)`. Again with the same checkpoint it goes on. See `integration.kit.spark.sessions.drain`."""
     return partial(run_to_end, checkpoint=checkpoint)
 
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
-    """Starts jobs: `jobs(queries, master=…)`; again with the same queries a job goes on from their checkpoints."""
+    """Starts jobs: `jobs(queries, master=…)`. Again with the same queries a job goes on from their checkpoints."""
     started: list[SparkJob] = []
 
     def start(queries: list[dict[str, Any]], **options: Any) -> SparkJob:

@@ -1,6 +1,6 @@
 """Applications on a standalone cluster: spark-submit, a master and two workers, credentials in files of ``--files``.
 
-jsclient is in one executable only, which an application has to name; the environment of the cluster does not have it.
+jsclient is in one executable only, which an application has to name. The environment of the cluster does not have it.
 """
 
 from __future__ import annotations

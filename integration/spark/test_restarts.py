@@ -130,7 +130,7 @@ async def test_other_way_to_the_stream(own_server: Any, oracle_for: Any) -> None
 
 
 async def test_batch_again_with_other_filter(server: Any, stream: OwnStream) -> None:
-    """The range of the batch is that of the checkpoint; the filter is today's."""
+    """The range of the batch is that of the checkpoint. The filter is today's."""
     await alternating(stream, 1, FIRST)
     query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=8)
     reader = query.reader()
@@ -229,7 +229,7 @@ async def test_write_after_change(
     twice: int,
     committed: bool,
 ) -> None:
-    """A change between batches stores nothing twice; one while a batch is not committed does if it changes ids."""
+    """A change between batches stores nothing twice. One while a batch is not committed does if it changes ids."""
     js = await connect(server)
     name = f"ledger_{stream.prefix}"
     await ensure_bucket(js, name, 1)
@@ -261,7 +261,7 @@ async def test_write_after_change(
 async def test_batch_again_with_rows_of_other_filter(
     connect: Any, server: Any, make_stream: Any, ids: str, options: dict[str, str]
 ) -> None:
-    """Half of its rows were stored before; the new filter has every second row."""
+    """Half of its rows were stored before. The new filter has every second row."""
     js, source, target = await connect(server), await make_stream(), await make_stream()
     await source.publish(ROWS)
     _, [(_, rows)] = await batches_from(server, source, [], ROWS)
@@ -397,7 +397,7 @@ async def test_older_checkpoint_with_ledger(connect: Any, server: Any, oracle: A
 async def test_older_checkpoint_of_queue(
     server: Any, make_stream: Any, retention: str, strict: bool, old: bool, again: int | None
 ) -> None:
-    """The batch that it has planned is repeated, though its messages are acked; no other one is."""
+    """The batch that it has planned is repeated, though its messages are acked. No other one is."""
     stream = await make_stream(retention=retention, allow_direct=True)
     await stream.create_consumer("q", max_ack_pending=1000, ack_wait=60_000_000_000)
     await stream.publish(FIRST)

@@ -1,6 +1,6 @@
 """Every field of a configuration that is sent comes back, and is sent again as it was. Source: ADR-1, ADR-37.
 
-Row 140 of the conformance suite. A field that is added to `StreamConfig` or `ConsumerConfig` needs a case here; a field
+Row 140 of the conformance suite. A field that is added to `StreamConfig` or `ConsumerConfig` needs a case here. A field
 that a newer server adds fails these tests on that server, until it is known.
 """
 

@@ -157,7 +157,7 @@ async def test_update_keeps_unknown(js: Any, tap: Proxy, stream: OwnStream) -> N
         js.ensure_stream(StreamConfig(name=stream.name, extra={"of_2050": 1}), on_drift="update"),
         handle.ensure_consumer(ConsumerConfig(durable_name="c", extra={"of_2050": 1}), on_drift="update"),
     ):
-        # Newer servers refuse the field; that older ones drop it is told.
+        # Newer servers refuse the field. That older ones drop it is told.
         with contextlib.suppress(jsclient.ApiError, jsclient.ConfigMismatchError):
             await ensure
     assert body(tap.sent("$JS.API.STREAM.UPDATE.>")[1])["of_2050"] == 1
@@ -234,7 +234,7 @@ async def test_stored_messages_read_and_deleted(js: Any, stream: OwnStream) -> N
 
 
 async def test_stream_purged_in_whole_and_in_part(js: Any, stream: OwnStream) -> None:
-    """Row 138: forms of purge; all of them in test_management_pages."""
+    """Row 138: forms of purge. All of them in test_management_pages."""
     handle = await js.stream(stream.name)
     await stream.publish(10, "a")
     await stream.publish(10, "b")

@@ -21,7 +21,7 @@ async def stream(oracle: Any, make_stream: Any) -> OwnStream:
 
 
 async def cancelled_after(turns: int, call: Callable[[], Awaitable[Any]]) -> Any:
-    """Its result if it was done by then; None if not."""
+    """Its result if it was done by then. None if not."""
     task = asyncio.ensure_future(call())
     for _ in range(turns):
         await asyncio.sleep(0)

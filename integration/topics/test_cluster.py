@@ -32,7 +32,7 @@ async def near(cluster: OwnCluster, connect: Any) -> Any:
 
 @contextlib.asynccontextmanager
 async def elections(cluster: OwnCluster, stream: str) -> AsyncIterator[list[str]]:
-    """During the block the stream's leader gives up its place again and again; the list has an entry for each time."""
+    """During the block the stream's leader gives up its place again and again. The list has an entry for each time."""
     done, reports = asyncio.Event(), list[str]()
 
     async def disturb() -> None:

@@ -46,7 +46,7 @@ async def test_frozen_server_is_reported(own_server: Any, connect: Any, events: 
 
 @pytest.mark.limit(120)
 async def test_lost_node_of_consumer_is_reported(own_server: Any, connect: Any, events: list[Any]) -> None:
-    """The stream is on one node, which the others no longer reach; the reader's connection is healthy."""
+    """The stream is on one node, which the others no longer reach. The reader's connection is healthy."""
     cluster = await OwnCluster.start(own_server)
     async with Oracle(cluster.urls[0]) as oracle:
         await oracle.create_stream("T", ["t"], storage="memory")

@@ -57,7 +57,7 @@ class World:
     def check(
         self, got: list[tuple[int, str]], *, below: int | None = None, by_subject: bool = False
     ) -> None:
-        """All of what was stored, each once, in order; or only all before a sequence."""
+        """All of what was stored, each once, in order, or only all before a sequence."""
         truth = [(seq, self.stored[seq]) for seq in sorted(self.stored) if below is None or seq < below]
         if not by_subject:
             assert got == truth

@@ -113,7 +113,7 @@ async def test_answer_whose_end_gets_lost(proxy: Any, connect: Any, oracle: Any,
 async def test_nothing_found_nothing_happens(
     proxy: Any, connect: Any, oracle: Any, make_stream: Any, push: str
 ) -> None:
-    """The timer asks again and again; while nothing is new, the subscription and its consumer stay the same."""
+    """The timer asks again and again. While nothing is new, the subscription and its consumer stay the same."""
     tap = await proxy()
     js = await connect(tap)
     stream = await make_stream(allow_direct=True, **({"republish": REPUBLISH} if push == "republish" else {}))

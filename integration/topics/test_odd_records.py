@@ -37,7 +37,7 @@ DATA = [b"1", b"2", b"3", b"4", b"5"]
 
 
 async def stored(server: Any, stream: OwnStream, block: bytes, *, values: list[bytes] = DATA) -> str:
-    """Store five records of which the third has this header block; their subject."""
+    """Store five records of which the third has this header block. Their subject."""
     subject = stream.subject("a")
     blocks = [b"", b"", block, b"", b""]
     end = (await stream.state())["last_seq"] + len(blocks)

@@ -96,7 +96,7 @@ async def test_shared_consumer_is_replaced(js: Any, stream: OwnStream) -> None:
 
 @pytest.mark.server(">=2.11")
 async def test_reader_that_distrusts_gets_another(js: Any, stream: OwnStream) -> None:
-    """What is pushed to nobody is found by the timer; then the reader takes another consumer."""
+    """What is pushed to nobody is found by the timer, then the reader takes another consumer."""
     topic = js.topic(stream.subject("a"))
     reader = await topic.each(quiet=0.5)
     other = await topic.each(quiet=600)

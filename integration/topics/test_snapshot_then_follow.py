@@ -1,4 +1,4 @@
-"""A snapshot of many subjects, then every record after it; a topic with wildcards is one order."""
+"""A snapshot of many subjects, then every record after it. A topic with wildcards is one order."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ async def quick(connect: Callable[..., Awaitable[Any]], server: ServerUnderTest)
 
 @pytest.fixture
 def read() -> Iterator[Callable[..., asyncio.Event]]:
-    """Read in the background until the test ends; the event tells that the reader is open, except for `latest`."""
+    """Read in the background until the test ends. The event tells that the reader is open, except for `latest`."""
     tasks: list[asyncio.Task[None]] = []
 
     def start(js: Any, subject: str, stream: str, way: str) -> asyncio.Event:
@@ -108,7 +108,7 @@ async def test_lagging_mirror_reported(
 async def test_nothing_told_while_healthy(
     quick: Any, oracle: Oracle, make_stream: MakeStream, events: list[Any], read: Any
 ) -> None:
-    """Idle readers of a stream and of its mirror, which has all; one that does not read; one that is closed."""
+    """Idle readers of a stream and of its mirror, which has all. One that does not read. One that is closed."""
     origin = await make_stream(oracle=oracle)
     mirror = await make_stream(oracle=oracle, subjects=[], mirror={"name": origin.name})
     await origin.publish(3)

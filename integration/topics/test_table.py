@@ -43,7 +43,7 @@ async def purged(handle: Any) -> bool:
 
 
 async def update(js: Any, stream: OwnStream, first: int, end: int, subjects: int = 20) -> dict[str, int]:
-    """Publish numbers to the subjects in turn; return the newest of each."""
+    """Publish numbers to the subjects in turn. Return the newest of each."""
     async with js.publisher() as pub:
         for number in range(first, end):
             await pub.publish(stream.subject(f"s{number % subjects}"), b"%d" % number)
@@ -203,7 +203,7 @@ async def test_removed_while_a_page_is_on_its_way(
 async def test_many_removed(
     js: Any, stream: OwnStream, proxy: Any, connect: Any, server: Any, left: int
 ) -> None:
-    """If no record is left, all subjects go at once; otherwise the leader is asked for several at the same time."""
+    """If no record is left, all subjects go at once. Otherwise the leader is asked for several at the same time."""
     count = 2000
     handle = await js.stream(stream.name)
     await update(js, stream, 0, count, count)
@@ -295,7 +295,7 @@ def users(denied: list[str]) -> dict[str, Any]:
 
 
 async def test_may_not_be_compared(own_server: Any, connect: Any) -> None:
-    """It is reported once; the table goes on, and is compared after a reconnect with more rights."""
+    """It is reported once. The table goes on, and is compared after a reconnect with more rights."""
     server = await own_server(config=users(["$JS.API.STREAM.MSG.GET.>"]))
     seen: list[Any] = []
     fast = {"reconnect_time_wait": 0.05, "connect_timeout": 1.0, "password": "x"}
@@ -326,7 +326,7 @@ async def test_may_not_be_compared(own_server: Any, connect: Any) -> None:
 # Before 2.11, a table is opened with a consumer in any case.
 @pytest.mark.parametrize("direct", [pytest.param(True, marks=pytest.mark.server(">=2.11")), False])
 async def test_opened_without_a_right(own_server: Any, connect: Any, *, direct: bool) -> None:
-    """It is opened with direct gets, or without them with a consumer; the error names the right that is missing."""
+    """It is opened with direct gets, or without them with a consumer. The error names the right that is missing."""
     right = "$JS.API.DIRECT.GET" if direct else "$JS.API.CONSUMER.CREATE"
     server = await own_server(config=users([f"{right}.>"]))
     judge = await connect(server, user="judge", password="x")

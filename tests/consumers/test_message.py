@@ -97,7 +97,7 @@ async def test_ack_publish_to_jsack_as_came(call, payload, domain):
 @virtual
 @pytest.mark.covers("J73", "J74", "J75")
 async def test_nak_is_not_sent_again():
-    """Sent again after a lost connection, an ack changes nothing; a NAK may cost the message another delivery."""
+    """Sent again after a lost connection, an ack changes nothing. A NAK may cost the message another delivery."""
     connection = FakeConnection()
     for call in (Message.ack, Message.nak, Message.term, Message.in_progress):
         await call(message(connection))

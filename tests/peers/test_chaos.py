@@ -1,7 +1,7 @@
 """Two peers whose stores and network fail at random, and whose processes end: in the end both sides agree.
 
 In this process and in virtual time: what is tested is the runtime around `PeerTracker`, whose own rules are in
-tests/protocol/peers/test_tracker_model.py. A write may fail before it is done, and after it; so may a send.
+tests/protocol/peers/test_tracker_model.py. A write may fail before it is done, and after it, so may a send.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ REQUEST = {"wellKnown_Tx": "b.wk", "Id": "fleet"}
 
 
 class Failing(MemoryStore):
-    """``errors``: what the next writes raise; None: the write is carried out. ``late``: it was carried out."""
+    """``errors``: what the next writes raise. None: the write is carried out. ``late``: it was carried out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ async def test_foreign_message_removes_nothing():
 
 @virtual
 async def test_catches_up_with_another_process():
-    """Two processes of one peer: what one stores, the other has after `catch_up`; a removal too."""
+    """Two processes of one peer: what one stores, the other has after `catch_up`. A removal too."""
     store = MemoryStore()
     one, other = await Owner(store).open(), await Owner(store).open()
     assert not await other.machine.catch_up()

@@ -46,7 +46,7 @@ INCOMPLETE = b'{"error":{"code":400,"err_code":10176,"description":"batch publis
 
 
 async def lost_in_an_election(connection: FakeConnection, seconds: float) -> None:
-    """No stream answers the latest message for these seconds; the new leader does not know the batch."""
+    """No stream answers the latest message for these seconds. The new leader does not know the batch."""
     until = asyncio.get_running_loop().time() + seconds
     sent = -1
     while asyncio.get_running_loop().time() < until:

@@ -42,7 +42,7 @@ async def test_waits_only_while_window_full(outbox):
 
 
 class Crowd:
-    """Tasks that publish, each its numbers; what was called, what went through, who was cancelled."""
+    """Tasks that publish, each its numbers. What was called, what went through, who was cancelled."""
 
     def __init__(self, pub, chance) -> None:
         self.pub, self.chance = pub, chance

@@ -40,7 +40,7 @@ def test_driver_compares() -> None:
 
 
 def test_driver_query() -> None:
-    """Of a session; Spark Connect has no context to ask."""
+    """Of a session. Spark Connect has no context to ask."""
 
     class Context:
         def __init__(self, value: object) -> None:

@@ -1,4 +1,4 @@
-"""The create race of a bucket: who is second learns what the first one stored; deletions and strangers are replaced."""
+"""The create race of a bucket: who is second learns what the first one stored. Deletions and strangers are replaced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.virtual import virtual
 
 
 class Raced(Bucket):
-    """``stored_entry``: what the key holds at each look, which others change meanwhile; the last one stays."""
+    """``stored_entry``: what the key holds at each look, which others change meanwhile. The last one stays."""
 
     def __init__(self, *stored_entry: BucketEntry) -> None:
         self.stored_entry = list(stored_entry)

@@ -1,6 +1,6 @@
 """A connection without a network, and the few answers of a JetStream API that the handles need.
 
-The fake carries what is sent, in order, in ``log`` and ``sent``; the test plays the server: it delivers frames, cuts
+The fake carries what is sent, in order, in ``log`` and ``sent``. The test plays the server: it delivers frames, cuts
 the connection, refuses and withholds. Nothing here imitates the server's decisions: every answer is the test's.
 """
 
@@ -58,7 +58,7 @@ class FakeInbox:
 
 
 class FakeConnection(Connection):
-    """Keeps what is sent; delivers what it is told to."""
+    """Keeps what is sent. Delivers what it is told to."""
 
     def __init__(self, *, tells: bool = True) -> None:
         self.events: list[Event] = []
@@ -323,7 +323,7 @@ def _verb(tokens: list[str]) -> str:
 
 
 class connected:  # noqa: N801  reads as: async with connected() as (js, connection)
-    """A `JetStream` on a fake connection; closed at the end."""
+    """A `JetStream` on a fake connection. Closed at the end."""
 
     def __init__(self, timeout: float = 5.0) -> None:
         self.connection = FakeConnection()

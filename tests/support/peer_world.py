@@ -82,7 +82,7 @@ class Node:
         return self.tracker.handle(event, self.world.now)
 
     def do(self, event: PeerEvent) -> list[Command]:
-        """Have an event handled; what it puts into an outbox waits in ``todo``."""
+        """Have an event handled. What it puts into an outbox waits in ``todo``."""
         while True:
             commands = self.tell(event)
             if all(self.carry_out(command) for command in commands):
@@ -191,7 +191,7 @@ class World:
         self.network.append(Message(len(self.sent), command))
 
     def deliver(self, index: int = 0, *, again: bool = False) -> None:
-        """One message arrives; ``again``: and stays, to arrive once more."""
+        """One message arrives. ``again``: and stays, to arrive once more."""
         message = self.network[index % len(self.network)]
         if not again:
             self.network.remove(message)

@@ -16,7 +16,7 @@ TIME_NS = 1_700_000_000_123_456_789
 
 
 def jsack(stream_seq: int = 1, consumer_seq: int | None = None, **fields: Any) -> bytes:
-    """A JSAck; ``consumer_seq`` is ``stream_seq`` where it is left out, ``domain`` makes it v2."""
+    """A JSAck. ``consumer_seq`` is ``stream_seq`` where it is left out, ``domain`` makes it v2."""
     tail = "{stream}.{consumer}.{delivered}.{sseq}.{cseq}.{ts}.{pending}".format(
         **{
             "stream": STREAM,
@@ -45,7 +45,7 @@ def data(
 
 
 def status(code: int, description: str = "", reply: bytes = b"", **headers: object) -> Frame:
-    """An inline status; headers with ``_`` for ``-``."""
+    """An inline status. Headers with ``_`` for ``-``."""
     line = f"NATS/1.0 {code} {description}".rstrip()
     fields = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
     return INBOX, reply, f"{line}\r\n{fields}\r\n".encode(), b""
@@ -76,7 +76,7 @@ def foreign(payload: bytes = b"hello") -> Frame:
 def info(
     name: str = CONSUMER, *, delivered: int = 0, push_bound: bool = False, stream: str = STREAM, **config: Any
 ) -> ConsumerInfo:
-    """A consumer as the server tells it; a pull consumer unless ``deliver_subject`` is given."""
+    """A consumer as the server tells it. A pull consumer unless ``deliver_subject`` is given."""
     fields = {"ack_policy": AckPolicy.EXPLICIT, **config}
     return ConsumerInfo(
         stream_name=stream,

@@ -48,7 +48,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine in virtual time; what it leaves running, or failed unseen, is an error."""
+    """Run a coroutine in virtual time. What it leaves running, or failed unseen, is an error."""
     loop = VirtualLoop()
     try:
         result = loop.run_until_complete(main)
@@ -94,6 +94,6 @@ def noting(into: list[Any]) -> Callable[[Any], Awaitable[None]]:
 
 
 async def settle(turns: int = 20) -> None:
-    """Let everything that can go on do so; no time passes."""
+    """Let everything that can go on do so. No time passes."""
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Byte streams of a connection, whole, odd and damaged; and what a frame reader makes of them.
+"""Byte streams of a connection, whole, odd and damaged, and what a frame reader makes of them.
 
 The sinks and the host end and open subscriptions, change limits and raise, so that the order of the calls matters.
 """
@@ -239,7 +239,7 @@ def compare(scan: Scan, seed: int, count: int) -> tuple[int, set[str]]:
     Returns how many splits were read, and the kinds of calls and errors that occurred.
 
     Raises:
-        AssertionError: The logs differ; it names the seed and the pieces.
+        AssertionError: The logs differ. It names the seed and the pieces.
     """
     read, kinds = 0, set()
     for number in range(seed, seed + count):

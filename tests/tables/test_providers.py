@@ -38,7 +38,7 @@ SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 
 
 def made(seed: str = SEED, **claims: object) -> str:
-    """The text of a credentials file; nobody checks its signature here."""
+    """The text of a credentials file. Nobody checks its signature here."""
     parts = [{"typ": "JWT", "alg": "ed25519-nkey"}, {"sub": "U", **claims}]
     encoded = [
         base64.urlsafe_b64encode(part) for part in (*(json.dumps(p).encode() for p in parts), bytes(64))
@@ -55,7 +55,7 @@ def credentials():
 
 
 def test_credentials_are_taken_apart(module):
-    """The JWT and the signature of one attempt come from one call; none is made before."""
+    """The JWT and the signature of one attempt come from one call. None is made before."""
     texts = [made(name="one"), made(name="two")]
     ahead = iter(texts)
     module.creds = lambda: next(ahead)

@@ -1,6 +1,6 @@
 """Events with a history: one suite for a log in this process and for a stream.
 
-`EventSuite` says what `EventSource` must do. It gets a ``world``, which makes logs; here they are in memory and time is
+`EventSuite` says what `EventSource` must do. It gets a ``world``, which makes logs. Here they are in memory and time is
 virtual. On a server: integration/topics/test_event_history.py.
 """
 

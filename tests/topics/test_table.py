@@ -129,7 +129,7 @@ A, B = record("s.a", 3), record("s.b", 5)
 
 @virtual
 async def test_compared_twice_after_each_removal(monkeypatch):
-    """The second time because the servers asked may have lagged; then not before messages are removed again."""
+    """The second time because the servers asked may have lagged, then not before messages are removed again."""
     stored = Stored(A, B)
     async with Tabled(monkeypatch, stored, A, B):
         await asyncio.sleep(10.5)

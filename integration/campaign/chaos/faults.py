@@ -20,7 +20,7 @@ KINDS = (
 
 @dataclass
 class Fault:
-    """What happened to which node, from when to when, monotonic seconds; the names of its clients before."""
+    """What happened to which node, from when to when, monotonic seconds. The names of its clients before."""
 
     kind: str
     node: str
@@ -45,7 +45,7 @@ class History:
 
 
 class Faults:
-    """Harms the cluster until it is told to end; then all is healed."""
+    """Harms the cluster until it is told to end, then all is healed."""
 
     def __init__(
         self, nodes: Nodes, chance: Random, streams: list[str], kinds: tuple[str, ...] = KINDS
@@ -99,7 +99,7 @@ class Faults:
                 await self._step_down(fault)
 
     async def _harm_clients(self, fault: Fault, length: float) -> None:
-        """Harm the way between a node and its clients for a time; corrupt TLS only, where a wrong byte shows."""
+        """Harm the way between a node and its clients for a time. Corrupt TLS only, where a wrong byte shows."""
         transports = ("tls",) if fault.kind.endswith("corrupted") else ()
         ways = self._nodes.ways_to(fault.node, *transports)
         end = time.monotonic() + length

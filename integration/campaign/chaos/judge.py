@@ -26,7 +26,7 @@ class Message:
 
 
 async def everything(oracle: Oracle, stream: str) -> list[Message]:
-    """All messages of a stream, in order, as a consumer of its own delivers them; counted against the stream's state.
+    """All messages of a stream, in order, as a consumer of its own delivers them. Counted against the stream's state.
 
     Raises:
         AssertionError: The stream's state speaks of other messages.

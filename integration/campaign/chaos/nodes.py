@@ -1,4 +1,4 @@
-"""Three nodes whose routes lead through proxies, so that any of them can be cut off; a leaf node, TLS, WebSocket."""
+"""Three nodes whose routes lead through proxies, so that any of them can be cut off. A leaf node, TLS, WebSocket."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Pattern:
             await asyncio.sleep(0.2)
 
     async def call(self, call: Awaitable[Any], limit: float = LIMIT) -> bool:
-        """Whether it was acked; noted as `sent` or `maybe`."""
+        """Whether it was acked. Noted as `sent` or `maybe`."""
         result = await self.calls.within(limit, self.kind, call)
         acked = result is None or not isinstance(result, Exception)
         (self.sent if acked else self.maybe).append(self.number)
@@ -181,7 +181,7 @@ async def awaited(future: Any) -> Any:
 
 
 class Peers(Pattern):
-    """Two peers with a relationship; one sends events to the other, which handles each at least once."""
+    """Two peers with a relationship. One sends events to the other, which handles each at least once."""
 
     kind = "peers"
 

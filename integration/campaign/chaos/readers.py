@@ -51,7 +51,7 @@ class Reading:
             self.tally.errors.append(error)
 
     async def run(self) -> None:
-        """Read for ever; a reader that ends with an error is opened again, if it goes on where it was."""
+        """Read for ever. A reader that ends with an error is opened again, if it goes on where it was."""
         while True:
             self.opened += 1
             try:

@@ -69,7 +69,7 @@ class World:
     async def connect(self, name: str, servers: Any = None, **options: Any) -> Any:
         events = self.events.setdefault(name, [])
         if servers is None and self.nodes is not None:
-            # Each connection over another transport; which one takes which depends on the seed.
+            # Each connection over another transport. Which one takes which depends on the seed.
             transport = TRANSPORTS[(self.seed + len(self.connections)) % len(TRANSPORTS)]
             way = self.nodes.reached_over(transport)
             servers, options = way.pop("servers"), {**way, **options}
@@ -160,7 +160,7 @@ class World:
 
 
 async def opened(pattern: Pattern) -> bool:
-    """Open it; False if the new cluster does not know a node as reachable yet."""
+    """Open it. False if the new cluster does not know a node as reachable yet."""
     try:
         await pattern.open()
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""Flood: forged advisories about exhausted deliveries by the ten thousand; each true dead letter is stored once."""
+"""Flood: forged advisories about exhausted deliveries by the ten thousand. Each true dead letter is stored once."""
 
 from integration.campaign.flood.scenario import run
 

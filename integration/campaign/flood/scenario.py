@@ -123,7 +123,7 @@ class Crew:
 
     @property
     def waits(self) -> list[float]:
-        """Seconds from the publish of each message to its handler; too long if it was not handled."""
+        """Seconds from the publish of each message to its handler. Too long if it was not handled."""
         return [self.handled.get(number, float("inf")) - at for number, at in self.published.items()]
 
 

@@ -28,7 +28,7 @@ class Target:
 
     Attributes:
         name: What it reads.
-        make: Called with a generator; returns the function that takes an input. A tracker keeps its state for a slice.
+        make: Called with a generator. Returns the function that takes an input. A tracker keeps its state for a slice.
         samples: What a real peer sends.
         grammar: How samples are damaged.
         total: It never raises, not even a documented error.
@@ -130,7 +130,7 @@ def again(target: Target, chance: Random, data: bytes) -> float:
 
 
 def fuzz_all(targets: Sequence[Target], options: Options, *, inputs: int | None = None) -> list[Outcome]:
-    """All targets in turn, for ``options.seconds``; or ``inputs`` for each, which gives the same run every time."""
+    """All targets in turn, for ``options.seconds``, or ``inputs`` for each, which gives the same run every time."""
     tallies = {target.name: Tally() for target in targets}
     chances = {target.name: Random(f"{options.seed} {target.name}") for target in targets}
     end = time.monotonic() + options.seconds

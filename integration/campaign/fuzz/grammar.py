@@ -1,4 +1,4 @@
-"""Damaged input: bytes cut, doubled and replaced; tokens of a subject, lines of a block, values of a JSON document."""
+"""Damaged input: bytes cut, doubled and replaced. Tokens of a subject, lines of a block, values of a JSON document."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Fuzz guided by coverage: `python -m integration.campaign.fuzz.guided --seconds 60 [--target NAME]`, with atheris.
 
-Each target runs in a process of its own, since the fuzzer never returns; its corpus begins with the samples. atheris is
+Each target runs in a process of its own, since the fuzzer never returns. Its corpus begins with the samples. atheris is
 installed from PyPI and exists for some versions of Python only (3.11 to 3.13 when this was written), so the session
 `campaign` does not need it.
 """
@@ -69,7 +69,7 @@ def one(target: Any, given: argparse.Namespace) -> Outcome:
 
 
 def fuzz(name: str, corpus: str, seconds: str, seed: str) -> None:
-    """Fuzz one target; does not return."""
+    """Fuzz one target. Does not return."""
     import atheris
 
     target = next(target for target in TARGETS if target.name == name)

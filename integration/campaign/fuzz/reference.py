@@ -10,7 +10,7 @@ Place = tuple[str, str, int, int, int, int, int, str | None]
 
 
 def jsack(reply: bytes) -> Place | None:
-    """A JSAck by ADR-15: 9 tokens, or 11 and more, none empty; five numbers of 64 bits in digits, sequences from 1."""
+    """A JSAck by ADR-15: 9 tokens, or 11 and more, none empty. Five numbers of 64 bits in digits, sequences from 1."""
     tokens = reply.split(b".")
     if tokens[:2] != [b"$JS", b"ACK"] or len(tokens) < 9 or len(tokens) == 10 or b"" in tokens:
         return None
@@ -47,7 +47,7 @@ def headers(block: bytes) -> tuple[int, list[tuple[str, str]]]:
 
 
 def frames(data: bytes) -> list[tuple[bytes, bytes, bytes, bytes, bytes]] | None:
-    """The messages in a stream of bytes as ``(sid, subject, reply, headers, payload)``; None: it is malformed.
+    """The messages in a stream of bytes as ``(sid, subject, reply, headers, payload)``. None: it is malformed.
 
     What is left incomplete at the end is ignored.
     """

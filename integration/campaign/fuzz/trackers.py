@@ -48,7 +48,7 @@ def some_ack(chance: Random, number: int) -> bytes:
 
 
 def push(kind: type[Any]) -> Callable[[Random], Take]:
-    """A push subscription: what is taken is data; an ordered one gives rising sequences only."""
+    """A push subscription: what is taken is data. An ordered one gives rising sequences only."""
 
     def make(chance: Random) -> Take:
         gaps = {} if kind is OrderedTracker else {"gaps": GapTracker()}
@@ -70,7 +70,7 @@ def push(kind: type[Any]) -> Callable[[Random], Take]:
             if chance.random() < 0.05:
                 tracker.tick(now)
             if kind is OrderedTracker and "went back" in str(tracker.cursor.wants):
-                # One number was wrong. It may have been given out; what follows is read from before it.
+                # One number was wrong. It may have been given out. What follows is read from before it.
                 while tracker.take()[0] is not None:
                     pass
                 last = tracker.cursor.last_stream_seq

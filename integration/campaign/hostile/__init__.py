@@ -1,4 +1,4 @@
-"""Hostile server: it lies, is slow, floods or breaks off; every call ends, in time, with documented errors."""
+"""Hostile server: it lies, is slow, floods or breaks off. Every call ends, in time, with documented errors."""
 
 from integration.campaign.hostile.scenarios import run
 

@@ -20,7 +20,7 @@ STREAM = json.loads(s.STREAM_INFO)
 
 
 class Liar(FakeServer):
-    """Answers the API like a server with one stream S over `a.>`; `lie` changes each answer.
+    """Answers the API like a server with one stream S over `a.>`. `lie` changes each answer.
 
     Attributes:
         delivers: What a consumer's deliver subject, or the inbox of a pull, is sent: header blocks and replies.
@@ -83,7 +83,7 @@ class Liar(FakeServer):
 
 
 def frame(subject: str, sid: str, reply: bytes, block: bytes, payload: bytes = b"") -> bytes:
-    """A message with any bytes as header block; the line itself stays one."""
+    """A message with any bytes as header block. The line itself stays one."""
     reply = bytes(byte for byte in reply if byte not in b" \r\n\0\t")
     words = [subject.encode(), sid.encode(), *([reply] if reply else [])]
     if block:

@@ -24,7 +24,7 @@ _COLUMNS = "stream string, stream_created timestamp, sequence bigint, data strin
 
 
 def compare(spark: Any, program: Program, run: Run) -> str:
-    """What differs; nothing if all is equal."""
+    """What differs. Nothing if all is equal."""
     differences = []
     for number, outs in stored_by(program).items():
         expected, actual = counted(outs), rows_of_sink(spark, program, number, run)

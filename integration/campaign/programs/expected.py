@@ -149,7 +149,7 @@ def _written(program: Program, write: Write, number: int, rows: Sequence[Row]) -
 
 
 def subject_of(program: Program, write: Write, number: int, part: int | None) -> str:
-    """The subject of a row; part is None for the option. Sinks and writes share subjects if they share labels."""
+    """The subject of a row. Part is None for the option. Sinks and writes share subjects if they share labels."""
     return f"p{program.seed}.{write.label}.{part or 0}"
 
 

@@ -23,8 +23,8 @@ class Run:
     Attributes:
         files: The directory of its checkpoints and of the table that it joins.
         again: Whether it was run before: it has other settings then.
-        fails: The number of the row that raises; None: no row does.
-        fails_after: In ``foreachBatch``, the write after which the function raises, from 1; 0: none.
+        fails: The number of the row that raises. None: no row does.
+        fails_after: In ``foreachBatch``, the write after which the function raises, from 1. 0: none.
         slow: Whether tasks sleep a little at some rows, to be met in the middle.
     """
 
@@ -60,7 +60,7 @@ def run_program(spark: Any, program: Program, run: Run) -> None:
 
 
 def _ended(start: Callable[[], Any], query: Any) -> str:
-    """Wait for the end of a query; its error, or nothing."""
+    """Wait for the end of a query. Its error, or nothing."""
     for _ in range(_SLOW_STARTS):
         while query.isActive:
             time.sleep(0.05)

@@ -24,7 +24,7 @@ START = 180.0  # seconds for which a start may take on a busy machine
 
 
 def main() -> None:
-    # Answers go to the standard output that the process was given; whatever else is printed goes to standard error.
+    # Answers go to the standard output that the process was given. Whatever else is printed goes to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     files = Path(sys.argv[1], f"spark-{os.getpid()}")
@@ -52,7 +52,7 @@ class Host:
         self.starts = 0
 
     async def run(self, program: Program, run: Run, limit: float) -> str | None:
-        """Run a program; its error, or None if it came to its end.
+        """Run a program. Its error, or None if it came to its end.
 
         Raises:
             EOFError: The process was killed meanwhile.

@@ -20,7 +20,7 @@ class Step:
         kind: ``filter``, ``union``, ``explode``, ``join``, ``window``, ``distinct``, ``repartition`` or ``coalesce``.
         number: Its divisor, its number of copies, its seconds or its partitions.
         marked: Whether rows that it makes carry a mark. Without one, several rows can be equal.
-        how: ``inner`` or ``left`` of a join; the column by which rows are distributed.
+        how: ``inner`` or ``left`` of a join. The column by which rows are distributed.
     """
 
     kind: str
@@ -35,7 +35,7 @@ class Write:
 
     Attributes:
         label: The second token of the subjects. Two writes can have the same.
-        rest: Only the rows whose number has this remainder by two; None: all of them.
+        rest: Only the rows whose number has this remainder by two. None: all of them.
         fixed: Whether the option ``subject`` gives the subject, and not a column.
     """
 
@@ -69,10 +69,10 @@ class Fault:
 
     Attributes:
         kind: ``kill``: SIGKILL of the driver, its JVM and all workers. ``fail``: a row, or the function after a
-            write, raises; started again, it does not. ``forget``: the end of the last batch is not recorded, as if the
+            write, raises. Started again, it does not. ``forget``: the end of the last batch is not recorded, as if the
             driver had died just before. ``server``: SIGKILL of nats-server, and a start.
         at: When: the share of the expected rows that are stored, or that are before the row that raises.
-        delay: Seconds between that and the signal; for ``server`` those until it is started.
+        delay: Seconds between that and the signal. For ``server`` those until it is started.
         settings: Spark's, changed when the program is started again.
         source: Options of the source, changed when the program is started again.
     """

@@ -151,7 +151,7 @@ class Running:
         self.struck = False
 
     async def run(self) -> str | None:
-        """Until it has read all. The error with which it ended; None if without one."""
+        """Until it has read all. The error with which it ended. None if without one."""
         await self._first()
         error: str | None = None
         while self.runs < RUNS:

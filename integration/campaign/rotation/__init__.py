@@ -1,4 +1,4 @@
-"""Rotation: users' JWTs expire, are exchanged and revoked while their publishers and readers work; nothing is lost."""
+"""Rotation: users' JWTs expire, are exchanged and revoked while their publishers and readers work. Nothing is lost."""
 
 from integration.campaign.rotation.scenario import run
 

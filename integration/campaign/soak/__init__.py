@@ -1,4 +1,4 @@
-"""Soak: traffic with reconnects, resubscriptions and cancellations at random instants; nothing piles up."""
+"""Soak: traffic with reconnects, resubscriptions and cancellations at random instants. Nothing piles up."""
 
 from integration.campaign.soak.scenario import run
 

@@ -104,7 +104,7 @@ class Soak:
         self.events[type(event).__name__] += 1
 
     async def activity(self) -> None:
-        """One activity; every other one is cancelled at some instant, some twice."""
+        """One activity. Every other one is cancelled at some instant, some twice."""
         chance, seconds = self.chance, self.chance.uniform(0, 0.5)
         if chance.random() < 0.05:
             name, doing = (

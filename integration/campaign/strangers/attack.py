@@ -33,7 +33,7 @@ class Case:
         kind: Whose rights.
         permissions: As the library prints them.
         targets: Subjects that the stranger must not reach.
-        check: What has to work after the attacks; raises if it does not.
+        check: What has to work after the attacks. Raises if it does not.
         trusted: The documentation says to give these rights to trusted users only: what it allows is no defect.
         known: Predicates that are known to fail, each with the issue.
     """

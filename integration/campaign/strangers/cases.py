@@ -30,7 +30,7 @@ def kit(kind: str, role: str, known: dict[str, str] | None = None) -> Make:
         stream = shared["stream"]
 
         async def goes_on() -> None:
-            """The producer writes on; a reader gets its values, and no other ones."""
+            """The producer writes on. A reader gets its values, and no other ones."""
             if kind == "notifier":
                 waiting = asyncio.create_task(created.notifier.get_update_since())
                 again = await site.js.notifier_kit(SUBJECT)  # a writer may have fenced the producer
@@ -120,7 +120,7 @@ async def epochs_reader(site: Site) -> AsyncIterator[Case]:
     }
 
     async def goes_on() -> None:
-        """A publisher takes the partition; a subscriber gets its epochs whole."""
+        """A publisher takes the partition. A subscriber gets its epochs whole."""
         async with await within(10, topic.subscribe(), "a subscriber") as sub:
             pub = await within(10, topic.publisher(), "a publisher")
             await pub.send(5, ["b", "c"])

@@ -49,7 +49,7 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def stranger(self, permissions: dict[str, Any]) -> AsyncIterator[Stranger]:
-        """A user with these rights; with ``apart``, a user of the account with these rights."""
+        """A user with these rights. With ``apart``, a user of the account with these rights."""
         user = {"user": "stranger", "password": "x", "permissions": permissions}
         self.own.reload(
             two_accounts(permissions) if self.apart else {"authorization": {"users": [ADMIN, user]}}

@@ -1,6 +1,6 @@
 """The ordered consumer, push form, as other clients are held to it. Rows 92 to 110 of docs/conformance.md.
 
-Where the behaviour is a race it is run 200 times, each time on a new consumer; the runs stand beside each other, so
+Where the behaviour is a race it is run 200 times, each time on a new consumer. The runs stand beside each other, so
 that waiting for heartbeats costs their time once.
 """
 
@@ -76,7 +76,7 @@ def _by_chance(share: float, seed: int) -> match.Predicate:
 async def test_object_after_start_time(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], loss: str, way: str
 ) -> None:
-    """1 MiB behind 50 messages that are not wanted; compared by SHA-256."""
+    """1 MiB behind 50 messages that are not wanted. Compared by SHA-256."""
     await stream.publish(50)
     answer = await stream.oracle.api(f"STREAM.MSG.GET.{stream.name}", {"seq": 50})
     data = random.Random(17).randbytes(CHUNKS * CHUNK)
@@ -106,7 +106,7 @@ async def test_object_after_start_time(
 @pytest.mark.full
 @pytest.mark.row(92, 99, 109)
 async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream) -> None:
-    """Each of 200 readers meets faults of its own: 10 % lost, some doubled, some late; then the end of the stream."""
+    """Each of 200 readers meets faults of its own: 10 % lost, some doubled, some late, then the end of the stream."""
     pieces = [random.Random(number).randbytes(64) for number in range(30)]
     for piece in pieces:
         await stream.oracle.publish(stream.subject("chunk"), piece)
@@ -204,7 +204,7 @@ async def test_orphans_removed_soon(tap: Any, near: Any, stream: OwnStream, lost
 async def test_idle_reader_survives_restart(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
-    """Its consumer is gone with the server's memory; what waited here still waits."""
+    """Its consumer is gone with the server's memory. What waited here still waits."""
     own = await own_server()
     stream = await make_stream(oracle=await oracle_for(own), storage="file")
     js = await connect(own, reconnect_time_wait=0.02)

@@ -127,7 +127,7 @@ async def test_same_prefix_is_independent(
 
 
 async def between(stream: OwnStream, first: int, second: int) -> datetime:
-    """Store `first` messages, then `second` more; a time between the two."""
+    """Store `first` messages, then `second` more. A time between the two."""
     await stream.publish(first)
     answer = await stream.oracle.api(f"STREAM.MSG.GET.{stream.name}", {"seq": first})
     await stream.publish(second, first=first + 1)

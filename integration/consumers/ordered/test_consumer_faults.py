@@ -1,6 +1,6 @@
 """Ordered pull consumers under faults: everything once, in order, whatever is lost. Source: ADR-17, ADR-37.
 
-Where the behaviour is a race it is run 200 times; the runs stand beside each other, so that waiting for heartbeats
+Where the behaviour is a race it is run 200 times. The runs stand beside each other, so that waiting for heartbeats
 costs their time once.
 """
 
@@ -83,7 +83,7 @@ WAYS = [by_iteration, by_fetch]
 
 @contextlib.asynccontextmanager
 async def reading(oc: Any, way: Any = by_iteration) -> AsyncIterator[list[Any]]:
-    """Somebody reads all the time; the messages so far."""
+    """Somebody reads all the time. The messages so far."""
     got: list[Any] = []
 
     async def run() -> None:
@@ -165,7 +165,7 @@ async def test_object_of_one_mebibyte_comes_intact(
 @pytest.mark.full
 @pytest.mark.row(92, 99, 109)
 async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream) -> None:
-    """Row 92: each of 200 readers meets faults of its own, in data and heartbeats; then the end of the stream."""
+    """Row 92: each of 200 readers meets faults of its own, in data and heartbeats, then the end of the stream."""
     pieces = [random.Random(number).randbytes(64) for number in range(30)]
     for piece in pieces:
         await stream.oracle.publish(stream.subject("chunk"), piece)
@@ -268,7 +268,7 @@ async def test_resumes_after_last_message(
 
 @pytest.mark.row(96)
 async def test_loss_between_fetches(js: Any, stream: OwnStream, events: list[Any]) -> None:
-    """Row 96: many times, nobody listens when it goes; the server says so, or nothing."""
+    """Row 96: many times, nobody listens when it goes. The server says so, or nothing."""
     await stream.publish(4)
 
     async def one(number: int) -> None:
@@ -338,7 +338,7 @@ async def test_orphan_deleted_on_reconnect(tap: Any, near: Any, stream: OwnStrea
 async def test_reader_survives_restart(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any], end: str, way: Any
 ) -> None:
-    """Rows 95, 99, 105: its consumer is gone with the server's memory; three times."""
+    """Rows 95, 99, 105: its consumer is gone with the server's memory. Three times."""
     own = await own_server()
     stream = await make_stream(oracle=await oracle_for(own), storage="file")
     js = await connect(own, reconnect_time_wait=0.02)

@@ -30,7 +30,7 @@ async def near(tap: Any, connect: Any) -> Any:
 async def test_refused_consumer_is_reported(
     tap: Any, near: Any, oracle: Any, make_stream: Any, events: list[Any], way: str
 ) -> None:
-    """By the answer to the first attempt, once, with the limit; it reads on as soon as there is room."""
+    """By the answer to the first attempt, once, with the limit. It reads on as soon as there is room."""
     stream = await make_stream(max_consumers=1)
     if way == "push":
         config = jsclient.ConsumerConfig(idle_heartbeat=0.2)
@@ -65,7 +65,7 @@ async def test_refused_consumer_is_reported(
 async def test_refusal_after_other_trouble_is_reported(
     tap: Any, near: Any, oracle: Any, make_stream: Any, events: list[Any]
 ) -> None:
-    """The first attempts fail for another reason, which is told; the limit is told, too."""
+    """The first attempts fail for another reason, which is told. The limit is told, too."""
     stream = await make_stream(max_consumers=1)
     reader = await near.ordered_consumer(stream.name)
     waiting = asyncio.ensure_future(reader.next(60))

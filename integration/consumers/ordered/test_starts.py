@@ -18,7 +18,7 @@ QUICK = jsclient.ConsumerConfig(idle_heartbeat=0.25)
 
 
 async def between(stream: OwnStream, first: int, second: int) -> datetime:
-    """Store `first` messages, then `second` more; a time between the two."""
+    """Store `first` messages, then `second` more. A time between the two."""
     await stream.publish(first)
     answer = await stream.oracle.api(f"STREAM.MSG.GET.{stream.name}", {"seq": first})
     before = datetime.fromisoformat(answer["message"]["time"][:19]).replace(tzinfo=UTC)

@@ -34,7 +34,7 @@ async def near(tap: Any, connect: Any) -> Any:
 
 
 async def store_object(stream: OwnStream) -> str:
-    """Store 1 MiB in pieces that differ; its SHA-256."""
+    """Store 1 MiB in pieces that differ. Its SHA-256."""
     data = random.Random(17).randbytes(CHUNKS * CHUNK)
     for start in range(0, len(data), CHUNK):
         await stream.oracle.publish(stream.subject("chunk"), data[start : start + CHUNK])

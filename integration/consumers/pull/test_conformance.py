@@ -130,7 +130,7 @@ async def test_cancelled_fetch_loses_none(js: Any, stream: OwnStream) -> None:
 @pytest.mark.full
 @pytest.mark.row(67, 69)
 async def test_stop_drain_and_restart(js: Any, stream: OwnStream) -> None:
-    """Whoever reads gets messages or the end; what nobody took comes again at once, to a new reader."""
+    """Whoever reads gets messages or the end. What nobody took comes again at once, to a new reader."""
     chance = random.Random(67)
 
     async def read(reader: Any) -> list[Any]:
@@ -159,7 +159,7 @@ async def test_stop_drain_and_restart(js: Any, stream: OwnStream) -> None:
 @pytest.mark.row(67, 124)
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
 async def test_end_returns_messages(js: Any, stream: OwnStream, end: str) -> None:
-    """A fetch was cancelled; what the server still sends for it is for the next who binds to the consumer."""
+    """A fetch was cancelled. What the server still sends for it is for the next who binds to the consumer."""
     chance = random.Random(124)
     async for subject, again in consumers(js, stream):
         sub = await js.pull_subscribe(subject, stream=stream.name, consumer=again.consumer)
@@ -364,7 +364,7 @@ async def test_no_wait_ignores_timeout(tap: Any, near: Any, stream: OwnStream) -
 @pytest.mark.row(66)
 @pytest.mark.parametrize("count", [1, 7, 10, 25])
 async def test_early_leave_takes_exactly(near: Any, stream: OwnStream, count: int) -> None:
-    """What had been asked for beyond them is given back at once; nothing waits for `ack_wait`."""
+    """What had been asked for beyond them is given back at once. Nothing waits for `ack_wait`."""
     await stream.publish(30)
     sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
     got: list[Any] = []

@@ -197,7 +197,7 @@ async def test_either_threshold_will_do(near: Any, stream: OwnStream) -> None:
 
 @pytest.mark.row(86)
 async def test_conditions_never_inherited(near: Any, stream: OwnStream) -> None:
-    """A fetch was cancelled, its request lives; one with a threshold must not be served by it."""
+    """A fetch was cancelled, its request lives. One with a threshold must not be served by it."""
     consumer = await grouped(near, stream, "overflow")
     leaving = asyncio.create_task(consumer.fetch(1, expires=20, group=GROUP))
     await stream.until_asked("c")

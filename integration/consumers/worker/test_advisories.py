@@ -49,7 +49,7 @@ async def forge(
 
 
 async def abandon(connect: Any, server: Any, stream: OwnStream, config: ConsumerConfig, count: int) -> None:
-    """A worker takes `count` messages and dies; its consumer allows one delivery."""
+    """A worker takes `count` messages and dies. Its consumer allows one delivery."""
     lost = await connect(server)
     sub = await lost.pull_subscribe(stream.subject("job"), durable="crew", config=config)
 
@@ -238,7 +238,7 @@ async def _stored(stream: OwnStream, count: int) -> bool:
 async def test_unverified_without_the_right_to_ask(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
 ) -> None:
-    """A dead letter too many is a copy; one too few is a loss."""
+    """A dead letter too many is a copy. One too few is a loss."""
     rights = {"publish": {"deny": ["$JS.API.CONSUMER.INFO.>"], "allow": [">"]}}
     users = [
         {"user": "judge", "password": "judge"},

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 COUNT = 2000
 WAIT = 30.0  # seconds for what happens in a few
 
-# Says what it has handled before it is acked; its arguments: url, stream, handlers at a time, prefetch, and a stream
+# Says what it has handled before it is acked. Its arguments: url, stream, handlers at a time, prefetch, and a stream
 # for counters, by which it limits what was begun: without it, deliveries are limited.
 PROCESS = """
 import asyncio, os, signal, sys
@@ -94,7 +94,7 @@ class Crew:
         return sum(message.subject.endswith(f".{process.pid}") for message in self._said)
 
     async def dismiss(self) -> list[int | None]:
-        """Ask all to stop; how they ended."""
+        """Ask all to stop. How they ended."""
         for process in self.processes:
             if process.returncode is None:
                 process.terminate()
@@ -125,7 +125,7 @@ def poison(count: int) -> set[int]:
 
 
 async def letters(dead: OwnStream) -> dict[int, str]:
-    """The error of each dead letter; each is stored once."""
+    """The error of each dead letter. Each is stored once."""
     messages = await dead.messages()
     errors = {number_of(one.payload): parse_headers(one.headers)[1]["Dead-Letter-Error"] for one in messages}
     assert len(errors) == len(messages)
@@ -133,7 +133,7 @@ async def letters(dead: OwnStream) -> dict[int, str]:
 
 
 async def all_pull(stream: OwnStream, crew: Crew) -> bool:
-    """Whether each worker has a pull request at the server; an idle worker has one."""
+    """Whether each worker has a pull request at the server. An idle worker has one."""
     return (await stream.consumer_info("crew"))["num_waiting"] == len(crew.processes)
 
 
@@ -144,7 +144,7 @@ async def all_settled(stream: OwnStream) -> bool:
 
 @pytest.mark.limit(90)
 async def test_worker_killed_loses_nothing(stream: OwnStream, dead: OwnStream, crew: Crew) -> None:
-    """SIGKILL in the middle of it; the other goes on and gets what the first one had."""
+    """SIGKILL in the middle of it. The other goes on and gets what the first one had."""
     await stream.create_consumer("crew", ack_wait=1_000_000_000)
     one, two = await crew.hire(), await crew.hire()
     # The first worker could handle all messages while the second one still starts.
@@ -181,7 +181,7 @@ async def test_killer_message_dead_lettered(stream: OwnStream, dead: OwnStream, 
 
 
 async def until_settled(stream: OwnStream, crew: Crew, **options: Any) -> list[int | None]:
-    """Run one worker after the other until all is settled; how they ended."""
+    """Run one worker after the other until all is settled. How they ended."""
     while True:
         process = await crew.hire(**options)
         over = asyncio.ensure_future(process.wait())
@@ -211,7 +211,7 @@ async def test_killer_message_dies_alone(
 
 
 class Handler:
-    """Poison raises; the rest takes a moment."""
+    """Poison raises. The rest takes a moment."""
 
     def __init__(self) -> None:
         self.handled: Counter[int] = Counter()
@@ -292,7 +292,7 @@ async def test_unstorable_holds_nobody_up(
     js: Any,
     events: list[Any],
 ) -> None:
-    """The stream for dead letters is full; poison is kept until it has room, the rest is handled."""
+    """The stream for dead letters is full. Poison is kept until it has room, the rest is handled."""
     dead = await make_stream(subjects=[f"dead.{stream.prefix}.>"], max_msgs=3, discard="new")
     await stream.publish(200)
     sub = await js.pull_subscribe(

@@ -16,7 +16,7 @@ from jsclient import ConsumerConfig, DeadLettered, PermissionDenied
 
 @pytest.fixture
 async def world(own_server: Any, connect: Any) -> Any:
-    """`ann` may do anything but ack; 5 messages wait. Returns the connection and its consumer's subscription."""
+    """`ann` may do anything but ack. 5 messages wait. Returns the connection and its consumer's subscription."""
     rights = {"publish": {"deny": ["$JS.ACK.>"]}}
     users = [{"user": "ann", "password": "x", "permissions": rights}]
     server = await own_server(config={"authorization": {"users": users}})

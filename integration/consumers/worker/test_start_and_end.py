@@ -132,7 +132,7 @@ async def test_cancelled_from_outside_stays_cancelled(js: Any, stream: OwnStream
 
 
 async def test_drain_after_stop_waits_for_the_worker(js: Any, stream: OwnStream) -> None:
-    """The stopped worker drains its subscription itself; it ends with the deletion of the consumer."""
+    """The stopped worker drains its subscription itself. It ends with the deletion of the consumer."""
     sub = await js.subscribe(stream.all, durable="d")
     await stream.publish(3)
     gate = asyncio.Event()

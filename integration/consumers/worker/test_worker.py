@@ -58,7 +58,7 @@ def is_poison(number: int) -> bool:
 class Troubled:
     """A handler with all the trouble there is, by the number in the message.
 
-    Poison raises each time, rejects, or hangs each time; some good ones fail, hang or are killed the first time.
+    Poison raises each time, rejects, or hangs each time. Some good ones fail, hang or are killed the first time.
     """
 
     def __init__(self) -> None:
@@ -288,10 +288,10 @@ async def test_stopped_worker_returns(
 @pytest.mark.full
 @pytest.mark.parametrize("kind", [pytest.param("push", marks=pytest.mark.server(">=2.12")), "pull"])
 async def test_stop_any_time_returns(kind: str, stream: OwnStream, js: Any) -> None:
-    """200 times; a message that got lost on the way from a pull consumer would be missing for a minute.
+    """200 times. A message that got lost on the way from a pull consumer would be missing for a minute.
 
     What a push consumer has handed to the server's own queues when the subscription goes is not sent to anybody, and
-    comes after ``ack_wait``; it has never been on the wire.
+    comes after ``ack_wait``. It has never been on the wire.
     """
     rounds, count = 200, 3000
     chance = random.Random(7)
@@ -406,7 +406,7 @@ async def _raising(message: Any) -> None:
 async def test_dead_last_delivery_found(
     stream: OwnStream, dead: OwnStream, connect: Any, server: Any, js: Any, events: list[Any]
 ) -> None:
-    """The server counts its deliveries and stops; it says so when the next worker reads on."""
+    """The server counts its deliveries and stops. It says so when the next worker reads on."""
     await stream.publish(3)
     config = ConsumerConfig(ack_wait=0.5, max_deliver=1)
     lost = await connect(server)
@@ -492,7 +492,7 @@ async def test_waiting_workers_have_few_tasks(stream: OwnStream, js: Any) -> Non
 
 @pytest.mark.server(">=2.12")
 async def test_workers_of_a_priority_group(stream: OwnStream, js: Any) -> None:
-    """Those of the higher priority get the messages while they have room; without a group it is refused."""
+    """Those of the higher priority get the messages while they have room. Without a group it is refused."""
     config = ConsumerConfig(
         durable_name="crew", priority_groups=["g"], priority_policy="prioritized", ack_wait=30.0
     )

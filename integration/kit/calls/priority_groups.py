@@ -17,7 +17,7 @@ RACES = 200
 
 
 async def grouped(js: Any, stream: OwnStream, policy: str, name: str = "c", **fields: Any) -> Any:
-    """The handle of a consumer with a priority group; made if it is not there."""
+    """The handle of a consumer with a priority group. Made if it is not there."""
     fields = {"ack_wait": 60, "mem_storage": True, **fields}
     handle = await js.stream(stream.name)
     return await handle.ensure_consumer(
@@ -46,7 +46,7 @@ def pins(tap: Any, since: int = 0) -> list[str | None]:
 
 
 async def pinned_id(stream: OwnStream, name: str = "c") -> str:
-    """Who is pinned, as the server has it; empty: nobody."""
+    """Who is pinned, as the server has it. Empty: nobody."""
     (group,) = (await stream.consumer_info(name))["priority_groups"]
     return str(group.get("pinned_client_id", ""))
 

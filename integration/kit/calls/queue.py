@@ -65,7 +65,7 @@ class QueueQuery:
             await self.call(reader.stop)
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """In a thread, since it blocks; offsets go through JSON as they do on their way to Spark."""
+        """In a thread, since it blocks. Offsets go through JSON as they do on their way to Spark."""
         result = await asyncio.to_thread(function, *copy.deepcopy(arguments))
         return json.loads(json.dumps(result)) if isinstance(result, dict) else result
 

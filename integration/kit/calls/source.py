@@ -1,6 +1,6 @@
 """The source as Spark calls it, without Spark: the same calls in the same order, and rows as dicts.
 
-What Spark itself makes of the source is for tests with Spark; what the source answers is faster seen here. Readers and
+What Spark itself makes of the source is for tests with Spark. What the source answers is faster seen here. Readers and
 partitions are pickled on the way to where rows are read, as Spark does it.
 """
 
@@ -17,7 +17,7 @@ Rows = list[dict[str, Any]]
 
 
 def options_of(server: Any, stream: Any, **options: Any) -> dict[str, str]:
-    """Options of a source; names without a dot or a capital need no quotes."""
+    """Options of a source. Names without a dot or a capital need no quotes."""
     arguments = {
         "servers": getattr(server, "url", server),
         "stream": getattr(stream, "name", stream),
@@ -73,7 +73,7 @@ class Query:
         return (SeveralStreamsReader if parsed.has_several else LogStreamReader)(parsed, self._columns)
 
     def drain(self, *, limit: Any = None) -> list[Rows]:
-        """Run with the trigger AvailableNow; the batches of this run."""
+        """Run with the trigger AvailableNow. The batches of this run."""
         reader, before = self.reader(), len(self.offsets)
         reader.prepareForTriggerAvailableNow()
         limit = limit or reader.getDefaultReadLimit()

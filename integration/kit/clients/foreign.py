@@ -68,7 +68,7 @@ async def flushed(nc: Client) -> None:
 
 
 async def subscribed(nc: Client, subject: str) -> list[Msg]:
-    """Subscribe; give the list that messages are appended to."""
+    """Subscribe. Give the list that messages are appended to."""
     seen: list[Msg] = []
 
     async def keep(message: Msg) -> None:

@@ -16,8 +16,8 @@ _QUIET_TURNS = 3
 class Kits:
     """Makes kits on a server, each of a subject of its own.
 
-    `here` produces, `there` consumes; where they are two connections, what is consumed was made of a descriptor that
-    has passed as JSON. `stream` is that of all kits; without it each makes one of its own, which `clear` deletes.
+    `here` produces, `there` consumes. Where they are two connections, what is consumed was made of a descriptor that
+    has passed as JSON. `stream` is that of all kits. Without it each makes one of its own, which `clear` deletes.
     """
 
     def __init__(self, here: Any, there: Any = None, stream: Any = None, **options: Any) -> None:
@@ -65,7 +65,7 @@ class Kits:
         return self.there.make_subscription(internals)
 
     async def settle(self) -> None:
-        """Let everything go on until no connection waits for an answer; what is pushed may still be under way."""
+        """Let everything go on until no connection waits for an answer. What is pushed may still be under way."""
         quiet = 0
 
         async def is_quiet() -> bool:

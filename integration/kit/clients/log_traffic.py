@@ -11,7 +11,7 @@ from jsclient.topics.log_reader import LogReader
 
 
 class Producer:
-    """Appends numbers until it is stopped, each until it is stored; faults are nothing to it."""
+    """Appends numbers until it is stopped, each until it is stored. Faults are nothing to it."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

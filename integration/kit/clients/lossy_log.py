@@ -1,4 +1,4 @@
-"""A log whose pushes are thrown away, repeated, reordered and late, by a seed; its history is left alone."""
+"""A log whose pushes are thrown away, repeated, reordered and late, by a seed. Its history is left alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class LossyLog:
 
     Attributes:
         loss, repeat, reorder: How likely it is that a record is thrown away, that it comes twice, and that what was
-            pushed together waits and comes later, shuffled, even after its feed was closed; 1.0: at `release` only.
+            pushed together waits and comes later, shuffled, even after its feed was closed. 1.0: at `release` only.
         passed, dropped, repeated, late: Records so far.
         open_ids: Feeds that are open, by id.
         opened, closed: The ids of all that were, in order.

@@ -81,7 +81,7 @@ def heard(peer: Peer, *patterns: str) -> list[RaisedEvent]:
 
 
 async def related(a: Peer, b: Peer, **attrs: Any) -> str:
-    """Have `a` ask and `b` approve; the Id."""
+    """Have `a` ask and `b` approve. The Id."""
     which = await a.request(await b.wellKnown_Rx(), **attrs)
     await b.wait_for("wrangler:inbound_pending_subscription_added", Id=which)
     await b.approve(which)

@@ -96,7 +96,7 @@ class Feed:
 
 @contextlib.asynccontextmanager
 async def live(oracle: Oracle, subject: str) -> AsyncIterator[Feed]:
-    """Have messages published during the block; all of them are stored when it ends."""
+    """Have messages published during the block. All of them are stored when it ends."""
     feed = Feed(oracle, subject)
     stop = asyncio.Event()
 

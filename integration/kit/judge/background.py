@@ -17,7 +17,7 @@ _SETTLE = 1.0
 
 
 class Background:
-    """Errors that reached the loop's exception handler; `allow` those a test provokes."""
+    """Errors that reached the loop's exception handler. `allow` those a test provokes."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []

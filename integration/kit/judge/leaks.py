@@ -41,7 +41,7 @@ async def no_leaks(
     `settle` seconds after the block is no leak. One inbox with a wildcard is allowed on a connection
     that had none: clients make it at their first request and keep it. `ignore_tasks` are the
     qualified names of coroutines that may stay, such as the one nats-py keeps for that inbox
-    (`Subscription._wait_for_msgs`); better is a first request before the block.
+    (`Subscription._wait_for_msgs`). Better is a first request before the block.
 
     Raises:
         AssertionError: names what leaked. Not when the block itself raised.

@@ -52,7 +52,7 @@ class Stored:
 
 
 class Oracle:
-    """A connection that judges; `async with Oracle(url) as oracle`."""
+    """A connection that judges. `async with Oracle(url) as oracle`."""
 
     def __init__(self, url: str, *, timeout: float = 5.0, **connect_options: Any) -> None:
         self._url = url
@@ -149,7 +149,7 @@ class Oracle:
         )
 
     async def messages(self, stream: str) -> list[Stored]:
-        """Everything stored, in order; for streams of some thousands at most."""
+        """Everything stored, in order. For streams of some thousands at most."""
         state = await self.state(stream)
         results: list[Stored] = []
         for seq in range(max(state["first_seq"], 1), state["last_seq"] + 1):
@@ -163,7 +163,7 @@ class Oracle:
     async def payloads(self, stream: str) -> list[bytes]:
         """The payloads stored, in order: for streams too long to ask for each message.
 
-        By a consumer; in a cluster with a dead node that may be where it would be put, so ask for `messages` there.
+        By a consumer. In a cluster with a dead node that may be where it would be put, so ask for `messages` there.
         """
         inbox = self.nc.new_inbox()
         sub = await self.nc.subscribe(inbox)
@@ -205,7 +205,7 @@ class Oracle:
     async def publish_many(
         self, subject: str, count: int, *, first: int = 1, size: int = 0, window: int = 2000
     ) -> int:
-        """Publish payloads `first`, `first + 1`, ... (padded to `size`); return the last sequence.
+        """Publish payloads `first`, `first + 1`, ... (padded to `size`). Return the last sequence.
 
         Only the last of every `window` asks for an ack. The server handles one connection in order,
         so that ack proves the others, and windows keep below its limit of messages not yet stored.
@@ -225,7 +225,7 @@ class Oracle:
     # Consumers
 
     async def create_consumer(self, stream: str, name: str | None = None, **config: Any) -> Json:
-        """Create a consumer; a pull consumer unless `deliver_subject` is given."""
+        """Create a consumer. A pull consumer unless `deliver_subject` is given."""
         if name is not None:
             config = {"durable_name": name, "name": name, **config}
         subject = f"CONSUMER.CREATE.{stream}" + (f".{name}" if name else "")

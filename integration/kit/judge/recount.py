@@ -60,7 +60,7 @@ class Recount:
 
 
 def payloads(url: str, stream: str, subject: str = ">", **rights: Any) -> list[bytes]:
-    """The payloads stored in a stream, in order; with the arguments of `messages`."""
+    """The payloads stored in a stream, in order. With the arguments of `messages`."""
     return [payload for _, payload in messages(url, stream, subject, **rights)]
 
 

@@ -29,7 +29,7 @@ async def eventually(
     An AssertionError raised by `fn` counts as "not yet", so asserts can be written inside it.
 
     Raises:
-        AssertionError: not within `timeout` seconds; names `what` and the last result.
+        AssertionError: not within `timeout` seconds. Names `what` and the last result.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
@@ -46,7 +46,7 @@ async def eventually(
         except AssertionError as error:
             last = error
         except TimeoutError:
-            # Only our own deadline means "too late"; a timeout inside fn is one more failed try.
+            # Only our own deadline means "too late". A timeout inside fn is one more failed try.
             if loop.time() >= deadline:
                 break
             last = "a timeout inside the condition"
@@ -63,7 +63,7 @@ async def never(
     """Check for `during` seconds that `fn` stays falsy.
 
     Raises:
-        AssertionError: it became truthy; names `what` and the result.
+        AssertionError: it became truthy. Names `what` and the result.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + during
@@ -79,7 +79,7 @@ async def never(
 
 
 async def within(timeout: float, awaitable: Awaitable[T], what: str = "the call") -> T:
-    """Await with a limit; a hang is an AssertionError that names `what`."""
+    """Await with a limit. A hang is an AssertionError that names `what`."""
     try:
         async with asyncio.timeout(timeout) as limit:
             return await awaitable

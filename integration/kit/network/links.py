@@ -90,7 +90,7 @@ class Pipe:
         self._connected.set()
 
     def write(self, data: bytes) -> bool:
-        """Send bytes to the sink, as fast as the conditions let; False when there is no way."""
+        """Send bytes to the sink, as fast as the conditions let. False when there is no way."""
         if self.dead or (self.sink is not None and self.sink.is_closing()):
             return False
         if self.sink is None:  # uvloop reads once although reading is paused in `connection_made`
@@ -249,7 +249,7 @@ class Link:
 
 
 class Side(asyncio.Protocol):
-    """One end of a link; its bytes travel in `direction`."""
+    """One end of a link. Its bytes travel in `direction`."""
 
     def __init__(self, link: Link, direction: Direction) -> None:
         self._link = link

@@ -26,8 +26,8 @@ def match(
 ) -> Predicate:
     """A predicate for frames that fit everything given.
 
-    `op` PUB also means HPUB, and MSG also HMSG; `subject` and `reply` are NATS patterns; `status`
-    is how the inline status starts (`"409"`); `payload` is the whole payload; `header` is a name
+    `op` PUB also means HPUB, and MSG also HMSG. `subject` and `reply` are NATS patterns. `status`
+    is how the inline status starts (`"409"`). `payload` is the whole payload. `header` is a name
     and its exact value.
     """
     ops = None if op is None else {op, f"H{op}"} if op in {"PUB", "MSG"} else {op}
@@ -76,7 +76,7 @@ def is_flow_control_reply(frame: Frame) -> bool:
 
 
 def is_ack(frame: Frame) -> bool:
-    """A client's ack of any kind; its `payload` says which."""
+    """A client's ack of any kind. Its `payload` says which."""
     return published("$JS.ACK.>")(frame)
 
 

@@ -84,7 +84,7 @@ class Proxy(Recording):
         )
 
     def refuse(self) -> None:
-        """Refuse new connections; those that stand stay."""
+        """Refuse new connections. Those that stand stay."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -109,7 +109,7 @@ class Proxy(Recording):
             link.close()
 
     def half_open(self) -> None:
-        """Open connections end for the server; their clients are not told, and reach nobody."""
+        """Open connections end for the server. Their clients are not told, and reach nobody."""
         for link in self.open_links:
             link.half_open()
 
@@ -132,7 +132,7 @@ class Proxy(Recording):
     def heal(self) -> None:
         """End stall, blackhole, delay and rate.
 
-        A connection that lost bytes stays silent for ever, as TCP cannot skip; new ones work.
+        A connection that lost bytes stays silent for ever, as TCP cannot skip. New ones work.
         """
         for conditions in self._conditions.values():
             conditions.lossy, conditions.delay, conditions.rate = False, 0.0, None
@@ -140,12 +140,12 @@ class Proxy(Recording):
         self._update_reading()
 
     def delay(self, seconds: float, direction: Direction | None = None) -> None:
-        """Hand everything over this much later; the throughput stays."""
+        """Hand everything over this much later. The throughput stays."""
         for conditions in self._both(direction):
             conditions.delay = seconds
 
     def rate(self, bytes_per_s: float | None, direction: Direction | None = None) -> None:
-        """Pass no more than this; None for no limit."""
+        """Pass no more than this. None for no limit."""
         for conditions in self._both(direction):
             conditions.rate = bytes_per_s
         self._update_reading()
@@ -174,7 +174,7 @@ class Proxy(Recording):
         return self._arm(RewriteRule(predicate, count, make))
 
     def hold_frames(self, predicate: Predicate, count: int | None = None) -> HoldRule:
-        """Keep frames back until `release()`; others overtake them."""
+        """Keep frames back until `release()`. Others overtake them."""
         return self._arm(HoldRule(predicate, count))
 
     def cut_inside_frame(

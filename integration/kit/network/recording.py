@@ -26,7 +26,7 @@ class Recording:
             self._grown.set()
 
     def find(self, predicate: Predicate, since: int = 0) -> list[Frame]:
-        """All frames that fit; `since` is a frame number, such as an earlier `len(frames)`."""
+        """All frames that fit. `since` is a frame number, such as an earlier `len(frames)`."""
         return [frame for frame in self.frames[since:] if predicate(frame)]
 
     def sent(self, pattern: str = ">", since: int = 0) -> list[Frame]:
@@ -47,7 +47,7 @@ class Recording:
         """Return the first frame that fits, from those recorded already or to come.
 
         Raises:
-            AssertionError: none within `timeout`; shows the last frames.
+            AssertionError: none within `timeout`. Shows the last frames.
         """
         if not self._enabled:
             raise RuntimeError("nothing is recorded here, so nothing can be waited for")

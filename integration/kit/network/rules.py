@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Rule:
-    """A fault armed on a proxy; `frames` are those it has acted on, the proof that it did."""
+    """A fault armed on a proxy. `frames` are those it has acted on, the proof that it did."""
 
     fate = "changed"
 
@@ -53,7 +53,7 @@ class Rule:
         return self.frames
 
     def takes(self, frame: Frame) -> bool:
-        """Whether the frame is this rule's; it counts as acted on then."""
+        """Whether the frame is this rule's. It counts as acted on then."""
         if not self.active or not self.predicate(frame):
             return False
         if self._left is not None:
@@ -88,7 +88,7 @@ class RewriteRule(Rule):
 
 
 class HoldRule(Rule):
-    """Keep frames back; later ones overtake them."""
+    """Keep frames back. Later ones overtake them."""
 
     fate = "held"
 
@@ -101,7 +101,7 @@ class HoldRule(Rule):
         return b""
 
     def release(self) -> int:
-        """Pass on the frames held, in order, and hold no more; say how many still could be."""
+        """Pass on the frames held, in order, and hold no more. Say how many still could be."""
         self.remove()
         held, self._held = self._held, []
         return sum(link.pipes[frame.direction].write(frame.raw) for frame, link in held)

@@ -63,7 +63,7 @@ class Frame:
 
     @property
     def status(self) -> str | None:
-        """The inline status, such as `409 Consumer Deleted`; None for a message without one."""
+        """The inline status, such as `409 Consumer Deleted`. None for a message without one."""
         line = self.headers.partition(b"\r\n")[0]
         text = line.removeprefix(b"NATS/1.0").strip()
         return _text(text) if text else None
@@ -97,7 +97,7 @@ class Frame:
 
 @dataclass(slots=True)
 class FrameParser:
-    """Cut a byte stream into frames; the bytes of all frames together are the bytes fed."""
+    """Cut a byte stream into frames. The bytes of all frames together are the bytes fed."""
 
     direction: Direction
     connection: int = 0
@@ -211,7 +211,7 @@ def subject_matches(pattern: str, subject: str) -> bool:
 
 
 def _sizes(op: str, args: list[str]) -> tuple[int, int] | None:
-    """Header size and total size of a frame with a payload; None for a bare line."""
+    """Header size and total size of a frame with a payload. None for a bare line."""
     if op not in _WITH_PAYLOAD or (op, len(args)) not in _PLACES:
         return None
     numbers = args[-2:] if op.startswith("H") else ["0", args[-1]]
@@ -227,7 +227,7 @@ def _place(frame: Frame, args: list[str]) -> None:
 
 
 def _text(data: bytes) -> str:
-    # Hostile subjects are not always UTF-8; their bytes must survive the way through a proxy.
+    # Hostile subjects are not always UTF-8. Their bytes must survive the way through a proxy.
     return data.decode("utf-8", "surrogateescape")
 
 

@@ -1,1 +1,1 @@
-"""Servers: found, started alone or as a cluster, in a container, or faked; their ports, credentials and figures."""
+"""Servers: found, started alone or as a cluster, in a container, or faked. Their ports, credentials and figures."""

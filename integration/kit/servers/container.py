@@ -30,7 +30,7 @@ def engine_answers() -> bool:
 
 @contextlib.contextmanager
 def container_server(version: str, *, ack_v2: bool) -> Iterator[tuple[str, str]]:
-    """Run the official image during the block; gives the URLs of the server and its monitoring."""
+    """Run the official image during the block. Gives the URLs of the server and its monitoring."""
     containers = importlib.import_module("testcontainers.core.container")
     config: dict[str, object] = {"jetstream": {"store_dir": "/data"}, "http": _MONITORING}
     if ack_v2:

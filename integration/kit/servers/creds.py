@@ -25,7 +25,7 @@ _JETSTREAM = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"
 
 @dataclass(frozen=True)
 class Key:
-    """A pair of keys; `kind` is the prefix byte of nkeys for an operator, an account or a user."""
+    """A pair of keys. `kind` is the prefix byte of nkeys for an operator, an account or a user."""
 
     seed: bytes
     public: str
@@ -37,7 +37,7 @@ class Key:
         return cls(seed, nkeys.from_seed(bytearray(seed)).public_key.decode())
 
     def sign(self, subject: str, kind: str, expires: float | None = None, **claims: Any) -> str:
-        """A JWT that this key issues for `subject`; it ends at a time, or never."""
+        """A JWT that this key issues for `subject`. It ends at a time, or never."""
         body = {
             "jti": base64.b32encode(os.urandom(16)).decode().rstrip("="),
             "iat": int(time.time()),

@@ -33,7 +33,7 @@ DEFAULT_INFO: dict[str, Any] = {
 class FakeServer(Recording):
     """Listens on loopback, answers CONNECT, PING and what it was told to answer.
 
-    `info` holds the fields of the INFO each new connection is greeted with, over sensible ones; None
+    `info` holds the fields of the INFO each new connection is greeted with, over sensible ones. None
     removes a field. `greeting` replaces the whole first line: any bytes, or `b""` for silence.
     `answer_pings` off makes it a server that has died without saying so.
     """
@@ -121,7 +121,7 @@ class FakeServer(Recording):
         status: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Answer requests to a subject with a message to their reply; a dict is sent as JSON."""
+        """Answer requests to a subject with a message to their reply. A dict is sent as JSON."""
         body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
 
         def make(request: Frame) -> bytes | None:
@@ -165,7 +165,7 @@ class FakeServer(Recording):
         self.send(self._info_line(fields))
 
     def send_error(self, text: str) -> None:
-        """Send `-ERR '<text>'`; real servers close after most of them, this one does not."""
+        """Send `-ERR '<text>'`. Real servers close after most of them, this one does not."""
         self.send(f"-ERR '{text}'\r\n".encode())
 
     def announce(self, subject: str, size: int) -> None:
@@ -174,7 +174,7 @@ class FakeServer(Recording):
         self.send(f"MSG {subject} {sid} {size}\r\n".encode())
 
     async def pour(self, piece: bytes, total: int) -> int:
-        """Send `piece` over and over, `total` bytes in all, with back-pressure; return what was sent.
+        """Send `piece` over and over, `total` bytes in all, with back-pressure. Return what was sent.
 
         Ends early when the client has gone: the number of bytes it took says how patient it was.
         """

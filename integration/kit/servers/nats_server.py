@@ -33,7 +33,7 @@ _START_TRIES = 3
 
 
 class NoServerError(RuntimeError):
-    """There is no server to test against; a failure, never a reason to skip."""
+    """There is no server to test against. A failure, never a reason to skip."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def find_binary(spec: str = NEWEST) -> Path:
 
 
 def install(version: str, cache: Path = _CACHE) -> Path:
-    """Fetch a version into the cache, unless it is there; safe with others doing the same.
+    """Fetch a version into the cache, unless it is there. Safe with others doing the same.
 
     Raises:
         NoServerError: the version cannot be fetched.
@@ -169,7 +169,7 @@ def read_info(url: str, timeout: float = 5.0) -> dict[str, Any]:
 
 
 class OwnServer:
-    """A private server process with its controls; `config` may be text or a mapping."""
+    """A private server process with its controls. `config` may be text or a mapping."""
 
     def __init__(
         self,
@@ -248,7 +248,7 @@ class OwnServer:
             await self._process.stop()
 
     async def kill(self) -> None:
-        """End it with SIGKILL; `start()` brings it back on its port and files."""
+        """End it with SIGKILL. `start()` brings it back on its port and files."""
         await self.process.kill()
 
     async def restart(self) -> None:
@@ -262,7 +262,7 @@ class OwnServer:
         self.process.resume()
 
     def reload(self, config: str | Mapping[str, Any] | None = None) -> None:
-        """Have it read its configuration again, a new one if given; it takes effect soon after."""
+        """Have it read its configuration again, a new one if given. It takes effect soon after."""
         if config is not None:
             self.process.config = self._with(config)
         self.process.reload()

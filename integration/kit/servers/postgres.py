@@ -26,7 +26,7 @@ def _program(name: str) -> str | None:
 
 
 def missing() -> str | None:
-    """Why no test can write to PostgreSQL here, with what to do about it; None where it can."""
+    """Why no test can write to PostgreSQL here, with what to do about it. None where it can."""
     if importlib.util.find_spec("psycopg") is None:
         return "psycopg is not installed: pip install 'psycopg[binary]'"
     if _program("initdb") is None or _program("postgres") is None:

@@ -16,7 +16,7 @@ IN_SMALL_PARTS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "500"}
 
 
 def columns(prefix: str, *, every: int = 0, millis: int = 15) -> list[str]:
-    """The columns of the copy; a task sleeps for ``millis`` at each row of ``every``."""
+    """The columns of the copy. A task sleeps for ``millis`` at each row of ``every``."""
     slow = f"if(sequence % {every} = 0 and length(reflect('java.lang.Thread', 'sleep', {millis}L)) = -1, null, data)"
     return [
         f"concat('{prefix}.', substring_index(subject, '.', -1)) as subject",

@@ -53,7 +53,7 @@ BROADCAST_JOIN = {"spark.sql.autoBroadcastJoinThreshold": "10MB", "spark.sql.shu
 
 @functools.cache
 def missing() -> str | None:
-    """Why Spark cannot run here, with what to do about it; None where it can."""
+    """Why Spark cannot run here, with what to do about it. None where it can."""
     for module in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed: pip install 'jsclient[spark]'"
@@ -168,9 +168,9 @@ def drain(
 
     Args:
         frame: What ``spark.readStream…load()`` gave.
-        checkpoint: A directory; given again, the query goes on where it was.
+        checkpoint: A directory. Given again, the query goes on where it was.
         also: Called in ``foreachBatch`` after a batch was collected, with the batch and its number.
-        limit: Seconds; then the query is stopped, and the test fails.
+        limit: Seconds, then the query is stopped, and the test fails.
         options: More options of the ``writeStream``.
 
     Raises:
@@ -269,10 +269,10 @@ class ConnectSession:
     def __call__(self, code: str, *, limit: float = 240.0, **values: Any) -> Any:
         """Run Python there and return what it assigns to ``result``. What goes in and out is JSON.
 
-        ``spark`` is the session, with the data source registered; ``values`` are variables.
+        ``spark`` is the session, with the data source registered. ``values`` are variables.
 
         Raises:
-            AssertionError: The code raised, with its traceback; or it is not done after ``limit`` seconds.
+            AssertionError: The code raised, with its traceback, or it is not done after ``limit`` seconds.
         """
         with self._lock:
             assert self._process.stdin is not None

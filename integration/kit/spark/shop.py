@@ -2,7 +2,7 @@
 
     shop.py nats://127.0.0.1:4222 /path/for/checkpoints/and/files
 
-Events come twice and late; a broken one is left out. It ends when nothing is left.
+Events come twice and late. A broken one is left out. It ends when nothing is left.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class StandaloneCluster:
 
     Args:
         files: A directory for what they write.
-        workers: How many; each has one core, and a host of its own, as speculation needs.
+        workers: How many. Each has one core, and a host of its own, as speculation needs.
     """
 
     def __init__(self, files: Path, workers: int = 2) -> None:

@@ -58,7 +58,7 @@ async def filled(oracle: Oracle, count: int, ack_wait: int = 300) -> None:
 
 
 def loaded(database: str) -> dict[str, Any]:
-    """What the example defines; its tables are made. Executors find no module of its name: functions are pickled."""
+    """What the example defines. Its tables are made. Executors find no module of its name: functions are pickled."""
     import psycopg
 
     names: dict[str, Any] = {"__name__": EXAMPLE.stem}
@@ -81,7 +81,7 @@ def rows_in(database: str, table: str = "payments") -> int:
 
 
 async def assert_each_once(oracle: Oracle, database: str, count: int, *, redelivered: bool = False) -> None:
-    """Count, keys and values of all rows; nothing is staged, and nothing is left in the queue or unacked."""
+    """Count, keys and values of all rows. Nothing is staged, and nothing is left in the queue or unacked."""
     text = ",".join(f"{number}:{account(number)}:{cents(number)}" for number in range(1, count + 1))
     actual = await asyncio.to_thread(
         select,
@@ -237,7 +237,7 @@ async def test_each_row_once_over_kills(
     async def left() -> int:
         return int((await oracle.state("PAYMENTS"))["messages"])
 
-    # A task has staged its half of the batch; another is in the middle of its half.
+    # A task has staged its half of the batch. Another is in the middle of its half.
     await killed_in("payments_staged", BATCH + BATCH * 3 // 4, rows=BATCH, staged=BATCH // 2)
     assert await left() == COUNT - BATCH
     # All is staged, and nothing merged. The first of the connections creates the tables.

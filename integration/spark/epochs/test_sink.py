@@ -58,7 +58,7 @@ class Sink:
         again: int = 0,
         upto: int | None = None,
     ) -> Any:
-        """A task; ``upto``: it dies when these rows are stored."""
+        """A task. ``upto``: it dies when these rows are stored."""
         topic = await self.sink_topic()
         writer, position = await open_writer(self.js, self.plan(attempt), attempt, Task(task, again), topic)
         if writer is None:
@@ -206,7 +206,7 @@ async def test_commit_interrupted_brought_to_end(js: Any, topic: Any) -> None:
 
 
 async def test_another_query_is_refused(js: Any, topic: Any) -> None:
-    """Its batches have numbers that mean something else; the topic stays that of the first query."""
+    """Its batches have numbers that mean something else. The topic stays that of the first query."""
     sink, other = Sink(js, topic), Sink(js, topic, OTHER)
     await sink.batch(0, ["a"])
     for epoch in (0, 1):

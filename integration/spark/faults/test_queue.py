@@ -19,7 +19,7 @@ COUNT, BATCH = 20_000, 2_500
 @pytest.mark.covers("L17")
 @pytest.mark.fault("two queries on one consumer of a work queue")
 async def test_two_queries_share(own_server: Any, oracle_for: Any, jobs: Any, recount: Any) -> None:
-    """Each has a part of the messages; together they have all."""
+    """Each has a part of the messages. Together they have all."""
     server = await own_server()
     oracle = await oracle_for(server)
     await filled(oracle, COUNT, {"ONE": 600, "TWO": 600}, retention="workqueue")

@@ -1,4 +1,4 @@
-"""Batch reads: from where to where, in how many tasks, with which filters; the same rows each time."""
+"""Batch reads: from where to where, in how many tasks, with which filters. The same rows each time."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_spark_reads_stream_as_table(spark, server, stream):
 @pytest.mark.covers("L3")
 @pytest.mark.full
 async def test_spark_reads_from_one_time_to_another(spark, server, oracle, stream, in_thread, drain):
-    """Both kinds of query; times to the nanosecond, the first inclusive and the second exclusive."""
+    """Both kinds of query. Times to the nanosecond, the first inclusive and the second exclusive."""
     await stream.publish(50)
     start, end = await stored_at(oracle, stream, 11), await stored_at(oracle, stream, 41)
     options = options_of(server, stream, startingTimestamp=start)

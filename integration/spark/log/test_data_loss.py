@@ -73,7 +73,7 @@ async def test_idle_stream_may_lose_all_read(server, stream):
 
 
 async def test_limit_during_read(server, oracle, make_stream):
-    """Planned when all was there; the executor finds the head gone, in the middle of the batch."""
+    """Planned when all was there. The executor finds the head gone, in the middle of the batch."""
     stream = await make_stream(max_msgs=100)
     query = await half_read(server, stream)
     reader, start = query.reader(), query.offsets[-1][1]
@@ -191,7 +191,7 @@ async def test_replaced_during_read(server, stream):
 
 
 async def test_stream_ends_before_read(server, stream, monkeypatch):
-    """As one that was restored from a backup does; the same stream, so it keeps its time."""
+    """As one that was restored from a backup does. The same stream, so it keeps its time."""
     monkeypatch.setattr("jsclient.spark.log.planner._CONFIRMED", 0.3)
     query = await half_read(server, stream)
     start, end = query.offsets[0]

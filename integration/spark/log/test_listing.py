@@ -137,7 +137,7 @@ async def test_asked_one_by_one(own_server, oracle_for, monkeypatch, caplog, why
 
 @pytest.mark.full
 async def test_cluster_that_loses_a_node(cluster, oracle_for):
-    """A list has what the leaders say; without a leader of the cluster there is none."""
+    """A list has what the leaders say. Without a leader of the cluster there is none."""
     first, *others = cluster.servers.values()
     oracle = await oracle_for(first)
     streams = [await OwnStream.create(oracle, "lost", num_replicas=3) for _ in range(6)]

@@ -42,7 +42,7 @@ async def test_mirror_shows_left_after_each_batch(server, stream):
         lags.append(await lag(stream))
         query.batch(reader, start, end)
         start = end
-    # A batch is shown as done when the next offset is asked for, which Spark does at once; of the last one, too.
+    # A batch is shown as done when the next offset is asked for, which Spark does at once. Of the last one, too.
     assert lags == [100, 60, 20]
     await shows(stream, 0)
     info = await stream.consumer_info("progress")

@@ -67,7 +67,7 @@ def payloads(query: Query) -> list[int]:
 
 @pytest.mark.parametrize("grown", [60, 100, 300])
 async def test_grown_again_is_an_error(restorable: Restorable, grown: int) -> None:
-    """The query has read 150 of 200 messages; after the restoration the stream ends at 160, 200 or 400."""
+    """The query has read 150 of 200 messages. After the restoration the stream ends at 160, 200 or 400."""
     query = await half_read(restorable)
     await restorable.restore()
     await restorable.stream.publish(grown, first=1001)

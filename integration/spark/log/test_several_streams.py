@@ -251,7 +251,7 @@ async def test_batch_read_of_several(server, two):
 
 
 async def test_ids_of_source_differ_by_stream(server, connect, two, make_stream):
-    """Both streams have the same sequences and payloads; a second run with other limits stores nothing twice."""
+    """Both streams have the same sequences and payloads. A second run with other limits stores nothing twice."""
     both, *_ = two
     js, target = await connect(server), await make_stream()
     kinds = {

@@ -35,7 +35,7 @@ async def requests(oracle):
 
 
 async def sparse(stream, *, every=10_000, foreign=60_000):
-    """Messages of which one in `every` is on the subject "rare"; the sequences of these."""
+    """Messages of which one in `every` is on the subject "rare". The sequences of these."""
     expected = []
     for begin in range(0, foreign, every):
         await stream.publish(every - 1, "common", first=begin)
@@ -143,7 +143,7 @@ async def test_messages_of_others_start_no_batch(server, stream):
 
 
 async def test_messages_of_others_expire_no_loss(server, stream):
-    """The offset of a filtered query stays behind; what goes after it was seen not to match."""
+    """The offset of a filtered query stays behind. What goes after it was seen not to match."""
     await stream.publish(5, "mine")
     query = Query(
         server, stream, subjects=stream.subject("mine"), startingOffsets="earliest", pollIntervalMs=1

@@ -71,7 +71,7 @@ def never_began(query):
 
 @pytest.fixture
 def start(spark, in_thread, tmp_path):
-    """Starts queries that read a stream; a gate lets their batches through one by one."""
+    """Starts queries that read a stream. A gate lets their batches through one by one."""
     queries = []
 
     async def begin(server, stream, *, name="copy", work=lambda rows, number: None, **options):
@@ -124,7 +124,7 @@ async def test_rows_and_lag_of_query(listen, start, in_thread, server, stream, c
 @pytest.mark.covers("L34")
 @pytest.mark.full
 async def test_lag_after_stop_and_in_long_batch(listen, start, in_thread, server, stream):
-    """It has grown when the query is started again; its age grows while a batch runs; then it falls to 0."""
+    """It has grown when the query is started again. Its age grows while a batch runs, then it falls to 0."""
     figures = listen(servers=server.url, ask_every=0.1)
     await stream.publish(50)
     query = await start(server, stream)
@@ -150,7 +150,7 @@ async def test_lag_after_stop_and_in_long_batch(listen, start, in_thread, server
 @pytest.mark.covers("L34")
 @pytest.mark.full
 async def test_lag_of_each_stream(listen, start, in_thread, server, make_stream):
-    """Of several streams of a source; one that is deleted loses its series."""
+    """Of several streams of a source. One that is deleted loses its series."""
     figures = listen(servers=server.url, ask_every=0.1)
     one, two = await make_stream(), await make_stream()
     await one.publish(50)

@@ -61,7 +61,7 @@ def seen(first, last):
 @pytest.mark.covers("L15")
 @pytest.mark.parametrize("retention", ["workqueue", "limits", "interest"])
 async def test_read_once_acked_after(queue, retention):
-    """Never an ack before the batch was committed; all of them when Spark asks on."""
+    """Never an ack before the batch was committed. All of them when Spark asks on."""
     query = await queue(stream={"retention": retention}, maxMessagesPerTrigger=400)
     await query.stream.publish(1000)
     for batch in (1, 2, 3):
@@ -82,7 +82,7 @@ async def test_read_once_acked_after(queue, retention):
 
 @pytest.mark.covers("L8")
 async def test_rows_say_deliveries_said(queue, oracle, server):
-    """All columns, as a delivery of the same message to somebody else shows them; the reply in the server's form."""
+    """All columns, as a delivery of the same message to somebody else shows them. The reply in the server's form."""
     query = await queue(stream={"retention": "limits"})
     await oracle.publish(query.stream.subject("a"), b"1", headers={"H": "h"})
     await query.stream.publish(2, first=2)
@@ -142,7 +142,7 @@ async def test_several_filters(queue, oracle):
 
 
 async def test_consumer_delivers_headers_only(queue):
-    """The claim needs no payload; rows have it."""
+    """The claim needs no payload. Rows have it."""
     query = await queue(count=50, consumer={"headers_only": True}, maxBytesPerTrigger=100_000)
     await query.stream.publish(50, first=51, size=10_000)
     sizes = await query.drain()
@@ -194,7 +194,7 @@ async def test_available_now_ends_with_there(queue):
 
 @pytest.mark.covers("L36")
 async def test_idle_query_asks_once_poll(queue, oracle):
-    """One pull waits as long as a poll; nothing else is asked."""
+    """One pull waits as long as a poll. Nothing else is asked."""
     query = await queue(count=1, pollIntervalMs=50)
     assert len(await query.batch()) == 1
     assert await query.plan() is None
@@ -302,7 +302,7 @@ async def test_two_other_workers_share_consumer(queue, js):
 
 @pytest.mark.parametrize("retention", ["workqueue", pytest.param("limits", marks=pytest.mark.full)])
 async def test_long_absence_reported(queue, js, caplog, retention):
-    """They come twice where the stream still has them; in a work queue they are left out. Nothing is missing."""
+    """They come twice where the stream still has them. In a work queue they are left out. Nothing is missing."""
     query = await queue(count=100, stream={"retention": retention})
     await query.plan()
     await query.stop()
@@ -360,7 +360,7 @@ async def test_lapsed_may_go_to_others(queue, js, caplog):
 
 
 async def test_claims_gone_error(queue, oracle):
-    """The error says how many, where, and what to do; and nothing is acked."""
+    """The error says how many, where, and what to do, and nothing is acked."""
     query = await queue(count=100, stream={"retention": "limits"})
     partitions = await query.plan()
     for seq in (10, 11, 90):

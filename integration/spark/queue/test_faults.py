@@ -1,4 +1,4 @@
-"""Queue mode when something is wrong: what does not fit is refused on the driver, by option; what fails is got over."""
+"""Queue mode when something is wrong: what does not fit is refused on the driver, by option. What fails is got over."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ async def test_frozen_server_available_now(own_queue):
 
 
 async def test_signs_of_life_came_too_late_reported(own_queue, caplog):
-    """A frozen server gives nothing to others; another worker who pulls first after that gets what ran out."""
+    """A frozen server gives nothing to others. Another worker who pulls first after that gets what ran out."""
     own, query = await own_queue(ack_wait=1.0)
     await query.stream.publish(5)
     await query.plan()

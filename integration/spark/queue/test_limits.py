@@ -118,7 +118,7 @@ async def test_only_pull_is_of_another_client(queue, oracle):
 
 @pytest.mark.covers("L20")
 async def test_paused_consumer_is_reported(queue, caplog):
-    """A query that gets nothing says why, once for each pause; it goes on when the consumer is resumed."""
+    """A query that gets nothing says why, once for each pause. It goes on when the consumer is resumed."""
     query = await queue(pause_until="2099-01-01T00:00:00Z")
     with caplog.at_level(logging.WARNING, logger="jsclient.spark"):
         assert await query.drain() == []

@@ -62,7 +62,7 @@ async def test_replay_behind_the_window(connect: Any, server: Any, short: OwnStr
 
 
 async def test_replay_with_a_column_of_ids(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
-    """Ids of the user's own, in other partitions than before; what else is in the stream is not of this query."""
+    """Ids of the user's own, in other partitions than before. What else is in the stream is not of this query."""
     js = await connect(server)
 
     def batch(first: int, last: int) -> pa.RecordBatch:
@@ -128,7 +128,7 @@ async def test_task_again_behind_window(connect: Any, server: Any, short: OwnStr
 
 @pytest.mark.covers("L27")
 async def test_rows_have_moved(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
-    """A replay in another shape: with the epoch as scope it is exact, also for a partition that had not begun; with the
+    """A replay in another shape: with the epoch as scope it is exact, also for a partition that had not begun. With the
     partition as scope rows are stored twice, and that is told."""
     js = await connect(server)
 
@@ -152,7 +152,7 @@ async def test_rows_have_moved(connect: Any, server: Any, short: OwnStream, buck
 
 
 async def test_many_tasks_begin_at_once(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
-    """One of them begins the epoch; none is refused, and all look from the same place later."""
+    """One of them begins the epoch. None is refused, and all look from the same place later."""
     js = await connect(server)
     plan = plan_of(ledger=LedgerLocation(bucket, "query", short.name, "run-1"), epoch=3)
     parts = [rows_of(short, 1 + 10 * part, 10 + 10 * part) for part in range(20)]

@@ -42,7 +42,7 @@ async def test_rows_moved(runs: Runs) -> None:
 
 
 async def test_equal_rows_of_two_partitions(runs: Runs) -> None:
-    """Both are stored in the first run; the second run stores nothing, wherever they are."""
+    """Both are stored in the first run. The second run stores nothing, wherever they are."""
     await runs.whole("run-1", {0: [1, 1, 2], 1: [1, 3]})
     assert await runs.counts() == {1: 3, 2: 1, 3: 1}
     for number, parts in enumerate(
@@ -67,7 +67,7 @@ async def test_killed_run_repeated_with_equal_rows(runs: Runs) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(12))
 async def test_any_kill_and_any_move(runs: Runs, seed: int) -> None:
-    """Runs end anywhere, in any task and on the driver; the last one is whole."""
+    """Runs end anywhere, in any task and on the driver. The last one is whole."""
     chance = random.Random(seed)
     rows = [chance.randrange(40) for _ in range(60)]
     for number in range(3):

@@ -24,7 +24,7 @@ PART = 1_000  # rows that the target takes before it is full, so that the first 
 
 
 class Query:
-    """A query over files with the numbers below `ROWS`; a number modulo ``different`` is the payload."""
+    """A query over files with the numbers below `ROWS`. A number modulo ``different`` is the payload."""
 
     def __init__(self, spark: Any, url: str, stream: OwnStream, files: Path, different: int) -> None:
         self.spark = spark
@@ -79,7 +79,7 @@ class Query:
     async def cut_short(
         self, make: Callable[[], Any], conf: Mapping[str, str] | None = None, **options: str
     ) -> None:
-        """Run into a target that becomes full; then there is room again."""
+        """Run into a target that becomes full, then there is room again."""
         update = self.stream.oracle.update_stream
         await update(self.stream.name, discard="new", max_msgs=PART)
         with pytest.raises(Exception, match="maximum messages exceeded"):
@@ -127,7 +127,7 @@ async def test_another_number_of_partitions(query: Callable[[int], Query], diffe
 async def test_subjects_without_expected_stream_and_with_ledger(
     query: Callable[[int], Query], oracle: Any, stream: OwnStream
 ) -> None:
-    """The ledger finds rows of the same partition; those that have moved are found as without it."""
+    """The ledger finds rows of the same partition. Those that have moved are found as without it."""
     one, ledger = query(600), f"ledger_{stream.prefix}"
     options = {"expectedStream": stream.name, "exactlyOnce": "ledger", "ledger": ledger}
     try:

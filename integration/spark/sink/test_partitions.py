@@ -26,7 +26,7 @@ from jsclient.spark.task_context import Task
 
 @pytest.mark.parametrize("ids", ["content", "none"])
 async def test_all_rows_stored_in_order(connect: Any, server: Any, stream: OwnStream, ids: str) -> None:
-    """The outcome tells rows and sequences; nothing is left behind on the connection."""
+    """The outcome tells rows and sequences. Nothing is left behind on the connection."""
     js = await connect(server)
     await js.ping()
     async with no_leaks(oracle=stream.oracle, streams=[stream.name], monitor=server.monitor):
@@ -82,7 +82,7 @@ async def test_column_of_ids(connect: Any, server: Any, stream: OwnStream) -> No
 
 @pytest.mark.covers("L28")
 async def test_headers_go_out(connect: Any, server: Any, stream: OwnStream) -> None:
-    """Both forms of maps, null, empty and repeated ones; the message id of a row that was read from a stream gives way
+    """Both forms of maps, null, empty and repeated ones. The message id of a row that was read from a stream gives way
     to the sink's."""
     js = await connect(server)
     arguments = [{"a": ["1"]}, None, {}, {"a": ["1", "2"], "b": [""], "Nats-Msg-Id": ["old"]}]

@@ -47,7 +47,7 @@ def rows_for(stream: OwnStream, frame: Any) -> Any:
 
 @pytest.fixture
 def run(spark: Any, server: Any, checkpoint: Path) -> Callable[..., Any]:
-    """Run a streaming DataFrame into a stream until nothing is left; again it goes on from the checkpoint."""
+    """Run a streaming DataFrame into a stream until nothing is left. Again it goes on from the checkpoint."""
 
     async def start(stream: OwnStream, frame: Any, **options: str) -> Any:
         arguments = {
@@ -107,7 +107,7 @@ async def ledger(short: OwnStream, oracle: Any) -> Any:
 async def test_query_stores_each_row_once(
     stream: OwnStream, numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:
-    """Three batches; a restart stores nothing, the replay of the last batch stores nothing either."""
+    """Three batches. A restart stores nothing, the replay of the last batch stores nothing either."""
     query = await run(stream, rows_for(stream, numbers_in()))
     assert query.lastProgress["batchId"] == FILES - 1
     assert await numbers_of(stream) == once()
@@ -190,7 +190,7 @@ async def test_restart_behind_window_needs_ledger(
     short: OwnStream, ledger: dict[str, str], numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:
     """The stream has forgotten the ids when the batch is replayed: the ledger has not. Rows that are equal and rows
-    that come through a shuffle are among them; switched off, the batch is there twice."""
+    that come through a shuffle are among them. Switched off, the batch is there twice."""
     frame = rows_for(short, numbers_in(2).repartition(2))
     await run(short, frame, **ledger)
     assert await numbers_of(short) == once(2)
@@ -222,7 +222,7 @@ async def test_replay_in_another_shape(
 async def test_rows_of_stream_into_another(
     spark: Any, server: Any, oracle: Any, make_stream: Any, run: Any, checkpoint: Path
 ) -> None:
-    """From JetStream to JetStream with subjects, payloads and headers; the replay of a batch changes nothing."""
+    """From JetStream to JetStream with subjects, payloads and headers. The replay of a batch changes nothing."""
     source, target = await make_stream(), await make_stream()
     for number in range(60):
         headers = {"a": f"v{number}", "Nats-Msg-Id": f"old-{number}"} if number % 2 else None
@@ -254,7 +254,7 @@ async def test_rows_of_stream_into_another(
 async def test_bad_row_stops_the_query(
     stream: OwnStream, numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:
-    """The error of the query names the row, its column, and how much is stored; mended, the query goes on."""
+    """The error of the query names the row, its column, and how much is stored. Mended, the query goes on."""
     bad = numbers_in().selectExpr(
         f"if(id = 290, 'a b', '{stream.prefix}.a') as subject", "cast(id as string) as data"
     )
@@ -351,7 +351,7 @@ async def test_publish_batch_of_a_frame(spark: Any, server: Any, stream: OwnStre
 
 @pytest.mark.full
 async def test_with_connect(server: Any, stream: OwnStream, connect_spark: Any, tmp_path: Path) -> None:
-    """A streaming query whose batch is replayed; publish_batch asks for what Spark does not tell there."""
+    """A streaming query whose batch is replayed. publish_batch asks for what Spark does not tell there."""
     code = """
     from jsclient.spark import publish_batch
     columns = f"'{prefix}.a' as subject", "cast(id as string) as data"

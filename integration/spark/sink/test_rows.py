@@ -43,7 +43,7 @@ BAD = {
 @pytest.mark.covers("L29")
 @pytest.mark.parametrize("case", BAD)
 async def test_bad_row(connect: Any, server: Any, stream: OwnStream, case: str) -> None:
-    """The error names row, column and what is wrong, and counts what is stored; nothing behind it is."""
+    """The error names row, column and what is wrong, and counts what is stored. Nothing behind it is."""
     js = await connect(server)
     change, reports = BAD[case]
     good = {"subject": stream.subject("x"), "data": b"d", "headers": [], "msg_id": "7"}
@@ -74,7 +74,7 @@ async def test_row_larger_than_server_takes(connect: Any, server: Any, stream: O
 
 @pytest.mark.covers("L29", "L30")
 async def test_row_without_a_stream(connect: Any, server: Any, stream: OwnStream) -> None:
-    """It is tried again, then the error names it; the others of its window are stored."""
+    """It is tried again, then the error names it. The others of its window are stored."""
     js = await connect(server)
     subjects = [stream.subject("a"), "nobody.listens", stream.subject("a")]
     batch = pa.record_batch({"subject": subjects, "data": pa.array(numbers(1, 3))})

@@ -131,7 +131,7 @@ async def test_ledger_to_know_stream(server: Any, oracle: Any, make_stream: Any)
 async def test_short_window_is_warned_of(
     server: Any, oracle: Any, make_stream: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, where the query starts; not where the ledger takes over."""
+    """Once, where the query starts. Not where the ledger takes over."""
     stream = await make_stream(duplicate_window=5_000_000_000)
     await sent(writer_of(server, expectedStream=stream.name))
     await sent(writer_of(server, expectedStream=stream.name))
@@ -149,7 +149,7 @@ async def test_short_window_is_warned_of(
 async def test_target_may_not_be_looked_at(
     own_server: Any, oracle_for: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without rights to the API the window is not known, which is told, and rows are written; a ledger is refused."""
+    """Without rights to the API the window is not known, which is told, and rows are written. A ledger is refused."""
     rights = {"publish": {"deny": ["$JS.API.>"]}}
     users = [
         {"user": "ann", "password": "x", "permissions": rights},
@@ -218,7 +218,7 @@ async def test_empty_partition(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_error_of_the_rows_before(server: Any, stream: Any) -> None:
-    """What Spark raises while it computes the rows goes through; the connection is as before."""
+    """What Spark raises while it computes the rows goes through. The connection is as before."""
     writer = await sent(writer_of(server, expectedStream=stream.name))
     rows = pa.record_batch({"subject": [stream.subject("a")] * 50, "data": pa.array([b"x"] * 50)})
 
@@ -236,7 +236,7 @@ async def test_error_of_the_rows_before(server: Any, stream: Any) -> None:
 
 
 async def test_epoch_needed_for_ids_only(server: Any, stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Spark does not tell the epoch, ids of content are refused; a column of ids needs none."""
+    """Where Spark does not tell the epoch, ids of content are refused. A column of ids needs none."""
 
     def missing() -> Any:
         raise ConfigError("the local property is gone")
@@ -356,7 +356,7 @@ def test_commit_is_reported(caplog: pytest.LogCaptureFixture) -> None:
 def test_commit_is_received(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the environment says so, the line is on standard error; Spark's processes set up no log."""
+    """Where the environment says so, the line is on standard error. Spark's processes set up no log."""
     log = sink.log
     monkeypatch.setattr(log, "handlers", [])
     monkeypatch.setattr(log, "propagate", False)
@@ -408,7 +408,7 @@ def test_abort_is_reported(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_batch_forgets_its_ledger(server: Any, stream: Any, oracle: Any) -> None:
-    """A batch write never comes again, so its keys go with its commit; those of one with a key of its own stay."""
+    """A batch write never comes again, so its keys go with its commit. Those of one with a key of its own stay."""
     rows = pa.record_batch({"subject": [stream.subject("a")], "data": pa.array([b"x"])})
     bucket = f"forgets_{stream.prefix}"
     options = {"expectedStream": stream.name, "exactlyOnce": "ledger", "ledger": bucket}

@@ -213,7 +213,7 @@ async def test_leaves_nothing_behind(js: Any, server: Any, oracle: Any, make: An
 
 @pytest.mark.covers("S1", "S2")
 async def test_publishers_keep_nothing(js: Any, make: Any) -> None:
-    """What a publisher holds is what is under way, and that is nothing after a flush; the stream has the rest."""
+    """What a publisher holds is what is under way, and that is nothing after a flush. The stream has the rest."""
     topic = make()
     async with await topic.publisher(max_in_flight=50) as pub:
         for number in range(500):

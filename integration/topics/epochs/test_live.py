@@ -83,7 +83,7 @@ async def test_example_in_the_order_of_the_text(topic: Any, pubs: Any) -> None:
 
 @pytest.mark.covers("S17", "S28", "S29", "S30", "S31", "S32", "S42", "S43", "S44")
 async def test_messages_on_the_wire(js: Any, proxy: Any, connect: Any, request: Any) -> None:
-    """One snapshot with both frontiers, then only updates and data; the subscriber's frontier is the publisher's."""
+    """One snapshot with both frontiers, then only updates and data. The subscriber's frontier is the publisher's."""
     tap = await proxy()
     order, name = Product(Int(), Int()), "live.onthewire"
     theirs = (await connect(tap)).epochs(name, order)

@@ -17,7 +17,7 @@ from tests.topics.epochs.test_topic import all_of
 
 
 async def cancelled_twice_after(turns: int, call: Callable[[], Awaitable[Any]]) -> Any:
-    """Its result if it was done by then; otherwise it is cancelled, and cancelled again in the next turn."""
+    """Its result if it was done by then. Otherwise it is cancelled, and cancelled again in the next turn."""
     task = asyncio.ensure_future(call())
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -145,7 +145,7 @@ async def test_long_wait_reported(js: Any, events: list[Any], oracle: Any, make_
 
 @pytest.mark.usefixtures("soon")
 async def test_long_wait_for_live_publishers_reported(js: Any, events: list[Any]) -> None:
-    """While it opens, and after a publisher has gone; not while all are there."""
+    """While it opens, and after a publisher has gone. Not while all are there."""
     topic = js.epochs("live.waited", partitions=2)
     opening = asyncio.ensure_future(topic.live_subscribe(beat=0.2))
     assert str(await reported(events, 0, 1)).endswith(

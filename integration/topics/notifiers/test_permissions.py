@@ -167,7 +167,7 @@ async def test_answer_stored_as_state_is_skipped(newest: Site, role: str, events
     await js.ping()
     may = newest.kit.permissions(role)["publish"]["allow"]
     await attack(js, [one for one in may if "*" not in one], ["price.gold"])
-    # The answers are stored some time after the pong; until then a late reader finds the first value.
+    # The answers are stored some time after the pong. Until then a late reader finds the first value.
     await eventually(lambda: _overwritten(newest), 5, "the first value is gone")
     late = asyncio.create_task(newest.kit.notifier.get_update_since())
     await never(lambda: waiting.done() or late.done(), 0.2, "a value that nobody gave")

@@ -1,4 +1,4 @@
-"""Several processes: one produces, others consume what was shared as JSON; producers that die, and two of them."""
+"""Several processes: one produces, others consume what was shared as JSON. Producers that die, and two of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The streams of kits: found, made, left as they are, gone; and the descriptors that name them."""
+"""The streams of kits: found, made, left as they are, gone, and the descriptors that name them."""
 
 from __future__ import annotations
 

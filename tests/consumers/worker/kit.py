@@ -29,7 +29,7 @@ def seqs(connection, kind: bytes) -> list[int]:
 
 
 class Handler:
-    """Remembers what it got; ends when it is let, as it is told."""
+    """Remembers what it got. Ends when it is let, as it is told."""
 
     def __init__(self, *, waits: bool = True) -> None:
         self.seen: list[int] = []
@@ -65,7 +65,7 @@ class Handler:
 
 
 class working:  # noqa: N801  reads as: async with working(handler) as work
-    """A worker on a push subscription, unless ``pull``; stopped at the end."""
+    """A worker on a push subscription, unless ``pull``. Stopped at the end."""
 
     def __init__(
         self, handler, *, config: ConsumerConfig | None = None, pull: bool = False, **options

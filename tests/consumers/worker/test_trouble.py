@@ -97,7 +97,7 @@ async def test_offline_stop_sends_acks_on_a_quick_reconnect():
 
 @virtual
 async def test_offline_grace_ends_what_was_handled_is_not_dead_lettered():
-    """A handler that goes on holds up the end; the handled last delivery beside it is unsettled, not given up."""
+    """A handler that goes on holds up the end. The handled last delivery beside it is unsettled, not given up."""
     handler = Handler()
     config = ConsumerConfig(max_deliver=1)
     async with working(handler, config=config, concurrency=2, dead_letter="dead") as work:

@@ -183,7 +183,7 @@ async def test_never_more_than_so_many_at_once(pull):
 
 @virtual
 async def test_idle_tasks_end():
-    """Each handler has a task while there are messages; ten seconds later the tasks are gone, and come again."""
+    """Each handler has a task while there are messages. Ten seconds later the tasks are gone, and come again."""
     handler = Handler()
     async with working(handler, pull=True, concurrency=10, prefetch=20) as work:
         waiting = len(asyncio.all_tasks())
@@ -245,7 +245,7 @@ async def test_more_wait_than_are_taken_over(monkeypatch):
 
 @virtual
 async def test_requests_follow_the_speed():
-    """While handlers return at once, requests grow; after a rest they are small again."""
+    """While handlers return at once, requests grow. After a rest they are small again."""
 
     async def handler(message) -> None:
         pass

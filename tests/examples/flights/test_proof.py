@@ -1,4 +1,4 @@
-"""Each flight is counted once, whatever is delivered to whom how often; and the proof sees when it is not so."""
+"""Each flight is counted once, whatever is delivered to whom how often, and the proof sees when it is not so."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from jsclient.protocol.wire.headers import Headers
 
 
 class Simulation:
-    """The server holds requests, fills, expires or refuses them; the connection is lost; the user takes."""
+    """The server holds requests, fills, expires or refuses them. The connection is lost. The user takes."""
 
     def __init__(self, seed: int, max_bytes: int | None) -> None:
         self.chance = random.Random(seed)
@@ -38,7 +38,7 @@ class Simulation:
     # --- steps -----------------------------------------------------------------------------------------------
 
     def end(self, meaning: Meaning, ending: Ending) -> None:
-        """The oldest request ends unfilled; the server says how much of it."""
+        """The oldest request ends unfilled. The server says how much of it."""
         if self.held:
             messages, room = self.held.pop(0)
             fields = {"Nats-Pending-Messages": str(messages), "Nats-Pending-Bytes": str(room)}

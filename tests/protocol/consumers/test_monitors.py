@@ -177,7 +177,7 @@ def test_backward_is_other_consumer():
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.lists(st.integers(0, 59), max_size=10))
 @pytest.mark.covers("J88", "J89", "J90")
 def test_every_loss_reported_once(lost, beats):
-    """``lost`` says of each delivery whether it is; heartbeats come after some of them."""
+    """``lost`` says of each delivery whether it is. Heartbeats come after some of them."""
     tracker, missed = GapTracker(consumer_seq=0), 0
     reports = 0
     for number, is_lost in enumerate(lost, 1):

@@ -325,7 +325,7 @@ def test_odd_number_of_run_reported(place):
 
 
 def test_mark_of_last_message():
-    """By sequence and time; none before the first one, and after the position was changed otherwise."""
+    """By sequence and time. None before the first one, and after the position was changed otherwise."""
     tracker = reader()
     assert tracker.cursor.mark is None
     tracker.receive([data(1), data(2)], 0.0)
@@ -338,7 +338,7 @@ def test_mark_of_last_message():
 
 
 def test_patience_with_a_new_consumer():
-    """It grows, so that a slow server is not asked for ever; a short timeout is kept."""
+    """It grows, so that a slow server is not asked for ever. A short timeout is kept."""
     assert [create_timeout(failures, 5.0) for failures in (0, 1, 2, 3, 10**6)] == [1.25, 2.5, 5.0, 5.0, 5.0]
     assert create_timeout(0, 2.0) == 1.0
     assert create_timeout(0, 0.3) == 0.3

@@ -30,7 +30,7 @@ class Server:
         self.start(1)
 
     def start(self, start: int, now: float = 0.0) -> int:
-        """A new consumer; the stream sequence before its start."""
+        """A new consumer. The stream sequence before its start."""
         self.next = min(start, self.last + 1)
         self.consumer_seq = 0
         self.gone, self.asked_at = False, now
@@ -255,7 +255,7 @@ class Simulation:
 
 
 def check(simulation: Simulation) -> None:
-    """Of each generation of the stream a run from 1; of the last one everything."""
+    """Of each generation of the stream a run from 1. Of the last one everything."""
     got, server = simulation.got, simulation.server
     generations = [generation for generation, _ in got]
     assert generations == sorted(generations)

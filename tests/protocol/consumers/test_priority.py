@@ -305,7 +305,7 @@ def test_requests_show_pin_as_soon_as_came():
 
 @pytest.mark.row(87)
 def test_refused_amount_asked_again():
-    """One request waits, the other is refused as it comes; the first may have been given its pin by the server."""
+    """One request waits, the other is refused as it comes. The first may have been given its pin by the server."""
     read = reading()
     read.arrives(*[message(number, "one") for number in range(1, 9)])
     read.take(8)

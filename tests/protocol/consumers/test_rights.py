@@ -1,4 +1,4 @@
-"""The permissions of users, as subjects; integration/consumers/test_permissions.py tries them on a server."""
+"""The permissions of users, as subjects. integration/consumers/test_permissions.py tries them on a server."""
 
 from __future__ import annotations
 

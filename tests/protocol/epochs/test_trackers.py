@@ -373,7 +373,7 @@ def test_held_epoch_unconsumed():
 
 @pytest.mark.covers("S46")
 def test_resume_with_several_frontiers():
-    """An epoch that was consumed before is given no second time, whichever frontier says so; others are given."""
+    """An epoch that was consumed before is given no second time, whichever frontier says so. Others are given."""
     position = EpochPosition(INT, 10, (), ((3,), (5,)), ((0, 10),))
     tracker = subscriber(resumed=position)
     tracker.receive(0, snapshot([0], []), 10)

@@ -1,11 +1,11 @@
 """The model check of the rules for epochs: random partial orders, partitions, publishers and times of joining.
 
-Per partition a random run holds a multiset of capabilities, and sends a batch, or drops, downgrades or splits one; each
+Per partition a random run holds a multiset of capabilities, and sends a batch, or drops, downgrades or splits one. Each
 change of the lower frontier that is to be seen writes a frontier record. A subscriber joins at a random record of each
 partition and gets the rest in random interleaving. A violation is a time of which it got some but not all batches of
 the whole run.
 
-Strymon's text can be read in three ways that are not safe; each is kept here with a test that finds its violations.
+Strymon's text can be read in three ways that are not safe. Each is kept here with a test that finds its violations.
 ``JSCLIENT_MODEL_RUNS=10000`` runs the long form.
 """
 
@@ -127,7 +127,7 @@ class Run:
                 return
 
     def restart(self, chance: random.Random) -> None:
-        """The process dies; the next one has the token and nothing else."""
+        """The process dies. The next one has the token and nothing else."""
         self.restarts += 1
         before = self.since
         position = EpochPosition.from_json(self.subscriber.position.to_json(), self.order)
@@ -258,7 +258,7 @@ class OwnLower(EpochSubscriber[Any]):
 
 
 def violations(runs: int, **parts: Any) -> int:
-    """Runs with a violation; looked for until there are enough of them."""
+    """Runs with a violation. Looked for until there are enough of them."""
     count = 0
     for seed in range(runs):
         count += bool(Run(seed, **parts).violations)

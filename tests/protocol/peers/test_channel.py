@@ -162,7 +162,7 @@ def test_domain_type_rid_and_name_tokens(bad):
     eci=st.sampled_from([ECI, "thing-1.other", "thing-2.x7f3"]),
 )
 def test_permissions_let_pass_policy_does(policy, first, second, query, eci):
-    """The same answer from the receiver and from a server, for this channel; nothing for any other."""
+    """The same answer from the receiver and from a server, for this channel. Nothing for any other."""
     allowed = Channel(ECI, (), policy).nats_permissions()
     subject = (query_subject if query else event_subject)(eci, first, second)
     by_server = any(subject_matches(one, subject) for one in allowed.publish) and not any(

@@ -1,6 +1,6 @@
 """Two peers under every order of what may happen: both end with the same relationship, or with none.
 
-The first test goes through all interleavings. A message that was sent may arrive at any time, any number of times; each
+The first test goes through all interleavings. A message that was sent may arrive at any time, any number of times. Each
 peer may die and start again between any two steps, so that only its store counts. What the store's outbox holds may be
 carried out at any time, too often as well. Whenever everything has arrived at least once and nothing is left to be
 told, both sides agree. The second test walks at random through more: conflicts in the store, messages that are late,
@@ -111,7 +111,7 @@ def received(kept: Kept, message: bytes, fresh: Fresh) -> Kept:
 
 @cache
 def asked_for(kept: Kept, which: str) -> Kept | None:
-    """The store when a move was made; None where it could not be."""
+    """The store when a move was made. None where it could not be."""
     name, event, attrs = MOVES[which]
     commands = load(name, kept).handle(Raised("wrangler", event, attrs, Fresh("n", "rx")), NOW)
     failed = any(isinstance(command, Raise) and command.error for command in commands)
@@ -166,7 +166,7 @@ def test_interleavings_converge(moves):
 
 
 def agreed(whole: Whole) -> tuple[str, str]:
-    """Both have it, or neither; pending only where nobody has decided."""
+    """Both have it, or neither. Pending only where nobody has decided."""
     a, b = (read_value(*kept[0]) if kept else None for kept in (whole.a, whole.b))
     pair = tuple("nothing" if one is None or not one.live else one.state.value for one in (a, b))
     assert pair in {("nothing", "nothing"), ("outbound", "inbound"), ("established", "established")}, pair

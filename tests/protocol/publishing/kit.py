@@ -55,7 +55,7 @@ def reply(number: int) -> bytes:
 
 
 def send(under, number=1, *, now=0.0, timeout=5.0, with_id=False, payload=b"12345"):
-    """A publish goes out; its ticket is its number as text."""
+    """A publish goes out. Its ticket is its number as text."""
     header = ID if with_id else b""
     due = min(now + timeout, now + ATTEMPT) if with_id else now + timeout
     size = len(header) + len(payload)

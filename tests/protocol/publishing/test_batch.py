@@ -88,7 +88,7 @@ def test_held_batch_dropped():
     farewell = tracker.abandon()
     assert farewell is not None
     assert (farewell.subject, farewell.payload, farewell.acked) == ("s.first", b"", False)
-    # The server waits for 3; an unknown batch begins with 1 only.
+    # The server waits for 3. An unknown batch begins with 1 only.
     assert fields(farewell) == {"Nats-Batch-Id": "id", "Nats-Batch-Sequence": "4"}
     assert tracker.state is BatchState.ABANDONED
     assert tracker.abandon() is None

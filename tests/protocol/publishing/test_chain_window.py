@@ -99,7 +99,7 @@ class Simulation:
         self.at_gate: tuple[str, str | int] | None = None  # id and link of one that waits to go out
 
     def publish(self) -> None:
-        """A record comes; it may wait after it was told its place, as where the wire is slow."""
+        """A record comes. It may wait after it was told its place, as where the wire is slow."""
         window = self.window
         if self.at_gate is not None:
             if not window.is_broken and window._connected:
@@ -160,7 +160,7 @@ class Simulation:
         self.to_server += [(reply, entry.header, entry.payload) for reply, entry in sends]
 
     def look(self) -> None:
-        """As the publisher does while the chain is broken; a new leader may not have applied all yet."""
+        """As the publisher does while the chain is broken. A new leader may not have applied all yet."""
         window, stored = self.window, self.server.stored
         if not window.is_broken or not window._connected or not self.server.there:
             return

@@ -14,7 +14,7 @@ from jsclient.protocol.wire.frames import Frame
 
 
 class Server:
-    """What nats-server does with one ingest (processJetStreamFastBatchMsg), in few words; storing takes no time."""
+    """What nats-server does with one ingest (processJetStreamFastBatchMsg), in few words. Storing takes no time."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance

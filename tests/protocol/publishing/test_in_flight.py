@@ -220,7 +220,7 @@ def test_late_limit_is_inconclusive(code):
 
 
 def test_overtaken_id_stays_taken():
-    """10070 comes when the message is applied; its id was remembered before. The next try is told "in process"."""
+    """10070 comes when the message is applied. Its id was remembered before. The next try is told "in process"."""
     under = window()
     send(under, 1, with_id=True, timeout=30)
     send(under, 2, with_id=True, timeout=30)

@@ -152,7 +152,7 @@ class Simulation:
     def lose(self) -> None:
         if self.up:
             self.up = False
-            # Some of it reached the server; no answer will come.
+            # Some of it reached the server. No answer will come.
             for _, header, payload in self.to_server[: self.chance.randint(0, len(self.to_server))]:
                 self.server.take(header, payload)
             self.to_server, self.to_client = [], []

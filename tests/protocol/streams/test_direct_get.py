@@ -1,4 +1,4 @@
-"""Direct get: requests, messages, ends; and no hole that is not told."""
+"""Direct get: requests, messages, ends, and no hole that is not told."""
 
 from __future__ import annotations
 

@@ -461,7 +461,7 @@ def test_rootless_record_no_proof():
 
 
 def test_pushes_ahead_of_info():
-    """It said so before they were stored; they were taken in before the answer was looked at."""
+    """It said so before they were stored. They were taken in before the answer was looked at."""
     tracker = reader()
     [request] = tracker.tick(10.0)
     tracker.offer("r-1", [record(11), record(12)], 10.0)

@@ -21,7 +21,7 @@ def record(seq: int, previous: int | None, *, time_ns: int | None = None, **fiel
 
 
 def reader(**options: Any) -> tuple[Reader, AskHistory]:
-    """One that has begun at 10 and has its subscription; and what it asks."""
+    """One that has begun at 10 and has its subscription, and what it asks."""
     tracker = Reader(START, "r", QuietTimer(10.0), replays=False, **options)
     tracker.begin(0.0)
     (request,) = tracker.subscribed("r-1", 0.0)

@@ -1,6 +1,6 @@
 """The reader on a network that loses, repeats and reorders pushes, and a history that lags, fails and forgets.
 
-It gives the history after its position, in order, once, or says what is missing; never a hole.
+It gives the history after its position, in order, once, or says what is missing. Never a hole.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Simulation:
         self.carry_out(self.reader.set_push(self.now, push=not self.reader.push))
 
     def restart(self) -> None:
-        """The process dies; the next one has the token and nothing else."""
+        """The process dies. The next one has the token and nothing else."""
         if self.reader.error is None:
             token = self.reader.position.to_json()
             self.questions.clear()

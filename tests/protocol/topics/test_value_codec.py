@@ -1,4 +1,4 @@
-"""Values that pass come out as they went in; all others are refused."""
+"""Values that pass come out as they went in. All others are refused."""
 
 from __future__ import annotations
 

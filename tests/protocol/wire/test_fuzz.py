@@ -1,6 +1,6 @@
 """Every parser of what comes from outside, on generated and damaged inputs: only the documented errors.
 
-100,000 inputs per target by default, from a fixed seed; ``JSCLIENT_FUZZ`` sets another number, and then the seed is
+100,000 inputs per target by default, from a fixed seed. ``JSCLIENT_FUZZ`` sets another number, and then the seed is
 taken from the clock and printed where an input fails.
 """
 
@@ -79,7 +79,7 @@ def damaged(chance: random.Random, sample: bytes) -> bytes:
 
 
 def fuzz(target: Callable[[bytes], object], *samples: bytes, rounds: int = ROUNDS) -> int:
-    """Feed damaged samples. How many a documented error refused; any other error fails and shows the input."""
+    """Feed damaged samples. How many a documented error refused. Any other error fails and shows the input."""
     chance, refused = random.Random(SEED), 0
     for number in range(rounds):
         data = damaged(chance, samples[number % len(samples)])

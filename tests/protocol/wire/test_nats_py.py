@@ -178,7 +178,7 @@ def accepted(function: Callable[..., Any]) -> set[str]:
 
 @pytest.mark.parametrize(("theirs", "ours"), FUNCTIONS, ids=lambda function: function.__qualname__)
 def test_each_argument_is_reported(theirs: Callable[..., Any], ours: Callable[..., Any]) -> None:
-    """It exists here, or the error says what to use; and that exists."""
+    """It exists here, or the error says what to use, and that exists."""
     known = accepted(ours)
     first = () if ours is jsclient.connect else (blank(owner(ours)),)
     for name in set(inspect.signature(theirs).parameters) - {"self"} - known:

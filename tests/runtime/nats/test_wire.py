@@ -351,7 +351,7 @@ def spent(chunks: list[bytes]) -> float:
 
 
 def test_huge_message_joined_once():
-    """Joined at each chunk it would be 512 × 8 MiB to copy: seconds; once is milliseconds."""
+    """Joined at each chunk it would be 512 × 8 MiB to copy: seconds. Once is milliseconds."""
     chunk = 16 * 1024
     body = msg(b"1", b"x" * (8 * 1024 * 1024))
     pieces = [body[at : at + chunk] for at in range(0, len(body), chunk)]
@@ -382,7 +382,7 @@ def test_huge_message_joined_once():
     ids=["one chunk", "many chunks", "headers", "lines", "newlines"],
 )
 def test_time_is_linear(make):
-    """Ten times the input may take ten times as long; the bound is generous, a quadratic reader takes a hundred."""
+    """Ten times the input may take ten times as long. The bound is generous, a quadratic reader takes a hundred."""
     small, large = make(1000), make(10_000)
     spent(small)
     assert min(spent(large) for _ in range(5)) < 40 * max(min(spent(small) for _ in range(3)), 1e-4)

@@ -146,7 +146,7 @@ def every(topic, end, start):
 
 
 def run_through(topic, data, order):
-    """A query reads the topic as it was at some moments; the batches together."""
+    """A query reads the topic as it was at some moments. The batches together."""
     results, epoch_position = [], None
     moments = [*sorted(data.draw(st.lists(st.integers(1, topic.seq), max_size=3))), topic.seq]
     limit = data.draw(st.sampled_from([None, 1, 2]))

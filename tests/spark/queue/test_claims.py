@@ -1,4 +1,4 @@
-"""Claims: as an offset, as acks, divided, matched with messages; and what queue mode needs of stream and consumer."""
+"""Claims: as an offset, as acks, divided, matched with messages, and what queue mode needs of stream and consumer."""
 
 from __future__ import annotations
 

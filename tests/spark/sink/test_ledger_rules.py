@@ -106,7 +106,7 @@ def test_another_target() -> None:
 
 
 def test_values() -> None:
-    """What is written is read again; what is strange is refused by name."""
+    """What is written is read again. What is strange is refused by name."""
     known = record((4, 10, "r1"), (5, 20, "r2"))
     assert QueryRecord.decode(known.encode()) == known
     assert PartitionRecord.decode(PartitionRecord(5, "r2").encode()) == PartitionRecord(5, "r2")

@@ -28,7 +28,7 @@ Row = tuple[bytes, bytes, bytes]
 
 
 def ids_of(batches: list[list[Row]], *, partition: int | None = 0, plain: bool = False) -> list[bytes]:
-    """The ids of rows that come in these batches; `plain`: a batch without headers is said to have none."""
+    """The ids of rows that come in these batches. `plain`: a batch without headers is said to have none."""
     ids = ContentIds(epoch_prefix(QUERY, 7), partition)
     results = []
     for batch in batches:
@@ -51,7 +51,7 @@ def test_order_and_batches_do_not_matter(given_rows: list[Row], chance: random.R
 
 @given(rows)
 def test_every_row_has_its_own_id(given_rows: list[Row]) -> None:
-    """Also equal rows; and a payload that looks like headers is not taken for them."""
+    """Also equal rows, and a payload that looks like headers is not taken for them."""
     actual = ids_of([given_rows])
     assert len(set(actual)) == len(actual)
 
@@ -77,7 +77,7 @@ def test_subject_belongs_to_the_id() -> None:
 
 
 def test_scope() -> None:
-    """Equal rows of two partitions have two ids; with the epoch as scope they have one."""
+    """Equal rows of two partitions have two ids. With the epoch as scope they have one."""
     row = [[(b"a", b"", b"x")]]
     assert ids_of(row, partition=0) != ids_of(row, partition=1)
     assert ids_of(row, partition=None) == ids_of(row, partition=None)
@@ -102,7 +102,7 @@ def test_queries_differ() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"b.c", b"d"]), st.integers(1, 5))))
 def test_source(made: list[tuple[bytes, int]]) -> None:
-    """An id names the message and the subject, whatever rows are beside it; another write has other ids."""
+    """An id names the message and the subject, whatever rows are beside it. Another write has other ids."""
     subjects, messages = [one for one, _ in made], [b"S.1.%d" % number for _, number in made]
     ids = SourceIds().ids(subjects, messages)
     alone = [SourceIds().ids([subject], [b"S.1.%d" % number])[0] for subject, number in made]
@@ -122,7 +122,7 @@ def test_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_subjects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Subjects are remembered up to a bound; ids do not depend on it."""
+    """Subjects are remembered up to a bound. Ids do not depend on it."""
     subjects = [b"s.%d" % number for number in range(50)]
     whole = ContentIds(b"q.1.", 0).tails(subjects, None, [b"x"] * 50)
     monkeypatch.setattr(message_ids, "_MAX_SUBJECTS", 4)

@@ -40,7 +40,7 @@ class Stream:
 
 
 def run(stream: Stream, parts: list[list[int]], cuts: list[int | None]) -> None:
-    """One run: a task for each part, which ends after so many rows, or is whole; then the driver, if all tasks are."""
+    """One run: a task for each part, which ends after so many rows, or is whole, then the driver, if all tasks are."""
     sequences = range(len(stream.ids))
     before = [(one, at) for at, one in enumerate(stream.ids)]
     reports: dict[int, Checked] = {}

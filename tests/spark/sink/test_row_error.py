@@ -20,7 +20,7 @@ from jsclient.spark.sink.row_error import RowError, advice, is_passing
 
 
 def test_row_error() -> None:
-    """It names the row, its column, what is wrong, and how much is stored; and crosses processes."""
+    """It names the row, its column, what is wrong, and how much is stored, and crosses processes."""
     error = RowError(3, 17, "a b", "subject", "it holds a space", 5000, 2)
     assert str(error) == (
         "row 17 of partition 3 (subject 'a b'), column 'subject': it holds a space. "

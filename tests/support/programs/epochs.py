@@ -1,4 +1,4 @@
-"""Two producers complete hours; a reader takes whole hours and resumes at a saved position."""
+"""Two producers complete hours. A reader takes whole hours and resumes at a saved position."""
 
 from __future__ import annotations
 

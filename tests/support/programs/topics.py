@@ -1,4 +1,4 @@
-"""Publish settings to a topic; read all of them, the newest, those since a position, and a table of them."""
+"""Publish settings to a topic. Read all of them, the newest, those since a position, and a table of them."""
 
 from __future__ import annotations
 

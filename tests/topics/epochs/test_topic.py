@@ -79,7 +79,7 @@ class EpochSuite:
 
     @pytest.mark.covers("S2", "S3", "S4", "S13", "S14", "S18", "S22", "S23", "S24", "S25", "S41")
     async def test_joiner_sees_latent(self, make):
-        """The example of the text: completed 0, 1, 2, active 3 and 5; it sees 6, 7, 8, and neither 3, 5 nor 4."""
+        """The example of the text: completed 0, 1, 2, active 3 and 5. It sees 6, 7, 8, and neither 3, 5 nor 4."""
         topic = make()
         async with await topic.publisher() as pub:
             for time in (0, 1, 2, 3, 5):

@@ -216,7 +216,7 @@ async def test_unstored_value_unknown():
 @virtual
 @pytest.mark.covers("A73", "A74")
 async def test_awaitables_of_kits_are_not_looped_over():
-    """What a kit gives to be awaited is no iterable, and stays usable; a subscription made of a promise is one."""
+    """What a kit gives to be awaited is no iterable, and stays usable. A subscription made of a promise is one."""
     publication, subscription = kit_on(Faulty())
     stored = publication.update_state("a")
     promise = subscription.get_sharable_subscription_internals()

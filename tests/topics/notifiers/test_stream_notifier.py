@@ -78,7 +78,7 @@ class Pushes(NewestLog):
 
 
 class Log(Pushes):
-    """What the replica that is asked has, and what the leader has; an error in its place is raised."""
+    """What the replica that is asked has, and what the leader has. An error in its place is raised."""
 
     def __init__(self, replica=None, leader="as the replica"):
         self.context = Context()
@@ -373,7 +373,7 @@ async def test_former_leader_not_believed(waits):
 @virtual
 @pytest.mark.parametrize(("last_seq", "patience"), [(7, 3), (5, 10)])
 async def test_removed_record_accepted_in_the_end(last_seq, patience):
-    """After 3 s if the stream has had the later record; after 10 s, and told, if it has lost it."""
+    """After 3 s if the stream has had the later record. After 10 s, and told, if it has lost it."""
     log = Log(replica=record(7))
     log.state = replicated(last_seq)
     shared = notifier(log)

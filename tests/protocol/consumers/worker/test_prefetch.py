@@ -17,7 +17,7 @@ def make(config: ConsumerConfig | None = None, **options) -> Prefetch:
 
 
 def handle(prefetch: Prefetch, count: int, each: float, now: float = 100.0) -> float:
-    """Start ``count`` handlers, ``each`` seconds apart; returns the time."""
+    """Start ``count`` handlers, ``each`` seconds apart. Returns the time."""
     for _ in range(count):
         prefetch.started(now)
         now += each

@@ -1,6 +1,6 @@
 """A worker's hands against a model of the server and of handlers that do as they please.
 
-The server delivers, delivers again what is not acked in time, and stops at ``max_deliver``; handlers return, raise,
+The server delivers, delivers again what is not acked in time, and stops at ``max_deliver``. Handlers return, raise,
 reject, hang, and end after all. Whatever happens: never more than may run, one of each key at a time and in order,
 each message settled exactly once, and none that is in hand runs out of its ``ack_wait``.
 """
