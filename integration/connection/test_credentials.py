@@ -210,10 +210,10 @@ class Callbacks:
     jwt: str | None = None
 
     def user_jwt_cb(self) -> bytes:
-        return (self.given.jwt if self.jwt is None else self.jwt).encode()
+        return (self.secret.jwt if self.jwt is None else self.jwt).encode()
 
     def signature_cb(self, nonce: str) -> bytes:
-        key = nkeys.from_seed(bytearray(self.given.user.seed))
+        key = nkeys.from_seed(bytearray(self.secret.user.seed))
         return base64.b64encode(key.sign(nonce.encode()))
 
     @property
