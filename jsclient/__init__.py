@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from .consumers.pull.subscription import PullSubscription
     from .consumers.push.subscription import Subscription
     from .consumers.worker.worker import Worker
+    from .core.api import Core
+    from .core.message import CoreMessage
+    from .core.replies import Replies
+    from .core.services.endpoint import Endpoint
+    from .core.services.service import EndpointGroup, Service
+    from .core.subscription import CoreSubscription
     from .kits import (
         IterationObserver,
         IterationSubscription,
@@ -59,6 +65,7 @@ if TYPE_CHECKING:
     from .protocol.consumers.status import Ending
     from .protocol.consumers.worker.reasons import DeliveriesExhaustedError, Reject
     from .protocol.consumers.worker.worker import WorkCounts
+    from .protocol.core.services import EndpointInfo, EndpointStats, ServiceInfo, ServiceStats
     from .protocol.streams.counter import CounterEntry
     from .protocol.topics.position import Position
     from .protocol.topics.quiet_timer import QuietTimer
@@ -84,12 +91,19 @@ __all__ = [
     "Batch",
     "Codec",
     "Consumer",
+    "Core",
+    "CoreMessage",
+    "CoreSubscription",
     "Counter",
     "CounterEntry",
     "CurrentEvent",
     "DeliveriesExhaustedError",
     "DirectBatch",
     "Ending",
+    "Endpoint",
+    "EndpointGroup",
+    "EndpointInfo",
+    "EndpointStats",
     "EventHistory",
     "EventSource",
     "EventSubscription",
@@ -122,6 +136,10 @@ __all__ = [
     "ReaderOpening",
     "Record",
     "Reject",
+    "Replies",
+    "Service",
+    "ServiceInfo",
+    "ServiceStats",
     "Stream",
     "StreamNotifierKit",
     "StreamSubscriptionKit",
@@ -176,12 +194,19 @@ _LAZY = {
     "Batch": "consumers.pull.batch",
     "Codec": "protocol.topics.value_codec",
     "Consumer": "consumers.pull.consumer",
+    "Core": "core.api",
+    "CoreMessage": "core.message",
+    "CoreSubscription": "core.subscription",
     "Counter": "streams.counter",
     "CounterEntry": "protocol.streams.counter",
     "CurrentEvent": "topics.event_history",
     "DeliveriesExhaustedError": "protocol.consumers.worker.reasons",
     "DirectBatch": "streams.direct_get",
     "Ending": "protocol.consumers.status",
+    "Endpoint": "core.services.endpoint",
+    "EndpointGroup": "core.services.service",
+    "EndpointInfo": "protocol.core.services",
+    "EndpointStats": "protocol.core.services",
     "EventHistory": "topics.event_history",
     "EventSource": "topics.event_history",
     "EventSubscription": "topics.event_history",
@@ -209,6 +234,10 @@ _LAZY = {
     "ReaderOpening": "topics.topic",
     "Record": "protocol.topics.record",
     "Reject": "protocol.consumers.worker.reasons",
+    "Replies": "core.replies",
+    "Service": "core.services.service",
+    "ServiceInfo": "protocol.core.services",
+    "ServiceStats": "protocol.core.services",
     "Stream": "streams.stream",
     "StreamNotifierKit": "kits",
     "StreamSubscriptionKit": "kits",

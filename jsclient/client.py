@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     import nats.aio.client
 
+    from .core.api import Core
+
 __all__ = ["JetStream", "connect"]
 
 
@@ -75,6 +77,7 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
         self._connection: Connection = nc
         self._context = Context(nc, api, timeout, stall_after)
         self._closing = asyncio.Lock()
+        self._core: Core | None = None
 
     def __repr__(self) -> str:
         connection = self._connection
@@ -96,6 +99,15 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
     def server_version(self) -> str:
         """The version of the connected server, or "" if it is unknown."""
         return self._connection.server_version
+
+    @property
+    def core(self) -> Core:
+        """Plain messages, requests and services on this connection. They need no JetStream on the server."""
+        if self._core is None:
+            from .core.api import Core
+
+            self._core = Core(self._context)
+        return self._core
 
     async def ping(self, timeout: float = 5.0) -> float:
         """Return the round trip time to the server in seconds.

@@ -40,6 +40,7 @@
     ├─ EpochCompletedError(time, frontier)       the epoch is completed, or no capability allows it
     ├─ EpochsLostError(epochs)                   parts of epochs that had begun were removed
     ├─ IterationFailed(reason)                   the producer of an iteration called fail()
+    ├─ ServiceError(code, description)           the handler of a service refuses a request
     ├─ ProtocolError                             the server violated the protocol
     │   └─ AnswerLostError                       a part of an answer was lost in transit
     ├─ PublishError                              a publish was refused, or its outcome is unknown
@@ -77,8 +78,8 @@ __all__ = [
     "PublishManyError", "PublisherExistsError", "PublishesFailedError", "PullConsumerError", "PullLimitError",
     "PushBasedError", "PushConsumerError",
     "QueueFlowControlError", "QueueHeartbeatError", "QueueMismatchError", "QueueRequiredError",
-    "RequestTimeoutError", "ServerNotFoundError", "ServerStartError", "StatusError", "StreamExistsError",
-    "StreamNotFoundError", "SubjectMismatchError", "TooManyBatchesError", "TooManyInFlightError",
+    "RequestTimeoutError", "ServerNotFoundError", "ServerStartError", "ServiceError", "StatusError",
+    "StreamExistsError", "StreamNotFoundError", "SubjectMismatchError", "TooManyBatchesError", "TooManyInFlightError",
     "TooManyResultsError", "TopicMismatchError", "TopicNotFoundError", "WrongLastSequenceError",
     "WrongLoopError",
 ]  # fmt: skip
@@ -815,6 +816,23 @@ class IterationFailed(_Fields):
 
     reason: Any
     _text = "the iteration failed: {reason}"
+
+
+class ServiceError(_Fields):
+    """An error that a service answers instead of a result. The handler of an endpoint raises it.
+
+    Attributes:
+        code: A number, by convention one of HTTP.
+        description: A line for people.
+        data: The payload of the answer.
+    """
+
+    code: int
+    description: str
+    data: bytes = b""
+
+    def __str__(self) -> str:
+        return f"{self.description} (code {self.code})"
 
 
 class ProtocolError(JetStreamError):

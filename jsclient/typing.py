@@ -21,6 +21,8 @@ from .consumers.api import OrderedFields, SubscribeOptions
 from .consumers.push.buffer import Callback
 from .consumers.worker.handler_pool import Handler
 from .consumers.worker.worker import Key
+from .core.services.endpoint import RequestHandler
+from .core.subscription import CoreCallback
 from .protocol.consumers.priority import GroupOptions
 from .protocol.consumers.worker.work_rules import RetryDelay
 from .protocol.event_base import Severity
@@ -36,6 +38,7 @@ __all__ = [
     "Callback",
     "ConnectOptions",
     "ConsumerFields",
+    "CoreCallback",
     "DeliverPolicyText",
     "EngineFields",
     "EventCallback",
@@ -50,6 +53,7 @@ __all__ = [
     "Push",
     "ReadOptions",
     "ReplayPolicyText",
+    "RequestHandler",
     "RetryDelay",
     "Severity",
     "Start",

@@ -19,6 +19,7 @@ FUNCTIONS = {"publish", "publish_patiently", "publish_command", "large_command",
 OWNERS = ("connection", "_connection", "_nc", "requests", "_requests", "js", "_js")
 
 CHECKED = {
+    "core/message.py:respond": "may_answer",
     "_runtime/calls.py:nak_all": "is_jsack",
     "consumers/message.py:ack": "match_jsack",
     "consumers/message.py:ack_now": "match_jsack",
@@ -43,6 +44,8 @@ OWN = {
     "_runtime/nats/wire.py",
     "_runtime/publish.py",
     "consumers/ordered/",
+    "core/api.py",
+    "core/replies.py",
     "consumers/pull/",
     "peers/nats_backend.py:ask",
     "protocol/wire/commands.py",  # writes what its callers send, which are looked at themselves

@@ -30,6 +30,7 @@ PRIVATE = {
     "HoldingSink": "of methods that the reference hides",
     "Inbox": "of methods that the reference hides",
     "MissingRule": "the rule of its own that a log inherits",
+    "NoOptions": "has no keys, so that an unknown argument is an error that names the likely one",
     "Reader": "the core without input and output, which may change",
     "StreamStallWatch": "what a log of a stream has, and no other log",
     "_Inbox": "of a method that only the engine calls",

@@ -80,6 +80,11 @@ SAID: dict[str, list[str | set[str]]] = {
         "acme: the invoice is open",
     ],
     "12_seat.py": ["allocated: {'money': 6, 'tickets': 1}", "paid out: True"],
+    "13_service.py": [
+        "pear 120 cents",
+        "lime no such fruit (code 404)",
+        "2 instances answered 1000 requests, each some: True",
+    ],
 }
 
 

@@ -10,6 +10,7 @@ from ..errors import JetStreamError, counted
 from .connection_events import Disconnected, LameDuck, PermissionDenied, Reconnected
 from .ending_events import AcksUnsent, ConsumerNotKept, DeleteFailed, DurableDeleted
 from .event_base import Event, Severity
+from .flow_events import FlowControlRefused, FlowControlStalled, SlowConsumer
 
 __all__ = [
     "AcksLost", "AcksUnsent", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted",
@@ -190,54 +191,6 @@ class Unpinned(Event, frozen=True, kw_only=True):
 
     group: str
     pin_id: str
-
-
-class SlowConsumer(Event, frozen=True, kw_only=True):
-    """The subscription's buffer was full and messages were dropped.
-
-    Reported for the first dropped message, whenever their number ``dropped`` has doubled, and, with ``ended``, when
-    messages are accepted again or the subscription ends, if several were dropped. ``first_stream_seq`` and
-    ``last_stream_seq`` are their range. Unless the ack policy is none, the server redelivers them after ``ack_wait``.
-    An ordered subscription reads them again.
-    """
-
-    dropped: int
-    first_stream_seq: int
-    last_stream_seq: int
-    ended: bool = False
-
-    def _says(self) -> str:
-        first, last = self.first_stream_seq, self.last_stream_seq
-        which = counted(self.dropped, f"message ({first}) was", f"messages, from {first} to {last}, were")
-        if self.ended:
-            return f"the buffer was full: {which} dropped"
-        return (
-            f"the buffer is full: {which} dropped so far. Take messages faster, raise max_pending, or use flow control "
-            "or a pull consumer, which send no more than the program takes"
-        )
-
-
-class FlowControlStalled(Event, frozen=True, kw_only=True):
-    """The server still waits for a flow control answer. ``again`` is true if it was sent and did not arrive."""
-
-    subject: str
-    again: bool = False
-
-    def _says(self) -> str:
-        sent = "it was sent, did not arrive, and is sent again once" if self.again else "it is sent once"
-        return f"the server waits for a flow control answer on {self.subject!r}: {sent} all earlier messages are taken"
-
-
-class FlowControlRefused(Event, frozen=True, kw_only=True):
-    """A flow control request was not answered, because its subject does not match ``$JS.FC.>`` or is not legal.
-
-    Another client sent it, or the server uses other subjects, whose prefix `JetStream.subscribe` needs as an item of
-    ``flow_control_prefixes``.
-    """
-
-    _text = "a flow control request was not answered: {subject!r} is not in $JS.FC.> or not legal"
-
-    subject: str
 
 
 class ForeignMessage(Event, frozen=True, kw_only=True):

@@ -281,6 +281,13 @@ class Connection(abc.ABC):
         """Like `subscribe`, but does not wait. Only for connections with an outbox."""
         raise NotImplementedError
 
+    @abc.abstractmethod
+    def limit(self, inbox: Inbox, count: int, *, earlier: int) -> None:
+        """Let the server end a subscription after ``count`` messages, ``earlier`` of them on earlier connections.
+
+        `unsubscribe` must still be called. While disconnected it applies to the next connection.
+        """
+
     def expect_large(self, inbox: Inbox) -> None:  # noqa: B027  not every connection limits frames
         """Accept frames over ``max_payload``, such as API answers with 100,000 subjects."""
 

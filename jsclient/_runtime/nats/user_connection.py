@@ -212,6 +212,14 @@ class ForeignConnection(Connection):
         self._inboxes.add(subscription)
         return subscription
 
+    def limit(self, inbox: Any, count: int, *, earlier: int) -> None:
+        if inbox.nats_subscription is not None and self.is_connected:
+            self._tasks.start(self._end_after(inbox.nats_subscription, count), "limit of a subscription")
+
+    async def _end_after(self, nats_subscription: Any, count: int) -> None:
+        with contextlib.suppress(nats.errors.Error):  # closed, draining or ended
+            await nats_subscription.unsubscribe(count)
+
     async def unsubscribe(self, inbox: Any) -> None:
         self._inboxes.discard(inbox)
         nats_subscription, inbox.nats_subscription = inbox.nats_subscription, None

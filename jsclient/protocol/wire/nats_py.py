@@ -62,7 +62,6 @@ def argument_hint(owner: str, name: str) -> str | None:
 
 _BESIDE = "use nats-py's own beside jsclient, on one connection: js = jsclient.JetStream(nc)"
 _NO_BUCKETS = f"is not part of jsclient: {_BESIDE}"
-_CORE = f"is core NATS, which is not part of jsclient: {_BESIDE}"
 _RECONNECTS = "has no counterpart: jsclient reconnects by itself until close(); events tell when"
 _POSITION = "is js.is_connected or js.is_closed here"
 _SERVERS = (
@@ -128,7 +127,7 @@ _CLIENT = {
     "connected_url": "is in repr(js) here",
     "discovered_servers": _SERVERS,
     "drain": "is js.close() here, which ends all subscriptions; one alone has a drain() of its own",
-    "flush": "is js.ping() here",
+    "flush": "is js.core.flush() here",
     "force_reconnect": _RECONNECTS,
     "is_connecting": "is 'not js.is_connected' here",
     "is_draining": "has no counterpart: js.close() returns when all has ended, and then js.is_closed is True",
@@ -139,9 +138,9 @@ _CLIENT = {
     "last_error": "has no counterpart: connect(on_event=) gets every problem, and by default it is logged",
     "max_payload": "has no counterpart: js.publish() raises MaxPayloadError before it sends",
     "msg_class": "has no counterpart: messages are jsclient.Message",
-    "new_inbox": _CORE,
+    "new_inbox": "is not needed here: js.core.request() receives the reply itself",
     "pending_data_size": "has no counterpart: publisher.in_flight_bytes counts what is not acked",
-    "request": _CORE,
+    "request": "is js.core.request() here",
     "rtt": "is js.ping() here, which returns seconds",
     "server_pool": _SERVERS,
     "servers": _SERVERS,
@@ -163,6 +162,8 @@ _PULL = {
     "subject": "has no counterpart: see filter_subjects in the config of consumer_info()",
 }
 
+_AT_MOST_ONCE = "is for messages of a stream, with js.subscribe() here; core NATS delivers at most once"
+
 _INFO = {"consumer_info": "is info() here", "unsubscribe": "is close() here"}
 
 ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -181,8 +182,18 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "Ack": "has no counterpart: use ack(), nak(), term() and in_progress()",
         "Metadata": "is jsclient.Metadata here",
         "is_acked": "is acked here",
-        "respond": f"is core NATS, and answers a request; a message of a stream has ack(): {_BESIDE}",
+        "respond": "answers a request, with js.core.subscribe() here; a message of a stream has ack()",
         "sid": "has no counterpart: metadata names stream and consumer",
+    },
+    "CoreSubscription": {
+        "delivered": "is received here",
+        "messages": "is 'async for message in sub' here",
+        "next_msg": "is next(timeout=1) here: next_msg waits 1 s, and next() alone waits without limit",
+        "pending_msgs": "is pending here",
+    },
+    "CoreMessage": {
+        **dict.fromkeys(("ack", "ack_sync", "in_progress", "metadata", "nak", "term"), _AT_MOST_ONCE),
+        "sid": "has no counterpart",
     },
     "Metadata": {
         "SequencePair": "has no counterpart: see stream_seq and consumer_seq",

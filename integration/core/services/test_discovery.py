@@ -1,0 +1,103 @@
+"""Services are discovered, by jsclient and by nats-py, and so are nats-py's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import nats.micro
+import pytest
+
+from integration.kit.judge.waiting import eventually
+from jsclient import InvalidNameError
+
+
+async def echo(request: Any) -> None:
+    await request.respond(request.data)
+
+
+async def test_instances(core: Any, subject: str) -> None:
+    options = {"description": "bills", "metadata": {"team": "a"}}
+    async with (
+        core.add_service(subject, "1.0.0", **options) as one,
+        core.add_service(subject, "1.1.0") as two,
+    ):
+        await one.add_endpoint("e", echo, subject=subject, metadata={"format": "json"})
+        await core.flush()
+        found = {info.id: info for info in await core.services(subject)}
+        assert found == {one.id: one.info(), two.id: two.info()}
+        assert found[one.id].metadata == {"team": "a"}
+        (endpoint,) = found[one.id].endpoints
+        assert (endpoint.name, endpoint.subject, endpoint.metadata) == ("e", subject, {"format": "json"})
+        assert {info.id for info in await core.services()} >= {one.id, two.id}
+    assert await core.services(subject) == []
+
+
+async def test_counters(core: Any, subject: str) -> None:
+    async with core.add_service(subject, "1.0.0") as service:
+        await service.add_endpoint("e", echo, subject=subject)
+        service.add_stats_data(lambda stats: {"twice": 2 * stats.num_requests})
+        await core.request(subject)
+        await eventually(lambda: service.stats().endpoints[0].num_requests == 1)
+        (stats,) = await core.service_stats(subject)
+        assert stats == service.stats()
+        assert stats.endpoints[0].data == {"twice": 2}
+
+
+async def test_own_subjects(js: Any, subject: str) -> None:
+    async with js.core.add_service(subject, "1.0.0") as service:
+        for verb, kind in (("PING", "ping"), ("INFO", "info"), ("STATS", "stats")):
+            for tail in (f"{subject}", f"{subject}.{service.id}"):
+                fields = json.loads((await js.core.request(f"$SRV.{verb}.{tail}")).data)
+                assert fields["type"] == f"io.nats.micro.v1.{kind}_response"
+                assert (fields["name"], fields["id"]) == (subject, service.id)
+
+
+async def test_odd_answers_passed_over(js: Any, subject: str) -> None:
+    """Whoever may subscribe to $SRV may answer anything."""
+
+    async def answer(request: Any) -> None:
+        for data in (b"", b"[]", b"{", b'{"name": 1}'):
+            await request.respond(data)
+
+    async with (
+        js.core.subscribe("$SRV.INFO.>", callback=answer),
+        js.core.add_service(subject, "1.0.0") as service,
+    ):
+        await js.core.flush()
+        assert [info.id for info in await js.core.services(subject)] == [service.id]
+
+
+async def test_bad_name(js: Any) -> None:
+    with pytest.raises(InvalidNameError):
+        await js.core.services("a.b")
+
+
+async def test_service_of_nats_py(js: Any, oracle: Any, subject: str) -> None:
+    config = nats.micro.service.ServiceConfig(name=subject, version="1.0.0", metadata={"a": "b"})
+    async with nats.micro.service.Service(oracle.nc, config) as service:
+
+        async def refuse(request: Any) -> None:
+            raise nats.micro.request.ServiceError("404", "none")
+
+        await service.add_endpoint(name="e", subject=subject, handler=refuse)
+        await oracle.nc.flush()
+        (info,) = await js.core.services(subject)
+        assert (info.id, info.metadata, info.endpoints[0].subject) == (service.id, {"a": "b"}, subject)
+        reply = await js.core.request(subject)
+        assert (reply.error.code, reply.error.description) == (404, "none")
+        (stats,) = await js.core.service_stats(subject)
+        assert (stats.endpoints[0].num_requests, stats.endpoints[0].num_errors) == (1, 1)
+
+
+async def test_read_by_nats_py(js: Any, oracle: Any, subject: str) -> None:
+    async with js.core.add_service(subject, "1.0.0", metadata={"a": "b"}) as service:
+        await service.add_endpoint("e", echo, subject=subject)
+        service.add_stats_data(lambda stats: None)
+        await js.core.flush()
+        info = json.loads((await oracle.nc.request(f"$SRV.INFO.{subject}")).data)
+        theirs = nats.micro.service.ServiceInfo.from_dict(info)
+        assert (theirs.id, theirs.endpoints[0].subject) == (service.id, subject)
+        ping = json.loads((await oracle.nc.request(f"$SRV.PING.{subject}")).data)
+        assert nats.micro.service.ServicePing.from_dict(ping).version == "1.0.0"
+        assert (await oracle.nc.request(subject, b"x")).data == b"x"

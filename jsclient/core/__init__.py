@@ -1,0 +1,1 @@
+"""Plain messages, requests and services, on the connection of a `JetStream`."""

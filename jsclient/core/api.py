@@ -1,0 +1,343 @@
+"""`JetStream.core`: plain messages, requests and services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Unpack
+
+from .._runtime.context import Context
+from .._runtime.handle import opening
+from .._runtime.handlers import check_handler
+from .._runtime.nats.speedups import chosen
+from .._runtime.publish import check_payload, check_subject, known_subjects
+from ..errors import ConfigError
+from ..protocol.core.tracker import MAX_PENDING, MAX_PENDING_BYTES, CoreTracker
+from ..protocol.wire.checks import NoOptions, check_arguments, check_count, check_seconds
+from ..protocol.wire.names import check_filter_subject, check_publish_subject, check_queue
+from .message import CoreMessage, ReplyChannel, header_block
+from .replies import Replies
+from .subscription import CoreCallback, CoreSubscription
+
+if TYPE_CHECKING:
+    from ..protocol.core.services import ServiceInfo, ServiceStats
+    from .services.service import Service
+
+__all__ = ["Core"]
+
+
+class Core:
+    """Plain messages, requests and services: `JetStream.core`.
+
+    Core NATS delivers a message at most once, to the subscriptions that exist when it is published. It stores nothing,
+    so JetStream need not be enabled on the server.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._reply_channel: ReplyChannel | None = None
+
+    def __repr__(self) -> str:
+        return "<Core>"
+
+    async def publish(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        reply: str = "",
+        headers: Mapping[str, str | Sequence[str]] | None = None,
+        **unknown: Unpack[NoOptions],
+    ) -> None:
+        """Publish a plain message. Returns when it is in the write buffer, and waits while the buffer is full.
+
+        Nothing shows whether a subscription received it. `flush` waits until the server has read it.
+
+        Args:
+            subject: The subject, without wildcards.
+            data: The payload.
+            reply: The subject on which an answer is expected.
+            headers: One value, or several, by name. The mapping is not modified.
+
+        Raises:
+            InvalidNameError, ConfigError, MaxPayloadError: The message was not sent.
+            DisconnectedError, ClosedError: The message was not sent, because there is no connection.
+
+        Cancelled: the message was not sent.
+        """
+        if unknown:
+            check_arguments(Core.publish, unknown, NoOptions)
+        if type(subject) is not str or subject not in known_subjects:
+            check_subject(subject)
+        if reply:
+            check_publish_subject(reply)
+        block = header_block(headers) if headers else b""
+        payload = data if type(data) is bytes else check_payload(data)
+        await self._context.connection.publish(subject, payload, reply=reply, header=block)
+
+    async def request(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        timeout: float | None = None,
+        headers: Mapping[str, str | Sequence[str]] | None = None,
+        **unknown: Unpack[NoOptions],
+    ) -> CoreMessage:
+        """Send a request, and return the first reply.
+
+        Without a connection it waits for one within the timeout. It is sent once. If a service answers with an error,
+        the reply has it as `CoreMessage.error`.
+
+        Args:
+            subject: The subject, without wildcards.
+            data: The payload.
+            timeout: Seconds for the whole call. The default is the timeout of `connect`.
+            headers: One value, or several, by name. The mapping is not modified.
+
+        Raises:
+            NoRespondersError: The subject has no subscriber. Raised at once.
+            RequestTimeoutError, DisconnectedError: No reply arrived. A responder may have received the request.
+            PermissionDeniedError: This user may not publish to the subject.
+            InvalidNameError, ConfigError, MaxPayloadError: The request was not sent.
+            ClosedError: The connection is closed.
+
+        Cancelled: a reply that still arrives is dropped.
+        """
+        if unknown:
+            check_arguments(Core.request, unknown, NoOptions)
+        context = self._context
+        seconds = self._checked(subject, timeout)
+        payload = check_payload(data)
+        block = header_block(headers)
+        context.connection.check_size(len(block) + len(payload))
+        frame = await context.requests.ask(subject, payload, header=block, timeout=seconds, what="request")
+        return CoreMessage(frame, self._replies)
+
+    def request_many(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        max_messages: int | None = None,
+        stall: float | None = None,
+        timeout: float | None = None,
+        sentinel: bool | Callable[[CoreMessage], bool] = False,
+        headers: Mapping[str, str | Sequence[str]] | None = None,
+    ) -> Replies:
+        """Send a request to several responders, and iterate over the replies with ``async for``.
+
+        The first of the conditions that are given ends the iteration; the timeout always does.
+
+        Args:
+            subject: The subject, without wildcards.
+            data: The payload.
+            max_messages: The number of replies.
+            stall: Seconds without a further reply. The first reply is waited for until the timeout.
+            timeout: Seconds for all replies together. The default is the timeout of `connect`.
+            sentinel: True: an empty reply is the last, and is not returned. A function: the same for a reply for which
+                it returns true.
+            headers: One value, or several, by name.
+
+        Raises:
+            InvalidNameError, ConfigError, MaxPayloadError: An argument is not valid. Nothing was sent.
+
+        Reading raises `NoRespondersError` if the subject has no subscriber; see `Replies.next`.
+
+        Source: ADR-47
+        """
+        seconds = self._checked(subject, timeout)
+        payload = check_payload(data)
+        block = header_block(headers)
+        self._context.connection.check_size(len(block) + len(payload))
+        if max_messages is not None:
+            check_count("max_messages", max_messages)
+        if stall is not None:
+            check_seconds("stall", stall)
+        if not isinstance(sentinel, bool) and not callable(sentinel):
+            raise ConfigError(f"sentinel is {sentinel!r:.60}: True, False or a function of a reply is needed")
+        return Replies(
+            self._context,
+            subject,
+            payload,
+            block,
+            timeout=seconds,
+            stall=stall,
+            max_messages=max_messages,
+            is_last=(_is_empty if sentinel else None) if isinstance(sentinel, bool) else sentinel,
+        )
+
+    @opening
+    async def subscribe(
+        self,
+        subject: str,
+        *,
+        queue: str = "",
+        callback: CoreCallback | None = None,
+        concurrency: int = 1,
+        max_pending: int = MAX_PENDING,
+        max_pending_bytes: int = MAX_PENDING_BYTES,
+        reply_prefixes: Iterable[str] = (),
+    ) -> CoreSubscription:
+        """Subscribe to plain messages: ``async with js.core.subscribe(...) as sub``, or ``await``.
+
+        Messages that are published to the subject of a stream arrive as well, but cannot be acked: use
+        `JetStream.subscribe` to read a stream.
+
+        Args:
+            subject: The subject. It may have wildcards.
+            queue: A queue group: each message goes to one of its members.
+            callback: A coroutine function, or a plain function, which is called in a thread, for each message. An
+                exception is reported as the event `HandlerFailed`.
+            concurrency: The number of callbacks that may run at once. With 1 they run in the order of the messages.
+            max_pending: Messages that may be buffered. When the buffer is full, messages are dropped, and the event
+                `SlowConsumer` reports it.
+            max_pending_bytes: Bytes that may be buffered, 64 MiB by default.
+            reply_prefixes: How reply subjects may start that `CoreMessage.respond` answers, besides inboxes.
+
+        Raises:
+            InvalidNameError, ConfigError: An argument is not valid.
+            ClosedError: The connection is closed.
+
+        If the server denies this user the subscription, `CoreSubscription.next` raises `PermissionDeniedError`, and the
+        event `PermissionDenied` reports it.
+        """
+        check_filter_subject(subject)
+        if queue:
+            check_queue(queue)
+        if callback is not None:
+            check_handler("callback", callback)
+        check_count("concurrency", concurrency)
+        if callback is None and concurrency != 1:
+            raise ConfigError(
+                "concurrency is given without a callback: it is the number of callbacks at once"
+            )
+        tracker = CoreTracker(
+            subject,
+            check_count("max_pending", max_pending),
+            check_count("max_pending_bytes", max_pending_bytes),
+            chosen().runs.total_size,
+        )
+        subscription = CoreSubscription(
+            self._context,
+            subject,
+            queue=queue,
+            callback=callback,
+            concurrency=concurrency,
+            tracker=tracker,
+            channel=ReplyChannel.of(self._context.connection, checked_prefixes(reply_prefixes)),
+        )
+        await subscription.open()
+        return subscription
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until the server has read everything that was published before.
+
+        Args:
+            timeout: Seconds. The default is the timeout of `connect`.
+
+        Raises:
+            RequestTimeoutError, DisconnectedError, ClosedError: The server did not answer.
+        """
+        seconds = self._context.timeout if timeout is None else check_seconds("timeout", timeout)
+        await self._context.connection.ping(seconds)
+
+    @opening
+    async def add_service(
+        self,
+        name: str,
+        version: str,
+        *,
+        description: str = "",
+        metadata: Mapping[str, str] | None = None,
+        queue: str = "q",
+        reply_prefixes: Iterable[str] = (),
+    ) -> Service:
+        """Start an instance of a service, which clients and tools can discover: ``async with``, or ``await``.
+
+        Add endpoints to it with `Service.add_endpoint`.
+
+        Args:
+            name: The name that all instances share: letters, digits, ``-`` and ``_``.
+            version: A semantic version, such as ``1.0.0``.
+            description: A text for people.
+            metadata: Texts by name. They cannot be changed later.
+            queue: The queue group of its endpoints, which share the requests. "" gives each request to each instance.
+            reply_prefixes: How reply subjects may start that it answers, besides inboxes.
+
+        Raises:
+            InvalidNameError, ConfigError: An argument is not valid.
+            ClosedError: The connection is closed.
+
+        Source: ADR-32
+        """
+        from .services.service import Service
+
+        service = Service(
+            self,
+            self._context,
+            name,
+            version,
+            description=description,
+            metadata=metadata,
+            queue=queue,
+            reply_prefixes=checked_prefixes(reply_prefixes),
+        )
+        await service.open()
+        return service
+
+    async def services(self, name: str | None = None, *, timeout: float | None = None) -> list[ServiceInfo]:
+        """Return the instances of a service, or of all services, that answer.
+
+        Args:
+            name: The name of the service.
+            timeout: Seconds to wait for the answers, 1 by default. It returns earlier when no further answer has come
+                for a third of that time.
+
+        Raises:
+            InvalidNameError: The name is not valid.
+            DisconnectedError, ClosedError, PermissionDeniedError: No request could be sent.
+        """
+        from .services.discovery import instances
+
+        return await instances(self, name, timeout)
+
+    async def service_stats(
+        self, name: str | None = None, *, timeout: float | None = None
+    ) -> list[ServiceStats]:
+        """Return the counters of the instances of a service, or of all services, that answer.
+
+        Arguments and errors are those of `services`.
+        """
+        from .services.discovery import counters
+
+        return await counters(self, name, timeout)
+
+    def _checked(self, subject: str, timeout: float | None) -> float:
+        """Check the subject of a request, and return its timeout in seconds."""
+        if type(subject) is not str or subject not in known_subjects:
+            check_subject(subject)
+        return self._context.timeout if timeout is None else check_seconds("timeout", timeout)
+
+    @property
+    def _replies(self) -> ReplyChannel:
+        """The channel of replies, which may be answered in turn."""
+        if self._reply_channel is None:
+            self._reply_channel = ReplyChannel.of(self._context.connection)
+        return self._reply_channel
+
+
+def checked_prefixes(prefixes: Iterable[str]) -> tuple[str, ...]:
+    """Return prefixes of reply subjects. Raises `ConfigError` for one that would allow subjects of the server."""
+    if isinstance(prefixes, str):
+        raise ConfigError("reply_prefixes is a str: a list of prefixes is needed")
+    checked = tuple(prefixes)
+    for prefix in checked:
+        if not isinstance(prefix, str) or not prefix or prefix.startswith("$"):
+            raise ConfigError(
+                f"reply_prefixes has {prefix!r:.60}: the start of a subject is needed, not of a subject with '$'"
+            )
+    return checked
+
+
+def _is_empty(message: CoreMessage) -> bool:
+    return not message.data

@@ -1,0 +1,114 @@
+"""Calls a handler with the messages of a queue, in a few tasks that stay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from .._runtime.context import Context
+
+__all__ = ["HandlerTasks"]
+
+T = TypeVar("T")
+
+_TURN = 0.005  # seconds that handlers may run before the event loop runs
+_EVERY = 8  # messages between readings of the clock
+
+
+class HandlerTasks(Generic[T]):
+    """Tasks that take items from a queue and call a coroutine function with each.
+
+    There are at most ``concurrency`` tasks. A task is started when an item waits and all tasks are busy, and stays for
+    later items. With one task the items are handled in order.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        queue: deque[T],
+        handle: Callable[[T], Awaitable[None]],
+        *,
+        concurrency: int,
+        name: str,
+    ) -> None:
+        """``handle`` does not raise. ``name`` is shown in task dumps."""
+        self._context = context
+        self._queue = queue
+        self._handle = handle
+        self._concurrency = concurrency
+        self._name = name
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._idle: list[asyncio.Future[None]] = []
+        self._ended = False
+
+    def has(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a handler runs in this task."""
+        return task in self._tasks
+
+    def wake(self) -> None:
+        """Called after items were added to the queue."""
+        waiting = len(self._queue)
+        while waiting and self._idle:
+            waiter = self._idle.pop()
+            if not waiter.done():
+                waiter.set_result(None)
+                waiting -= 1
+        while waiting and len(self._tasks) < self._concurrency:
+            task = self._context.tasks.start(self._run(), self._name)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            waiting -= 1
+
+    async def _run(self) -> None:
+        queue, now = self._queue, self._context.connection.now
+        since, count = now(), 0
+        while True:
+            if queue:
+                await self._handle(queue.popleft())
+                count += 1
+                if not count % _EVERY and now() - since > _TURN:  # handlers may never wait
+                    await asyncio.sleep(0)
+                    since = now()
+            elif self._ended:
+                return
+            else:
+                await self._wait()
+                since = now()
+
+    async def _wait(self) -> None:
+        waiter: asyncio.Future[None] = self._context.connection.running_loop().create_future()
+        self._idle.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self._idle:
+                self._idle.remove(waiter)
+            elif waiter.done() and not waiter.cancelled():
+                self.wake()  # it was woken for an item, which another task must take
+            raise
+
+    def end(self) -> None:
+        """Let the tasks end when the queue is empty."""
+        self._ended = True
+        idle, self._idle = self._idle, []
+        for waiter in idle:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def join(self, timeout: float) -> bool:
+        """Wait until all tasks have ended, and return whether they did. The calling task is not waited for."""
+        others = self._tasks - {asyncio.current_task()}
+        if not others:
+            return True
+        _, late = await asyncio.wait(others, timeout=timeout)
+        return not late
+
+    async def cancel(self, timeout: float) -> None:
+        """Cancel all tasks except the calling task, and wait until they have ended, or for ``timeout`` seconds."""
+        others = self._tasks - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=timeout)

@@ -1,0 +1,155 @@
+"""A plain message, and the answer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from .._runtime.nats.connection import Connection
+from .._runtime.nats.speedups import Choice, chosen
+from .._runtime.publish import check_payload
+from ..errors import ConfigError, InvalidNameError, ServiceError
+from ..protocol.core.services import ERROR, ERROR_CODE
+from ..protocol.wire.frames import Frame, frame_size
+from ..protocol.wire.headers import encode_headers, find_header, inline_status, merge_headers
+from ..protocol.wire.message_headers import MessageHeaders
+from ..protocol.wire.nats_py import no_attribute
+from ..protocol.wire.replies import ACCOUNTS, INBOX, may_answer
+
+__all__ = ["CoreMessage", "ReplyChannel", "header_block"]
+
+
+def header_block(headers: Mapping[str, str | Sequence[str]] | None) -> bytes:
+    """Return the header block of a message. Raises `ConfigError` and `InvalidNameError`."""
+    if not headers:
+        return b""
+    return encode_headers(headers if type(headers) is dict else merge_headers(headers, {}))
+
+
+class ReplyChannel(msgspec.Struct, frozen=True):
+    """Sends the answers to the messages of one subscription.
+
+    Attributes:
+        prefixes: How a reply subject must start.
+    """
+
+    connection: Connection
+    prefixes: tuple[str, ...]
+    reader: Choice = msgspec.field(default_factory=chosen)
+
+    @classmethod
+    def of(cls, connection: Connection, prefixes: Sequence[str] = ()) -> ReplyChannel:
+        """Create a channel to inboxes, to other accounts, and to subjects with one of these prefixes."""
+        own = f"{connection.inbox_prefix}."
+        return cls(connection, (INBOX, ACCOUNTS, own, *prefixes))
+
+
+class CoreMessage(msgspec.Struct, eq=False, gc=False):
+    """A message that no stream delivers: a plain message, a request, or the reply to a request.
+
+    ``subject``, ``reply`` and ``headers`` are read from the wire's bytes on first use. A subject or header that is not
+    UTF-8 is decoded with surrogate escapes, so no byte is lost.
+    """
+
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+        __getattr__ = no_attribute
+    _frame: Frame
+    _channel: ReplyChannel
+    _headers: MessageHeaders | None = None
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} cannot be pickled or copied: it is answered on the connection that received it; pass on its "
+            "subject, data and headers, and answer it here"
+        )
+
+    def __repr__(self) -> str:
+        reply = f", reply {self.reply!r}" if self._frame[1] else ""
+        return f"<CoreMessage {self.subject!r} {len(self.data)} bytes{reply}>"
+
+    @property
+    def data(self) -> bytes:
+        """The payload."""
+        return self._frame[3]
+
+    @property
+    def subject(self) -> str:
+        """The subject that the message was published to."""
+        return self._frame[0].decode("utf-8", "surrogateescape")
+
+    @property
+    def reply(self) -> str:
+        """The subject to which the sender expects an answer, or "" if it expects none."""
+        return self._frame[1].decode("utf-8", "surrogateescape")
+
+    @property
+    def headers(self) -> MessageHeaders:
+        """The headers, which may be empty. ``headers[name]`` reads one header and leaves the others unread."""
+        headers = self._headers
+        if headers is None:
+            headers = self._headers = MessageHeaders(self._frame[2], self._channel.reader.find_header)
+        return headers
+
+    def header(self, name: str, default: str | None = None) -> str | None:
+        """Return the first value of a header, like ``headers.get(name, default)``."""
+        if self._headers is not None:
+            return self._headers.get(name, default)
+        try:
+            value = self._channel.reader.find_header(self._frame[2], name)
+        except ValueError:
+            value = find_header(self._frame[2], name)
+        return default if value is None else value
+
+    @property
+    def size(self) -> int:
+        """The size in bytes as the server counts it: subject + reply + headers + payload."""
+        return frame_size(self._frame)
+
+    @property
+    def status(self) -> int:
+        """The status that a server sent instead of a message, such as 503 (no responders). 0 for a message."""
+        return inline_status(self._frame[2]) if self._frame[2] and not self._frame[3] else 0
+
+    @property
+    def error(self) -> ServiceError | None:
+        """The error that a service answered instead of a result, or None."""
+        if not self._frame[2] or (text := self.header(ERROR)) is None:
+            return None
+        code = self.header(ERROR_CODE, "")
+        assert code is not None
+        return ServiceError(
+            int(code) if code.isascii() and code.isdecimal() and len(code) < 10 else 500, text
+        )
+
+    async def respond(
+        self, data: bytes = b"", *, headers: Mapping[str, str | Sequence[str]] | None = None
+    ) -> None:
+        """Answer the message. Returns when the answer is written.
+
+        The sender chooses the reply subject, and the answer is published with the permissions of this client. So the
+        reply subject must be an inbox, or start with one of the ``reply_prefixes`` of the subscription or service.
+
+        Args:
+            data: The payload.
+            headers: One value, or several, by name.
+
+        Raises:
+            ConfigError: The message has no reply subject, or ``data`` is not bytes.
+            InvalidNameError: The reply subject is not an inbox, or a header is not valid.
+            MaxPayloadError: The answer exceeds the server's limit.
+            DisconnectedError, ClosedError: The answer was not sent.
+        """
+        reply = self.reply
+        if not reply:
+            raise ConfigError(f"{self!r} has no reply subject: its sender expects no answer")
+        if not may_answer(reply, self._channel.prefixes):
+            raise InvalidNameError(
+                "reply subject",
+                reply,
+                "its sender chose it, and it is not an inbox; to answer it, pass the start of such subjects as an item "
+                "of reply_prefixes= where you subscribe",
+            )
+        block = header_block(headers)
+        await self._channel.connection.publish(reply, check_payload(data), header=block)

@@ -1,0 +1,169 @@
+"""Requests with several replies: `Core.request_many`. Source: ADR-47."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .._runtime.context import Context
+from .._runtime.handle import ReadHandle, State
+from .._runtime.nats.connection import Inbox, Lifecycle
+from .._runtime.tasks import Signal, Timer
+from ..errors import ClosedError, DisconnectedError, PermissionDeniedError
+from ..protocol.core.replies import ReplyTracker
+from ..protocol.wire.frames import Frame
+from .message import CoreMessage, ReplyChannel
+
+__all__ = ["Replies"]
+
+
+class Replies(ReadHandle[CoreMessage]):
+    """The replies to one request, for ``async for``. The request is sent when the first reply is read.
+
+    Created by `Core.request_many`. Leaving the loop early ends nothing: call `close`, or use ``async with``; otherwise
+    the subscription to the replies ends with the timeout.
+    """
+
+    _state = State.NEW
+
+    def __init__(
+        self,
+        context: Context,
+        subject: str,
+        payload: bytes,
+        header: bytes,
+        *,
+        timeout: float,
+        stall: float | None,
+        max_messages: int | None,
+        is_last: Callable[[CoreMessage], bool] | None,
+    ) -> None:
+        self._context = context
+        self._subject, self._payload, self._header = subject, payload, header
+        self._timeout, self._stall, self._max_messages = timeout, stall, max_messages
+        self._is_last = is_last
+        self._channel = ReplyChannel.of(context.connection)
+        self._tracker: ReplyTracker | None = None
+        self._error: BaseException | None = None
+        self._arrived = Signal()
+        self._inbox: Inbox | None = None
+        self._timer: Timer | None = None
+
+    def __repr__(self) -> str:
+        return f"<Replies to {self._subject!r} {self._state.value}>"
+
+    async def next(self) -> CoreMessage:
+        """Wait for the next reply.
+
+        Raises:
+            ClosedError: No more replies are expected. An ``async for`` ends instead.
+            NoRespondersError: The subject has no subscriber.
+            DisconnectedError: The connection was lost after the request was sent. Further replies are lost.
+            PermissionDeniedError: This user may not publish to the subject.
+
+        Cancelled: no reply is lost. The next call returns it.
+        """
+        if self._state is State.NEW:
+            await self._send()
+        tracker = self._tracker
+        while tracker is not None and not tracker.front and not tracker.ended:
+            await self._arrived.wait()
+        if tracker is not None and tracker.front:
+            return CoreMessage(tracker.front.popleft(), self._channel)
+        await self.close()
+        if tracker is not None and tracker.error is not None:
+            self._error, tracker.error = tracker.error, None
+        if self._error is not None:
+            error, self._error = self._error, None  # raised once: reading again ends
+            raise error
+        raise ClosedError("all replies were read")
+
+    async def _send(self) -> None:
+        connection = self._context.connection
+        connection.check_here()
+        deadline = connection.now() + self._timeout
+        await connection.wait_connected(deadline)
+        self._state = State.OPEN
+        self._tracker = ReplyTracker(
+            self._subject,
+            deadline=deadline,
+            stall=self._stall,
+            max_messages=self._max_messages,
+            is_last=None if self._is_last is None else self._ends,
+        )
+        self._timer = Timer(self._tick)
+        self._timer.set(deadline)
+        self._context.attach(self, self._lifecycle, self._denied)
+        inbox = connection.new_inbox()
+        try:
+            self._inbox = await connection.subscribe(inbox, self._receive)
+            await connection.publish(
+                self._subject, self._payload, reply=inbox, header=self._header, urgent=True
+            )
+        except BaseException:
+            await self.close()
+            raise
+
+    def _ends(self, frame: Frame) -> bool:
+        assert self._is_last is not None
+        return self._is_last(CoreMessage(frame, self._channel))
+
+    def _receive(self, frames: list[Frame]) -> None:
+        assert self._tracker is not None
+        try:
+            self._tracker.receive(frames, self._context.connection.now())
+        except Exception as error:  # noqa: BLE001  the user's function may raise anything
+            self._fail(error)
+        self._moved()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._tracker is not None and not self._tracker.ended:
+            self._tracker.ended = True
+            self._error = error
+            self._arrived.set()
+
+    def _tick(self) -> None:
+        assert self._tracker is not None
+        self._tracker.tick(self._context.connection.now())
+        self._moved()
+
+    def _moved(self) -> None:
+        """Wake the reader, and stop listening once no more replies are expected."""
+        assert self._tracker is not None
+        if self._tracker.ended:
+            self._stop()
+        elif self._timer is not None:
+            self._timer.set(self._tracker.deadline)
+        self._arrived.set()
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        waited = f"while waiting for the replies to {self._subject}"
+        if what is Lifecycle.CLOSED:
+            self._fail(ClosedError(f"the connection was closed {waited}"))
+        elif what is Lifecycle.DISCONNECTED:
+            self._fail(DisconnectedError(f"the connection was lost {waited}"))
+
+    def _denied(self, error: PermissionDeniedError) -> None:
+        if error.subject == self._subject or (self._inbox and error.subject == self._inbox.subject):
+            self._fail(error)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._context.detach(self, self._lifecycle, self._denied)
+        inbox, self._inbox = self._inbox, None
+        if inbox is not None:
+            self._context.tasks.start(self._context.connection.unsubscribe(inbox), "end of a request")
+
+    async def close(self) -> None:
+        """Stop waiting for replies. Those that have arrived are dropped."""
+        if self._state is not State.CLOSED:
+            self._state = State.CLOSED
+            if self._tracker is not None:
+                self._tracker.ended = True
+                self._tracker.front.clear()
+            self._stop()
+            self._arrived.set()
+
+    async def abandon(self) -> None:
+        """End because the connection closes."""
+        await self.close()

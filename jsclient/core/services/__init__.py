@@ -1,0 +1,1 @@
+"""Services: endpoints that answer requests, and their discovery."""

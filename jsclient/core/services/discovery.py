@@ -1,0 +1,46 @@
+"""Finds the running instances of services. Source: ADR-32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from ...errors import NoRespondersError, ProtocolError
+from ...protocol.core.services import ServiceInfo, ServiceStats, check_service_name, read_info, read_stats
+
+if TYPE_CHECKING:
+    from ..api import Core
+
+__all__ = ["counters", "instances"]
+
+T = TypeVar("T")
+
+_TIMEOUT = 1.0  # seconds for all answers
+
+
+async def instances(core: Core, name: str | None, timeout: float | None) -> list[ServiceInfo]:
+    """See `Core.services`."""
+    return await _answers(core, "INFO", name, timeout, read_info)
+
+
+async def counters(core: Core, name: str | None, timeout: float | None) -> list[ServiceStats]:
+    """See `Core.service_stats`."""
+    return await _answers(core, "STATS", name, timeout, read_stats)
+
+
+async def _answers(
+    core: Core, verb: str, name: str | None, timeout: float | None, read: Callable[[bytes], T]
+) -> list[T]:
+    subject = f"$SRV.{verb}" if name is None else f"$SRV.{verb}.{check_service_name(name)}"
+    seconds = _TIMEOUT if timeout is None else timeout
+    answers: list[T] = []
+    async with core.request_many(subject, timeout=seconds, stall=seconds / 3) as replies:
+        try:
+            async for reply in replies:
+                try:
+                    answers.append(read(reply.data))
+                except ProtocolError:
+                    continue  # whoever may subscribe to $SRV may answer anything
+        except NoRespondersError:
+            pass  # no service runs
+    return answers

@@ -1,0 +1,136 @@
+"""An endpoint of a service: receives requests, calls its handler, and counts. Source: ADR-32."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..._runtime.context import Context
+from ..._runtime.handlers import Threads, is_coroutine_function
+from ...errors import JetStreamError, ServiceError
+from ...protocol.core.services import ERROR, EndpointInfo, EndpointStats, error_headers
+from ...protocol.events import HandlerFailed
+from ..message import CoreMessage
+
+if TYPE_CHECKING:
+    from ..api import Core
+    from ..subscription import CoreSubscription
+
+__all__ = ["Endpoint", "RequestHandler"]
+
+RequestHandler: TypeAlias = Callable[[CoreMessage], Awaitable[object] | object]
+"""A function of a request: a coroutine function, or a plain function, which is called in a thread."""
+
+_FAILED = 500  # the code of the answer if the handler raised anything but `ServiceError`
+
+
+class Endpoint:
+    """An endpoint of a running service. Created by `Service.add_endpoint`."""
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        handler: RequestHandler,
+        *,
+        subject: str,
+        queue: str,
+        metadata: Mapping[str, str],
+        concurrency: int,
+    ) -> None:
+        self._context = context
+        self._handler = handler
+        self._threads = None if is_coroutine_function(handler) else Threads(concurrency)
+        self._concurrency = concurrency
+        self.info: EndpointInfo = EndpointInfo(
+            name=name, subject=subject, queue_group=queue, metadata=dict(metadata)
+        )
+        self._subscription: CoreSubscription | None = None
+        self._requests = self._errors = self._nanoseconds = 0
+        self._last_error = ""
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.info.name!r} on {self.info.subject!r}>"
+
+    async def open(self, core: Core, *, max_pending: int, reply_prefixes: tuple[str, ...]) -> None:
+        """Begin to receive requests. For the library's own use."""
+        self._subscription = await core.subscribe(
+            self.info.subject,
+            queue=self.info.queue_group,
+            callback=self._handle,
+            concurrency=self._concurrency,
+            max_pending=max_pending,
+            reply_prefixes=reply_prefixes,
+        )
+
+    async def _handle(self, request: CoreMessage) -> None:
+        begin = time.perf_counter_ns()
+        try:
+            if self._threads is None:
+                await self._handler(request)  # type: ignore[misc]  # it is a coroutine function
+            else:
+                await self._threads.call(self._handler, request)
+        except ServiceError as error:
+            await self._refuse(request, error)
+        except Exception as error:  # noqa: BLE001  a user's handler may raise anything
+            self._context.emit(HandlerFailed(error=error, subject=request.subject))
+            await self._refuse(request, ServiceError(_FAILED, f"the handler failed: {type(error).__name__}"))
+        finally:
+            self._requests += 1
+            self._nanoseconds += time.perf_counter_ns() - begin
+
+    async def _refuse(self, request: CoreMessage, error: ServiceError) -> None:
+        """Count an error, and answer it if the requester expects an answer."""
+        self._errors += 1
+        headers = error_headers(error.code, error.description)
+        self._last_error = f"{error.code}: {headers[ERROR]}"
+        if not request.reply:
+            return
+        try:
+            await request.respond(error.data, headers=headers)
+        except JetStreamError as failure:
+            self._context.emit(HandlerFailed(error=failure, subject=request.subject))
+
+    def stats(self, data: Any = None) -> EndpointStats:
+        """Return the counters. ``data`` is added to them."""
+        seconds = self._nanoseconds / 1e9
+        return EndpointStats(
+            name=self.info.name,
+            subject=self.info.subject,
+            queue_group=self.info.queue_group,
+            num_requests=self._requests,
+            num_errors=self._errors,
+            last_error=self._last_error,
+            processing_time=seconds,
+            average_processing_time=seconds / self._requests if self._requests else 0.0,
+            data=data,
+        )
+
+    def reset(self) -> None:
+        """Set the counters to 0."""
+        self._requests = self._errors = self._nanoseconds = 0
+        self._last_error = ""
+
+    @property
+    def pending(self) -> int:
+        """The number of requests that have arrived and wait for the handler."""
+        return 0 if self._subscription is None else self._subscription.pending
+
+    def has(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether the handler runs in this task."""
+        return self._subscription is not None and self._subscription.has(task)
+
+    async def drain(self, timeout: float) -> None:
+        """Stop receiving, and wait until the requests that have arrived are handled. For the library's own use.
+
+        Raises:
+            RequestTimeoutError: The handlers did not end in time, and were cancelled.
+        """
+        try:
+            if self._subscription is not None:
+                await self._subscription.drain(timeout)
+        finally:
+            if self._threads is not None:
+                self._threads.close()

@@ -1,0 +1,342 @@
+"""Services: `Core.add_service`. Source: ADR-32."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ..._runtime.context import Context
+from ..._runtime.handle import Handle, State, asking
+from ..._runtime.handlers import check_handler, check_plain
+from ...errors import ClosedError, JetStreamError
+from ...protocol.core.services import (
+    VERBS,
+    EndpointStats,
+    ServiceInfo,
+    ServiceStats,
+    check_group,
+    check_metadata,
+    check_queue_group,
+    check_service_name,
+    check_version,
+    endpoint_subject,
+    ping_response,
+    response,
+    verb_subjects,
+)
+from ...protocol.core.tracker import MAX_PENDING
+from ...protocol.wire.checks import check_count, check_seconds
+from ..message import CoreMessage
+from ..subscription import DRAIN_TIMEOUT, CoreSubscription
+from .endpoint import Endpoint, RequestHandler
+
+if TYPE_CHECKING:
+    from ..api import Core
+
+__all__ = ["EndpointGroup", "Service"]
+
+CONCURRENCY = 64
+"""Handlers of an endpoint that may run at once by default."""
+
+
+class EndpointGroup:
+    """Endpoints whose subjects have a common prefix. Created by `Service.group`."""
+
+    def __init__(self, service: Service, prefix: str, queue: str) -> None:
+        self._service = service
+        self._prefix = check_group(prefix)
+        self._queue = check_queue_group(queue)
+
+    def __repr__(self) -> str:
+        return f"<EndpointGroup {self._prefix!r} of {self._service!r}>"
+
+    def group(self, prefix: str, *, queue: str | None = None) -> EndpointGroup:
+        """Return a group within this group. ``queue``: its queue group. The default is the queue group of this one.
+
+        Raises:
+            InvalidNameError: An argument is not valid.
+        """
+        return EndpointGroup(
+            self._service, f"{self._prefix}.{prefix}", self._queue if queue is None else queue
+        )
+
+    @asking
+    async def add_endpoint(
+        self,
+        name: str,
+        handler: RequestHandler,
+        *,
+        subject: str | None = None,
+        queue: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        concurrency: int = CONCURRENCY,
+        max_pending: int = MAX_PENDING,
+    ) -> Endpoint:
+        """Add an endpoint. See `Service.add_endpoint`; its subject follows the prefix of the group."""
+        return await self._service.open_endpoint(
+            name,
+            handler,
+            subject=endpoint_subject(self._prefix, name if subject is None else subject),
+            queue=self._queue if queue is None else queue,
+            metadata=metadata,
+            concurrency=concurrency,
+            max_pending=max_pending,
+        )
+
+
+class Service(Handle):
+    """A running instance of a service. Created by `Core.add_service`."""
+
+    def __init__(
+        self,
+        core: Core,
+        context: Context,
+        name: str,
+        version: str,
+        *,
+        description: str,
+        metadata: Mapping[str, str] | None,
+        queue: str,
+        reply_prefixes: tuple[str, ...],
+    ) -> None:
+        self._core = core
+        self._context = context
+        self._queue = check_queue_group(queue)
+        self._reply_prefixes = reply_prefixes
+        self._identity = ServiceInfo(
+            name=check_service_name(name),
+            id=secrets.token_hex(11),
+            version=check_version(version),
+            description=description,
+            metadata=check_metadata(metadata),
+        )
+        self._started = datetime.now(UTC)
+        self._endpoints: list[Endpoint] = []
+        self._discovery: list[CoreSubscription] = []
+        self._stats_data: Callable[[EndpointStats], Any] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name, which all instances of the service share."""
+        return self._identity.name
+
+    @property
+    def id(self) -> str:
+        """The id of this instance."""
+        return self._identity.id
+
+    @property
+    def version(self) -> str:
+        """The version."""
+        return self._identity.version
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """The endpoints, in the order in which they were added."""
+        return list(self._endpoints)
+
+    def __repr__(self) -> str:
+        return f"<Service {self.name} {self.version} {self.id} {self._state.value}>"
+
+    async def open(self) -> None:
+        """Begin to answer to discovery. For the library's own use."""
+        self._context.attach(self)
+        try:
+            for verb in VERBS:
+                for subject in verb_subjects(verb, self.name, self.id):
+                    self._discovery.append(await self._core.subscribe(subject, callback=self._answers(verb)))
+        except BaseException:
+            await self._end()
+            raise
+
+    def _answers(self, verb: str) -> Callable[[CoreMessage], Any]:
+        answer = {"PING": self._ping, "INFO": self._info, "STATS": self._statistics}[verb]
+
+        async def respond(request: CoreMessage) -> None:
+            if request.reply:  # otherwise nobody waits for the answer
+                await request.respond(answer())
+
+        return respond
+
+    def _ping(self) -> bytes:
+        return ping_response(self._identity)
+
+    def _info(self) -> bytes:
+        return response(self.info())
+
+    def _statistics(self) -> bytes:
+        return response(self.stats())
+
+    def info(self) -> ServiceInfo:
+        """Return the name, version, metadata and endpoints of this instance, as discovery shows them."""
+        return self._identity.replace(endpoints=[endpoint.info for endpoint in self._endpoints])
+
+    def stats(self) -> ServiceStats:
+        """Return the counters of this instance and its endpoints, as discovery shows them."""
+        identity, add = self._identity, self._stats_data
+        counters = [endpoint.stats() for endpoint in self._endpoints]
+        if add is not None:
+            counters = [one.replace(data=add(one)) for one in counters]
+        return ServiceStats(
+            name=identity.name,
+            id=identity.id,
+            version=identity.version,
+            metadata=identity.metadata,
+            started=self._started,
+            endpoints=counters,
+        )
+
+    def add_stats_data(self, function: Callable[[EndpointStats], Any]) -> None:
+        """Add what a plain function returns for each endpoint, any JSON value, to the counters as ``data``.
+
+        Raises:
+            ConfigError: It is a coroutine function, or cannot be called.
+        """
+        check_handler("function", function, "counters of an endpoint")
+        check_plain("function", function)
+        self._stats_data = function
+
+    def reset(self) -> None:
+        """Set the counters of all endpoints to 0."""
+        self._started = datetime.now(UTC)
+        for endpoint in self._endpoints:
+            endpoint.reset()
+
+    def group(self, prefix: str, *, queue: str | None = None) -> EndpointGroup:
+        """Return a group of endpoints, whose subjects start with the prefix.
+
+        Args:
+            prefix: A subject, such as ``v1`` or ``v1.orders``. It may have the wildcard ``*``.
+            queue: The queue group of its endpoints. The default is the queue group of the service.
+
+        Raises:
+            InvalidNameError: An argument is not valid.
+        """
+        return EndpointGroup(self, prefix, self._queue if queue is None else queue)
+
+    @asking
+    async def add_endpoint(
+        self,
+        name: str,
+        handler: RequestHandler,
+        *,
+        subject: str | None = None,
+        queue: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        concurrency: int = CONCURRENCY,
+        max_pending: int = MAX_PENDING,
+    ) -> Endpoint:
+        """Add an endpoint, and begin to receive its requests.
+
+        The handler answers with `CoreMessage.respond`. If it raises `ServiceError`, that error is the answer. Any other
+        exception is answered with code 500 and the name of its class, and reported as the event `HandlerFailed`.
+
+        Args:
+            name: Letters, digits, ``-`` and ``_``.
+            handler: A coroutine function of a request, or a plain function, which is called in a thread.
+            subject: The subject of the requests. It may have wildcards. The default is the name.
+            queue: The queue group. The default is the queue group of the service. "" gives each request to each
+                instance.
+            metadata: Texts by name.
+            concurrency: The number of handlers that may run at once. With 1 the requests are handled in order.
+            max_pending: Requests that may wait for a handler. Further requests are dropped, and the event
+                `SlowConsumer` reports it.
+
+        Raises:
+            InvalidNameError, ConfigError: An argument is not valid.
+            ClosedError: The service or the connection is closed.
+        """
+        return await self.open_endpoint(
+            name,
+            handler,
+            subject=endpoint_subject("", name if subject is None else subject),
+            queue=self._queue if queue is None else queue,
+            metadata=metadata,
+            concurrency=concurrency,
+            max_pending=max_pending,
+        )
+
+    async def open_endpoint(
+        self,
+        name: str,
+        handler: RequestHandler,
+        *,
+        subject: str,
+        queue: str,
+        metadata: Mapping[str, str] | None,
+        concurrency: int,
+        max_pending: int,
+    ) -> Endpoint:
+        """Add an endpoint with its whole subject and its queue group. For the library's own use."""
+        if self._state is not State.OPEN:
+            raise ClosedError(f"{self!r} has ended: add a new service")
+        check_handler("handler", handler, "request")
+        endpoint = Endpoint(
+            self._context,
+            check_service_name(name, "endpoint"),
+            handler,
+            subject=subject,
+            queue=check_queue_group(queue),
+            metadata=check_metadata(metadata),
+            concurrency=check_count("concurrency", concurrency, most=1000),
+        )
+        await endpoint.open(
+            self._core,
+            max_pending=check_count("max_pending", max_pending),
+            reply_prefixes=self._reply_prefixes,
+        )
+        self._endpoints.append(endpoint)
+        return endpoint
+
+    async def stop(self, timeout: float = DRAIN_TIMEOUT) -> None:
+        """End this instance: it receives no more requests, and answers those that have arrived.
+
+        Calling it again waits for the same end. A call from a handler begins the end and returns at once.
+
+        Args:
+            timeout: Seconds in total. Handlers that still run then are cancelled.
+
+        Raises:
+            RequestTimeoutError: Some handlers did not end in time. The service is closed.
+
+        Cancelled: the end continues in the background.
+        """
+        check_seconds("timeout", timeout)
+        if self._stopping is None:
+            self._state = State.DRAINING
+            self._stopping = self._context.tasks.start(self._stop(timeout), "end of a service", awaited=True)
+        if not self._is_handler(asyncio.current_task()):
+            await asyncio.shield(self._stopping)
+
+    def _is_handler(self, task: asyncio.Task[Any] | None) -> bool:
+        return any(endpoint.has(task) for endpoint in self._endpoints)
+
+    async def _stop(self, timeout: float) -> None:
+        # Together, so that a slow endpoint does not keep the others open.
+        ends = [endpoint.drain(timeout) for endpoint in self._endpoints]
+        results = await asyncio.gather(*ends, return_exceptions=True)
+        await self._end()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def close(self) -> None:
+        """End this instance like `stop`, with its default timeout."""
+        await self.stop()
+
+    async def _end(self) -> None:
+        self._state = State.CLOSED
+        self._context.detach(self)
+        for subscription in self._discovery:
+            try:
+                await subscription.unsubscribe()
+            except JetStreamError:
+                pass  # the connection is down: the server has forgotten the subscription
+
+    async def abandon(self) -> None:
+        """End because the connection closes. The endpoints end by themselves."""
+        await self._end()

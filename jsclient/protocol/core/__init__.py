@@ -1,0 +1,1 @@
+"""Plain messages, requests with several replies, and services."""

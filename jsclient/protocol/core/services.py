@@ -1,0 +1,210 @@
+"""Services: names, subjects, and the messages of their discovery. Source: ADR-32."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from ...errors import ConfigError, InvalidNameError
+from ..wire.codec import Model, Seconds, Time, decode, encode, from_wire
+from ..wire.names import check_filter_subject, check_queue
+
+__all__ = [
+    "ERROR", "ERROR_CODE", "QUEUE", "VERBS", "EndpointInfo", "EndpointStats", "ServiceInfo", "ServiceStats",
+    "check_group", "check_metadata", "check_queue_group", "check_service_name", "check_version",
+    "endpoint_subject", "error_headers", "ping_response", "read_info", "read_stats", "response", "verb_subjects",
+]  # fmt: skip
+
+QUEUE: Final = "q"
+"""The queue group of endpoints unless another is given, the same in all clients."""
+
+ERROR: Final = "Nats-Service-Error"
+"""The header with the description of an error that a service answers."""
+
+ERROR_CODE: Final = "Nats-Service-Error-Code"
+"""The header with the code of an error that a service answers."""
+
+VERBS: Final = ("PING", "INFO", "STATS")
+"""What every instance of a service answers."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_VERSION = re.compile(  # https://semver.org
+    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
+    r"(-(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(\.(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?"
+    r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
+)
+
+
+class EndpointInfo(Model, frozen=True, kw_only=True):
+    """An endpoint of a service.
+
+    Attributes:
+        name: The name, which need not be unique.
+        subject: The subject on which it receives requests. It may have wildcards.
+        queue_group: The queue group whose members share the requests, or "" if each instance receives all of them.
+        metadata: Texts by name.
+    """
+
+    always_sent: ClassVar[Mapping[str, Any]] = {"metadata": {}}
+
+    name: str = ""
+    subject: str = ""
+    queue_group: str = ""
+    metadata: dict[str, str] | None = None
+
+
+class EndpointStats(Model, frozen=True, kw_only=True):
+    """Counters of an endpoint since its service started.
+
+    Attributes:
+        name, subject, queue_group: See `EndpointInfo`.
+        num_requests: The number of requests that were handled.
+        num_errors: How many of them were answered with an error.
+        last_error: The last error, as ``code: description``, or "".
+        processing_time: Seconds that the handlers took in total.
+        average_processing_time: Seconds for each request.
+        data: What the service adds, any JSON value.
+    """
+
+    always_sent: ClassVar[Mapping[str, Any]] = {"last_error": ""}
+
+    name: str = ""
+    subject: str = ""
+    queue_group: str = ""
+    num_requests: int = 0
+    num_errors: int = 0
+    last_error: str | None = None
+    processing_time: Seconds | None = None
+    average_processing_time: Seconds | None = None
+    data: Any = None
+
+
+class ServiceInfo(Model, frozen=True, kw_only=True):
+    """An instance of a service, and its endpoints.
+
+    Attributes:
+        name: The name, which all instances of the service share.
+        id: The id of this instance.
+        version: The version, such as ``1.2.0``.
+        description: A text, or "".
+        metadata: Texts by name.
+        endpoints: The endpoints, in the order in which they were added.
+        type: The type of the response on the wire.
+    """
+
+    always_sent: ClassVar[Mapping[str, Any]] = {"metadata": {}, "endpoints": []}
+
+    name: str = ""
+    id: str = ""
+    version: str = ""
+    description: str = ""
+    metadata: dict[str, str] | None = None
+    endpoints: list[EndpointInfo] | None = None
+    type: str = "io.nats.micro.v1.info_response"
+
+
+class ServiceStats(Model, frozen=True, kw_only=True):
+    """Counters of an instance of a service.
+
+    Attributes:
+        name, id, version, metadata, type: See `ServiceInfo`.
+        started: When the instance was started, or when its counters were reset.
+        endpoints: The counters of its endpoints.
+    """
+
+    always_sent: ClassVar[Mapping[str, Any]] = {"metadata": {}, "endpoints": []}
+
+    name: str = ""
+    id: str = ""
+    version: str = ""
+    started: Time | None = None
+    metadata: dict[str, str] | None = None
+    endpoints: list[EndpointStats] | None = None
+    type: str = "io.nats.micro.v1.stats_response"
+
+
+def check_service_name(name: str, kind: str = "service") -> str:
+    """Return the name of a service or an endpoint if it is valid.
+
+    Raises:
+        InvalidNameError: It has other characters than letters, digits, ``-`` and ``_``, or none.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidNameError(kind, name, "a name is letters, digits, '-' and '_', at least one (ADR-32)")
+    return name
+
+
+def check_version(version: str) -> str:
+    """Return the version of a service if it is a semantic version. Raises `ConfigError`."""
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        raise ConfigError(f"version is {version!r:.60}: a semantic version is needed, such as '1.0.0'")
+    return version
+
+
+def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Return a copy of the metadata. Raises `ConfigError` if it is not a mapping from str to str."""
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping) or not all(
+        isinstance(text, str) for pair in metadata.items() for text in pair
+    ):
+        raise ConfigError("metadata: a mapping from str to str is needed")
+    return dict(metadata)
+
+
+def check_group(prefix: str) -> str:
+    """Return the prefix of a group of endpoints, which is a subject without ``>``. Raises `InvalidNameError`."""
+    check_filter_subject(prefix)
+    if prefix.endswith(">"):
+        raise InvalidNameError("group", prefix, "its subjects continue after it, so it cannot end with '>'")
+    return prefix
+
+
+def endpoint_subject(prefix: str, subject: str) -> str:
+    """Return the subject of an endpoint in a group. Raises `InvalidNameError` if it is not valid."""
+    return check_filter_subject(f"{prefix}.{subject}" if prefix else subject)
+
+
+def check_queue_group(queue: str) -> str:
+    """Return the name of a queue group, or "" for none. Raises `InvalidNameError`."""
+    return check_queue(queue) if queue else ""
+
+
+def verb_subjects(verb: str, name: str, id: str) -> list[str]:
+    """Return the subjects on which an instance answers a verb: for all services, for its name, for itself."""
+    return [f"$SRV.{verb}", f"$SRV.{verb}.{name}", f"$SRV.{verb}.{name}.{id}"]
+
+
+def response(model: ServiceInfo | ServiceStats) -> bytes:
+    """Return the answer to ``INFO`` or ``STATS``. Raises `ConfigError` for data that is not JSON."""
+    return encode(model)
+
+
+def ping_response(info: ServiceInfo) -> bytes:
+    """Return the answer to ``PING``."""
+    return encode(
+        {
+            "type": "io.nats.micro.v1.ping_response",
+            "name": info.name,
+            "id": info.id,
+            "version": info.version,
+            "metadata": info.metadata or {},
+        }
+    )
+
+
+def read_info(data: bytes) -> ServiceInfo:
+    """Read an answer to ``INFO``. Raises `ProtocolError`."""
+    return from_wire(ServiceInfo, decode(data))
+
+
+def read_stats(data: bytes) -> ServiceStats:
+    """Read an answer to ``STATS``. Raises `ProtocolError`."""
+    return from_wire(ServiceStats, decode(data))
+
+
+def error_headers(code: int, description: str) -> dict[str, str]:
+    """Return the headers of an answer that is an error. The description is made one printable line."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in description).split())
+    return {ERROR: line, ERROR_CODE: str(code)}

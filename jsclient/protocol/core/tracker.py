@@ -1,0 +1,106 @@
+"""A subscription to plain messages as a state machine: arriving frames, queued messages, dropped messages.
+
+Nothing delivers a plain message again, so what does not fit into the queue is dropped, counted and reported.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from ..consumers.push import DeliveryQueue
+from ..events import SlowConsumer
+from ..wire.frames import Frame, total_size
+
+__all__ = ["MAX_PENDING", "MAX_PENDING_BYTES", "CoreTracker"]
+
+MAX_PENDING = 524_288
+"""Messages that wait in a subscription by default."""
+
+MAX_PENDING_BYTES = 64 * 1024 * 1024
+"""Their bytes by default."""
+
+TotalSize: TypeAlias = Callable[[list[Frame]], int]
+
+
+class CoreTracker:
+    """The bounded queue of a subscription, and the number of messages after which the subscription ends.
+
+    Attributes:
+        front: The messages that wait. The reader takes them from its left.
+        received: The number of messages that have arrived, with those that were dropped.
+        dropped: The number of messages that were dropped.
+        after: The number of messages after which no more are accepted, or None.
+    """
+
+    __slots__ = ("_overflow", "_queue", "_subject", "after", "dropped", "front", "received")
+
+    def __init__(
+        self, subject: str, max_pending: int, max_pending_bytes: int, size_of: TotalSize = total_size
+    ) -> None:
+        self._subject = subject
+        self._queue: DeliveryQueue[None] = DeliveryQueue(max_pending, max_pending_bytes, size_of)
+        self._overflow: SlowConsumer | None = None  # the current episode of drops
+        self.front: deque[Frame] = self._queue.front
+        self.received = 0
+        self.dropped = 0
+        self.after: int | None = None
+
+    @property
+    def pending(self) -> int:
+        """Messages in the queue."""
+        return self._queue.messages
+
+    @property
+    def pending_bytes(self) -> int:
+        """Their bytes, as the server counts them."""
+        return self._queue.bytes
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all messages up to `after` have arrived."""
+        return self.after is not None and self.received >= self.after
+
+    def receive(self, frames: list[Frame]) -> list[SlowConsumer]:
+        """Queue frames that arrived together, and return the events to report."""
+        if self.after is not None:  # the server may have sent more before it learned of the limit
+            frames = frames[: max(0, self.after - self.received)]
+        if not frames:
+            return []
+        self.received += len(frames)
+        if self._overflow is None and self._queue.add(frames):
+            return []
+        events: list[SlowConsumer] = []
+        for frame in frames:
+            if self._queue.add([frame]):
+                events += self._overflow_ended()
+            else:
+                events += self._drop()
+        return events
+
+    def _drop(self) -> list[SlowConsumer]:
+        """Count a dropped message. There is an event for the first, and whenever their number has doubled."""
+        self.dropped += 1
+        count = 1 if self._overflow is None else self._overflow.dropped + 1
+        self._overflow = SlowConsumer(subject=self._subject, dropped=count)
+        return [] if count & (count - 1) else [self._overflow]
+
+    def _overflow_ended(self) -> list[SlowConsumer]:
+        overflow, self._overflow = self._overflow, None
+        if overflow is None or overflow.dropped == 1:
+            return []
+        return [msgspec.structs.replace(overflow, ended=True)]
+
+    def end(self) -> list[SlowConsumer]:
+        """Return the event for drops that no event has counted yet."""
+        overflow = self._overflow
+        if overflow is None or not overflow.dropped & (overflow.dropped - 1):
+            return []
+        return self._overflow_ended()
+
+    def clear(self) -> None:
+        """Drop the messages in the queue."""
+        self._queue.clear()
