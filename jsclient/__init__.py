@@ -21,7 +21,7 @@ from .protocol.wire.headers import Headers
 from .protocol.wire.message_headers import MessageHeaders
 
 if TYPE_CHECKING:
-    from . import doctor, epochs, kits, peers, server, spark, testing, typing
+    from . import buckets, doctor, epochs, kits, peers, server, spark, testing, typing
     from ._runtime.handle import Opening
     from .consumers.ordered.consumer import OrderedConsumer, OrderedMessages
     from .consumers.ordered.subscription import OrderedSubscription
@@ -158,6 +158,7 @@ __all__ = [
     "Worker",
     "__version__",
     "ack_all",
+    "buckets",
     "connect",
     "doctor",
     "epochs",
@@ -188,7 +189,7 @@ _EVERYDAY = (
 )  # fmt: skip
 set_module(__name__, map(models.__dict__.__getitem__, _EVERYDAY))
 
-_MODULES = frozenset({"doctor", "epochs", "kits", "peers", "server", "spark", "testing", "typing"})
+_MODULES = frozenset({"buckets", "doctor", "epochs", "kits", "peers", "server", "spark", "testing", "typing"})
 _LAZY = {
     "AtomicBatch": "publishing.batch",
     "Batch": "consumers.pull.batch",

@@ -21,6 +21,7 @@ from ._runtime.nats.seam import seam_gaps
 from ._runtime.nats.urls import server_urls, shown
 from ._runtime.retry import varied
 from ._runtime.tasks import until_done
+from .buckets.api import Buckets
 from .consumers.api import Subscribing
 from .errors import AuthenticationError, ConfigError, ConnectError, JetStreamError
 from .protocol.consumers.stall import STALL_AFTER
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["JetStream", "connect"]
 
 
-class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
+class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle):
     """JetStream on one connection.
 
     Args:

@@ -8,6 +8,7 @@
     │   ├─ StreamExistsError · ConsumerExistsError · ConsumerLimitError
     │   ├─ BatchNotEnabledError · BatchIncompleteError · BatchTooLargeError · BatchHeaderError
     │   │  · BatchDuplicateError · TooManyBatchesError
+    │   ├─ BucketNotFoundError · BucketExistsError
     │   └─ WrongLastSequenceError
     ├─ ConfigError (ValueError)                  invalid arguments; nothing was sent
     │   └─ InvalidNameError                      a name, subject or header that is not allowed on the wire
@@ -40,6 +41,10 @@
     ├─ EpochCompletedError(time, frontier)       the epoch is completed, or no capability allows it
     ├─ EpochsLostError(epochs)                   parts of epochs that had begun were removed
     ├─ IterationFailed(reason)                   the producer of an iteration called fail()
+    ├─ NotABucketError(stream, reason)           the stream is no key-value bucket
+    ├─ KeyNotFoundError(bucket, key, deleted)    the key has no value, or its value was deleted
+    ├─ KeyExistsError(bucket, key, revision)     the key has a value
+    ├─ RevisionMismatchError(bucket, key, expected) the key has another revision
     ├─ ServiceError(code, description)           the handler of a service refuses a request
     ├─ ProtocolError                             the server violated the protocol
     │   └─ AnswerLostError                       a part of an answer was lost in transit
@@ -66,21 +71,23 @@ from typing import Any, ClassVar, Self, dataclass_transform
 __all__ = [
     "AnswerLostError", "ApiError", "AuthenticationError", "BadRequestError", "BatchAbandonedError",
     "BatchDuplicateError", "BatchHeaderError", "BatchIncompleteError", "BatchNotAtomicError",
-    "BatchNotEnabledError", "BatchTooLargeError", "BindError", "ClosedError", "ConcurrentReadError",
+    "BatchNotEnabledError", "BatchTooLargeError", "BindError", "BucketExistsError", "BucketNotFoundError",
+    "ClosedError", "ConcurrentReadError",
     "ConfigError", "ConfigMismatchError", "ConnectError", "ConsumerDeletedError", "ConsumerExistsError",
     "ConsumerLimitError",
     "ConsumerNotFoundError", "DisconnectedError", "DuplicateSubscriptionError", "EpochCompletedError",
     "EpochsLostError", "FailedPublishInfo", "HeartbeatError", "HistoryTruncatedError", "IngestError",
-    "InvalidNameError", "IterationFailed", "JetStreamError", "LeadershipChangeError", "MaxPayloadError",
-    "MessageNotFoundError", "NoMatchingStreamError", "NoRespondersError",
+    "InvalidNameError", "IterationFailed", "JetStreamError", "KeyExistsError", "KeyNotFoundError",
+    "LeadershipChangeError", "MaxPayloadError",
+    "MessageNotFoundError", "NoMatchingStreamError", "NoRespondersError", "NotABucketError",
     "NotJetStreamMessageError", "NotQueueConsumerError", "NotReadyError",
     "PermissionDeniedError", "PositionInvalidError", "ProducerFencedError", "ProtocolError", "PublishError",
     "PublishManyError", "PublisherExistsError", "PublishesFailedError", "PullConsumerError", "PullLimitError",
     "PushBasedError", "PushConsumerError",
     "QueueFlowControlError", "QueueHeartbeatError", "QueueMismatchError", "QueueRequiredError",
-    "RequestTimeoutError", "ServerNotFoundError", "ServerStartError", "ServiceError", "StatusError",
-    "StreamExistsError", "StreamNotFoundError", "SubjectMismatchError", "TooManyBatchesError", "TooManyInFlightError",
-    "TooManyResultsError", "TopicMismatchError", "TopicNotFoundError", "WrongLastSequenceError",
+    "RequestTimeoutError", "RevisionMismatchError", "ServerNotFoundError", "ServerStartError", "ServiceError",
+    "StatusError", "StreamExistsError", "StreamNotFoundError", "SubjectMismatchError", "TooManyBatchesError",
+    "TooManyInFlightError", "TooManyResultsError", "TopicMismatchError", "TopicNotFoundError", "WrongLastSequenceError",
     "WrongLoopError",
 ]  # fmt: skip
 
@@ -816,6 +823,88 @@ class IterationFailed(_Fields):
 
     reason: Any
     _text = "the iteration failed: {reason}"
+
+
+class BucketNotFoundError(ApiError):
+    """The bucket does not exist."""
+
+    def _what(self) -> str:
+        return f"no bucket: {super()._what()}"
+
+
+class BucketExistsError(ApiError):
+    """A bucket of this name exists, with another configuration."""
+
+
+class NotABucketError(_Fields):
+    """The stream has the name of a bucket, but is not one.
+
+    Attributes:
+        stream: The stream.
+        reason: What it lacks.
+    """
+
+    stream: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"stream {self.stream!r} is not a bucket: {self.reason}"
+
+
+class KeyNotFoundError(_Fields):
+    """The key has no value.
+
+    Attributes:
+        bucket, key: The bucket and the key.
+        deleted: The `KeyValueEntry` of the deletion, or None if the bucket knows nothing of the key.
+    """
+
+    bucket: str
+    key: str
+    deleted: Any = None
+
+    def __str__(self) -> str:
+        text = f"bucket {self.bucket!r} has no key {self.key!r}"
+        if self.deleted is None:
+            return text
+        how = "purged" if getattr(self.deleted, "operation", "") == "PURGE" else "deleted"
+        return f"{text}: its value was {how} at revision {getattr(self.deleted, 'revision', 0)}"
+
+
+class KeyExistsError(_Fields):
+    """The key has a value, so `KeyValue.create` stored nothing.
+
+    Attributes:
+        bucket, key: The bucket and the key.
+        revision: The revision of the value, 0 if it is not known.
+    """
+
+    bucket: str
+    key: str
+    revision: int = 0
+
+    def __str__(self) -> str:
+        at = f" at revision {self.revision}" if self.revision else ""
+        return f"bucket {self.bucket!r} has a value of key {self.key!r}{at}: update it, or put it"
+
+
+class RevisionMismatchError(_Fields):
+    """The newest revision of the key is not the expected one, so nothing was stored.
+
+    Attributes:
+        bucket, key: The bucket and the key.
+        expected: The revision that the call expected.
+    """
+
+    bucket: str
+    key: str
+    expected: int
+
+    def __str__(self) -> str:
+        return (
+            f"key {self.key!r} of bucket {self.bucket!r} is not at revision {self.expected}: get it, decide again, and "
+            "update it at its new revision"
+        )
 
 
 class ServiceError(_Fields):

@@ -21,6 +21,7 @@ import jsclient
 ROOT = Path(__file__).resolve().parent.parent
 FACES = (
     "arrow",
+    "buckets",
     "doctor",
     "epochs",
     "errors",
@@ -63,7 +64,8 @@ FIXED = words("""
 METHODS = words("""
     create_stream update_stream create_or_update_stream ensure_stream stream delete_stream streams stream_names
     account_info ordered_consumer subscribe pull_subscribe publish publisher batch topic notifier_kit subscription_kit
-    events epochs close
+    events epochs close create_key_value key_value update_key_value create_or_update_key_value ensure_key_value
+    delete_key_value key_value_names
 """)
 
 

@@ -38,6 +38,7 @@ CHECKED = {
 """Publishes to a subject from the wire, and the name of what checks it (in the same module, or in another one)."""
 
 OWN = {
+    "buckets/",
     "_runtime/context.py",
     "_runtime/nats/own_connection.py",
     "_runtime/nats/user_connection.py",

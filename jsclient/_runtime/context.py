@@ -159,6 +159,7 @@ class Requests:
         """
         connection, inbox = self._connection, self._inbox
         out = connection.outbox
+        # Each of these needs a wait or raises, which `ask` does.
         if (
             (out is None or out.is_full or inbox is None or inbox.denied is not None)
             or (self._closed or self._timer is None or not connection.is_connected)

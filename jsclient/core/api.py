@@ -145,6 +145,7 @@ class Core:
 
         Source: ADR-47
         """
+        # Everything is checked now: the request is sent when the first reply is read.
         seconds = self._checked(subject, timeout)
         payload = check_payload(data)
         block = header_block(headers)

@@ -61,7 +61,7 @@ def argument_hint(owner: str, name: str) -> str | None:
 
 
 _BESIDE = "use nats-py's own beside jsclient, on one connection: js = jsclient.JetStream(nc)"
-_NO_BUCKETS = f"is not part of jsclient: {_BESIDE}"
+_NO_OBJECTS = f"is not part of jsclient: {_BESIDE}"
 _RECONNECTS = "has no counterpart: jsclient reconnects by itself until close(); events tell when"
 _POSITION = "is js.is_connected or js.is_closed here"
 _SERVERS = (
@@ -98,13 +98,10 @@ _STREAMS = {name: meaning for name, meaning in _MANAGER.items() if name != "dele
 _CONTEXT = {
     "PullSubscription": "is jsclient.PullSubscription here",
     "PushSubscription": "is jsclient.Subscription here",
-    "create_key_value": _NO_BUCKETS,
-    "create_object_store": _NO_BUCKETS,
-    "delete_key_value": _NO_BUCKETS,
-    "delete_object_store": _NO_BUCKETS,
+    "create_object_store": _NO_OBJECTS,
+    "delete_object_store": _NO_OBJECTS,
     "is_status_msg": "is not needed here: subscriptions handle statuses, and no reader gets one",
-    "key_value": _NO_BUCKETS,
-    "object_store": _NO_BUCKETS,
+    "object_store": _NO_OBJECTS,
     "publish_async": "is 'async with js.publisher() as publisher' here: publisher.publish() returns a future",
     "publish_async_completed": "is publisher.flush() here, with js.publisher()",
     "publish_async_pending": "is publisher.in_flight here, with js.publisher()",
@@ -184,6 +181,12 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "is_acked": "is acked here",
         "respond": "answers a request, with js.core.subscribe() here; a message of a stream has ack()",
         "sid": "has no counterpart: metadata names stream and consumer",
+    },
+    "KeyValue": {
+        "BucketStatus": "is jsclient.buckets.BucketStatus here",
+        "Entry": "is jsclient.buckets.KeyValueEntry here",
+        "KeyWatcher": "is jsclient.buckets.KeyValueWatch here",
+        "watchall": "is watch() here, without a filter",
     },
     "CoreSubscription": {
         "delivered": "is received here",

@@ -1,0 +1,38 @@
+"""Several keys are read as of one revision, from which a watch continues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jsclient import TooManyResultsError
+
+
+@pytest.mark.server(">=2.11")
+async def test_get_many(kv: Any) -> None:
+    for number in range(30):
+        await kv.put(f"a.{number}", b"%d" % number)
+    await kv.put("b", b"x")
+    await kv.delete("a.3")
+    snapshot = await kv.get_many(["a.>", "b", "none"])
+    assert len(snapshot) == 30
+    assert {key: entry.value for key, entry in snapshot.items()} == {
+        "b": b"x",
+        **{f"a.{n}": b"%d" % n for n in range(30) if n != 3},
+    }
+    assert snapshot.revision == 32
+    async with kv.watch(after=snapshot.revision) as watch:
+        await kv.put("b", b"y")
+        assert (await watch.next()).value == b"y"
+    assert (await kv.get_many("none")).revision == 33
+
+
+@pytest.mark.server(">=2.11")
+async def test_get_many_of_too_many(kv: Any, js: Any, name: str) -> None:
+    async with js.publisher() as publisher:
+        for number in range(1100):
+            publisher.send(f"$KV.{name}.k{number}", b"")
+    with pytest.raises(TooManyResultsError):
+        await kv.get_many(">")
+    assert len(await kv.get_many([f"k{number}" for number in range(1100)])) == 1100

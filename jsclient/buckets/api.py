@@ -1,0 +1,160 @@
+"""The part of `JetStream` that creates, changes, finds and deletes key-value buckets. Source: ADR-8."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Unpack
+
+from .._runtime.handle import asking, listing
+from ..errors import (
+    BucketExistsError,
+    BucketNotFoundError,
+    StreamExistsError,
+    StreamNotFoundError,
+)
+from ..protocol.models.drift import OnDrift
+from ..streams.api import StreamManager
+
+if TYPE_CHECKING:  # imported when a bucket is used: `import jsclient` stays cheap
+    from ..protocol.buckets.bucket_config import BucketFields
+    from ..protocol.models.stream import StreamInfo
+    from .key_value.key_value import KeyValue
+
+__all__ = ["Buckets"]
+
+
+class Buckets(StreamManager):
+    """The methods of `JetStream` for key-value buckets."""
+
+    @asking
+    async def create_key_value(self, bucket: str, **options: Unpack[BucketFields]) -> KeyValue:
+        """Create a key-value bucket. A bucket with the same configuration is accepted.
+
+        Args:
+            bucket: The name: letters, digits, ``-`` and ``_``.
+            options: See `jsclient.buckets.BucketFields`, such as ``history=5`` and ``ttl=3600``.
+
+        Raises:
+            BucketExistsError: A bucket of this name has another configuration.
+            InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
+
+        Also raises the errors of any API request.
+        """
+        from ..protocol.buckets.bucket_config import bucket_config
+
+        config = bucket_config(bucket, **options)
+        try:
+            stream = await self.create_stream(config)
+        except StreamExistsError as error:
+            advice = error.advice.replace("ensure_stream(", "ensure_key_value(")
+            raise BucketExistsError(
+                error.code, error.err_code, error.description, error.stream, error.consumer, advice
+            ) from None
+        return self._key_value(bucket, stream.cached_info)
+
+    @asking
+    async def update_key_value(self, bucket: str, **options: Unpack[BucketFields]) -> KeyValue:
+        """Change the configuration of a bucket. Options that are not given return to their defaults.
+
+        Arguments and errors are those of `create_key_value`. Raises `BucketNotFoundError` if there is no bucket.
+        """
+        from ..protocol.buckets.bucket_config import bucket_config
+
+        try:
+            stream = await self.update_stream(bucket_config(bucket, **options))
+        except StreamNotFoundError as error:
+            raise _no_bucket(error) from None
+        return self._key_value(bucket, stream.cached_info)
+
+    @asking
+    async def create_or_update_key_value(self, bucket: str, **options: Unpack[BucketFields]) -> KeyValue:
+        """Change the configuration of a bucket, or create it. Arguments and errors are those of `create_key_value`."""
+        from ..protocol.buckets.bucket_config import bucket_config
+
+        stream = await self.create_or_update_stream(bucket_config(bucket, **options))
+        return self._key_value(bucket, stream.cached_info)
+
+    @asking
+    async def ensure_key_value(
+        self, bucket: str, *, on_drift: OnDrift = "error", **options: Unpack[BucketFields]
+    ) -> KeyValue:
+        """Create a bucket, or verify that the existing one has the given options.
+
+        Any number of processes may call it at the same time: one creates the bucket, the others find it.
+
+        Args:
+            bucket: The name.
+            on_drift: The action if the bucket differs: "error" raises `ConfigMismatchError`, "update" changes what
+                differs, "ignore" accepts the bucket.
+            options: See `create_key_value`.
+
+        Raises:
+            ConfigMismatchError: The bucket differs.
+            InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
+
+        Also raises the errors of any API request.
+        """
+        from ..protocol.buckets.bucket_config import bucket_config
+
+        stream = await self.ensure_stream(bucket_config(bucket, **options), on_drift=on_drift)
+        return self._key_value(bucket, stream.cached_info)
+
+    @asking
+    async def key_value(self, bucket: str, *, check: bool = True, validate: bool = True) -> KeyValue:
+        """Return a key-value bucket that exists.
+
+        Args:
+            bucket: The name.
+            check: Look the bucket up. Without it no request is sent, for users who may only get and put.
+            validate: Refuse keys that other clients would refuse. False allows any token of a subject.
+
+        Raises:
+            BucketNotFoundError: There is no such bucket.
+            NotABucketError: The stream of this name is not a bucket.
+            InvalidNameError: The name is not valid.
+
+        Also raises the errors of any API request.
+        """
+        from ..protocol.buckets.bucket_config import check_bucket_stream
+        from ..protocol.buckets.keys import stream_of
+
+        if not check:
+            return self._key_value(bucket, None, validate=validate)
+        try:
+            info = (await self.stream(stream_of(bucket))).cached_info
+        except StreamNotFoundError as error:
+            raise _no_bucket(error) from None
+        check_bucket_stream(info)
+        return self._key_value(bucket, info, validate=validate)
+
+    async def delete_key_value(self, bucket: str) -> None:
+        """Delete a bucket with all its values. Raises `BucketNotFoundError`."""
+        from ..protocol.buckets.keys import stream_of
+
+        try:
+            await self.delete_stream(stream_of(bucket))
+        except StreamNotFoundError as error:
+            raise _no_bucket(error) from None
+
+    @listing
+    async def key_value_names(self) -> AsyncGenerator[str, None]:
+        """Iterate over the names of all key-value buckets, mirrors included, page by page."""
+        from ..protocol.buckets.keys import bucket_of
+
+        async for stream in self.stream_names():
+            if (bucket := bucket_of(stream)) is not None:
+                yield bucket
+
+    def _key_value(self, bucket: str, info: StreamInfo | None, *, validate: bool = True) -> KeyValue:
+        from ..protocol.buckets.keys import KeySpace, stream_of
+        from .key_value.key_value import KeyValue
+
+        config = None if info is None else info.config
+        keys = KeySpace.of(bucket, config, self._context.api.prefix, validates=validate)
+        return KeyValue(self._context, stream_of(bucket), keys, info)
+
+
+def _no_bucket(error: StreamNotFoundError) -> BucketNotFoundError:
+    from .key_value.reading import no_bucket
+
+    return no_bucket(error)

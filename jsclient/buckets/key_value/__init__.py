@@ -1,0 +1,1 @@
+"""Key-value buckets: the handle, watches, snapshots."""

@@ -1,0 +1,493 @@
+"""The handle of a key-value bucket: `JetStream.key_value`. Source: ADR-8, ADR-48, ADR-57."""
+
+from __future__ import annotations
+
+import random
+from asyncio import sleep
+from collections.abc import AsyncGenerator, Callable, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from ..._runtime.context import Context
+from ..._runtime.handle import listing, no_pickle
+from ..._runtime.handlers import check_handler, check_plain
+from ..._runtime.publish import check_payload, publish
+from ...errors import (
+    ConfigError,
+    KeyExistsError,
+    KeyNotFoundError,
+    MessageNotFoundError,
+    NoRespondersError,
+    RevisionMismatchError,
+    StreamNotFoundError,
+    WrongLastSequenceError,
+)
+from ...protocol.buckets.bucket_config import BucketStatus
+from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, KeyValueEntry, operation_of
+from ...protocol.buckets.keys import KeySpace, check_filters
+from ...protocol.models.consumer import DeliverPolicy
+from ...protocol.models.message import StoredMessage, read_stored_message
+from ...protocol.models.stream import StreamInfo
+from ...protocol.streams.direct_get import read_direct_answer
+from ...protocol.wire.checks import check_count, check_seconds
+from ...protocol.wire.codec import from_wire
+from ...protocol.wire.nats_py import no_attribute
+from ...streams.stream import Stream
+from .reading import BucketReader, no_bucket, reader_config
+from .snapshot import KeyValueSnapshot
+from .watch import KeyValueWatch
+
+__all__ = ["KeyValue"]
+
+_YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept by default
+_PAUSE: Final = 0.002  # seconds, the first of the pauses between attempts of `update_with`
+_MOST_SUBJECTS: Final = 1000  # keys in one request. The server allows 1,024
+
+
+class KeyValue:
+    """A key-value bucket: the newest message of each subject of a stream is the value of a key.
+
+    Created by `JetStream.key_value` and `JetStream.create_key_value`. It has no state that must be closed.
+    """
+
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+        __getattr__ = no_attribute
+        __reduce__ = no_pickle
+
+    def __init__(self, context: Context, stream: str, keys: KeySpace, info: StreamInfo | None) -> None:
+        self._context = context
+        self._stream = stream
+        self._keys = keys
+        self._info = info
+        # Without the info of the stream direct gets are tried first.
+        self._reads_directly = info is None or bool(info.config.allow_direct)
+
+    @property
+    def bucket(self) -> str:
+        """The name of the bucket."""
+        return self._keys.bucket
+
+    @property
+    def stream(self) -> str:
+        """The name of its stream."""
+        return self._stream
+
+    def __repr__(self) -> str:
+        return f"<KeyValue {self.bucket}>"
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    async def get(
+        self, key: str, *, revision: int | None = None, min_revision: int | None = None
+    ) -> KeyValueEntry:
+        """Return the value of a key.
+
+        Any replica answers, so the value may be older than a value that was just put, unless ``min_revision`` is given.
+
+        Args:
+            key: The key.
+            revision: Return the value that this revision of the key had, if the bucket still has it.
+            min_revision: Return no value that is older than this revision, for instance the revision of a put: the
+                leader is asked if a replica is behind.
+
+        Raises:
+            KeyNotFoundError: The key has no value. ``error.deleted`` is the entry of its deletion, if there is one.
+            InvalidNameError: The key is not valid.
+
+        Also raises the errors of any API request.
+        """
+        subject = self._keys.subject(key)
+        if revision is not None:
+            check_count("revision", revision)
+            if min_revision is not None:
+                raise ConfigError("revision and min_revision are both given: give one of them")
+            message = await self._stored({"seq": revision})
+            if message is not None and message.subject != subject:
+                message = None
+        else:
+            message = await self._newest(subject, key)
+            # A replica that is behind has an older value, or none. The leader has the newest.
+            if min_revision is not None and (
+                message is None or message.seq < check_count("min_revision", min_revision)
+            ):
+                message = await self._stored({"last_by_subj": subject})
+        if message is None:
+            raise KeyNotFoundError(self.bucket, key)
+        entry = self._entry(key, message)
+        if entry.is_deleted:
+            raise KeyNotFoundError(self.bucket, key, entry)
+        return entry
+
+    async def _newest(self, subject: str, key: str) -> StoredMessage | None:
+        """Return the newest message of a subject from any replica, or None."""
+        if self._reads_directly:
+            context = self._context
+            try:
+                frame = await context.requests.ask(
+                    context.api.direct_get_last(self._stream, subject),
+                    timeout=context.timeout,
+                    what=f"get key {key!r}",
+                    again=True,
+                )
+                return read_direct_answer(frame)
+            except MessageNotFoundError:
+                return None
+            except NoRespondersError:
+                # The stream has no direct gets, or does not exist: the request to its leader shows which.
+                self._reads_directly = self._info is not None and bool(self._info.config.allow_direct)
+        return await self._stored({"last_by_subj": subject})
+
+    async def _stored(self, body: dict[str, Any]) -> StoredMessage | None:
+        """Return a message from the leader of the stream, or None."""
+        try:
+            answer = await self._call(self._context.api.stream_msg_get(self._stream), body, "get")
+        except MessageNotFoundError:
+            return None
+        return read_stored_message(answer)
+
+    async def _call(self, subject: str, body: Any, what: str) -> dict[str, Any]:
+        try:
+            return await self._context.call(subject, body, what=f"{what} in bucket {self.bucket!r}")
+        except StreamNotFoundError as error:
+            raise no_bucket(error) from None
+
+    def _entry(self, key: str, message: StoredMessage, delta: int = 0) -> KeyValueEntry:
+        return KeyValueEntry(
+            bucket=self.bucket,
+            key=key,
+            value=message.data,
+            revision=message.seq,
+            created_ns=message.time_ns,
+            operation=operation_of(message.headers),
+            delta=delta,
+            headers=message.headers or None,
+            size=len(message.data),
+        )
+
+    async def get_many(self, keys: str | Iterable[str]) -> KeyValueSnapshot:
+        """Return the values of several keys as of one revision (server 2.11). Keys without a value are left out.
+
+        Args:
+            keys: Keys or filters, such as ``["a.1", "b.*"]``. At most 1,024 keys may match.
+
+        Raises:
+            TooManyResultsError: More keys match.
+            InvalidNameError: A key is not valid.
+
+        Also raises the errors of any API request.
+        """
+        filters = check_filters([keys] if isinstance(keys, str) else keys)
+        snapshot = KeyValueSnapshot()
+        up_to: int | None = None
+        stream = Stream(self._context, await self._known())
+        for first in range(0, len(filters), _MOST_SUBJECTS):
+            subjects = self._keys.subjects(filters[first : first + _MOST_SUBJECTS])
+            batch = stream.get_last_messages(subjects, up_to_seq=up_to)
+            async for message in batch:
+                key = self._keys.key(message.subject)
+                entry = self._entry(key, message, message.num_pending or 0)
+                if not entry.is_deleted:
+                    snapshot[key] = entry
+            # The first request decides the revision, and all others read as of it.
+            up_to = up_to or batch.up_to_seq or None
+        snapshot.revision = up_to or (await self._renewed()).state.last_seq
+        return snapshot
+
+    async def _known(self) -> StreamInfo:
+        return self._info or await self._renewed()
+
+    async def _renewed(self) -> StreamInfo:
+        answer = await self._call(self._context.api.stream_info(self._stream), None, "look up the state")
+        self._info = from_wire(StreamInfo, answer)
+        return self._info
+
+    @listing
+    async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
+        """Iterate over the keys that have a value, in the order of their newest revisions. Values are not transferred.
+
+        A key that is written meanwhile may be missing, but is never returned twice.
+
+        Args:
+            filters: Return only keys that match one of these. A token may be ``*``, and the last ``>``.
+
+        Raises:
+            BucketNotFoundError: The bucket was deleted.
+            InvalidNameError: A filter is not valid.
+
+        Also raises the errors of any API request.
+        """
+        seen: set[str] = set()
+        reader = self._reader(filters, headers_only=True)
+        async for entry in reader.initial():
+            if entry.key not in seen:
+                seen.add(entry.key)
+                if not entry.is_deleted:
+                    yield entry.key
+
+    @listing
+    async def history(self, *filters: str) -> AsyncGenerator[KeyValueEntry, None]:
+        """Iterate over all entries that the bucket has of the matching keys, deletions included, oldest first.
+
+        Arguments and errors are those of `keys`.
+        """
+        async for entry in self._reader(filters, policy=DeliverPolicy.ALL).initial():
+            yield entry
+
+    def watch(
+        self,
+        *filters: str,
+        include_history: bool = False,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        meta_only: bool = False,
+        after: int | None = None,
+    ) -> KeyValueWatch:
+        """Read the entries of the matching keys, and then each change: ``async with kv.watch() as watch``.
+
+        Args:
+            filters: Keys, or filters in which a token may be ``*``, and the last ``>``. The default is all keys.
+            include_history: Read all entries that the bucket has, not only the newest of each key.
+            updates_only: Read no entries that exist, only changes from now on.
+            ignore_deletes: Do not return deletions.
+            meta_only: Do not transfer values. `KeyValueEntry.size` has their size.
+            after: Read all entries after this revision, such as the revision of a snapshot.
+
+        Raises:
+            InvalidNameError: A filter is not valid.
+            ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
+
+        Opening it raises `BucketNotFoundError` and the errors of any API request.
+        """
+        if sum((include_history, updates_only, after is not None)) > 1:
+            raise ConfigError("give one of include_history, updates_only and after")
+        if after is not None:
+            check_count("after", after, 0)
+        policy = DeliverPolicy.LAST_PER_SUBJECT
+        if include_history or updates_only:
+            policy = DeliverPolicy.ALL if include_history else DeliverPolicy.NEW
+        reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
+        return KeyValueWatch(reader, ignore_deletes=ignore_deletes)
+
+    def _reader(
+        self,
+        filters: Iterable[str],
+        *,
+        policy: DeliverPolicy = DeliverPolicy.LAST_PER_SUBJECT,
+        after: int | None = None,
+        headers_only: bool = False,
+    ) -> BucketReader:
+        config = reader_config(
+            self._keys.subjects(filters), policy=policy, after=after, headers_only=headers_only
+        )
+        return BucketReader(self._context, self._stream, self._keys, config)
+
+    # --- writing -----------------------------------------------------------------------------------------
+
+    async def put(
+        self, key: str, value: bytes, *, ttl: float | timedelta | None = None, msg_id: str | None = None
+    ) -> int:
+        """Set the value of a key, and return its revision.
+
+        Args:
+            key: The key.
+            value: The value, which may be empty.
+            ttl: Seconds until the value expires, 1 or more, in a bucket with ``limit_marker_ttl``. Only with a history
+                of 1: otherwise the value before it would come back.
+            msg_id: With an id, the value is sent again if the answer is lost, and is stored once.
+
+        Raises:
+            InvalidNameError, ConfigError, MaxPayloadError: Nothing was sent.
+            ApiError: The bucket refused the value, for instance because it is full.
+            RequestTimeoutError, DisconnectedError: It is unknown whether the value was stored.
+        """
+        self._check_ttl(ttl)
+        return await self._write(key, value, ttl=ttl, msg_id=msg_id)
+
+    async def create(
+        self, key: str, value: bytes, *, ttl: float | timedelta | None = None, msg_id: str | None = None
+    ) -> int:
+        """Set the value of a key that has none, and return its revision. The arguments are those of `put`.
+
+        ``ttl`` is allowed with any history, because no value is before it.
+
+        Raises:
+            KeyExistsError: The key has a value. Nothing was stored.
+
+        Also raises the errors of `put`.
+        """
+        try:
+            return await self._write(key, value, expected=0, ttl=ttl, msg_id=msg_id)
+        except WrongLastSequenceError:
+            message = await self._stored({"last_by_subj": self._keys.subject(key)})
+        if message is None:  # removed meanwhile: the deletion is the newest state
+            revision = 0
+        elif operation_of(message.headers) == "PUT":
+            raise KeyExistsError(self.bucket, key, message.seq)
+        else:
+            revision = message.seq
+        try:
+            return await self._write(key, value, expected=revision, ttl=ttl, msg_id=msg_id)
+        except WrongLastSequenceError:
+            raise KeyExistsError(self.bucket, key) from None
+
+    async def update(
+        self,
+        key: str,
+        value: bytes,
+        last: int,
+        *,
+        ttl: float | timedelta | None = None,
+        msg_id: str | None = None,
+    ) -> int:
+        """Set the value of a key that has revision ``last``, and return its new revision.
+
+        Args:
+            key, value, ttl, msg_id: See `put`.
+            last: The revision that the key must have. 0: the bucket must know nothing of the key.
+
+        Raises:
+            RevisionMismatchError: The key has another revision. Nothing was stored.
+
+        Also raises the errors of `put`.
+        """
+        self._check_ttl(ttl)
+        check_count("last", last, 0)
+        return await self._expecting(key, value, last, ttl=ttl, msg_id=msg_id)
+
+    async def delete(self, key: str, *, last: int | None = None) -> int:
+        """Delete the value of a key, keep its history, and return the revision of the deletion.
+
+        Args:
+            key: The key. It need not have a value.
+            last: The revision that the key must have.
+
+        Raises:
+            RevisionMismatchError: The key has another revision. Nothing was stored.
+
+        Also raises the errors of `put`.
+        """
+        return await self._expecting(key, b"", last, headers={OPERATION: DELETE})
+
+    async def purge(self, key: str, *, last: int | None = None, ttl: float | timedelta | None = None) -> int:
+        """Delete the value of a key and its history, and return the revision of the deletion.
+
+        Args:
+            key, last: See `delete`.
+            ttl: Seconds until the bucket forgets the deletion, too, in a bucket with ``limit_marker_ttl``.
+
+        Raises:
+            RevisionMismatchError: The key has another revision. Nothing was stored.
+
+        Also raises the errors of `put`.
+        """
+        return await self._expecting(key, b"", last, headers={OPERATION: PURGE}, rollup="sub", ttl=ttl)
+
+    async def update_with(
+        self, key: str, function: Callable[[bytes | None], bytes | None], *, attempts: int = 100
+    ) -> KeyValueEntry:
+        """Change a value by a function of it, and repeat that if another client was faster.
+
+        Args:
+            key: The key.
+            function: A plain function of the value, which is None if there is none. It returns the new value, or None
+                to change nothing. It may be called several times.
+            attempts: How often it is called at most.
+
+        Returns:
+            The entry that was stored, or the entry that was read if ``function`` returned None.
+
+        Raises:
+            RevisionMismatchError: Other clients were faster at each attempt.
+            KeyNotFoundError: ``function`` returned None for a key without a value.
+
+        Also raises the errors of `get` and `put`, and what ``function`` raises.
+        """
+        check_handler("function", function, "value")
+        check_plain("function", function)
+        subject, tries = self._keys.subject(key), check_count("attempts", attempts)
+        while True:
+            # From the leader, because a replica may not have the revision that the other client has stored.
+            message = await self._stored({"last_by_subj": subject})
+            entry = None if message is None else self._entry(key, message)
+            before = None if entry is None or entry.is_deleted else entry.value
+            value = function(before)
+            if value is None:
+                if entry is None or before is None:
+                    raise KeyNotFoundError(self.bucket, key, entry)
+                return entry
+            try:
+                revision = await self._expecting(key, value, 0 if entry is None else entry.revision)
+            except RevisionMismatchError:
+                tries -= 1
+                if not tries:
+                    raise
+                await sleep(random.uniform(0, _PAUSE * min(attempts - tries, 50)))  # noqa: S311  not for secrets
+            else:
+                return await self.get(key, revision=revision)
+
+    async def _expecting(self, key: str, value: bytes, last: int | None, **options: Any) -> int:
+        try:
+            return await self._write(key, value, expected=last, **options)
+        except WrongLastSequenceError:
+            raise RevisionMismatchError(self.bucket, key, last or 0) from None
+
+    async def _write(self, key: str, value: bytes, *, expected: int | None = None, **options: Any) -> int:
+        ack = await publish(
+            self._context,
+            self._keys.target(key),
+            check_payload(value),
+            expected_last_subject_seq=expected,
+            stream_exists=True,
+            **options,
+        )
+        return ack.seq
+
+    def _check_ttl(self, ttl: object) -> None:
+        history = 1 if self._info is None else self._info.config.max_msgs_per_subject
+        if ttl is not None and history != 1:
+            raise ConfigError(
+                f"ttl is given, and bucket {self.bucket!r} keeps {history} values of each key: when the value expires, "
+                "the value before it would come back"
+            )
+
+    # --- the bucket --------------------------------------------------------------------------------------
+
+    async def status(self) -> BucketStatus:
+        """Request the state of the bucket.
+
+        Raises:
+            BucketNotFoundError: The bucket was deleted.
+
+        Also raises the errors of any API request.
+        """
+        return BucketStatus.of(await self._renewed())
+
+    async def purge_deletes(self, *, older_than: float = _YOUNG) -> int:
+        """Remove the entries of deleted keys, and return how many keys were removed.
+
+        A value that is put meanwhile is never removed.
+
+        Args:
+            older_than: Seconds. Of younger deletions the history is removed, and the deletion itself stays, so that
+                watches see it. 0 removes all.
+
+        Raises:
+            ConfigError: The bucket's user may not purge it, or ``older_than`` is not a number of seconds.
+
+        Also raises the errors of any API request.
+        """
+        if older_than:
+            check_seconds("older_than", older_than)
+        removed = 0
+        deleted = [entry async for entry in self._reader((), headers_only=True).initial() if entry.is_deleted]
+        info = await self._renewed()
+        now = None if info.ts is None else info.ts.timestamp()
+        for entry in deleted:
+            is_old = not older_than or now is None or now - entry.created_ns / 1e9 >= older_than
+            # Below the deletion, or with it, but never above: a new value may be stored there.
+            below = entry.revision + 1 if is_old else entry.revision
+            if below > 1:  # servers read lower sequences as all
+                body = {"filter": self._keys.reads + entry.key, "seq": below}
+                await self._call(self._context.api.stream_purge(self._stream), body, "purge deletions")
+            removed += is_old
+        return removed

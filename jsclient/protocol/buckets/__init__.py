@@ -1,0 +1,1 @@
+"""Key-value buckets: names, entries, configurations, watches."""

@@ -1,0 +1,199 @@
+"""The stream of a key-value bucket: its configuration, and the status that it shows. Source: ADR-8, ADR-48, ADR-57."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final, TypedDict, Unpack
+
+import msgspec
+
+from ...errors import ConfigError, NotABucketError
+from ..models.stream import StreamInfo
+from ..models.stream_config import (
+    DiscardPolicy,
+    Placement,
+    RePublish,
+    StorageType,
+    StorageTypeText,
+    StoreCompression,
+    StreamConfig,
+    StreamSource,
+    SubjectTransform,
+)
+from ..wire.checks import check_count, check_seconds, no_such_name
+from .keys import bucket_of, check_bucket, stream_of
+
+__all__ = ["BucketFields", "BucketStatus", "bucket_config", "check_bucket_stream"]
+
+_WINDOW: Final = 120.0  # seconds, the duplicate window of a bucket without a shorter TTL
+_MAX_HISTORY: Final = 64
+
+
+class BucketFields(TypedDict, total=False):
+    """The options of a key-value bucket.
+
+    ``history``: values kept for each key, 1 to 64. ``ttl``: seconds until a value expires. ``limit_marker_ttl``:
+    seconds for which the server keeps a marker of an expired value, 1 or more, so that watches see the expiry (server
+    2.11); it also allows a TTL for each key. ``max_value_size``: bytes of a value. ``max_bytes``: bytes of the bucket.
+    ``compression``: whether files are compressed. ``mirror``, ``sources``: other buckets to copy, by name or as
+    `StreamSource`. ``extra``: further fields of the stream's configuration.
+    """
+
+    description: str | None
+    history: int
+    ttl: float | timedelta | None
+    limit_marker_ttl: float | timedelta | None
+    max_value_size: int | None
+    max_bytes: int | None
+    storage: StorageType | StorageTypeText | None
+    num_replicas: int | None
+    placement: Placement | None
+    republish: RePublish | None
+    compression: bool
+    metadata: dict[str, str] | None
+    mirror: str | StreamSource | None
+    sources: list[str | StreamSource] | None
+    allow_atomic: bool | None
+    extra: dict[str, Any]
+
+
+def _seconds(value: float | timedelta) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def bucket_config(bucket: str, **options: Unpack[BucketFields]) -> StreamConfig:
+    """Return the configuration of the stream of a bucket.
+
+    Raises:
+        InvalidNameError: The name is not valid.
+        ConfigError: An option has a value that no bucket can have.
+        TypeError: There is no such option.
+    """
+    for name in options:
+        if name not in BucketFields.__annotations__:
+            raise TypeError(no_such_name("a key-value bucket", "option", name, BucketFields.__annotations__))
+    stream = stream_of(bucket)
+    history = check_count("history", options.get("history", 1), 1, _MAX_HISTORY)
+    ttl, marker_ttl = options.get("ttl"), options.get("limit_marker_ttl")
+    if marker_ttl is not None and _seconds(marker_ttl) < 1:
+        raise ConfigError(f"limit_marker_ttl is {marker_ttl!r:.40}: it must be 1 s or more")
+    if ttl is not None:
+        check_seconds("ttl", _seconds(ttl))
+    mirror, sources = options.get("mirror"), options.get("sources")
+    if mirror is not None and sources:
+        raise ConfigError("mirror and sources are both given: a bucket has one or the other")
+    fields: dict[str, Any] = {
+        name: options[name]
+        for name in (
+            "description",
+            "max_bytes",
+            "storage",
+            "num_replicas",
+            "placement",
+            "republish",
+            "metadata",
+        )
+        if name in options
+    }
+    if options.get("compression"):
+        fields["compression"] = StoreCompression.S2
+    if marker_ttl is not None:
+        fields |= {"allow_msg_ttl": True, "subject_delete_marker_ttl": marker_ttl}
+    if ttl is not None:
+        fields |= {"max_age": ttl, "duplicate_window": min(_seconds(ttl), _WINDOW)}
+    if mirror is not None:
+        fields |= {"mirror": _mirror(mirror), "mirror_direct": True}
+    else:
+        fields |= {"subjects": [f"$KV.{bucket}.>"]}
+        if sources:
+            fields["sources"] = [_source(source, bucket) for source in sources]
+    return StreamConfig(
+        name=stream,
+        max_msgs_per_subject=history,
+        max_msg_size=options.get("max_value_size"),
+        discard=DiscardPolicy.NEW,
+        allow_rollup_hdrs=True,
+        deny_delete=True,
+        allow_direct=True,
+        allow_atomic=options.get("allow_atomic"),
+        extra=options.get("extra", {}),
+        **fields,
+    )
+
+
+def _mirror(mirror: str | StreamSource) -> StreamSource:
+    source = StreamSource(name=mirror) if isinstance(mirror, str) else mirror
+    return source.replace(name=_stream_name(source.name or ""))
+
+
+def _source(source: str | StreamSource, bucket: str) -> StreamSource:
+    """Return the source of a bucket, with the transform of its subjects unless the user gives transforms."""
+    if not isinstance(source, str):
+        if source.subject_transforms:
+            return source
+        name = _stream_name(source.name or "")
+        same = source.external is not None and bucket_of(name) == bucket
+        changed = source.replace(name=name)
+    else:
+        name, same, changed = _stream_name(source), False, StreamSource(name=_stream_name(source))
+    if same:
+        return changed
+    transform = SubjectTransform(src=f"$KV.{bucket_of(name)}.>", dest=f"$KV.{bucket}.>")
+    return changed.replace(subject_transforms=[transform])
+
+
+def _stream_name(name: str) -> str:
+    return name if bucket_of(name) else stream_of(name)
+
+
+def check_bucket_stream(info: StreamInfo) -> str:
+    """Return the bucket of a stream. Raises `NotABucketError` if it is not a key-value bucket."""
+    name = info.config.name
+    bucket = bucket_of(name)
+    if bucket is None or (info.config.max_msgs_per_subject or 0) < 1:
+        raise NotABucketError(name, "its max_msgs_per_subject is not set")
+    return check_bucket(bucket)
+
+
+class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a key-value bucket when it was asked for.
+
+    Attributes:
+        bucket: The name.
+        values: The number of entries, with deletions and history.
+        history: The number of entries kept for each key.
+        ttl: Seconds until a value expires, 0 for never.
+        limit_marker_ttl: Seconds for which markers of expired values are kept, 0 if there are none.
+        bytes: The size of all entries in bytes.
+        is_compressed: Whether files are compressed.
+        metadata: The texts of the user by name.
+        config: The configuration of the stream.
+    """
+
+    bucket: str
+    values: int
+    history: int
+    ttl: float
+    limit_marker_ttl: float
+    bytes: int
+    is_compressed: bool
+    metadata: Mapping[str, str]
+    config: StreamConfig
+
+    @classmethod
+    def of(cls, info: StreamInfo) -> BucketStatus:
+        """Read the status of a bucket from its stream's info. Raises `NotABucketError`."""
+        config = info.config
+        metadata = config.metadata or {}
+        return cls(
+            bucket=check_bucket_stream(info),
+            values=info.state.messages,
+            history=config.max_msgs_per_subject or 0,
+            ttl=config.max_age or 0.0,
+            limit_marker_ttl=config.subject_delete_marker_ttl or 0.0,
+            bytes=info.state.bytes,
+            is_compressed=config.compression not in (None, StoreCompression.NONE),
+            metadata={key: text for key, text in metadata.items() if not key.startswith("_nats.")},
+            config=config,
+        )

@@ -1,0 +1,78 @@
+"""An entry of a key-value bucket, and the operation that its message stands for. Source: ADR-8, ADR-48."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from ..wire.header_names import MARKER_REASON, MSG_SIZE
+
+__all__ = ["DELETE", "OPERATION", "PURGE", "KeyValueEntry", "Operation", "operation_of", "payload_size"]
+
+OPERATION: Final = "KV-Operation"
+"""The header of a message that is not a value."""
+
+Operation: TypeAlias = Literal["PUT", "DEL", "PURGE"]
+
+DELETE: Final = "DEL"
+PURGE: Final = "PURGE"
+
+_REASONS: Final[Mapping[str, Operation]] = {"MaxAge": "PURGE", "Purge": "PURGE", "Remove": "DEL"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class KeyValueEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A value of a key, or the deletion of a key.
+
+    Attributes:
+        bucket: The name of the bucket.
+        key: The key.
+        value: The value. Empty for a deletion, and for a watch with ``meta_only``.
+        revision: The sequence of the entry in the bucket, which grows with each change of any key.
+        created_ns: When it was stored, nanoseconds since 1970, exactly.
+        operation: ``"PUT"`` for a value, ``"DEL"`` for a deletion, ``"PURGE"`` for a deletion of the whole history. A
+            marker that the server stores when a value has expired is a ``"PURGE"``.
+        delta: The number of entries that follow in what is being read. 0 for `KeyValue.get`.
+        headers: The headers of the message, None if it has none.
+        size: The size of the value in bytes, which ``meta_only`` leaves out.
+        is_initial: Whether a watch returns it as one of the entries that existed when it began.
+    """
+
+    bucket: str
+    key: str
+    value: bytes
+    revision: int
+    created_ns: int
+    operation: Operation = "PUT"
+    delta: int = 0
+    headers: Mapping[str, str] | None = None
+    size: int = 0
+    is_initial: bool = False
+
+    @property
+    def created(self) -> datetime:
+        """When it was stored, UTC, microseconds."""
+        return _EPOCH + timedelta(microseconds=self.created_ns // 1000)
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the entry is a deletion."""
+        return self.operation != "PUT"
+
+
+def operation_of(headers: Mapping[str, str]) -> Operation:
+    """Return what a message with these headers stands for. An operation that is not known is a deletion."""
+    if (operation := headers.get(OPERATION)) is not None:
+        return "PURGE" if operation == PURGE else "PUT" if operation == "PUT" else "DEL"
+    if (reason := headers.get(MARKER_REASON)) is not None:
+        return _REASONS.get(reason, "DEL")
+    return "PUT"
+
+
+def payload_size(headers: Mapping[str, str]) -> int:
+    """Return the size of a payload that was left out, 0 if it is not known."""
+    text = headers.get(MSG_SIZE, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else 0

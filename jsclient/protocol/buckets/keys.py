@@ -1,0 +1,146 @@
+"""Names of buckets and keys, and the subjects of keys. Source: ADR-6, ADR-8, ADR-57."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from ...errors import ConfigError, InvalidNameError
+from ..models.stream_config import StreamConfig
+from ..wire.api import DEFAULT_PREFIX
+from ..wire.names import check_filter_subject, check_publish_subject, subject_matches, subjects_overlap
+
+__all__ = ["KeySpace", "bucket_of", "check_bucket", "check_filters", "check_key", "stream_of"]
+
+_BUCKET = re.compile(r"[A-Za-z0-9_-]+")
+_KEY = re.compile(r"[-/_=.A-Za-z0-9]+")
+_FILTER = re.compile(r"[-/_=.>*A-Za-z0-9]+")
+_STREAM: Final = "KV_"
+
+
+def check_bucket(name: str) -> str:
+    """Return the name of a bucket if it is valid: letters, digits, ``-`` and ``_``. Raises `InvalidNameError`."""
+    if not isinstance(name, str) or not _BUCKET.fullmatch(name):
+        raise InvalidNameError("bucket", name, "a name is letters, digits, '-' and '_', at least one")
+    return name
+
+
+def stream_of(bucket: str) -> str:
+    """Return the name of the stream of a bucket."""
+    return f"{_STREAM}{check_bucket(bucket)}"
+
+
+def bucket_of(stream: str) -> str | None:
+    """Return the bucket of a stream, or None if the stream's name is not one of a bucket."""
+    name = stream.removeprefix(_STREAM)
+    return name if name != stream and _BUCKET.fullmatch(name) else None
+
+
+def check_key(key: str) -> str:
+    """Return a key if it is valid: letters, digits and ``-/_=.``, without an empty token. Raises `InvalidNameError`."""
+    if not isinstance(key, str) or not _KEY.fullmatch(key) or ".." in key or key[0] == "." or key[-1] == ".":
+        raise InvalidNameError("key", key, _why(key, "-/_=."))
+    return key
+
+
+def check_filters(filters: Iterable[str]) -> list[str]:
+    """Return filters of keys: keys, in which a token may be ``*`` and the last ``>``. Without one, ``>``.
+
+    A filter that another one includes is left out, because the server refuses filters that overlap.
+
+    Raises:
+        InvalidNameError: A filter is not valid.
+        ConfigError: Two filters match some of the same keys, and neither includes the other.
+    """
+    checked: list[str] = []
+    for pattern in filters:
+        if not isinstance(pattern, str) or not _FILTER.fullmatch(pattern):
+            raise InvalidNameError("filter", pattern, _why(pattern, "-/_=., * and >"))
+        check_filter_subject(pattern)
+        if bad := [
+            token for token in pattern.split(".") if len(token) > 1 and ("*" in token or ">" in token)
+        ]:
+            raise InvalidNameError("filter", pattern, f"the wildcard in {bad[0]!r} is not a token by itself")
+        checked.append(pattern)
+    widest = [
+        pattern
+        for pattern in dict.fromkeys(checked)
+        if not any(other != pattern and subject_matches(other, pattern) for other in checked)
+    ]
+    for number, pattern in enumerate(widest):
+        for other in widest[:number]:
+            if ("*" in pattern or ">" in pattern) and subjects_overlap(pattern, other):
+                raise ConfigError(
+                    f"the filters {other!r} and {pattern!r} match some of the same keys: give one of them"
+                )
+    return widest or [">"]
+
+
+def _why(key: object, allowed: str) -> str:
+    if not isinstance(key, str):
+        return f"a str is needed, not {type(key).__name__}"
+    if not key:
+        return "it is empty"
+    if key[0] == "." or key[-1] == "." or ".." in key:
+        return "it has an empty token: a dot at an end, or two in a row"
+    return f"allowed are letters, digits and {allowed}"
+
+
+class KeySpace(msgspec.Struct, frozen=True):
+    """Where the keys of a bucket are: the subjects to read, and the subjects to write.
+
+    Attributes:
+        bucket: The name of the bucket.
+        reads: The start of the subjects in the stream.
+        writes: The start of the subjects to publish to, or "" if this bucket cannot be written.
+        validates: Whether keys must be valid for every client.
+    """
+
+    bucket: str
+    reads: str
+    writes: str
+    validates: bool = True
+
+    @classmethod
+    def of(cls, bucket: str, config: StreamConfig | None, prefix: str, *, validates: bool) -> KeySpace:
+        """Return where the keys of a bucket are, by the configuration of its stream and the prefix of the API.
+
+        The stream of a mirror has the subjects of its origin, and keys are written to the origin (ADR-57).
+        """
+        origin, api = bucket, prefix
+        mirror = None if config is None else config.mirror
+        if mirror is not None:
+            origin = bucket_of(mirror.name or "") or bucket
+            if mirror.external is not None and mirror.external.api:
+                api = mirror.external.api
+        start = f"$KV.{origin}."
+        # With another prefix, the API of the bucket's account or domain takes the message (nats.go: useJSPfx).
+        return cls(bucket, start, start if api == DEFAULT_PREFIX else f"{api}.{start}", validates)
+
+    def checked(self, key: str) -> str:
+        """Return a key. Raises `InvalidNameError` if it is not valid."""
+        if self.validates:
+            return check_key(key)
+        check_publish_subject(self.reads + key if isinstance(key, str) else key)
+        return key
+
+    def subject(self, key: str) -> str:
+        """Return the subject of a key in the stream. Raises `InvalidNameError`."""
+        return self.reads + self.checked(key)
+
+    def target(self, key: str) -> str:
+        """Return the subject to which a value of a key is published. Raises `InvalidNameError` and `ConfigError`."""
+        if not self.writes:
+            raise ConfigError(f"bucket {self.bucket!r} can only be read")
+        return self.writes + self.checked(key)
+
+    def subjects(self, filters: Iterable[str]) -> list[str]:
+        """Return the subjects of filters in the stream. Raises the errors of `check_filters`."""
+        return [self.reads + pattern for pattern in check_filters(filters)]
+
+    def key(self, subject: str) -> str:
+        """Return the key of a subject in the stream."""
+        return subject[len(self.reads) :]
