@@ -118,7 +118,8 @@ SIDE_BY_SIDE = ("-n", "0" if "JSCLIENT_TEST_SERVER" in os.environ else "8", "--d
 WITHOUT_SPARK = ("integration", "--ignore=integration/spark", "--ignore=integration/arrow")
 SPARK = ("integration/spark", "integration/arrow")
 # The rooms whose tests depend on the version of the server and on its form of ack subjects.
-WIRE = tuple(f"integration/{room}" for room in ("consumers", "publishing", "streams", "topics", "peers"))
+ROOMS = ("buckets", "consumers", "core", "publishing", "streams", "topics", "peers")
+WIRE = tuple(f"integration/{room}" for room in ROOMS)
 CORE = ("-m", "not full")
 
 

@@ -47,6 +47,7 @@ async def test_size(js: Any, subject: str) -> None:
 async def test_answers_no_other_subject(js: Any, oracle: Any, subject: str, reply: str) -> None:
     """A stranger chooses the reply subject, and the answer would go there with our permissions."""
     async with js.core.subscribe(subject) as sub:
+        await js.core.flush()
         await oracle.nc.publish(subject, b"", reply=reply)
         message = await sub.next(5)
         with pytest.raises(InvalidNameError, match="reply_prefixes"):

@@ -233,7 +233,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         """Let the server end the subscription after the last expected message, so that a queue group gets the rest."""
         after = self._tracker.after
         if after is not None and self._inbox is not None and not self._tracker.is_complete:
-            self._context.connection.limit(self._inbox, after, earlier=self._earlier)
+            self._context.connection.end_after(self._inbox, after, earlier=self._earlier)
 
     def _end_after_last(self) -> None:
         if self._state is State.OPEN:

@@ -146,6 +146,9 @@ class FakeConnection(Connection):
         self.log.append(("sub", subject))
         return inbox
 
+    def end_after(self, inbox: Any, count: int, *, earlier: int) -> None:
+        self.log.append((f"end after {count - earlier}", inbox.subject))
+
     async def unsubscribe(self, inbox: Any) -> None:
         await asyncio.sleep(0)
         self._remove(inbox, "unsub")

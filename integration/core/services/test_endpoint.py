@@ -70,6 +70,7 @@ async def test_reply_subject_of_stranger(js: Any, oracle: Any, events: list[Any]
 
     async with js.core.add_service("s", "1.0.0") as service:
         endpoint = await service.add_endpoint("e", handler, subject=subject)
+        await js.core.flush()
         await oracle.nc.publish(subject, b"", reply="$JS.API.STREAM.PURGE.ORDERS")
         await eventually(lambda: endpoint.stats().num_errors == 1)
     assert {type(event.error) for event in of(HandlerFailed, events)} == {InvalidNameError}

@@ -282,7 +282,7 @@ class Connection(abc.ABC):
         raise NotImplementedError
 
     @abc.abstractmethod
-    def limit(self, inbox: Inbox, count: int, *, earlier: int) -> None:
+    def end_after(self, inbox: Inbox, count: int, *, earlier: int) -> None:
         """Let the server end a subscription after ``count`` messages, ``earlier`` of them on earlier connections.
 
         `unsubscribe` must still be called. While disconnected it applies to the next connection.

@@ -380,7 +380,7 @@ class GuardedConnection(Connection):
         else:
             self._late[sid] = command
 
-    def limit(self, inbox: Any, count: int, *, earlier: int) -> None:
+    def end_after(self, inbox: Any, count: int, *, earlier: int) -> None:
         inbox._max_msgs = count - earlier  # nats-py sends it when it subscribes again after a reconnect
         if self.is_connected:
             self._out.write(b"UNSUB %d %d\r\n" % (inbox._id, count - earlier))

@@ -212,11 +212,13 @@ class ForeignConnection(Connection):
         self._inboxes.add(subscription)
         return subscription
 
-    def limit(self, inbox: Any, count: int, *, earlier: int) -> None:
+    def end_after(self, inbox: Any, count: int, *, earlier: int) -> None:
         if inbox.nats_subscription is not None and self.is_connected:
-            self._tasks.start(self._end_after(inbox.nats_subscription, count), "limit of a subscription")
+            self._tasks.start(
+                self._unsubscribe_after(inbox.nats_subscription, count), "limit of a subscription"
+            )
 
-    async def _end_after(self, nats_subscription: Any, count: int) -> None:
+    async def _unsubscribe_after(self, nats_subscription: Any, count: int) -> None:
         with contextlib.suppress(nats.errors.Error):  # closed, draining or ended
             await nats_subscription.unsubscribe(count)
 

@@ -18,6 +18,7 @@ from ...errors import (
     KeyNotFoundError,
     MessageNotFoundError,
     NoRespondersError,
+    RequestTimeoutError,
     RevisionMismatchError,
     StreamNotFoundError,
     WrongLastSequenceError,
@@ -125,29 +126,36 @@ class KeyValue:
             try:
                 frame = await context.requests.ask(
                     context.api.direct_get_last(self._stream, subject),
-                    timeout=context.timeout,
+                    timeout=context.timeout / 2,
                     what=f"get key {key!r}",
                     again=True,
                 )
                 return read_direct_answer(frame)
             except MessageNotFoundError:
                 return None
-            except NoRespondersError:
-                # The stream has no direct gets, or does not exist: the request to its leader shows which.
+            except (NoRespondersError, RequestTimeoutError):
+                # The stream has no direct gets, or does not exist, which servers before 2.11 do not answer at all: the
+                # request to its leader shows which.
                 self._reads_directly = self._info is not None and bool(self._info.config.allow_direct)
+                return await self._stored({"last_by_subj": subject}, self._context.timeout / 2)
         return await self._stored({"last_by_subj": subject})
 
-    async def _stored(self, body: dict[str, Any]) -> StoredMessage | None:
+    async def _stored(self, body: dict[str, Any], timeout: float | None = None) -> StoredMessage | None:
         """Return a message from the leader of the stream, or None."""
         try:
-            answer = await self._call(self._context.api.stream_msg_get(self._stream), body, "get")
+            answer = await self._call(
+                self._context.api.stream_msg_get(self._stream), body, "get", timeout=timeout
+            )
         except MessageNotFoundError:
             return None
         return read_stored_message(answer)
 
-    async def _call(self, subject: str, body: Any, what: str) -> dict[str, Any]:
+    async def _call(
+        self, subject: str, body: Any, what: str, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        what = f"{what} in bucket {self.bucket!r}"
         try:
-            return await self._context.call(subject, body, what=f"{what} in bucket {self.bucket!r}")
+            return await self._context.call(subject, body, timeout=timeout, what=what)
         except StreamNotFoundError as error:
             raise no_bucket(error) from None
 
