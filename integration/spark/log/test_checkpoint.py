@@ -195,6 +195,7 @@ async def test_server_that_asks_for_a_password(own_server, oracle_for, tmp_path)
     assert shown["sources"][0]["stream"]["lag"] == 6
 
 
+@pytest.mark.full
 async def test_several_streams_shown_one_by_one(server, oracle, make_stream, tmp_path):
     """Offsets as a query makes them, in files as Spark writes them."""
     first, second = await make_stream(), await make_stream()

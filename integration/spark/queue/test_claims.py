@@ -385,6 +385,7 @@ async def test_claims_gone_reported_and_settled(queue, oracle, caplog):
     assert sum(int(n) for n in re.findall(r"(\d+) claimed messages from", caplog.text)) == 7
 
 
+@pytest.mark.full
 async def test_leader_does_not_answer_about_a_missing_message(proxy, queue, oracle):
     """Direct gets do not find it, and the leader is asked again: the rows that came with it are not lost."""
     lossy = await proxy()

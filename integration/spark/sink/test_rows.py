@@ -72,6 +72,7 @@ async def test_row_larger_than_server_takes(connect: Any, server: Any, stream: O
     assert await stored(stream) == [b"1", b"2"]
 
 
+@pytest.mark.full
 @pytest.mark.covers("L29", "L30")
 async def test_row_without_a_stream(connect: Any, server: Any, stream: OwnStream) -> None:
     """It is tried again, then the error names it. The others of its window are stored."""
