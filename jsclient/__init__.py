@@ -23,6 +23,7 @@ from .protocol.wire.message_headers import MessageHeaders
 if TYPE_CHECKING:
     from . import buckets, doctor, epochs, kits, peers, server, spark, testing, typing
     from ._runtime.handle import Opening
+    from .buckets.key_value.key_value import KeyValue
     from .consumers.ordered.consumer import OrderedConsumer, OrderedMessages
     from .consumers.ordered.subscription import OrderedSubscription
     from .consumers.pull.batch import Batch
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         observe_iteration,
         observe_iterator,
     )
+    from .protocol.buckets.entry import KeyValueEntry
     from .protocol.consumers.status import Ending
     from .protocol.consumers.worker.reasons import DeliveriesExhaustedError, Reject
     from .protocol.consumers.worker.worker import WorkCounts
@@ -113,6 +115,8 @@ __all__ = [
     "IterationSubscription",
     "JetStream",
     "JsonCodec",
+    "KeyValue",
+    "KeyValueEntry",
     "LatestReader",
     "MemoryLog",
     "Message",
@@ -215,6 +219,8 @@ _LAZY = {
     "IterationObserver": "kits",
     "IterationSubscription": "kits",
     "JsonCodec": "protocol.topics.value_codec",
+    "KeyValue": "buckets",
+    "KeyValueEntry": "buckets",
     "LatestReader": "topics.latest",
     "MemoryLog": "kits",
     "Messages": "consumers.pull.messages",

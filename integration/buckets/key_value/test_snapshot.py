@@ -29,6 +29,21 @@ async def test_get_many(kv: Any) -> None:
 
 
 @pytest.mark.server(">=2.11")
+async def test_revision_of_nothing(kv: Any) -> None:
+    """A key is put after the request that has found none: the snapshot has it, or a watch after it returns it."""
+    assert (await kv.get_many("a")).revision == 0
+    renewed = kv._renewed
+
+    async def put_and_renew() -> Any:
+        await kv.put("a", b"1")
+        return await renewed()
+
+    kv._renewed = put_and_renew
+    snapshot = await kv.get_many("a")
+    assert (snapshot.revision, snapshot["a"].value) == (1, b"1")
+
+
+@pytest.mark.server(">=2.11")
 async def test_get_many_of_too_many(kv: Any, js: Any, name: str) -> None:
     async with js.publisher() as publisher:
         for number in range(1100):

@@ -34,15 +34,14 @@ from ...protocol.wire.checks import check_count, check_seconds
 from ...protocol.wire.codec import from_wire
 from ...protocol.wire.nats_py import no_attribute
 from ...streams.stream import Stream
-from .reading import BucketReader, no_bucket, reader_config
-from .snapshot import KeyValueSnapshot
+from .reading import BucketReader, no_bucket, reader_config, stored_entry
+from .snapshot import KeyValueSnapshot, take_snapshot
 from .watch import KeyValueWatch
 
 __all__ = ["KeyValue"]
 
 _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept by default
 _PAUSE: Final = 0.002  # seconds, the first of the pauses between attempts of `update_with`
-_MOST_SUBJECTS: Final = 1000  # keys in one request. The server allows 1,024
 
 
 class KeyValue:
@@ -159,18 +158,8 @@ class KeyValue:
         except StreamNotFoundError as error:
             raise no_bucket(error) from None
 
-    def _entry(self, key: str, message: StoredMessage, delta: int = 0) -> KeyValueEntry:
-        return KeyValueEntry(
-            bucket=self.bucket,
-            key=key,
-            value=message.data,
-            revision=message.seq,
-            created_ns=message.time_ns,
-            operation=operation_of(message.headers),
-            delta=delta,
-            headers=message.headers or None,
-            size=len(message.data),
-        )
+    def _entry(self, key: str, message: StoredMessage) -> KeyValueEntry:
+        return stored_entry(self._keys, key, message)
 
     async def get_many(self, keys: str | Iterable[str]) -> KeyValueSnapshot:
         """Return the values of several keys as of one revision (server 2.11). Keys without a value are left out.
@@ -185,21 +174,8 @@ class KeyValue:
         Also raises the errors of any API request.
         """
         filters = check_filters([keys] if isinstance(keys, str) else keys)
-        snapshot = KeyValueSnapshot()
-        up_to: int | None = None
         stream = Stream(self._context, await self._known())
-        for first in range(0, len(filters), _MOST_SUBJECTS):
-            subjects = self._keys.subjects(filters[first : first + _MOST_SUBJECTS])
-            batch = stream.get_last_messages(subjects, up_to_seq=up_to)
-            async for message in batch:
-                key = self._keys.key(message.subject)
-                entry = self._entry(key, message, message.num_pending or 0)
-                if not entry.is_deleted:
-                    snapshot[key] = entry
-            # The first request decides the revision, and all others read as of it.
-            up_to = up_to or batch.up_to_seq or None
-        snapshot.revision = up_to or (await self._renewed()).state.last_seq
-        return snapshot
+        return await take_snapshot(stream, self._keys, filters, self._renewed)
 
     async def _known(self) -> StreamInfo:
         return self._info or await self._renewed()
@@ -392,17 +368,14 @@ class KeyValue:
 
     async def update_with(
         self, key: str, function: Callable[[bytes | None], bytes | None], *, attempts: int = 100
-    ) -> KeyValueEntry:
-        """Change a value by a function of it, and repeat that if another client was faster.
+    ) -> int:
+        """Change a value by a function of it, and repeat that if another client was faster. Returns its revision.
 
         Args:
             key: The key.
             function: A plain function of the value, which is None if there is none. It returns the new value, or None
-                to change nothing. It may be called several times.
+                to change nothing, and then the revision of the value is returned. It may be called several times.
             attempts: How often it is called at most.
-
-        Returns:
-            The entry that was stored, or the entry that was read if ``function`` returned None.
 
         Raises:
             RevisionMismatchError: Other clients were faster at each attempt.
@@ -422,16 +395,14 @@ class KeyValue:
             if value is None:
                 if entry is None or before is None:
                     raise KeyNotFoundError(self.bucket, key, entry)
-                return entry
+                return entry.revision
             try:
-                revision = await self._expecting(key, value, 0 if entry is None else entry.revision)
+                return await self._expecting(key, value, 0 if entry is None else entry.revision)
             except RevisionMismatchError:
                 tries -= 1
                 if not tries:
                     raise
                 await sleep(random.uniform(0, _PAUSE * min(attempts - tries, 50)))  # noqa: S311  not for secrets
-            else:
-                return await self.get(key, revision=revision)
 
     async def _expecting(self, key: str, value: bytes, last: int | None, **options: Any) -> int:
         try:

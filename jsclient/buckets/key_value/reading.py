@@ -13,9 +13,10 @@ from ...protocol.buckets.entry import KeyValueEntry, operation_of, payload_size
 from ...protocol.buckets.keys import KeySpace
 from ...protocol.consumers.ordered import ordered_pull_config
 from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
+from ...protocol.models.message import StoredMessage
 from ...protocol.wire.header_names import MSG_SIZE
 
-__all__ = ["BucketReader", "entry_of", "no_bucket", "reader_config"]
+__all__ = ["BucketReader", "entry_of", "no_bucket", "reader_config", "stored_entry"]
 
 _RECHECK = 0.25  # seconds without an entry after which a new consumer is looked at
 
@@ -71,6 +72,21 @@ def entry_of(keys: KeySpace, message: Message, *, is_initial: bool = False) -> K
         headers=headers,
         size=payload_size(headers) if MSG_SIZE in headers else len(data),
         is_initial=is_initial,
+    )
+
+
+def stored_entry(keys: KeySpace, key: str, message: StoredMessage, delta: int = 0) -> KeyValueEntry:
+    """Return the entry in a message that was requested from the stream."""
+    return KeyValueEntry(
+        bucket=keys.bucket,
+        key=key,
+        value=message.data,
+        revision=message.seq,
+        created_ns=message.time_ns,
+        operation=operation_of(message.headers),
+        delta=delta,
+        headers=message.headers or None,
+        size=len(message.data),
     )
 
 

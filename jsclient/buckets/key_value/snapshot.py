@@ -1,10 +1,19 @@
-"""The newest entries of a bucket as of one revision: `KeyValue.get_many`."""
+"""The newest entries of several keys as of one revision: `KeyValue.get_many`."""
 
 from __future__ import annotations
 
-from ...protocol.buckets.entry import KeyValueEntry
+from collections.abc import Awaitable, Callable
+from typing import Final
 
-__all__ = ["KeyValueSnapshot"]
+from ...protocol.buckets.entry import KeyValueEntry
+from ...protocol.buckets.keys import KeySpace
+from ...protocol.models.stream import StreamInfo
+from ...streams.stream import Stream
+from .reading import stored_entry
+
+__all__ = ["KeyValueSnapshot", "take_snapshot"]
+
+_MOST_SUBJECTS: Final = 1000  # keys in one request. The server allows 1,024
 
 
 class KeyValueSnapshot(dict[str, KeyValueEntry]):
@@ -15,3 +24,33 @@ class KeyValueSnapshot(dict[str, KeyValueEntry]):
     """
 
     revision: int = 0
+
+
+async def take_snapshot(
+    stream: Stream, keys: KeySpace, filters: list[str], renewed: Callable[[], Awaitable[StreamInfo]]
+) -> KeyValueSnapshot:
+    """Read the newest entries of the keys that match filters. ``renewed`` requests the state of the stream."""
+    snapshot = KeyValueSnapshot()
+    for first in range(0, len(filters), _MOST_SUBJECTS):
+        subjects = [keys.reads + pattern for pattern in filters[first : first + _MOST_SUBJECTS]]
+        # The first request decides the revision, and all others read as of it.
+        revision = await _read(stream, keys, subjects, snapshot, snapshot.revision or None)
+        if not revision:
+            # No key has an entry, so no revision is known. A key may be put before it is looked up: read again.
+            revision = (await renewed()).state.last_seq
+            await _read(stream, keys, subjects, snapshot, revision or None)
+        snapshot.revision = revision
+    return snapshot
+
+
+async def _read(
+    stream: Stream, keys: KeySpace, subjects: list[str], snapshot: KeyValueSnapshot, up_to: int | None
+) -> int:
+    """Add the newest entries of these subjects. Returns the revision as of which they were read, or 0."""
+    batch = stream.get_last_messages(subjects, up_to_seq=up_to)
+    async for message in batch:
+        key = keys.key(message.subject)
+        entry = stored_entry(keys, key, message, message.num_pending or 0)
+        if not entry.is_deleted:
+            snapshot[key] = entry
+    return up_to or batch.up_to_seq
