@@ -23,7 +23,7 @@ from .protocol.wire.message_headers import MessageHeaders
 if TYPE_CHECKING:
     from . import buckets, doctor, epochs, kits, peers, server, spark, testing, typing
     from ._runtime.handle import Opening
-    from .buckets.key_value.key_value import KeyValue
+    from .buckets import KeyValue, KeyValueEntry
     from .consumers.ordered.consumer import OrderedConsumer, OrderedMessages
     from .consumers.ordered.subscription import OrderedSubscription
     from .consumers.pull.batch import Batch
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
         observe_iteration,
         observe_iterator,
     )
-    from .protocol.buckets.entry import KeyValueEntry
     from .protocol.consumers.status import Ending
     from .protocol.consumers.worker.reasons import DeliveriesExhaustedError, Reject
     from .protocol.consumers.worker.worker import WorkCounts
