@@ -104,7 +104,7 @@ async def test_options_in_status(js: Any, name: str) -> None:
     assert (status.bucket, status.values, status.history, status.ttl) == (name, 2, 3, 60.0)
     assert (status.limit_marker_ttl, status.is_compressed) == (5.0, True)
     assert status.metadata == {"team": "a"}
-    assert status.bytes > 0
+    assert status.size > 0
     assert (status.config.description, status.config.max_msg_size) == ("settings", 1000)
 
 

@@ -165,7 +165,7 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
         history: The number of entries kept for each key.
         ttl: Seconds until a value expires, 0 for never.
         limit_marker_ttl: Seconds for which markers of expired values are kept, 0 if there are none.
-        bytes: The size of all entries in bytes.
+        size: The size of all entries in bytes.
         is_compressed: Whether files are compressed.
         metadata: The texts of the user by name.
         config: The configuration of the stream.
@@ -176,7 +176,7 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
     history: int
     ttl: float
     limit_marker_ttl: float
-    bytes: int
+    size: int
     is_compressed: bool
     metadata: Mapping[str, str]
     config: StreamConfig
@@ -192,7 +192,7 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
             history=config.max_msgs_per_subject or 0,
             ttl=config.max_age or 0.0,
             limit_marker_ttl=config.subject_delete_marker_ttl or 0.0,
-            bytes=info.state.bytes,
+            size=info.state.bytes,
             is_compressed=config.compression not in (None, StoreCompression.NONE),
             metadata={key: text for key, text in metadata.items() if not key.startswith("_nats.")},
             config=config,
