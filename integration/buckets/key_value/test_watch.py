@@ -217,6 +217,13 @@ async def test_bucket_deleted(js: Any, kv: Any) -> None:
             await asyncio.wait_for(waiting, 60)
 
 
+async def test_not_opened(kv: Any) -> None:
+    """Reading it says how to open it, and does not just end."""
+    with pytest.raises(ConfigError, match="async with"):
+        async for _ in kv.watch():
+            pass
+
+
 async def test_no_such_bucket(js: Any, name: str) -> None:
     kv = await js.key_value(name, check=False)
     with pytest.raises(BucketNotFoundError):

@@ -8,7 +8,7 @@ from typing import Self
 from ..._runtime.handle import ReadHandle, State
 from ..._runtime.tasks import Signal
 from ...consumers.ordered.consumer import OrderedConsumer
-from ...errors import ClosedError
+from ...errors import ClosedError, ConfigError
 from ...protocol.buckets.entry import KeyValueEntry
 from ...protocol.events import Event
 from .reading import BucketReader
@@ -78,13 +78,14 @@ class KeyValueWatch(ReadHandle[KeyValueEntry]):
         Raises:
             BucketNotFoundError: The bucket was deleted.
             ClosedError: The watch or the connection is closed.
+            ConfigError: The watch is not open.
 
         Also raises the errors of `OrderedConsumer.next`.
 
         Cancelled: no entry is lost. The next call returns it.
         """
-        if self._state is State.NEW:
-            await self.__aenter__()
+        if self._state is State.NEW:  # opening here would give two tasks a consumer each
+            raise ConfigError("the watch is not open: 'async with kv.watch() as watch' opens it")
         if self.is_closed:
             raise ClosedError("the watch is closed")
         while True:
