@@ -395,7 +395,7 @@ async def test_random_operations(kv: Any, oracle: Any, name: str) -> None:
                 await kv.delete(key)
             else:
                 await kv.purge(key)
-        except KeyExistsError:
+        except KeyExistsError:  # the bucket refuses exactly what the dict says it must
             assert key in model
             continue
         except KeyNotFoundError:

@@ -278,6 +278,7 @@ async def test_restarts(own_server: Any, connect: Any, events: list[Any]) -> Non
                 else:
                     await kv.put(key, b"%d" % number)
             except (DisconnectedError, RequestTimeoutError):
+                # Whether the change was stored is unknown. The comparison at the end is with the bucket itself.
                 await asyncio.sleep(0.02)
             await asyncio.sleep(0.001)
 

@@ -103,7 +103,7 @@ class BucketReader:
         self._consumer: OrderedConsumer | None = None
         self._remaining = 0  # of the entries that existed at the start
         self._last = ("", 0)  # the consumer that delivered the last entry, and the number of the delivery
-        self.is_current = False
+        self.is_current: bool = False
 
     async def open(self) -> OrderedConsumer:
         """Create the consumer. Raises `BucketNotFoundError`, and the errors of any API request."""

@@ -35,7 +35,7 @@ class ReplyTracker:
     ) -> None:
         """``deadline`` is in monotonic seconds, ``stall`` in seconds."""
         self.front: deque[Frame] = deque()
-        self.ended = False
+        self.ended: bool = False
         self.error: NoRespondersError | None = None
         self._subject = subject
         self._deadline = deadline

@@ -45,8 +45,8 @@ class CoreTracker:
         self._queue: DeliveryQueue[None] = DeliveryQueue(max_pending, max_pending_bytes, size_of)
         self._overflow: SlowConsumer | None = None  # the current episode of drops
         self.front: deque[Frame] = self._queue.front
-        self.received = 0
-        self.dropped = 0
+        self.received: int = 0
+        self.dropped: int = 0
         self.after: int | None = None
 
     @property
