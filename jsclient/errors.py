@@ -262,7 +262,8 @@ _ADVICE = {
     "or max_memory_store of the server",
     10047: "no space for files is left for it: lower max_bytes of the stream, purge messages, or raise max_file of "
     "the account or max_file_store of the server",
-    10049: "the server has no disk space left for it: raise max_file_store of its configuration, or delete messages",
+    10049: "the log of the server says why: its disk may be full, it may have too many files open, or it cannot write "
+    "to its store_dir",
     10054: "the message is larger than max_msg_size of the stream, headers included: raise it, or send less",
     10026: f"raise the limit of the stream (max_consumers), of the account or of the server, or {_FEWER}",
     10014: "check both names, or create the consumer first",
