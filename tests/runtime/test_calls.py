@@ -84,7 +84,7 @@ async def test_info_checks_its_timeout_first():
 
 @virtual
 async def test_unread_messages_are_returned_and_others_are_not():
-    async with connected() as (js, connection):
+    async with connected() as (_, connection):
         await calls.nak_all(connection, [data(1), foreign(), data(2)])
         assert connection.settled == [(b"-NAK", False)] * 2
         connection.disconnect()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+
 import pytest
 
 import jsclient
-from jsclient.epochs import FrontierUpdate, memory_epochs
+from jsclient.epochs import FrontierUpdate, Int, memory_epochs
 from jsclient.errors import (
     ConfigError,
 )
+from jsclient.protocol.topics.record import Kind
+from jsclient.topics.epochs.history import EpochHistory, Wait
+from jsclient.topics.epochs.home import MemoryHome
+from jsclient.topics.memory_log import MemoryLog
 from tests.support.virtual import virtual
 from tests.topics.epochs.kit import MemoryTopics, all_of, events, frontier_is, items
 from tests.topics.notifiers.test_iteration import in_virtual_time
@@ -147,3 +154,62 @@ async def test_publisher_does_not_guess():
         await topic.publisher()
     async with await topic.publisher(start=9) as pub:
         assert pub.frontier.elements == (9,)
+
+
+async def history_of(*frontiers: int) -> EpochHistory:
+    """A partition whose publisher has completed these times."""
+    log = MemoryLog("t.>")
+    topic = memory_epochs("t", log=log)
+    async with await topic.publisher() as pub:
+        for time in frontiers:
+            await pub.send(time, ["x"])
+            await pub.advance(time + 1)
+        await pub.release()
+    return EpochHistory(log, Int(), "t")
+
+
+@virtual
+async def test_last_valid_frontier_counts():
+    """Invalid records after it are skipped and reported."""
+    history = await history_of(1, 2)
+    before = await history.last_frontier(0)
+    assert before.entry.record.lower == (3,)
+    await history.log.append(b"?", subject="t.0.frontier", kind=Kind.FRONTIER, expected=before.last_seq)
+    after = await history.last_frontier(0)
+    assert (after.entry.record, after.record.seq) == (before.entry.record, before.record.seq)
+    assert after.last_seq == before.last_seq + 1, "the next record has to follow the invalid one"
+    assert (await history.last_frontier(1)).entry is None
+
+
+@virtual
+async def test_records_up_to_an_end_in_pages():
+    history = await history_of(*range(1, 8))
+    end = (await history.log.extent()).last_seq
+    seqs = [record.seq async for record in history.records(2, end, limit=3)]
+    assert seqs == [*range(3, end + 1)]
+    assert [record async for record in history.records(end, end)] == []
+
+
+@virtual
+async def test_takeover_fences_the_former_producer():
+    history = await history_of(1)
+    out = MemoryHome("t", history.log).outlet(0, max_in_flight=1, timeout=None)
+    first = await history.take(0, out.record, start=None)
+    second = await history.take(0, out.record, start=None)
+    assert first.producer != second.producer
+    assert second.publisher.lower.elements == (2,)
+    last = await history.last_frontier(0)
+    assert (last.entry.producer, last.entry.seq) == (second.producer, second.seq)
+
+
+@virtual
+async def test_long_wait_is_reported_at_doubling():
+    events: list = []
+    wait = Wait(events.append, "t")
+    for _ in range(1000):
+        wait.look("no publisher", [0, 1])
+        await asyncio.sleep(1)
+    waited = [event.waited for event in events]
+    assert 2 < len(waited) < 12
+    assert all(later >= 2 * earlier for earlier, later in itertools.pairwise(waited))
+    assert events[0].partitions == (0, 1)
