@@ -12,11 +12,13 @@ import subprocess
 import sys
 from pathlib import Path
 from types import GenericAlias
+from typing import get_type_hints
 
 import msgspec
 import pytest
 
 import jsclient
+from jsclient._exports import SOURCES, set_module
 
 ROOT = Path(__file__).resolve().parent.parent
 FACES = (
@@ -303,3 +305,15 @@ def test_import_is_light():
 def test_package_typed_and_version():
     assert "." in jsclient.__version__
     assert (ROOT / "jsclient/py.typed").exists()
+
+
+def test_exported_class_reports_the_module_of_its_users():
+    class Inner:
+        number: int
+
+    original = Inner.__module__
+    set_module("jsclient.public", [Inner])
+    set_module("jsclient.other", [Inner])
+    assert Inner.__module__ == "jsclient.other"
+    assert SOURCES.pop(Inner) == original, "documentation tools find the code there"
+    assert get_type_hints(Inner) == {"number": int}

@@ -322,7 +322,7 @@ class FakeApi:
 
 
 def _verb(tokens: list[str]) -> str:
-    return ".".join(tokens[:3] if tokens[1] == "DURABLE" else tokens[:2])
+    return ".".join(tokens[:3] if tokens[1:2] == ["DURABLE"] else tokens[:2])
 
 
 class connected:  # noqa: N801  reads as: async with connected() as (js, connection)

@@ -21,7 +21,7 @@ from jsclient.errors import (
     TopicMismatchError,
     TopicNotFoundError,
 )
-from tests.topics.epochs.test_topic import Picky, all_of, events, frontier_is, items
+from tests.topics.epochs.kit import Picky, all_of, events, frontier_is, items
 
 BEAT = 0.2
 

