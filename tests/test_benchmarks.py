@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -15,12 +17,13 @@ from benchmarks import draw, wire
 from benchmarks.__main__ import main
 from benchmarks.clients import CLIENTS, load, works_of
 from benchmarks.figures import Summary, quantile, ratio, summarize
-from benchmarks.job import Job, Meter, WorkSkippedError, job_of
+from benchmarks.job import HEADERS, Job, Meter, WorkSkippedError, job_of
 from benchmarks.report import FORMAT, across, between, report
 from benchmarks.stage import steps
 from benchmarks.topics import report as topic_report
 from benchmarks.topics import works as topic_works
 from benchmarks.topics.child import RUNS
+from benchmarks.usage import cpu_of
 from benchmarks.works import GROUPS, WORKS, select
 
 JOB = Job("jsclient", "ordered", 1000, 100, "BENCH", "bench.data", "127.0.0.1", 4222, last=5000)
@@ -95,6 +98,11 @@ def test_job_survives_command_line():
     assert job_of(json.dumps(job.as_dict())) == job
 
 
+def test_job_over_tls():
+    assert (JOB.url, JOB.tls()) == ("nats://127.0.0.1:4222", None)
+    assert replace(JOB, ca="ca.pem").url == "tls://127.0.0.1:4222"
+
+
 # --- measuring ---------------------------------------------------------------------------------------------------
 
 
@@ -110,6 +118,20 @@ def test_run_warms_up_first():
     assert figures["count"] == 1000
     assert figures["p50_us"] == pytest.approx(499.5, abs=1)
     assert figures["rss_mb"] >= figures["base_mb"] > 0
+
+
+def test_cpu_of_server_measured(monkeypatch):
+    seconds = iter([1.0, 2.0, 2.0, 2.5])  # before and after each part
+    monkeypatch.setattr("benchmarks.job.cpu_of", lambda pid: next(seconds))
+    meter = Meter(replace(JOB, server=77))
+    for part in meter.parts():
+        part.done(part.count, 5000)
+    assert meter.figures()["server_us"] == pytest.approx(500)
+
+
+def test_cpu_of_other_process():
+    assert cpu_of(os.getpid()) > 0
+    assert cpu_of(2**31) == 0.0
 
 
 def test_published_from_warm_up():
@@ -158,6 +180,29 @@ def test_figures_of_other_process(tmp_path, monkeypatch):
     assert meter.figures() == {"count": 1000, "cpu_us": 1.5}
     with pytest.raises(WorkSkippedError, match="not 1001 up to 5000"):
         client.WORKS["ordered"](replace(JOB, count=1001), Meter(replace(JOB, count=1001)))
+
+
+def test_go_program_does_its_works():
+    folder = Path(__file__).resolve().parent.parent / "benchmarks" / "clients" / "natsgo"
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.go"))
+    table = text.partition("var works = map[string]work{")[2].partition("}")[0]
+    kinds = set(re.findall(r'"([^"]+)":', table))
+    assert kinds == {work.kind for work in WORKS if "nats.go" in work.counts}
+    for name, value in HEADERS.items():
+        assert f'"{name}":' in text
+        assert f'{{"{value}"}}' in text
+    fields = set(re.findall(r'`json:"(\w+)"` *(?://.*)?\n', text.partition("type Job struct {")[2].partition("}")[0]))
+    assert fields < JOB.as_dict().keys()
+
+
+def test_go_program_checksums():
+    folder = Path(__file__).resolve().parent.parent / "benchmarks" / "clients" / "natsgo"
+    needed = re.findall(r"([\w./-]+\.\w+/\S+) (v\S+)", (folder / "go.mod").read_text(encoding="utf-8"))
+    sums = (folder / "go.sum").read_text(encoding="utf-8")
+    assert len(needed) == 6
+    for name, version in needed:
+        assert f"{name} {version} h1:" in sums
+        assert f"{name} {version}/go.mod h1:" in sums
 
 
 def test_nats_go_without_program(monkeypatch):
