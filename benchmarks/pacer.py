@@ -60,7 +60,7 @@ def _pace(wire: Wire, job: Job, count: int) -> None:
 
 
 def _main(how: str, count: int, job: Job) -> None:
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.send(b"SUB acks 1\r\n")
         print("ready", flush=True)
         sys.stdin.read()

@@ -45,7 +45,7 @@ _TITLES = {
 def about_line(about: Mapping[str, Any]) -> str:
     """What the figures are of, in a sentence."""
     versions = ", ".join(f"{name} {found}" for name, found in about["clients"].items() if found)
-    headers = ", with headers" if about["headers"] else ""
+    headers = (", with headers" if about["headers"] else "") + (", TLS" if about.get("tls") else "")
     return (
         f"{about['date']}: Python {about['python']} ({about['loop']}), nats-server {about['server']}, {versions}; "
         f"{about['cores']} cores, {about['system']}; {about['size']} bytes{headers}, {about['storage']} storage; "
@@ -92,6 +92,7 @@ def across(files: Sequence[Mapping[str, Any]]) -> str:
             about["storage"],
             f"{about['size']} B",
             *(["headers"] if about["headers"] else []),
+            *(["TLS"] if about.get("tls") else []),
         ]
         labels.append(", ".join([about["python"], *others]))
         columns.append(summarize(stored["runs"]))
@@ -127,7 +128,12 @@ def table(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
 
 def _aimed(about: Mapping[str, Any]) -> bool:
     """Whether the goals are for these settings."""
-    return about["storage"] == "memory" and about["size"] == 128 and not about["headers"]
+    return (
+        about["storage"] == "memory"
+        and about["size"] == 128
+        and not about["headers"]
+        and not about.get("tls")
+    )
 
 
 def against(works: Sequence[Work], runs: Mapping[str, Clients], *, goals: bool) -> str:

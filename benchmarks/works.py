@@ -33,7 +33,10 @@ class Work:
             run takes about a second or two.
         reads: Whether it reads what is stored. Otherwise it publishes, or has published, what a stream then holds.
         pulls: The ack policy of the pull consumer it needs, "" if none.
-        size, headers: Of the messages. None: as the options say.
+        handlers: Handlers of a worker that run at the same time, and ``pause``: seconds that each of them sleeps.
+        asks: Whether another process publishes the messages, each after the ack of the one before it.
+        size, headers, tls: Of the messages and the connection. None: as the options say.
+        go: What nats.go does it with, in Markdown.
         goal: What is to be reached.
     """
 
@@ -47,8 +50,13 @@ class Work:
     batch: int = 0
     window: int = 0
     subscriptions: int = 1
+    handlers: int = 0
+    pause: float = 0.0
+    asks: bool = False
     size: int | None = None
     headers: bool | None = None
+    tls: bool | None = None
+    go: str = ""
     goal: Goal | None = None
     figures: tuple[str, ...] = ("rate", "cpu_us")
 

@@ -191,7 +191,9 @@ def test_go_program_does_its_works():
     for name, value in HEADERS.items():
         assert f'"{name}":' in text
         assert f'{{"{value}"}}' in text
-    fields = set(re.findall(r'`json:"(\w+)"` *(?://.*)?\n', text.partition("type Job struct {")[2].partition("}")[0]))
+    fields = set(
+        re.findall(r'`json:"(\w+)"` *(?://.*)?\n', text.partition("type Job struct {")[2].partition("}")[0])
+    )
     assert fields < JOB.as_dict().keys()
 
 

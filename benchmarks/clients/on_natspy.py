@@ -23,7 +23,7 @@ VERSION = version("nats-py")
 
 @asynccontextmanager
 async def _connected(job: Job) -> AsyncIterator[Client]:
-    nc = await nats.connect(job.url)
+    nc = await nats.connect(job.url, tls=job.tls())
     try:
         yield nc
     finally:

@@ -31,7 +31,7 @@ def _deliver(wire: Wire, number: int) -> str:
 
 def _consumer(job: Job, **config: Any) -> None:
     """Create a push consumer. On a connection of its own: the server may deliver before it answers."""
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.call(
             f"$JS.API.CONSUMER.CREATE.{job.stream}",
             {"stream_name": job.stream, "config": {"ack_policy": "none", "max_deliver": 1, **config}},
@@ -50,7 +50,7 @@ def _pull(job: Job, consumer: str, batch: int) -> bytes:
 
 def _push(job: Job, meter: Meter) -> None:
     for number, part in enumerate(meter.parts()):
-        with Wire(job.host, job.port) as wire:
+        with Wire.of(job) as wire:
             subject = _deliver(wire, number)
             _consumer(
                 job,
@@ -67,7 +67,7 @@ def _push(job: Job, meter: Meter) -> None:
 
 
 def _fetch(job: Job, meter: Meter) -> None:
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.send(b"SUB pull 1\r\n")
         for part in meter.parts():
             request = _pull(job, part.consumer, job.batch)
@@ -82,7 +82,7 @@ def _fetch(job: Job, meter: Meter) -> None:
 
 
 def _messages(job: Job, meter: Meter) -> None:
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.send(b"SUB pull 1\r\n")
         for part in meter.parts():
             half = max(1, job.window // 2)
@@ -108,7 +108,7 @@ def _messages(job: Job, meter: Meter) -> None:
 
 
 def _next(job: Job, meter: Meter) -> None:
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.send(b"SUB pull 1\r\n")
         for part in meter.parts():
             request = _pull(job, part.consumer, 1)
@@ -126,7 +126,7 @@ def _next(job: Job, meter: Meter) -> None:
 
 
 def _publisher(job: Job, meter: Meter) -> None:
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.send(b"SUB acks 1\r\n")
         for part in meter.parts():
             last = publish_many(wire, job, part.count)
@@ -134,7 +134,7 @@ def _publisher(job: Job, meter: Meter) -> None:
 
 
 def _publish(job: Job, meter: Meter) -> None:
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.send(b"SUB acks 1\r\n")
         one = message(job, b"acks")
         for part in meter.parts():
@@ -154,7 +154,7 @@ _STAMP = re.compile(rb"\r\n(\d{19})")
 
 def _end_to_end(job: Job, meter: Meter) -> None:
     for number, part in enumerate(meter.parts()):
-        with Wire(job.host, job.port) as wire:
+        with Wire.of(job) as wire:
             subject = _deliver(wire, number)
             _consumer(job, deliver_subject=subject, deliver_policy="new")
             with paced(job, part.count):
