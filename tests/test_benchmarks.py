@@ -18,7 +18,7 @@ from benchmarks.__main__ import main
 from benchmarks.clients import CLIENTS, load, works_of
 from benchmarks.figures import Summary, quantile, ratio, summarize
 from benchmarks.job import HEADERS, Job, Meter, WorkSkippedError, job_of
-from benchmarks.report import FORMAT, across, between, report
+from benchmarks.report import FORMAT, across, between, overview, report
 from benchmarks.stage import steps
 from benchmarks.topics import report as topic_report
 from benchmarks.topics import works as topic_works
@@ -328,6 +328,50 @@ def test_report_has_all_tables():
     assert cells(tables[2], "`publish`")[1:] == ["100 · 1,200 · 70.0", "150 · 2,000 · 126"]
     assert cells(tables[3], "500,000 wait")[1:] == ["35 · 3"]
     assert cells(tables[4], "Python alone")[1:] == ["9"]
+
+
+def measured(work, client, **figures):
+    return run(work, client, rate=50_000.0, cpu_us=10.0, **figures)
+
+
+def test_workers_beside_nats_py_and_server():
+    runs = [
+        measured("run/1", "jsclient", server_us=4.0),
+        run("run/1", "nats-py", rate=700.0, cpu_us=45.0, server_us=12.5),
+        measured("by-hand", "jsclient", server_us=3.0),
+        measured("run/1/request", "jsclient", server_us=3.0, p50_us=120.0, p99_us=300.0),
+        measured("by-hand/request", "jsclient", server_us=3.0, p50_us=110.0, p99_us=280.0),
+    ]
+    text = report({"format": FORMAT, "about": ABOUT, "runs": runs})
+    assert text.count("### ") == 1
+    rates, answers = text.split("From a request to its ack at the server, one by one:")
+    assert cells(rates, "`run()`, 1 handler")[1:] == [
+        "50k · 10.0 · 4.00",
+        "700 · 45.0 · 12.5",
+        "4.50x less",
+    ]
+    assert cells(rates, "`messages()`")[1:] == ["50k · 10.0 · 3.00", "", "–"]
+    assert cells(answers, "`run()`, 1 handler")[1:] == ["120 · 300 · 10.0"]
+    assert cells(answers, "`messages()`")[1:] == ["110 · 280 · 10.0"]
+
+
+def test_overview_names_ways_of_go():
+    names = ["ordered", "callback", "ordered/headers", "ordered/header", "ordered/512KiB", "ordered/tls"]
+    runs = [measured(name, "jsclient") for name in names]
+    runs += [measured(name, "nats.go") for name in names if name != "ordered/header"]
+    main, *sections = overview({"format": FORMAT, "about": ABOUT, "runs": runs}).split("### ")
+    assert cells(main, "msg/s")[-1] == "nats.go by"
+    assert cells(main, "push, ordered, `async for`  ")[-1] == "`NextMsg`"
+    assert cells(main, "push, callback")[-1] == "callback"
+    assert cells(main, "push, ordered, `async for`, `msg.headers[…]`")[-1] == "`NextMsg`, `Header.Get`"
+    assert cells(main, "push, ordered, `async for`, `msg.header(…)`")[-2:] == ["50k · 10.0", ""]
+    assert [section.splitlines()[0] for section in sections] == ["Payload sizes", "TLS"]
+    assert cells(sections[0], "push, ordered, `async for`, 512 KiB")[-1] == "`NextMsg`"
+    assert cells(sections[1], "push, ordered, `async for`, TLS")[-1] == "`NextMsg`"
+
+
+def test_every_row_of_go_says_how():
+    assert [work.name for work in WORKS if "nats.go" in work.counts and not work.go] == []
 
 
 def test_behind_goal_bold():

@@ -10,7 +10,7 @@ from itertools import repeat
 import jsclient
 from benchmarks.clients.slow import Slow
 from benchmarks.job import HEADER, HEADERS, Job, Meter, Part, payload
-from benchmarks.pacer import flooded, paced
+from benchmarks.pacer import flooded, paced, requested
 from jsclient import ConsumerConfig, Message, TooManyInFlightError
 
 VERSION = jsclient.__version__
@@ -49,6 +49,20 @@ async def _ordered(job: Job, meter: Meter) -> None:
                 part.done(seen, msg.metadata.stream_seq)
 
 
+async def _ordered_header(job: Job, meter: Meter) -> None:
+    """The same with the method that reads one header."""
+    async with connected(job) as js:
+        for part in meter.parts():
+            async with await js.subscribe(job.subject, ordered=True, config=from_here(part.start)) as sub:
+                seen, count = 0, part.count
+                async for msg in sub:
+                    assert msg.header(HEADER)
+                    seen += 1
+                    if seen == count:
+                        break
+                part.done(seen, msg.metadata.stream_seq)
+
+
 async def _callback(job: Job, meter: Meter) -> None:
     headers = job.headers
     async with connected(job) as js:
@@ -75,7 +89,7 @@ async def _messages(job: Job, meter: Meter) -> None:
         stream = await js.stream(job.stream)
         for part in meter.parts():
             consumer = await stream.consumer(part.consumer)
-            async with consumer.messages(max_messages=job.window or None) as messages:
+            async with consumer.messages(max_messages=job.window or None) as messages, requested(job, part):
                 seen, count = 0, part.count
                 async for msg in messages:
                     if headers:
@@ -85,6 +99,28 @@ async def _messages(job: Job, meter: Meter) -> None:
                     if seen == count:
                         break
                 part.done(seen, msg.metadata.stream_seq)
+
+
+async def _run(job: Job, meter: Meter) -> None:
+    pause = job.pause
+    async with connected(job) as js:
+        stream = await js.stream(job.stream)
+        for part in meter.parts():
+            done: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            seen, count = 0, part.count
+
+            async def handle(msg: Message) -> None:
+                nonlocal seen
+                seen += 1
+                if seen == count:  # noqa: B023 - used before the next part
+                    done.set_result(msg)  # noqa: B023
+                if pause:
+                    await asyncio.sleep(pause)
+
+            consumer = await stream.consumer(part.consumer)
+            async with consumer.run(handle, concurrency=job.handlers), requested(job, part):
+                last = await done
+                part.done(seen, last.metadata.stream_seq)
 
 
 async def _fetch(job: Job, meter: Meter) -> None:
@@ -279,8 +315,10 @@ async def _slow_messages(job: Job, meter: Meter) -> None:
 
 WORKS = {
     "ordered": _ordered,
+    "ordered-header": _ordered_header,
     "callback": _callback,
     "messages": _messages,
+    "run": _run,
     "fetch": _fetch,
     "next": _next,
     "publish": _publish,

@@ -22,6 +22,27 @@ def test_every_work_of_table_does_to_do():
 
 
 @pytest.mark.full
+def test_works_of_workers_and_tls():
+    command = [sys.executable, "-m", "benchmarks", "--rounds", "1", "--scale", "0.01"]
+    command += [
+        "--works",
+        "workers",
+        "ordered/header",
+        "tls",
+        "*/512KiB",
+        "--clients",
+        "raw",
+        "jsclient",
+        "nats-py",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.count("`run()`, 20 handlers") == 3
+    assert done.stdout.count("TLS |") == 6
+
+
+@pytest.mark.full
 def test_every_work_on_topics_does_to_do():
     command = [sys.executable, "-m", "benchmarks.topics", "--rounds", "1", "--scale", "0.01", "--works"]
     command += ["waiting", "notifier", "publish", "filter", "epochs", "catch-up/128", "live"]
