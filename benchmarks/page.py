@@ -1,7 +1,7 @@
-"""Measures what the documentation shows, and fills its tables: about five minutes.
+"""Measures what the documentation shows, and fills its tables: about twenty minutes.
 
-Works that are compared with other clients are measured first, then jsclient and nats-py on uvloop, and with each
-``--python``. Figures are saved in ``benchmarks/results/``.
+Works that are compared with other clients are measured first, with workers, payload sizes and TLS. Then come jsclient
+and nats-py on uvloop, and with each ``--python``. Figures are saved in ``benchmarks/results/``.
 """
 
 from __future__ import annotations

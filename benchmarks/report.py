@@ -290,7 +290,7 @@ def thousands(rate: float) -> str:
 
 def short(value: float) -> str:
     """A figure with three digits at most."""
-    return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
 
 
 def verdict(text: str, *, met: bool) -> str:
