@@ -340,7 +340,7 @@ for version in PYTHONS:
 
 @nox.session(name="bench-page", reuse_venv=True)
 def bench_page(session: nox.Session) -> None:
-    """What docs/explanation/performance.md shows, with the compiled reader: about five minutes; fills the tables."""
+    """What docs/explanation/performance.md shows, with the compiled reader: about twenty minutes; fills the tables."""
     session.install("--editable", ".[server]", *group("bench"))
     install_speedups(session)
     session.run("python", "-m", "benchmarks.page", *session.posargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import struct
 from dataclasses import replace
 from types import TracebackType
@@ -23,16 +24,23 @@ _SILENCE = 20  # seconds without a byte until it gives up
 class Wire:
     """A connection to a nats-server."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port))
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self.socket: socket.socket = socket.create_connection((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Not settimeout(), which polls before every call.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _SILENCE, 0))
         self._tail = Tail()
         self._until_line()
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self.send(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nPING\r\n')
         while self._until_line() != b"PONG\r\n":
             pass
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        """A connection to the server of a job."""
+        return cls(job.host, job.port, job.tls())
 
     def __enter__(self) -> Self:
         return self
