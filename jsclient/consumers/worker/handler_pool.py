@@ -245,7 +245,8 @@ class HandlerPool:
                     await self._wait_idle(slot, moment)
                     continue
             slot.work = slot.latest = work
-            message, error = work.message, work.broken
+            message = work.message
+            error: BaseException | None = work.broken
             try:
                 if error is None and work.final_error is None:
                     if work.repeats:
