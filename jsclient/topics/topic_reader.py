@@ -35,6 +35,8 @@ class TopicReader(ReadHandle[Record]):
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
+        self._tracker = reader.tracker
+        self._take_one = reader.tracker.take_one  # of its queue: a record of an ``async for`` costs two calls
         self._end: Record | None = None
         self.completion: bytes | None = None
 
@@ -80,7 +82,9 @@ class TopicReader(ReadHandle[Record]):
 
     async def __anext__(self) -> Record:
         try:
-            if self._end is None and (record := self._reader.take_one()) is not None:
+            if self._end is None and (record := self._take_one()) is not None:
+                if self._tracker.request_needed:
+                    self._reader.taken()
                 return record if record.kind is Kind.VALUE else self._checked(record)
             return await self.next()
         except ClosedError:
@@ -88,7 +92,7 @@ class TopicReader(ReadHandle[Record]):
 
     def _checked(self, record: Record) -> Record:
         """Return the record. If it ends this reader, raise the error of `raise_end`."""
-        if record.kind is not Kind.VALUE and record.is_last and self._reader.tracker.ends:
+        if record.kind is not Kind.VALUE and record.is_last and self._tracker.ends:
             self._note_end(record)
             raise_end(record)
         return record
@@ -100,7 +104,7 @@ class TopicReader(ReadHandle[Record]):
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
         """Yield lists of records until the topic ends or the reader is closed. Raises the errors of `next`."""
         async for records in self._reader.batches(max_records):
-            if records[-1].is_last and self._reader.tracker.ends:
+            if records[-1].is_last and self._tracker.ends:
                 self._note_end(records.pop())
             if records:
                 yield records
