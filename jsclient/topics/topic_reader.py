@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from .._runtime.handle import ReadHandle
 from ..errors import ClosedError, IterationFailed
@@ -13,6 +13,8 @@ from .log import Push
 from .log_reader import LogReader
 
 __all__ = ["TopicReader", "raise_end"]
+
+_VALUE: Final = Kind.VALUE
 
 
 def raise_end(record: Record) -> NoReturn:
@@ -85,7 +87,7 @@ class TopicReader(ReadHandle[Record]):
             if self._end is None and (record := self._take_one()) is not None:
                 if self._tracker.request_needed:
                     self._reader.taken()
-                return record if record.kind is Kind.VALUE else self._checked(record)
+                return record if record.kind is _VALUE else self._checked(record)
             return await self.next()
         except ClosedError:
             raise StopAsyncIteration from None
