@@ -46,6 +46,7 @@ COVERED = {
     "peers/handlers.py": "tests/peers/test_dispatch.py",
     "peers/peer.py": "integration/peers/test_peers.py",
     "protocol/consumers/subscribe_request.py": "tests/protocol/consumers/test_subscribe.py",
+    "protocol/consumers/check_budget.py": "tests/protocol/consumers/test_stall.py",
     "protocol/consumers/finding.py": "tests/protocol/consumers/test_diagnosis.py",
     "protocol/consumers/consume.py": "tests/protocol/consumers/test_fetch.py",
     "protocol/consumers/worker/reasons.py": "tests/protocol/consumers/worker/test_dead_letter.py",

@@ -9,7 +9,6 @@ import asyncio
 import copy
 import itertools
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -24,7 +23,7 @@ from ..errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from ..protocol.consumers.stall import CheckBudget
+from ..protocol.consumers.check_budget import CheckBudget
 from ..protocol.events import ErrorRaised, Event
 from ..protocol.publishing.in_flight import AnsweredSubjects
 from ..protocol.wire import codec
@@ -321,26 +320,41 @@ def as_reported(error: BaseException) -> JetStreamError:
     return wrapped
 
 
-@dataclass(slots=True)
 class Context:
     """Shared by all handles of one `JetStream`."""
 
-    connection: Connection
-    api: Api
-    timeout: float  # seconds, for API requests
-    stall_after: float | None = None  # seconds without a message until a reader checks why; None: never
-    looks: CheckBudget = field(default_factory=CheckBudget)  # the budget of all readers
-    requests: Requests = field(init=False)
-    tasks: Tasks = field(init=False)
-    open: set[Closable] = field(default_factory=set)
-    shared: dict[Hashable, Any] = field(default_factory=dict)  # objects that readers share
-    answered: AnsweredSubjects = field(default_factory=AnsweredSubjects)
-    takes_batches: AnsweredSubjects = field(default_factory=AnsweredSubjects)
-    closer: asyncio.Task[object] | None = None  # runs `JetStream.close`; not awaited, as it may be a handler
+    __slots__ = (
+        "answered",
+        "api",
+        "closer",
+        "connection",
+        "looks",
+        "open",
+        "requests",
+        "shared",
+        "stall_after",
+        "takes_batches",
+        "tasks",
+        "timeout",
+    )
 
-    def __post_init__(self) -> None:
-        self.requests = Requests(self.connection)
-        self.tasks = Tasks(self.report)
+    def __init__(
+        self, connection: Connection, api: Api, timeout: float, stall_after: float | None = None
+    ) -> None:
+        """``timeout``: seconds, for API requests. ``stall_after``: without a message until a reader checks why."""
+        self.connection: Connection = connection
+        self.api: Api = api
+        self.timeout: float = timeout
+        self.stall_after: float | None = stall_after
+        self.looks: CheckBudget = CheckBudget()  # the budget of all readers
+        self.requests: Requests = Requests(connection)
+        self.tasks: Tasks = Tasks(self.report)
+        self.open: set[Closable] = set()
+        self.shared: dict[Hashable, Any] = {}  # objects that readers share
+        self.answered: AnsweredSubjects = AnsweredSubjects()
+        self.takes_batches: AnsweredSubjects = AnsweredSubjects()
+        # Runs `JetStream.close`; not awaited, as it may be a handler.
+        self.closer: asyncio.Task[object] | None = None
 
     def reaching(self, prefix: str) -> Context:
         """Return a copy for streams under another API prefix."""
