@@ -36,11 +36,38 @@ from .tasks import Tasks, Timer
 __all__ = ["Closable", "Context", "Requests", "as_reported"]
 
 
+class _Taker:
+    """Takes the reply to a request in place of a future, and hands it over at once, without a turn of the loop.
+
+    An error is handed over in the next turn, because it may fail many requests together.
+    """
+
+    __slots__ = ("_is_done", "_loop", "_take")
+
+    def __init__(
+        self, take: Callable[[Frame | JetStreamError], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._take = take
+        self._loop = loop
+        self._is_done = False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, frame: Frame) -> None:
+        self._is_done = True
+        self._take(frame)
+
+    def set_exception(self, error: JetStreamError) -> None:
+        self._is_done = True
+        self._loop.call_soon(self._take, error)
+
+
 class _PendingRequest(NamedTuple):
     """A request that waits for its reply."""
 
     subject: str
-    future: asyncio.Future[Frame]
+    future: asyncio.Future[Frame] | _Taker
     deadline: float  # monotonic seconds of the loop
     what: str
     timeout: float
@@ -170,22 +197,21 @@ class Requests:
             return False
         reply = f"{self._prefix}{next(self._tokens)}"
         key = reply.encode()
-        future: asyncio.Future[Frame] = loop.create_future()
         deadline = loop.time() + timeout
-        self._waiting[key] = _PendingRequest(subject, future, deadline, what, timeout)
-        self._timer.set(deadline)
 
-        def done(future: asyncio.Future[Frame]) -> None:
+        def take(answer: Frame | JetStreamError) -> None:
             self._waiting.pop(key, None)
             if not self._waiting and self._timer is not None:
                 self._timer.cancel()
-            try:
-                answer: Frame | JetStreamError = _checked(subject, future.result())
-            except JetStreamError as error:
-                answer = error
+            if not isinstance(answer, JetStreamError):
+                try:
+                    answer = _checked(subject, answer)
+                except JetStreamError as error:
+                    answer = error
             answered(answer)
 
-        future.add_done_callback(done)
+        self._waiting[key] = _PendingRequest(subject, _Taker(take, loop), deadline, what, timeout)
+        self._timer.set(deadline)
         connection.send(subject, payload, reply=reply, header=header, urgent=True)
         return True
 
@@ -300,7 +326,7 @@ def _checked(subject: str, frame: Frame) -> Frame:
     return frame
 
 
-def _fail(future: asyncio.Future[Frame], error: JetStreamError) -> None:
+def _fail(future: asyncio.Future[Frame] | _Taker, error: JetStreamError) -> None:
     if not future.done():
         future.set_exception(error)
 
