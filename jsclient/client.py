@@ -24,7 +24,7 @@ from ._runtime.tasks import until_done
 from .buckets.api import Buckets
 from .consumers.api import Subscribing
 from .errors import AuthenticationError, ConfigError, ConnectError, JetStreamError
-from .protocol.consumers.stall import STALL_AFTER
+from .protocol.consumers.check_budget import STALL_AFTER
 from .protocol.wire.api import DEFAULT_PREFIX, Api
 from .protocol.wire.checks import check_seconds, no_such_name
 from .protocol.wire.names import check_publish_subject

@@ -290,6 +290,9 @@ def test_faces_are_complete():
 def test_import_is_light():
     script = (
         "import sys, jsclient\n"
+        "from jsclient.protocol.wire import codec\n"
+        "assert not codec._KINDS, 'a model is made at import, which reads the types of all its fields'\n"
+        "assert 'difflib' not in sys.modules\n"
         "print(*[name for name in sys.modules if name.partition('.')[0] in {'jsclient', 'pyspark', 'pyarrow'}])"
     )
     done = subprocess.run(
@@ -297,6 +300,7 @@ def test_import_is_light():
     )
     loaded = done.stdout.split()
     assert len(loaded) <= MAX_MODULES
+    assert "jsclient.protocol.consumers.stall" not in loaded
     assert {name.partition(".")[0] for name in loaded} == {"jsclient"}
     rooms = {"arrow", "peers", "server", "spark", "cli", "kits", "epochs", "testing", "doctor"}
     assert rooms.isdisjoint(name.removeprefix("jsclient.").partition(".")[0] for name in loaded)

@@ -305,12 +305,12 @@ async def test_no_stale_waiters():
     signal, loop = Signal(), asyncio.get_running_loop()
     tasks = [asyncio.ensure_future(signal.wait()), asyncio.ensure_future(signal.wait_until(loop.time() + 9))]
     await settle()
-    assert len(signal._waiters) == 2
+    assert len(signal.waiters) == 2
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await signal.wait_until(loop.time() + 1)
-    assert signal._waiters == []
+    assert signal.waiters == []
 
 
 @virtual

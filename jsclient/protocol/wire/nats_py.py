@@ -7,7 +7,6 @@ jsclient on which a program would call them, and the arguments of all functions 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 
 __all__ = ["ARGUMENTS", "ATTRIBUTES", "argument_hint", "no_attribute"]
@@ -222,6 +221,8 @@ def _advice(cls: type[Any], name: str) -> str:
     for kind in cls.__mro__:
         if meaning := ATTRIBUTES.get(kind.__name__, {}).get(name):
             return f"{kind.__name__} has no attribute {name!r}: nats-py's {name} {meaning}"
+    from difflib import get_close_matches  # only for mistakes: `import jsclient` stays cheap
+
     public = [known for known in dir(cls) if not known.startswith("_")]
     near = get_close_matches(name, public, 1)
     return f"{cls.__name__} has no attribute {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")

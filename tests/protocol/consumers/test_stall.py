@@ -6,10 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from jsclient.protocol.consumers.check_budget import STALL_AFTER, CheckBudget
 from jsclient.protocol.consumers.diagnosis import Finding
 from jsclient.protocol.consumers.stall import (
-    STALL_AFTER,
-    CheckBudget,
     HandlerTimes,
     Look,
     StallTracker,
