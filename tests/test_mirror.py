@@ -27,6 +27,10 @@ INDIRECT: dict[str, tuple[str, str]] = {
     "consumers/stall_watch.py": ("integration/consumers/test_stalled.py", WIRE),
     "doctor.py": ("integration/cli/test_doctor.py", "the command prints what it returns"),
     "peers/peer.py": ("integration/peers/test_peers.py", FACADE),
+    "protocol/consumers/check_budget.py": (
+        "tests/protocol/consumers/test_stall.py",
+        "its readers share it, and a test of one budget needs several of them",
+    ),
     "protocol/consumers/finding.py": (
         "tests/protocol/consumers/test_diagnosis.py",
         "a value without behavior",
