@@ -93,6 +93,7 @@ COVERED = {
     "streams/stream.py": "integration/streams/test_management.py",
     "tables/bounded.py": "integration/spark/log/test_batch_read.py",
     "tables/columns.py": "integration/spark/log/test_columns.py",
+    "tables/header_column.py": "integration/spark/log/test_arrow_columns.py",
     "tables/listing.py": "integration/spark/log/test_listing.py",
     "tables/reading.py": "integration/spark/log/test_stream.py",
     "tables/session.py": "integration/spark/test_session.py",
