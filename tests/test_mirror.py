@@ -94,6 +94,7 @@ COVERED = {
     "tables/bounded.py": "integration/spark/log/test_batch_read.py",
     "tables/columns.py": "integration/spark/log/test_columns.py",
     "tables/header_column.py": "integration/spark/log/test_arrow_columns.py",
+    "tables/known_rows.py": "integration/arrow/test_known_rows.py",
     "tables/listing.py": "integration/spark/log/test_listing.py",
     "tables/reading.py": "integration/spark/log/test_stream.py",
     "tables/session.py": "integration/spark/test_session.py",

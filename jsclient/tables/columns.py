@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -17,7 +18,7 @@ from ..protocol.wire.header_names import MSG_SIZE
 from .header_column import HEADERS, header_column
 from .source_options import QUEUE_COLUMNS
 
-__all__ = ["arrow_schema", "direct_columns", "frame_batch", "record_batch"]
+__all__ = ["arrow_schema", "direct_columns", "frame_batch", "known_columns", "record_batch"]
 
 _TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -104,6 +105,16 @@ def direct_columns(
         "stream_created": lambda: _created(created, len(frames)),
     }
     return {name: builders[name]() for name in names if name in builders}
+
+
+def known_columns(sequences: array[int], stream: str, created: str | None = None) -> dict[str, Any]:
+    """Return the columns that are known of messages with these sequences, for `record_batch`."""
+    count = len(sequences)
+    return {
+        "stream": pa.repeat(stream, count),
+        "sequence": pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(sequences)]),
+        "stream_created": _created(created, count),
+    }
 
 
 def _created(created: str | None, count: int) -> pa.Array:
