@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -93,13 +94,13 @@ def direct_columns(
     frames: Sequence[Frame], names: Sequence[str], stream: str, created: str | None = None
 ) -> dict[str, Any]:
     """Return columns of messages read by direct get, for `record_batch`. Names of other columns are ignored."""
-    added = _Added([frame[2] for frame in frames])
+    added = _Added(frames)
     builders: dict[str, Callable[[], Any]] = {
-        "subject": lambda: added.column("subject"),
+        "subject": lambda: added.subject,
         "data": lambda: pa.array([frame[3] for frame in frames], pa.binary()),
         "headers": lambda: header_column([_own_block(frame[2]) for frame in frames]),
         "stream": lambda: pa.repeat(stream, len(frames)),
-        "sequence": lambda: added.column("sequence").cast(pa.int64()),
+        "sequence": lambda: added.sequence,
         "timestamp": lambda: pc.divide(added.time_ns, 1000).cast(pa.timestamp("us", tz="UTC")),
         "timestamp_ns": lambda: added.time_ns,
         "stream_created": lambda: _created(created, len(frames)),
@@ -175,23 +176,50 @@ _ADDED = (
     r"Nats-Subject: (?P<subject>[^\r\n]+)\r\nNats-Sequence: (?P<sequence>[0-9]+)\r\n"
     r"Nats-Time-Stamp: (?P<time>[^\r\n]+)\r\nNats-Num-Pending: [0-9]+\r\nNats-Last-Sequence: [0-9]+\r\n\r\n$"
 )
+_BEFORE = re.compile(rb"\r\nNats-Last-Sequence: ([0-9]{1,18})\r\n\r\n\Z")  # of the message before the first
 _FIRST_LINE = len(b"NATS/1.0\r\n")
 _ADDED_FROM = b"Nats-Stream: "  # the last occurrence, since the server's headers follow the message's
 _SIZE_FROM = f"{MSG_SIZE}: ".encode()  # the same, where the consumer omits payloads
 
 
 class _Added:
-    """The headers that the server adds to messages, parsed by Arrow."""
+    """The headers that the server adds to messages, parsed by a compiled function, or by Arrow."""
 
-    def __init__(self, blocks: list[bytes]) -> None:
-        self._parsed = pc.extract_regex(_texts(blocks), _ADDED)
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        self._frames = frames
 
-    def column(self, name: str) -> pa.Array:
-        return pc.struct_field(self._parsed, name)
+    @property
+    def subject(self) -> pa.Array:
+        return _texts([row[1] for row in self._rows]) if self._rows else self._column("subject")
+
+    @property
+    def sequence(self) -> pa.Array:
+        if self._rows:
+            return pa.array([row[2] for row in self._rows], pa.int64())
+        return self._column("sequence").cast(pa.int64())
 
     @property
     def time_ns(self) -> pa.Array:
-        return self.column("time").cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
+        if self._rows:
+            return pa.array([row[3] for row in self._rows], pa.int64())
+        return self._column("time").cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
+
+    def _column(self, name: str) -> pa.Array:
+        return pc.struct_field(self._parsed, name)
+
+    @cached_property
+    def _parsed(self) -> pa.StructArray:
+        return pc.extract_regex(_texts([frame[2] for frame in self._frames]), _ADDED)
+
+    @cached_property
+    def _rows(self) -> list[tuple[bytes, bytes, int, int]]:
+        """The rows of the compiled function. Empty unless it reads all messages."""
+        split = chosen().split_stored
+        before = None if split is None or not self._frames else _BEFORE.search(self._frames[0][2])
+        if split is None or before is None:
+            return []
+        rows, _ = split(list(self._frames), int(before[1]))
+        return rows if len(rows) == len(self._frames) else []
 
 
 def _own_block(block: bytes, added_from: bytes = _ADDED_FROM) -> bytes:

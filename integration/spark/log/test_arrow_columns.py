@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import UTC, datetime
 
@@ -13,7 +14,7 @@ from jsclient._runtime.nats.speedups import Choice
 from jsclient.protocol.consumers.ack import read_jsack
 from jsclient.protocol.wire.headers import parse_headers
 from jsclient.tables import columns
-from jsclient.tables.columns import arrow_schema, frame_batch
+from jsclient.tables.columns import arrow_schema, direct_columns, frame_batch, record_batch
 from jsclient.tables.header_column import HEADERS, header_column
 from tests.support.calls import Calls
 
@@ -125,3 +126,68 @@ def test_calls_of_a_batch(reading):
     assert calls(frames(2000)) == calls(frames(20)) < 40
     few, many = (calls(frames(rows, block=BLOCKS[2])) for rows in (20, 2000))
     assert many - few == 2 * 1980  # the end of the block, and its lines
+
+
+STORED = ("subject", "data", "headers", "sequence", "timestamp_ns", "timestamp")
+ADDED = (
+    b"NATS/1.0\r\n%bNats-Stream: S\r\nNats-Subject: s.%d\r\nNats-Sequence: %d\r\n"
+    b"Nats-Time-Stamp: 2026-11-27T07:29:10.%09dZ\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n"
+)
+LINE = re.compile(rb"Nats-(Subject|Sequence|Time-Stamp|Last-Sequence): ([^\r]+)")
+FIRST_NS = int(datetime(2026, 11, 27, 7, 29, 10, tzinfo=UTC).timestamp()) * 10**9
+
+
+def stored_frames(count: int, own: bytes = b""):
+    """Messages 8, 10, 12 and so on, as the server answers a direct get that follows message 6."""
+    return [
+        (b"_INBOX.x", b"", ADDED % (own, at % 16, 2 * at + 8, at, count - at, 2 * at + 6), b"x" * 20)
+        for at in range(count)
+    ]
+
+
+def split(frames, last_seq):
+    """What the compiled `split_stored` returns: the rows that follow each other after ``last_seq``."""
+    rows = []
+    for _, _, block, _ in frames:
+        lines = dict(LINE.findall(block))
+        if int(lines[b"Last-Sequence"]) != last_seq:
+            break
+        last_seq = int(lines[b"Sequence"])
+        rows.append((b"", lines[b"Subject"], last_seq, FIRST_NS + int(lines[b"Time-Stamp"][-10:-1])))
+    return rows, b""
+
+
+def stored_batch(some):
+    schema = arrow_schema(STORED)
+    return record_batch(schema, direct_columns(some, STORED, "S"))
+
+
+@pytest.mark.parametrize(
+    "kept", [slice(None), slice(3, None), slice(None, None, 2)], ids=["all", "rest", "gap"]
+)
+@pytest.mark.parametrize("read", [None, split], ids=["Arrow", "compiled"])
+def test_stored_messages(monkeypatch, read, kept):
+    """The compiled function reads messages that follow each other, and Arrow reads others."""
+    monkeypatch.setattr(columns, "chosen", lambda: Choice(None, "", split_stored=read))
+    some = stored_frames(50, b"A: 1\r\n")[kept]
+    batch = stored_batch(some)
+    batch.validate(full=True)
+    rows = list(range(50))[kept]
+    assert batch["sequence"].to_pylist() == [2 * at + 8 for at in rows]
+    assert batch["subject"].to_pylist() == [f"s.{at % 16}" for at in rows]
+    assert batch["timestamp_ns"].to_pylist() == [FIRST_NS + at for at in rows]
+    assert batch["headers"].to_pylist() == [[("A", ["1"])]] * len(rows)
+    assert batch["data"].to_pylist() == [b"x" * 20] * len(rows)
+
+
+def test_calls_of_stored_messages(monkeypatch):
+    monkeypatch.setattr(columns, "chosen", lambda: Choice(None, ""))
+    names = ("subject", "data", "sequence", "timestamp")
+
+    def calls_of(count: int) -> int:
+        some = stored_frames(count)
+        with Calls() as counted:
+            record_batch(arrow_schema(names), direct_columns(some, names, "S"))
+        return counted.by_name.total()
+
+    assert calls_of(2000) == calls_of(20) < 40

@@ -440,7 +440,7 @@ class PartitionWriter:
 
 def _rows_of_step(payloads: pa.Array) -> int:
     """How many rows to prepare together, by their mean size."""
-    mean = payloads.nbytes // max(1, len(payloads))
+    mean: int = payloads.nbytes // max(1, len(payloads))
     return max(1, min(_ROWS, _STEP // max(1, mean)))
 
 
