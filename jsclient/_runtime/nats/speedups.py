@@ -13,6 +13,7 @@ from ...protocol.wire.headers import find_header, ordinary_block
 
 if TYPE_CHECKING:
     from ...protocol.publishing.burst_window import JoinAcks
+    from ...protocol.publishing.slot_window import Slots
     from ...protocol.topics.record_codec import Split
     from ...protocol.wire.commands import BurstCommands, PublishCommand
     from ...protocol.wire.frames import Frame
@@ -46,6 +47,7 @@ class Choice(NamedTuple):
     publish_command: PublishCommand | None = None
     burst_commands: BurstCommands | None = None
     join_acks: JoinAcks | None = None
+    slots: Callable[..., Slots] | None = None
 
 
 @functools.cache
@@ -77,6 +79,7 @@ def chosen() -> Choice:
             jsclient_speedups.publish_command,
             jsclient_speedups.burst_commands,
             jsclient_speedups.join_acks,
+            jsclient_speedups.Slots,
         )
     except AttributeError as error:  # an early build of the same version
         return _unusable(f"{version} is incomplete: {error}")
