@@ -71,7 +71,8 @@ INDIRECT: dict[str, tuple[str, str]] = {
 
 # Tests of `tables` that need pyarrow or a Spark session stand with those of Spark, which has both.
 ALSO = {"tables": ("spark", "spark/log", "arrow")}
-NOT_ITS_OWN = {"integration/arrow/test_known_rows.py", "integration/spark/log/test_listing.py"}  # lists from Spark, not of the module of that name
+# They have the name of a module, and use it through Arrow or Spark.
+NOT_ITS_OWN = {"integration/arrow/test_known_rows.py", "integration/spark/log/test_listing.py"}
 
 
 def parsed(path: Path) -> ast.Module:

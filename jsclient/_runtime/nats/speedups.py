@@ -13,6 +13,7 @@ from ...protocol.wire.headers import find_header, ordinary_block
 
 if TYPE_CHECKING:
     from ...protocol.publishing.burst_window import JoinAcks
+    from ...protocol.publishing.slot_window import Slots
     from ...protocol.topics.record_codec import Split
     from ...protocol.wire.commands import BurstCommands, PublishCommand
     from ...protocol.wire.frames import Frame
@@ -47,6 +48,7 @@ class Choice(NamedTuple):
     burst_commands: BurstCommands | None = None
     join_acks: JoinAcks | None = None
     jsack_numbers: Callable[[list[Frame]], bytes] | None = None
+    slots: Callable[..., Slots] | None = None
 
 
 @functools.cache
@@ -79,6 +81,7 @@ def chosen() -> Choice:
             jsclient_speedups.burst_commands,
             jsclient_speedups.join_acks,
             jsclient_speedups.jsack_numbers,
+            jsclient_speedups.Slots,
         )
     except AttributeError as error:  # an early build of the same version
         return _unusable(f"{version} is incomplete: {error}")

@@ -370,8 +370,7 @@ class TransportOwner(Protocol):
 class Outbox:
     """Collects commands and writes them to the current transport of ``owner``, which is None while disconnected.
 
-    A caller that writes thousands of commands in an iteration of the loop may add to ``commands`` and ``size`` itself
-    while ``scheduled``.
+    A caller of `prepare` may add to ``commands`` and ``size`` itself, while ``scheduled``.
     """
 
     def __init__(self, owner: TransportOwner) -> None:
@@ -390,6 +389,13 @@ class Outbox:
         self.commands.append(command)
         self.size += len(command)
         if self.size > CHUNK and len(self.commands) > 1:
+            self._send()
+
+    def prepare(self) -> None:
+        """Prepare for a command that the caller adds to ``commands`` and ``size`` itself."""
+        if not self.scheduled:
+            self._schedule()
+        if self.size >= CHUNK:
             self._send()
 
     def write_parts(self, *parts: bytes) -> None:

@@ -90,7 +90,6 @@ class BurstWindow(PublishWindow[TicketT]):
             self._in_bursts += len(burst.replies)
 
     def expand(self) -> None:
-        """Create a record of each publish in flight."""
         for burst in self._bursts:
             self._record(burst)
         self._bursts.clear()

@@ -76,6 +76,9 @@ class PublishWindow(Generic[TicketT]):
         """The number of publishes in flight."""
         return len(self.in_flight)
 
+    def expand(self) -> None:
+        """Create a record in `in_flight` of each publish in flight. Only other windows keep them elsewhere."""
+
     def add(self, reply: bytes, entry: InFlight[TicketT]) -> None:
         """Add a publish that is being sent."""
         self.in_flight[reply] = entry

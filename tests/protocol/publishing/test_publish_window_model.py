@@ -110,10 +110,13 @@ class Simulation:
         due = min(deadline, self.now + ATTEMPT) if repeatable else deadline
         size = len(header) + len(payload)
         entry = InFlight(Ticket(self, number), b"s", header, payload, size, number, deadline, due, repeatable)
-        self.window.add(b"r.%d" % number, entry)
+        self.add(entry)
         self.deadlines[number] = deadline
         self.sent[number] += 1
         self.to_server.append((b"r.%d" % number, header, payload))
+
+    def add(self, entry: InFlight) -> None:
+        self.window.add(b"r.%d" % entry.number, entry)
 
     def again(self, sends) -> None:
         order = [entry.number for _, entry in sends]

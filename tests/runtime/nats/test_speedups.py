@@ -20,6 +20,7 @@ from jsclient.protocol.wire.frames import total_size
 from jsclient.protocol.wire.headers import find_header, ordinary_block
 from tests.support import wire_streams
 from tests.support.acks import join_acks
+from tests.support.slots import Slots
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -60,6 +61,7 @@ def install(monkeypatch, version: str) -> None:
     module.last_of_whole_run, module.total_size = last_of_whole_run, total_size
     module.split_stored = lambda frames, last_seq: ([], b"")
     module.publish_command, module.join_acks = publish_command, join_acks
+    module.Slots = Slots
     module.burst_commands = lambda *columns: b""
     module.jsack_numbers = lambda frames: b""
     monkeypatch.setitem(sys.modules, "jsclient_speedups", module)
