@@ -1,4 +1,4 @@
-"""What an update of a notifier costs: one request, no task, and two turns of the event loop."""
+"""What an update of a notifier costs its producer, one request and two turns of the event loop, and a reader."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from jsclient.protocol.topics.record import Kind
 from jsclient.protocol.topics.value_codec import JsonCodec
 from jsclient.protocol.wire.api import Api
 from jsclient.topics.memory_log import MemoryLog
+from jsclient.topics.notifiers.descriptors import NotifierDescriptor
 from jsclient.topics.notifiers.log_iteration import Newest
 from jsclient.topics.notifiers.log_producer import LogProducer
+from jsclient.topics.notifiers.newest import newest_log
 from tests.support.calls import Calls
 from tests.support.fake import FakeConnection
 from tests.support.virtual import virtual
@@ -72,3 +74,27 @@ async def test_update():
     assert calls.each(UPDATES) < 30, calls
     assert turns.count <= 2 * UPDATES + 1
     turns.handle.cancel()
+
+
+BLOCK = (
+    b"NATS/1.0\r\nNats-Msg-Id: jsc-a:1\r\nNats-Stream: S\r\nNats-Subject: a\r\nNats-Sequence: 8\r\n"
+    b"Nats-Time-Stamp: 2026-01-31T12:00:00.5Z\r\nNats-Last-Sequence: 7\r\n\r\n"
+)
+
+
+@virtual
+async def test_pushed_record():
+    """The headers of a republished record have one form, which is read without an object for each of them."""
+    connection, arrived = FakeConnection(), []
+    at = NotifierDescriptor(
+        stream="S", subject="a", codec="json", api_prefix="$JS.API", republished="again.a"
+    )
+    log = newest_log(Context(connection, Api(), 5.0), at, quiet=10.0)
+    await log.open(arrived.append)
+    log.wait(7)
+    for _ in range(2):  # the first one resolves types and caches
+        with Calls() as calls:
+            connection.deliver("again.a", [(b"again.a", b"", BLOCK, b"1")])
+    assert [record.seq for record in arrived] == [8, 8]
+    assert calls.by_name.total() < 8, calls
+    await log.close()
