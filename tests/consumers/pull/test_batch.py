@@ -9,7 +9,8 @@ import pytest
 from jsclient import Ending
 from jsclient.consumers.message import AckChannel
 from jsclient.consumers.pull.batch import Batch, Collection
-from jsclient.errors import ConfigError, HeartbeatError
+from jsclient.errors import HeartbeatError
+from jsclient.protocol.consumers.fetch import whole_pull
 from jsclient.protocol.wire.frames import frame_size
 from tests.support.fake import FakeConnection
 from tests.support.strategies import data
@@ -18,20 +19,11 @@ SIZE = frame_size(data(1))
 
 
 def collection(batch: int = 5, *, expires: float = 10.0, **options) -> Collection:
-    options = {"max_bytes": None, "no_wait": False, "idle_heartbeat": None} | options
-    return Collection(100.0, batch, expires=expires, **options)
+    return Collection(whole_pull(batch, expires=expires, **options), 100.0, expires)
 
 
 def frames(*numbers: int) -> deque:
     return deque(data(number) for number in numbers)
-
-
-@pytest.mark.parametrize(
-    "options", [{"batch": 0}, {"expires": 0}, {"max_bytes": 0}, {"idle_heartbeat": 9.0}, {"batch": True}]
-)
-def test_what_the_server_would_refuse(options):
-    with pytest.raises(ConfigError):
-        collection(**options)
 
 
 def test_no_more_than_the_batch():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -129,12 +130,13 @@ def test_cancelling_reaches_only_the_handler():
         ended = []
 
         async def work():
-            slot.begin()
+            slot.handling = True
             try:
                 await asyncio.sleep(100)
             except asyncio.CancelledError:
                 ended.append(slot.why)
-            slot.end()
+            slot.handling = False
+            slot.uncancel()
             assert not slot.is_cancelled
             slot.cancel(Why.STOPPED)
             await asyncio.sleep(0)
@@ -151,18 +153,23 @@ def test_cancelling_reaches_only_the_handler():
     run(main())
 
 
-@pytest.mark.parametrize("error", [None, ValueError("bad"), SystemExit(3), asyncio.CancelledError()])
-def test_caller_returns_what_a_handler_raised(error):
-    async def handler(message):
-        if error is not None:
-            raise error
+@pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(3)])
+def test_plain_function_runs_in_a_thread_and_raises_here(error):
+    threads = []
+
+    def handler(message):
+        threads.append(threading.current_thread())
+        raise error
 
     async def main():
         slot = HandlerTask()
         slot.task = asyncio.current_task()
         caller = Caller(handler, 1)
-        assert await caller.call(slot, None) is error
-        assert not slot.handling
+        assert caller.coroutine_function is None
+        with pytest.raises(type(error)) as caught:
+            await caller.call_plain(slot, None)
+        assert caught.value is error
+        assert threads != [threading.main_thread()]
         caller.close()
 
     run(main())

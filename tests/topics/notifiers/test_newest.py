@@ -17,9 +17,9 @@ ORIGIN = Position("S", "2026-01-01T00:00:00Z", 0)
 TIME = "2026-11-23T00:00:00Z"
 
 
-def at(*, republished: str = "live.a", direct: bool = False) -> NotifierDescriptor:
+def at(*, subject: str = "a", republished: str = "live.a", direct: bool = False) -> NotifierDescriptor:
     return NotifierDescriptor(
-        stream="S", subject="a", codec="json", api_prefix="$JS.API", republished=republished, direct=direct
+        stream="S", subject=subject, codec="json", api_prefix="$JS.API", republished=republished, direct=direct
     )
 
 
@@ -128,7 +128,7 @@ async def test_incarnation_follows_the_stream():
 async def test_without_republishing_one_message_at_a_time_is_pulled():
     async with connected() as (js, connection):
         arrived = []
-        log = newest_log(js._context, at(republished=""), quiet=10)
+        log = newest_log(js._context, at(subject="orders.a", republished=""), quiet=10)
         await log.open(arrived.append)
         log.wait(3)
         await asyncio.sleep(0.1)
