@@ -273,7 +273,7 @@ def speedups(session: nox.Session) -> None:
     """
     parts = ("pull/test_conformance.py", "ordered/test_conformance.py", "ordered/test_subscription.py")
     readers = (*parts, "test_subscribe_forms.py", "test_flow_control.py")
-    wire = tuple(f"integration/consumers/{one}" for one in readers)
+    wire = (*(f"integration/consumers/{one}" for one in readers), "integration/publishing/test_publisher.py")
     with_speedups(session, "--streams=100000", wire=wire, optional=True)
 
 
@@ -297,7 +297,8 @@ def with_speedups(
     pytest(session, "speedups/tests", "-n", "2", streams)
     if session.posargs:
         return
-    each(session, ("tests/runtime", "-n", "2"), (*wire, *SIDE_BY_SIDE, *CORE))
+    units = ("tests/runtime", "tests/publishing")
+    each(session, (*units, "-n", "2"), (*wire, *SIDE_BY_SIDE, *CORE))
 
 
 @nox.session(reuse_venv=True)
