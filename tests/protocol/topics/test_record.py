@@ -14,7 +14,7 @@ from jsclient.protocol.topics.record import (
     Record,
     RecordHeaders,
     RecordQueue,
-    total_size,
+    sizes,
 )
 from jsclient.protocol.wire.headers import Headers
 
@@ -45,7 +45,7 @@ def test_finish_and_fail_end_the_topic(kind, last):
 )
 def test_size_counts_subject_payload_and_headers(headers, size):
     assert Record(seq=1, subject="abc", data=b"1234", headers=headers).size == 7 + size
-    assert total_size([Record(seq=1, subject="abc", headers=headers), record(2)]) == 13 + size
+    assert sizes([Record(seq=1, subject="abc", headers=headers), record(2)]) == [3 + size, 10]
 
 
 @pytest.mark.parametrize("name", ["clear", "popitem"])
@@ -135,7 +135,7 @@ def test_bytes_equal_those_in_the_queue(steps):
             taken = [queue.take_one()] if limit == 1 else queue.take(limit)
             assert [one for one in taken if one is not None] == model[:limit]
             del model[:limit]
-        assert (len(queue), queue.pending_bytes) == (len(model), total_size(model))
+        assert (len(queue), queue.pending_bytes) == (len(model), sum(sizes(model)))
 
 
 def test_early_records_return_in_order():

@@ -19,7 +19,12 @@ TIME = "2026-11-23T00:00:00Z"
 
 def at(*, subject: str = "a", republished: str = "live.a", direct: bool = False) -> NotifierDescriptor:
     return NotifierDescriptor(
-        stream="S", subject=subject, codec="json", api_prefix="$JS.API", republished=republished, direct=direct
+        stream="S",
+        subject=subject,
+        codec="json",
+        api_prefix="$JS.API",
+        republished=republished,
+        direct=direct,
     )
 
 
