@@ -17,6 +17,7 @@ __all__ = ["JSACK", "SUBJECTS", "Tail", "Wire", "acks", "message", "publish_many
 
 JSACK = b"$JS.ACK."
 SUBJECTS = 500  # that a ``*`` in the subject of a job stands for
+_JOINED = 512 * 1024  # bytes that are joined for one call. Larger messages are sent one by one.
 _SPARE = 512  # bytes: more than a control line
 _SILENCE = 20  # seconds without a byte until it gives up
 
@@ -149,13 +150,17 @@ def publish_many(wire: Wire, job: Job, count: int) -> int:
     names = [f"s{number}" for number in range(SUBJECTS)] if "*" in job.subject else ["*"]
     messages = [message(replace(job, subject=job.subject.replace("*", name)), b"acks") for name in names]
     half = max(1, job.window // 2)
+    piece = max(1, _JOINED // len(messages[0]))
     stored = sent = 0
     tail = b""
     while stored < count:
         while sent < count and sent - stored <= half:
             some = min(half, count - sent)
-            wire.send(b"".join([messages[number % len(messages)] for number in range(sent, sent + some)]))
-            sent += some
+            end = sent + some
+            for start in range(sent, end, piece):
+                numbers = range(start, min(start + piece, end))
+                wire.send(b"".join([messages[number % len(messages)] for number in numbers]))
+            sent = end
         data = wire.read()
         stored += acks(data)
         tail = (tail + data)[-200:]

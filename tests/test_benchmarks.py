@@ -259,6 +259,23 @@ def test_publish_acks_counted():
         wire.acks(b'{"error":{"code":400,"err_code":10077},"stream":"OUT","seq":0}')
 
 
+@pytest.mark.parametrize(("size", "sends"), [(128, 1), (512 * 1024, 5)])
+def test_bursts_of_large_messages_not_joined(size, sends):
+    job = replace(JOB, size=size, window=10)
+    sent = []
+
+    class Acking:
+        def send(self, data):
+            sent.append(data)
+
+        def read(self):
+            return b'{"seq":5}' * 5
+
+    assert wire.publish_many(Acking(), job, 5) == 5
+    assert b"".join(sent) == wire.message(job, b"acks") * 5
+    assert len(sent) == sends
+
+
 # --- tables ------------------------------------------------------------------------------------------------------
 
 ABOUT = {
