@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Self
 
@@ -30,6 +31,7 @@ class KeyValueWatch(ReadHandle[KeyValueEntry]):
         self._ignore_deletes = ignore_deletes
         self._consumer: OrderedConsumer | None = None
         self._became_current = Signal()
+        self._ahead: deque[KeyValueEntry] = deque()  # read, and not yet returned
         self._revision = 0
 
     def __repr__(self) -> str:
@@ -39,12 +41,31 @@ class KeyValueWatch(ReadHandle[KeyValueEntry]):
         if self._state is State.NEW:
             self._consumer = await self._reader.open()
             self._state = State.OPEN
+            try:
+                await self._look_ahead(1)
+            except BaseException:
+                await self.close()
+                raise
         return self
+
+    async def _look_ahead(self, count: int) -> None:
+        """Hold as many of the entries that existed at the start, or all that are left.
+
+        So it is known of an entry whether it is the last, before it is returned: those behind it may be deletions that
+        are not to be returned, or may have been removed.
+        """
+        while len(self._ahead) < count and not self._reader.is_current:
+            entry = await self._reader.next()
+            if entry is not None and self._is_returned(entry):
+                self._ahead.append(entry)
+
+    def _is_returned(self, entry: KeyValueEntry) -> bool:
+        return not (self._ignore_deletes and entry.is_deleted)
 
     @property
     def is_current(self) -> bool:
         """Whether the entries that existed at the start were returned, and none are left."""
-        return self._reader.is_current
+        return self._reader.is_current and not self._ahead
 
     @property
     def revision(self) -> int:
@@ -88,15 +109,17 @@ class KeyValueWatch(ReadHandle[KeyValueEntry]):
             raise ConfigError("the watch is not open: 'async with kv.watch() as watch' opens it")
         if self.is_closed:
             raise ClosedError("the watch is closed")
-        while True:
+        if self._ahead:
+            await self._look_ahead(2)
+        while not self._ahead:  # another task may have returned what was held
             entry = await self._reader.next()
-            if self.is_current:
-                self._became_current.set()
-            if entry is None:
-                continue
-            self._revision = max(self._revision, entry.revision)
-            if not (self._ignore_deletes and entry.is_deleted):
-                return entry
+            if entry is not None and self._is_returned(entry):
+                self._ahead.append(entry)
+        entry = self._ahead.popleft()
+        self._revision = max(self._revision, entry.revision)
+        if self.is_current:
+            self._became_current.set()
+        return entry
 
     async def close(self) -> None:
         """End the watch, and delete its consumer."""
