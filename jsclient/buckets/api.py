@@ -155,6 +155,6 @@ class Buckets(StreamManager):
 
 
 def _no_bucket(error: StreamNotFoundError) -> BucketNotFoundError:
-    from .key_value.reading import no_bucket
+    from .bucket_handle import no_bucket
 
-    return no_bucket(error)
+    return no_bucket(error, "create_key_value")
