@@ -9,6 +9,13 @@ ROOT = Path(__file__).resolve().parent.parent
 COVERED = {
     "doctor.py": "integration/cli/test_doctor.py",
     "kits.py": "tests/test_exports.py",
+    "buckets/bucket_handle.py": "integration/buckets/test_api.py",
+    "buckets/watch.py": "integration/buckets/key_value/test_watch.py",
+    "buckets/key_value/entries.py": "integration/buckets/key_value/test_key_value.py",
+    "buckets/objects/site.py": "integration/buckets/objects/test_storing.py",
+    "buckets/objects/source.py": "integration/buckets/objects/test_storing.py",
+    "buckets/objects/upload.py": "integration/buckets/objects/test_storing.py",
+    "protocol/buckets/stream_fields.py": "tests/protocol/buckets/test_bucket_config.py",
     "_runtime/matching.py": "integration/consumers/test_filters_match.py",
     "_runtime/refusals.py": "integration/publishing/test_full_streams.py",
     "_runtime/calls.py": "integration/streams/test_lookup.py",
