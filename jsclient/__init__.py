@@ -23,7 +23,7 @@ from .protocol.wire.message_headers import MessageHeaders
 if TYPE_CHECKING:
     from . import buckets, doctor, epochs, kits, peers, server, spark, testing, typing
     from ._runtime.handle import Opening
-    from .buckets import KeyValue, KeyValueEntry
+    from .buckets import KeyValue, KeyValueEntry, ObjectInfo, ObjectStore
     from .consumers.ordered.consumer import OrderedConsumer, OrderedMessages
     from .consumers.ordered.subscription import OrderedSubscription
     from .consumers.pull.batch import Batch
@@ -126,6 +126,8 @@ __all__ = [
     "NotifierInternals",
     "NotifierIterator",
     "NotifierKit",
+    "ObjectInfo",
+    "ObjectStore",
     "Opening",
     "OrderedConsumer",
     "OrderedMessages",
@@ -227,6 +229,8 @@ _LAZY = {
     "NotifierInternals": "kits",
     "NotifierIterator": "kits",
     "NotifierKit": "kits",
+    "ObjectInfo": "buckets",
+    "ObjectStore": "buckets",
     "Opening": "_runtime.handle",
     "OrderedConsumer": "consumers.ordered.consumer",
     "OrderedMessages": "consumers.ordered.consumer",

@@ -8,7 +8,7 @@
     │   ├─ StreamExistsError · ConsumerExistsError · ConsumerLimitError
     │   ├─ BatchNotEnabledError · BatchIncompleteError · BatchTooLargeError · BatchHeaderError
     │   │  · BatchDuplicateError · TooManyBatchesError
-    │   ├─ BucketNotFoundError · BucketExistsError
+    │   ├─ BucketNotFoundError · BucketExistsError · BucketFullError · BucketSealedError
     │   └─ WrongLastSequenceError
     ├─ ConfigError (ValueError)                  invalid arguments; nothing was sent
     │   └─ InvalidNameError                      a name, subject or header that is not allowed on the wire
@@ -41,10 +41,17 @@
     ├─ EpochCompletedError(time, frontier)       the epoch is completed, or no capability allows it
     ├─ EpochsLostError(epochs)                   parts of epochs that had begun were removed
     ├─ IterationFailed(reason)                   the producer of an iteration called fail()
-    ├─ NotABucketError(stream, reason)           the stream is no key-value bucket
+    ├─ NotABucketError(stream, reason)           the stream is no bucket of this kind
     ├─ KeyNotFoundError(bucket, key, deleted)    the key has no value, or its value was deleted
     ├─ KeyExistsError(bucket, key, revision)     the key has a value
     ├─ RevisionMismatchError(bucket, key, expected) the key has another revision
+    ├─ ObjectNotFoundError(bucket, name, deleted) the object does not exist, or was deleted
+    ├─ ObjectExistsError(bucket, name, revision) an object of this name exists
+    ├─ ObjectChangedError(bucket, name, expected, current) the object was replaced or deleted meanwhile
+    ├─ ObjectIncompleteError(bucket, name, ...)  parts of the object are missing
+    ├─ ObjectInfoError(bucket, name, reason)     the description of the object cannot be used
+    ├─ DigestMismatchError(bucket, name, expected, actual) the content is not the content that was stored
+    ├─ LinkError(bucket, name, reason)           a link does not lead to an object
     ├─ ServiceError(code, description)           the handler of a service refuses a request
     ├─ ProtocolError                             the server violated the protocol
     │   └─ AnswerLostError                       a part of an answer was lost in transit
@@ -71,16 +78,17 @@ from typing import Any, ClassVar, Self, dataclass_transform
 __all__ = [
     "AnswerLostError", "ApiError", "AuthenticationError", "BadRequestError", "BatchAbandonedError",
     "BatchDuplicateError", "BatchHeaderError", "BatchIncompleteError", "BatchNotAtomicError",
-    "BatchNotEnabledError", "BatchTooLargeError", "BindError", "BucketExistsError", "BucketNotFoundError",
-    "ClosedError", "ConcurrentReadError",
+    "BatchNotEnabledError", "BatchTooLargeError", "BindError", "BucketExistsError", "BucketFullError",
+    "BucketNotFoundError", "BucketSealedError", "ClosedError", "ConcurrentReadError",
     "ConfigError", "ConfigMismatchError", "ConnectError", "ConsumerDeletedError", "ConsumerExistsError",
-    "ConsumerLimitError",
-    "ConsumerNotFoundError", "DisconnectedError", "DuplicateSubscriptionError", "EpochCompletedError",
+    "ConsumerLimitError", "ConsumerNotFoundError", "DigestMismatchError",
+    "DisconnectedError", "DuplicateSubscriptionError", "EpochCompletedError",
     "EpochsLostError", "FailedPublishInfo", "HeartbeatError", "HistoryTruncatedError", "IngestError",
     "InvalidNameError", "IterationFailed", "JetStreamError", "KeyExistsError", "KeyNotFoundError",
-    "LeadershipChangeError", "MaxPayloadError",
+    "LeadershipChangeError", "LinkError", "MaxPayloadError",
     "MessageNotFoundError", "NoMatchingStreamError", "NoRespondersError", "NotABucketError",
     "NotJetStreamMessageError", "NotQueueConsumerError", "NotReadyError",
+    "ObjectChangedError", "ObjectExistsError", "ObjectIncompleteError", "ObjectInfoError", "ObjectNotFoundError",
     "PermissionDeniedError", "PositionInvalidError", "ProducerFencedError", "ProtocolError", "PublishError",
     "PublishManyError", "PublisherExistsError", "PublishesFailedError", "PullConsumerError", "PullLimitError",
     "PushBasedError", "PushConsumerError",
@@ -837,6 +845,20 @@ class BucketExistsError(ApiError):
     """A bucket of this name exists, with another configuration."""
 
 
+class BucketFullError(ApiError):
+    """The bucket has reached its limit of bytes, so nothing more can be stored."""
+
+    def _what(self) -> str:
+        return f"the bucket is full: {super()._what()}"
+
+
+class BucketSealedError(ApiError):
+    """The bucket is sealed, so nothing in it can be changed any more."""
+
+    def _what(self) -> str:
+        return f"the bucket is sealed: {super()._what()}"
+
+
 class NotABucketError(_Fields):
     """The stream has the name of a bucket, but is not one.
 
@@ -906,6 +928,132 @@ class RevisionMismatchError(_Fields):
             f"key {self.key!r} of bucket {self.bucket!r} is not at revision {self.expected}: get it, decide again, and "
             "update it at its new revision"
         )
+
+
+class ObjectNotFoundError(_Fields):
+    """The object does not exist.
+
+    Attributes:
+        bucket, name: The bucket and the name.
+        deleted: The `ObjectInfo` of the deletion, or None if the bucket knows nothing of the name.
+        link: The name that was asked for, if it is a link to this object. Otherwise "".
+    """
+
+    bucket: str
+    name: str
+    deleted: Any = None
+    link: str = ""
+
+    def __str__(self) -> str:
+        text = f"bucket {self.bucket!r} has no object {self.name!r}"
+        if self.link:
+            text += f", to which {self.link!r} is a link"
+        if self.deleted is None:
+            return text
+        return f"{text}: it was deleted at revision {getattr(self.deleted, 'revision', 0)}"
+
+
+class ObjectExistsError(_Fields):
+    """An object of this name exists, so nothing was stored.
+
+    Attributes:
+        bucket, name: The bucket and the name.
+        revision: The revision of the object, 0 if it is not known.
+    """
+
+    bucket: str
+    name: str
+    revision: int = 0
+
+    def __str__(self) -> str:
+        at = f" at revision {self.revision}" if self.revision else ""
+        return f"bucket {self.bucket!r} has an object {self.name!r}{at}"
+
+
+class ObjectChangedError(_Fields):
+    """The object was replaced or deleted, while it was read or before a change of it was stored.
+
+    Attributes:
+        bucket, name: The bucket and the name.
+        expected: The revision that was read or expected.
+        current: The revision of the object now, 0 if it is gone.
+    """
+
+    bucket: str
+    name: str
+    expected: int
+    current: int = 0
+
+    def __str__(self) -> str:
+        now = f"it is at revision {self.current} now" if self.current else "it is gone now"
+        return f"object {self.name!r} of bucket {self.bucket!r} is not at revision {self.expected} any more: {now}"
+
+
+class ObjectIncompleteError(_Fields):
+    """Parts of the object are missing in the bucket, or there are too many.
+
+    Attributes:
+        bucket, name: The bucket and the name.
+        size: The size of the object in bytes, by its description.
+        received: The bytes that the bucket has of it, as far as it was read.
+    """
+
+    bucket: str
+    name: str
+    size: int
+    received: int
+
+    def __str__(self) -> str:
+        return (
+            f"object {self.name!r} of bucket {self.bucket!r} has a size of {self.size} bytes, and {self.received} "
+            "bytes were read: the chunks in the bucket are not those of the object"
+        )
+
+
+class ObjectInfoError(_Fields):
+    """The description of the object is not valid.
+
+    Attributes:
+        bucket, name: The bucket and the name. The name is "" if it cannot be read.
+        reason: What is wrong.
+    """
+
+    bucket: str
+    name: str
+    reason: str
+    _text = "the description of object {name!r} in bucket {bucket!r} is not valid: {reason}"
+
+
+class DigestMismatchError(_Fields):
+    """The content of the object is not the content that was stored: its SHA-256 digest differs.
+
+    Attributes:
+        bucket, name: The bucket and the name.
+        expected: The digest by the description of the object.
+        actual: The digest of the content that was read.
+    """
+
+    bucket: str
+    name: str
+    expected: str
+    found: str
+    _text = (
+        "object {name!r} of bucket {bucket!r} has digest {found!r}, not {expected!r}: its content was changed"
+    )
+
+
+class LinkError(_Fields):
+    """The link does not lead to an object.
+
+    Attributes:
+        bucket, name: The bucket and the name of the link.
+        reason: Why it does not.
+    """
+
+    bucket: str
+    name: str
+    reason: str
+    _text = "{name!r} in bucket {bucket!r}: {reason}"
 
 
 class ServiceError(_Fields):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from ._exports import set_module
 from ._runtime.event_hub import OnEvent
 from ._runtime.publish import BatchOptions, PublishOptions
+from .buckets.objects.upload import Progress
 from .client import ConnectOptions
 from .consumers.api import OrderedFields, SubscribeOptions
 from .consumers.push.buffer import Callback
@@ -49,6 +50,7 @@ __all__ = [
     "OnEvent",
     "OrderedFields",
     "PriorityPolicyText",
+    "Progress",
     "PublishOptions",
     "Push",
     "ReadOptions",

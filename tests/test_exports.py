@@ -67,7 +67,8 @@ METHODS = words("""
     create_stream update_stream create_or_update_stream ensure_stream stream delete_stream streams stream_names
     account_info ordered_consumer subscribe pull_subscribe publish publisher batch topic notifier_kit subscription_kit
     events epochs close create_key_value key_value update_key_value create_or_update_key_value ensure_key_value
-    delete_key_value key_value_names
+    delete_key_value key_value_names create_object_store object_store update_object_store create_or_update_object_store
+    ensure_object_store delete_object_store object_store_names
 """)
 
 

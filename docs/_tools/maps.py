@@ -17,7 +17,15 @@ from typing import Any
 from marked import ROOT, marked
 
 DATA = Path(__file__).with_name("maps.toml")
-NAMES = ("spec-map", "patterns-map", "spark-map", "buckets-map", "conformance", "guarantee-table")
+NAMES = (
+    "spec-map",
+    "patterns-map",
+    "spark-map",
+    "buckets-map",
+    "objects-map",
+    "conformance",
+    "guarantee-table",
+)
 WRITTEN = "<!-- Written by docs/_tools/maps.py. -->"
 
 

@@ -1,4 +1,4 @@
-"""Key-value buckets: handles, entries, configurations.
+"""Key-value buckets and object stores: handles, entries, configurations.
 
 ::
 
@@ -16,26 +16,48 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..protocol.buckets.bucket_config import BucketFields, BucketStatus
     from ..protocol.buckets.entry import KeyValueEntry
+    from ..protocol.buckets.object_config import ObjectStoreFields, ObjectStoreStatus
+    from ..protocol.buckets.object_info import ObjectInfo, ObjectLink
     from .key_value.key_value import KeyValue
     from .key_value.snapshot import KeyValueSnapshot
     from .key_value.watch import KeyValueWatch
+    from .objects.object_store import ObjectStore
+    from .objects.reader import ObjectReader
+    from .objects.source import BinaryFile
+    from .objects.watch import ObjectWatch
 
 __all__ = [
+    "BinaryFile",
     "BucketFields",
     "BucketStatus",
     "KeyValue",
     "KeyValueEntry",
     "KeyValueSnapshot",
     "KeyValueWatch",
+    "ObjectInfo",
+    "ObjectLink",
+    "ObjectReader",
+    "ObjectStore",
+    "ObjectStoreFields",
+    "ObjectStoreStatus",
+    "ObjectWatch",
 ]
 
 _LAZY = {
+    "BinaryFile": "buckets.objects.source",
     "BucketFields": "protocol.buckets.bucket_config",
     "BucketStatus": "protocol.buckets.bucket_config",
     "KeyValue": "buckets.key_value.key_value",
     "KeyValueEntry": "protocol.buckets.entry",
     "KeyValueSnapshot": "buckets.key_value.snapshot",
     "KeyValueWatch": "buckets.key_value.watch",
+    "ObjectInfo": "protocol.buckets.object_info",
+    "ObjectLink": "protocol.buckets.object_info",
+    "ObjectReader": "buckets.objects.reader",
+    "ObjectStore": "buckets.objects.object_store",
+    "ObjectStoreFields": "protocol.buckets.object_config",
+    "ObjectStoreStatus": "protocol.buckets.object_config",
+    "ObjectWatch": "buckets.objects.watch",
 }
 
 if not TYPE_CHECKING:  # else a type checker would accept any name

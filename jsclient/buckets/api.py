@@ -1,4 +1,4 @@
-"""The part of `JetStream` that creates, changes, finds and deletes key-value buckets. Source: ADR-8."""
+"""The part of `JetStream` that creates, changes, finds and deletes buckets. Source: ADR-8, ADR-20."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Unpack
 
 from .._runtime.handle import asking, listing
-from ..errors import (
-    BucketExistsError,
-    BucketNotFoundError,
-    StreamExistsError,
-    StreamNotFoundError,
-)
+from ..errors import BucketExistsError, BucketNotFoundError, StreamExistsError, StreamNotFoundError
 from ..protocol.models.drift import OnDrift
 from ..streams.api import StreamManager
 
 if TYPE_CHECKING:  # imported when a bucket is used: `import jsclient` stays cheap
     from ..protocol.buckets.bucket_config import BucketFields
+    from ..protocol.buckets.object_config import ObjectStoreFields
     from ..protocol.models.stream import StreamInfo
     from .key_value.key_value import KeyValue
+    from .objects.object_store import ObjectStore
 
 __all__ = ["Buckets"]
 
 
 class Buckets(StreamManager):
-    """The methods of `JetStream` for key-value buckets."""
+    """The methods of `JetStream` for key-value buckets and object stores."""
 
     @asking
     async def create_key_value(self, bucket: str, **options: Unpack[BucketFields]) -> KeyValue:
@@ -46,10 +43,7 @@ class Buckets(StreamManager):
         try:
             stream = await self.create_stream(config)
         except StreamExistsError as error:
-            advice = error.advice.replace("ensure_stream(", "ensure_key_value(")
-            raise BucketExistsError(
-                error.code, error.err_code, error.description, error.stream, error.consumer, advice
-            ) from None
+            raise _exists(error, "ensure_key_value") from None
         return self._key_value(bucket, stream.cached_info)
 
     @asking
@@ -63,7 +57,7 @@ class Buckets(StreamManager):
         try:
             stream = await self.update_stream(bucket_config(bucket, **options))
         except StreamNotFoundError as error:
-            raise _no_bucket(error) from None
+            raise _no_bucket(error, "create_key_value") from None
         return self._key_value(bucket, stream.cached_info)
 
     @asking
@@ -123,7 +117,7 @@ class Buckets(StreamManager):
         try:
             info = (await self.stream(stream_of(bucket))).cached_info
         except StreamNotFoundError as error:
-            raise _no_bucket(error) from None
+            raise _no_bucket(error, "create_key_value") from None
         check_bucket_stream(info)
         return self._key_value(bucket, info, validate=validate)
 
@@ -134,7 +128,7 @@ class Buckets(StreamManager):
         try:
             await self.delete_stream(stream_of(bucket))
         except StreamNotFoundError as error:
-            raise _no_bucket(error) from None
+            raise _no_bucket(error, "create_key_value") from None
 
     @listing
     async def key_value_names(self) -> AsyncGenerator[str, None]:
@@ -153,8 +147,127 @@ class Buckets(StreamManager):
         keys = KeySpace.of(bucket, config, self._context.api.prefix, validates=validate)
         return KeyValue(self._context, stream_of(bucket), keys, info)
 
+    @asking
+    async def create_object_store(self, bucket: str, **options: Unpack[ObjectStoreFields]) -> ObjectStore:
+        """Create an object store. One with the same configuration is accepted.
 
-def _no_bucket(error: StreamNotFoundError) -> BucketNotFoundError:
-    from .key_value.reading import no_bucket
+        Args:
+            bucket: The name: letters, digits, ``-`` and ``_``.
+            options: See `jsclient.buckets.ObjectStoreFields`, such as ``max_bytes=10**9`` and ``ttl=3600``.
 
-    return no_bucket(error)
+        Raises:
+            BucketExistsError: An object store of this name has another configuration.
+            InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
+
+        Also raises the errors of any API request.
+        """
+        from ..protocol.buckets.object_config import object_config
+
+        try:
+            stream = await self.create_stream(object_config(bucket, **options))
+        except StreamExistsError as error:
+            raise _exists(error, "ensure_object_store") from None
+        return self._object_store(bucket, stream.cached_info)
+
+    @asking
+    async def update_object_store(self, bucket: str, **options: Unpack[ObjectStoreFields]) -> ObjectStore:
+        """Change the configuration of an object store. Options that are not given return to their defaults.
+
+        Arguments and errors are those of `create_object_store`. Raises `BucketNotFoundError` if there is none.
+        """
+        from ..protocol.buckets.object_config import object_config
+
+        try:
+            stream = await self.update_stream(object_config(bucket, **options))
+        except StreamNotFoundError as error:
+            raise _no_bucket(error, "create_object_store") from None
+        return self._object_store(bucket, stream.cached_info)
+
+    @asking
+    async def create_or_update_object_store(
+        self, bucket: str, **options: Unpack[ObjectStoreFields]
+    ) -> ObjectStore:
+        """Change the configuration of an object store, or create it. See `create_object_store`."""
+        from ..protocol.buckets.object_config import object_config
+
+        stream = await self.create_or_update_stream(object_config(bucket, **options))
+        return self._object_store(bucket, stream.cached_info)
+
+    @asking
+    async def ensure_object_store(
+        self, bucket: str, *, on_drift: OnDrift = "error", **options: Unpack[ObjectStoreFields]
+    ) -> ObjectStore:
+        """Create an object store, or verify that the existing one has the given options.
+
+        Arguments and errors are those of `ensure_key_value`, with the options of `create_object_store`.
+        """
+        from ..protocol.buckets.object_config import object_config
+
+        stream = await self.ensure_stream(object_config(bucket, **options), on_drift=on_drift)
+        return self._object_store(bucket, stream.cached_info)
+
+    @asking
+    async def object_store(self, bucket: str, *, check: bool = True) -> ObjectStore:
+        """Return an object store that exists.
+
+        Args:
+            bucket: The name.
+            check: Look it up. Without it no request is sent, for users who may not ask for the state of streams.
+
+        Raises:
+            BucketNotFoundError: There is no such bucket.
+            NotABucketError: The stream of this name is not an object store.
+            InvalidNameError: The name is not valid.
+
+        Also raises the errors of any API request.
+        """
+        from ..protocol.buckets.object_config import check_object_stream
+        from ..protocol.buckets.object_names import object_stream_of
+
+        if not check:
+            return self._object_store(bucket, None)
+        try:
+            info = (await self.stream(object_stream_of(bucket))).cached_info
+        except StreamNotFoundError as error:
+            raise _no_bucket(error, "create_object_store") from None
+        check_object_stream(info)
+        return self._object_store(bucket, info)
+
+    async def delete_object_store(self, bucket: str) -> None:
+        """Delete an object store with all its objects. Raises `BucketNotFoundError`."""
+        from ..protocol.buckets.object_names import object_stream_of
+
+        try:
+            await self.delete_stream(object_stream_of(bucket))
+        except StreamNotFoundError as error:
+            raise _no_bucket(error, "create_object_store") from None
+
+    @listing
+    async def object_store_names(self) -> AsyncGenerator[str, None]:
+        """Iterate over the names of all object stores, mirrors included, page by page."""
+        from ..protocol.buckets.object_names import object_bucket_of
+
+        async for stream in self.stream_names():
+            if (bucket := object_bucket_of(stream)) is not None:
+                yield bucket
+
+    def _object_store(self, bucket: str, info: StreamInfo | None) -> ObjectStore:
+        from ..protocol.buckets.keys import check_bucket
+        from ..protocol.buckets.object_names import ObjectSpace
+        from .objects.object_store import ObjectStore
+
+        space = ObjectSpace.of(check_bucket(bucket), None if info is None else info.config)
+        return ObjectStore(self._context, space, info)
+
+
+def _exists(error: StreamExistsError, ensure: str) -> BucketExistsError:
+    advice = error.advice.replace("ensure_stream(", f"{ensure}(")
+    return BucketExistsError(
+        error.code, error.err_code, error.description, error.stream, error.consumer, advice
+    )
+
+
+def _no_bucket(error: StreamNotFoundError, create: str) -> BucketNotFoundError:
+    from .bucket_handle import no_bucket
+
+    return no_bucket(error, create)

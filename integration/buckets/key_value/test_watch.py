@@ -12,6 +12,7 @@ from integration.buckets.kit import keys_of
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.reading import of
 from integration.kit.judge.waiting import eventually
+from integration.kit.network.asking import answers_to
 from jsclient import BucketNotFoundError, ClosedError, ConfigError, DisconnectedError, RequestTimeoutError
 
 
@@ -120,9 +121,71 @@ async def test_current_without_deletes(kv: Any) -> None:
     """Only deletions exist: they count, although none is returned."""
     await kv.delete("a")
     async with kv.watch(ignore_deletes=True) as watch:
-        waiting = asyncio.create_task(watch.next())
+        assert watch.is_current
         await asyncio.wait_for(watch.current(), 30)
-        waiting.cancel()
+        await kv.put("a", b"1")
+        assert await take(watch, 1) == [("a", b"1")]
+
+
+async def until_current(watch: Any) -> list[str]:
+    """Read the entries that existed at the start, as programs do."""
+    keys: list[str] = []
+    while not watch.is_current:
+        entry = await asyncio.wait_for(watch.next(), 30)
+        assert entry.is_initial
+        keys.append(entry.key)
+    return keys
+
+
+@pytest.mark.covers("K49", "K51")
+@pytest.mark.parametrize("deleted", [["c"], ["a", "c"], ["b", "c"], ["a", "b", "c"], ["a"]], ids="".join)
+async def test_last_entries_are_deletions(kv: Any, deleted: list[str]) -> None:
+    """The last value says that it is the last, before a program waits for another."""
+    for key in ("a", "b", "c"):
+        await (kv.delete(key) if key in deleted else kv.put(key, b""))
+    async with kv.watch(ignore_deletes=True) as watch:
+        assert await until_current(watch) == [key for key in ("a", "b", "c") if key not in deleted]
+
+
+@pytest.mark.covers("K49")
+@pytest.mark.parametrize("kept", [[], ["a"]], ids=["none", "first"])
+async def test_entries_vanish_while_opening(kv: Any, connect: Any, proxy: Any, kept: list[str]) -> None:
+    """The server has counted them, and they are removed before the watch requests them."""
+    for key in ("a", "b", "c"):
+        await kv.put(key, b"")
+    slow = await proxy()
+    other = await (await connect(slow)).key_value(kv.bucket)
+    held = slow.hold_frames(answers_to(slow, "CONSUMER.CREATE.>"))
+
+    async def open_and_read() -> list[str]:
+        async with other.watch() as watch:
+            return await until_current(watch)
+
+    opening = asyncio.create_task(open_and_read())
+    await held.wait()
+    for key in {"a", "b", "c"}.difference(kept):
+        await kv.purge(key)
+    await kv.purge_deletes(older_than=0)
+    held.release()
+    assert await asyncio.wait_for(opening, 60) == kept
+
+
+@pytest.mark.covers("K59")
+async def test_cancelled_while_looking_ahead(kv: Any) -> None:
+    """A value that is held until the next one is known is returned by the next call."""
+    for number in range(300):
+        await kv.put(f"k{number}", b"")
+    keys: list[str] = []
+    async with kv.watch() as watch:
+        while not watch.is_current:
+            waiting = asyncio.create_task(watch.next())
+            await asyncio.sleep(random.choice([0, 0, 0.001]))
+            waiting.cancel()
+            try:
+                keys.append((await waiting).key)
+            except asyncio.CancelledError:
+                continue
+    assert keys == [f"k{number}" for number in range(300)]
 
 
 @pytest.mark.covers("K52")
@@ -201,10 +264,11 @@ async def test_current_although_consumer_was_deleted(kv: Any, oracle: Any) -> No
         await kv.purge("a")
         await kv.purge("b")
         await kv.purge_deletes(older_than=0)
-        waiting = asyncio.create_task(watch.next())
-        await asyncio.wait_for(watch.current(), 60)
+        initial = await until_current(watch)
+        assert initial == ["a", "b"][: len(initial)]
         await kv.put("c", b"3")
-        assert (await waiting).key == "c"
+        while (entry := await watch.next()).key != "c":
+            assert entry.is_deleted, "the purges may be returned"
 
 
 @pytest.mark.covers("K56")

@@ -6,10 +6,11 @@ import random
 from asyncio import sleep
 from collections.abc import AsyncGenerator, Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Any, Final
 
 from ..._runtime.context import Context
-from ..._runtime.handle import listing, no_pickle
+from ..._runtime.handle import listing
 from ..._runtime.handlers import check_handler, check_plain
 from ..._runtime.publish import check_payload, publish
 from ...errors import (
@@ -20,21 +21,20 @@ from ...errors import (
     NoRespondersError,
     RequestTimeoutError,
     RevisionMismatchError,
-    StreamNotFoundError,
     WrongLastSequenceError,
 )
 from ...protocol.buckets.bucket_config import BucketStatus
 from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, KeyValueEntry, operation_of
 from ...protocol.buckets.keys import KeySpace, check_filters
 from ...protocol.models.consumer import DeliverPolicy
-from ...protocol.models.message import StoredMessage, read_stored_message
+from ...protocol.models.message import StoredMessage
 from ...protocol.models.stream import StreamInfo
 from ...protocol.streams.direct_get import read_direct_answer
 from ...protocol.wire.checks import check_count, check_seconds
-from ...protocol.wire.codec import from_wire
-from ...protocol.wire.nats_py import no_attribute
 from ...streams.stream import Stream
-from .reading import BucketReader, no_bucket, reader_config, stored_entry
+from ..bucket_handle import BucketHandle
+from ..reading import BucketReader, policy_of, reader_config
+from .entries import entry_of, stored_entry
 from .snapshot import KeyValueSnapshot, take_snapshot
 from .watch import KeyValueWatch
 
@@ -44,36 +44,19 @@ _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept
 _PAUSE: Final = 0.002  # seconds, the first of the pauses between attempts of `update_with`
 
 
-class KeyValue:
+class KeyValue(BucketHandle):
     """A key-value bucket: the newest message of each subject of a stream is the value of a key.
 
     Created by `JetStream.key_value` and `JetStream.create_key_value`. It has no state that must be closed.
     """
 
-    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
-        __getattr__ = no_attribute
-        __reduce__ = no_pickle
+    _create = "create_key_value"
 
     def __init__(self, context: Context, stream: str, keys: KeySpace, info: StreamInfo | None) -> None:
-        self._context = context
-        self._stream = stream
+        super().__init__(context, keys.bucket, stream, info)
         self._keys = keys
-        self._info = info
         # Without the info of the stream direct gets are tried first.
         self._reads_directly = info is None or bool(info.config.allow_direct)
-
-    @property
-    def bucket(self) -> str:
-        """The name of the bucket."""
-        return self._keys.bucket
-
-    @property
-    def stream(self) -> str:
-        """The name of its stream."""
-        return self._stream
-
-    def __repr__(self) -> str:
-        return f"<KeyValue {self.bucket}>"
 
     # --- reading -----------------------------------------------------------------------------------------
 
@@ -139,25 +122,6 @@ class KeyValue:
                 return await self._stored({"last_by_subj": subject}, self._context.timeout / 2)
         return await self._stored({"last_by_subj": subject})
 
-    async def _stored(self, body: dict[str, Any], timeout: float | None = None) -> StoredMessage | None:
-        """Return a message from the leader of the stream, or None."""
-        try:
-            answer = await self._call(
-                self._context.api.stream_msg_get(self._stream), body, "get", timeout=timeout
-            )
-        except MessageNotFoundError:
-            return None
-        return read_stored_message(answer)
-
-    async def _call(
-        self, subject: str, body: Any, what: str, *, timeout: float | None = None
-    ) -> dict[str, Any]:
-        what = f"{what} in bucket {self.bucket!r}"
-        try:
-            return await self._context.call(subject, body, timeout=timeout, what=what)
-        except StreamNotFoundError as error:
-            raise no_bucket(error) from None
-
     def _entry(self, key: str, message: StoredMessage) -> KeyValueEntry:
         return stored_entry(self._keys, key, message)
 
@@ -176,14 +140,6 @@ class KeyValue:
         filters = check_filters([keys] if isinstance(keys, str) else keys)
         stream = Stream(self._context, await self._known())
         return await take_snapshot(stream, self._keys, filters, self._renewed)
-
-    async def _known(self) -> StreamInfo:
-        return self._info or await self._renewed()
-
-    async def _renewed(self) -> StreamInfo:
-        answer = await self._call(self._context.api.stream_info(self._stream), None, "look up the state")
-        self._info = from_wire(StreamInfo, answer)
-        return self._info
 
     @listing
     async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
@@ -242,13 +198,7 @@ class KeyValue:
 
         Opening it raises `BucketNotFoundError` and the errors of any API request.
         """
-        if sum((include_history, updates_only, after is not None)) > 1:
-            raise ConfigError("give one of include_history, updates_only and after")
-        if after is not None:
-            check_count("after", after, 0)
-        policy = DeliverPolicy.LAST_PER_SUBJECT
-        if include_history or updates_only:
-            policy = DeliverPolicy.ALL if include_history else DeliverPolicy.NEW
+        policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
         return KeyValueWatch(reader, ignore_deletes=ignore_deletes)
 
@@ -259,11 +209,12 @@ class KeyValue:
         policy: DeliverPolicy = DeliverPolicy.LAST_PER_SUBJECT,
         after: int | None = None,
         headers_only: bool = False,
-    ) -> BucketReader:
+    ) -> BucketReader[KeyValueEntry]:
         config = reader_config(
             self._keys.subjects(filters), policy=policy, after=after, headers_only=headers_only
         )
-        return BucketReader(self._context, self._stream, self._keys, config)
+        decode = partial(entry_of, self._keys)
+        return BucketReader(self._context, self._stream, config, decode, self._create)
 
     # --- writing -----------------------------------------------------------------------------------------
 
@@ -466,7 +417,6 @@ class KeyValue:
             # Below the deletion, or with it, but never above: a new value may be stored there.
             below = entry.revision + 1 if is_old else entry.revision
             if below > 1:  # servers read lower sequences as all
-                body = {"filter": self._keys.reads + entry.key, "seq": below}
-                await self._call(self._context.api.stream_purge(self._stream), body, "purge deletions")
+                await self._purge(self._keys.reads + entry.key, "purge deletions", below=below)
             removed += is_old
         return removed

@@ -9,7 +9,7 @@ from ...protocol.buckets.entry import KeyValueEntry
 from ...protocol.buckets.keys import KeySpace
 from ...protocol.models.stream import StreamInfo
 from ...streams.stream import Stream
-from .reading import stored_entry
+from .entries import stored_entry
 
 __all__ = ["KeyValueSnapshot", "take_snapshot"]
 

@@ -2,104 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Self
-
-from ..._runtime.handle import ReadHandle, State
-from ..._runtime.tasks import Signal
-from ...consumers.ordered.consumer import OrderedConsumer
-from ...errors import ClosedError, ConfigError
 from ...protocol.buckets.entry import KeyValueEntry
-from ...protocol.events import Event
-from .reading import BucketReader
+from ..watch import BucketWatch
 
 __all__ = ["KeyValueWatch"]
 
 
-class KeyValueWatch(ReadHandle[KeyValueEntry]):
+class KeyValueWatch(BucketWatch[KeyValueEntry]):
     """Reads the entries of a bucket and then its changes, with ``async for``. Created by `KeyValue.watch`.
 
     Use it with ``async with``. It outlasts reconnects, restarts of servers, and the loss of its consumer: a value that
     was replaced meanwhile may be skipped, but never the newest value of a key, and revisions only grow.
     """
-
-    _state = State.NEW
-
-    def __init__(self, reader: BucketReader, *, ignore_deletes: bool) -> None:
-        self._reader = reader
-        self._ignore_deletes = ignore_deletes
-        self._consumer: OrderedConsumer | None = None
-        self._became_current = Signal()
-        self._revision = 0
-
-    def __repr__(self) -> str:
-        return f"<KeyValueWatch {self._state.value}{', current' if self.is_current else ''}>"
-
-    async def __aenter__(self) -> Self:
-        if self._state is State.NEW:
-            self._consumer = await self._reader.open()
-            self._state = State.OPEN
-        return self
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the entries that existed at the start were returned, and none are left."""
-        return self._reader.is_current
-
-    @property
-    def revision(self) -> int:
-        """The revision of the last entry that was returned, or 0. A watch with ``after=`` continues there."""
-        return self._revision
-
-    def events(self) -> AsyncIterator[Event]:
-        """Iterate over the events of this watch, such as `ConsumerReset`: first the recent events, then each new one.
-
-        Raises:
-            ClosedError: The watch is not open.
-        """
-        if self._consumer is None:
-            raise ClosedError("the watch is not open: use it with 'async with'")
-        return self._consumer.events()
-
-    async def current(self) -> None:
-        """Wait until another task has read the entries that existed at the start.
-
-        Raises:
-            ClosedError: The watch was closed.
-        """
-        while not self.is_current:
-            if self.is_closed:
-                raise ClosedError("the watch is closed")
-            await self._became_current.wait()
-
-    async def next(self) -> KeyValueEntry:
-        """Wait for the next entry.
-
-        Raises:
-            BucketNotFoundError: The bucket was deleted.
-            ClosedError: The watch or the connection is closed.
-            ConfigError: The watch is not open.
-
-        Also raises the errors of `OrderedConsumer.next`.
-
-        Cancelled: no entry is lost. The next call returns it.
-        """
-        if self._state is State.NEW:  # opening here would give two tasks a consumer each
-            raise ConfigError("the watch is not open: 'async with kv.watch() as watch' opens it")
-        if self.is_closed:
-            raise ClosedError("the watch is closed")
-        while True:
-            entry = await self._reader.next()
-            if self.is_current:
-                self._became_current.set()
-            if entry is None:
-                continue
-            self._revision = max(self._revision, entry.revision)
-            if not (self._ignore_deletes and entry.is_deleted):
-                return entry
-
-    async def close(self) -> None:
-        """End the watch, and delete its consumer."""
-        self._state = State.CLOSED
-        self._became_current.set()
-        await self._reader.close()

@@ -21,8 +21,9 @@ from ..models.stream_config import (
     StreamSource,
     SubjectTransform,
 )
-from ..wire.checks import check_count, check_seconds, no_such_name
+from ..wire.checks import check_count
 from .keys import bucket_of, check_bucket, stream_of
+from .stream_fields import check_options, seconds_of, shared_fields, user_metadata
 
 __all__ = ["BucketFields", "BucketStatus", "bucket_config", "check_bucket_stream"]
 
@@ -58,10 +59,6 @@ class BucketFields(TypedDict, total=False):
     extra: dict[str, Any]
 
 
-def _seconds(value: float | timedelta) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else value
-
-
 def bucket_config(bucket: str, **options: Unpack[BucketFields]) -> StreamConfig:
     """Return the configuration of the stream of a bucket.
 
@@ -70,38 +67,19 @@ def bucket_config(bucket: str, **options: Unpack[BucketFields]) -> StreamConfig:
         ConfigError: An option has a value that no bucket can have.
         TypeError: There is no such option.
     """
-    for name in options:
-        if name not in BucketFields.__annotations__:
-            raise TypeError(no_such_name("a key-value bucket", "option", name, BucketFields.__annotations__))
+    check_options("a key-value bucket", options, BucketFields.__annotations__)
     stream = stream_of(bucket)
     history = check_count("history", options.get("history", 1), 1, _MAX_HISTORY)
     ttl, marker_ttl = options.get("ttl"), options.get("limit_marker_ttl")
-    if marker_ttl is not None and _seconds(marker_ttl) < 1:
+    if marker_ttl is not None and seconds_of(marker_ttl) < 1:
         raise ConfigError(f"limit_marker_ttl is {marker_ttl!r:.40}: it must be 1 s or more")
-    if ttl is not None:
-        check_seconds("ttl", _seconds(ttl))
     mirror, sources = options.get("mirror"), options.get("sources")
-    if mirror is not None and sources:
-        raise ConfigError("mirror and sources are both given: a bucket has one or the other")
-    fields: dict[str, Any] = {
-        name: options[name]
-        for name in (
-            "description",
-            "max_bytes",
-            "storage",
-            "num_replicas",
-            "placement",
-            "republish",
-            "metadata",
-        )
-        if name in options
-    }
-    if options.get("compression"):
-        fields["compression"] = StoreCompression.S2
+    fields = shared_fields(options)
     if marker_ttl is not None:
         fields |= {"allow_msg_ttl": True, "subject_delete_marker_ttl": marker_ttl}
     if ttl is not None:
-        fields |= {"max_age": ttl, "duplicate_window": min(_seconds(ttl), _WINDOW)}
+        fields["duplicate_window"] = min(seconds_of(ttl), _WINDOW)
+    # A mirror has the subjects of its origin, and must have none of its own.
     if mirror is not None:
         fields |= {"mirror": _mirror(mirror), "mirror_direct": True}
     else:
@@ -116,8 +94,6 @@ def bucket_config(bucket: str, **options: Unpack[BucketFields]) -> StreamConfig:
         allow_rollup_hdrs=True,
         deny_delete=True,
         allow_direct=True,
-        allow_atomic=options.get("allow_atomic"),
-        extra=options.get("extra", {}),
         **fields,
     )
 
@@ -185,7 +161,6 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, info: StreamInfo) -> BucketStatus:
         """Read the status of a bucket from its stream's info. Raises `NotABucketError`."""
         config = info.config
-        metadata = config.metadata or {}
         return cls(
             bucket=check_bucket_stream(info),
             values=info.state.messages,
@@ -194,6 +169,6 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
             limit_marker_ttl=config.subject_delete_marker_ttl or 0.0,
             size=info.state.bytes,
             is_compressed=config.compression not in (None, StoreCompression.NONE),
-            metadata={key: text for key, text in metadata.items() if not key.startswith("_nats.")},
+            metadata=user_metadata(config),
             config=config,
         )

@@ -60,7 +60,6 @@ def argument_hint(owner: str, name: str) -> str | None:
 
 
 _BESIDE = "use nats-py's own beside jsclient, on one connection: js = jsclient.JetStream(nc)"
-_NO_OBJECTS = f"is not part of jsclient: {_BESIDE}"
 _RECONNECTS = "has no counterpart: jsclient reconnects by itself until close(); events tell when"
 _POSITION = "is js.is_connected or js.is_closed here"
 _SERVERS = (
@@ -97,10 +96,7 @@ _STREAMS = {name: meaning for name, meaning in _MANAGER.items() if name != "dele
 _CONTEXT = {
     "PullSubscription": "is jsclient.PullSubscription here",
     "PushSubscription": "is jsclient.Subscription here",
-    "create_object_store": _NO_OBJECTS,
-    "delete_object_store": _NO_OBJECTS,
     "is_status_msg": "is not needed here: subscriptions handle statuses, and no reader gets one",
-    "object_store": _NO_OBJECTS,
     "publish_async": "is 'async with js.publisher() as publisher' here: publisher.publish() returns a future",
     "publish_async_completed": "is publisher.flush() here, with js.publisher()",
     "publish_async_pending": "is publisher.in_flight here, with js.publisher()",
@@ -186,6 +182,14 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "Entry": "is jsclient.buckets.KeyValueEntry here",
         "KeyWatcher": "is jsclient.buckets.KeyValueWatch here",
         "watchall": "is watch() here, without a filter",
+    },
+    "ObjectStore": {
+        "ObjectResult": "has no counterpart: get() returns bytes, and 'async with store.open(name)' has the info",
+        "ObjectStoreStatus": "is jsclient.buckets.ObjectStoreStatus here",
+        "ObjectWatcher": "is jsclient.buckets.ObjectWatch here",
+        "get_info": "is info() here",
+        "is_sealed": "is (await store.status()).is_sealed here",
+        "update_meta": "is update_info() here, and rename() for another name",
     },
     "CoreSubscription": {
         "delivered": "is received here",

@@ -38,10 +38,8 @@ COUNTERPARTS = [
     (Msg, jsclient.Message),
     (Msg.Metadata, jsclient.Metadata),
     (KeyValue, jsclient.buckets.KeyValue),
+    (ObjectStore, jsclient.buckets.ObjectStore),
 ]
-WITHOUT = {
-    ObjectStore: ["object_store", "create_object_store", "delete_object_store"],
-}  # nothing here could have their methods: the error comes where the program would obtain one
 OURS = {
     "js": jsclient.JetStream,
     "stream": jsclient.Stream,
@@ -79,17 +77,6 @@ def test_each_name_has_counterpart(theirs: type, ours: type) -> None:
         name for name in names if not hasattr(ours, name) and f"nats-py's {name} " not in told(ours, name)
     ]
     assert silent == []
-
-
-@pytest.mark.parametrize("theirs", WITHOUT, ids=lambda cls: cls.__qualname__)
-def test_buckets_are_told_where_obtained(theirs: type) -> None:
-    assert len(public(theirs)) > 10
-    for name in WITHOUT[theirs]:
-        text = told(jsclient.JetStream, name)
-        assert re.search(
-            rf"^JetStream has no attribute '{name}': nats-py's {name} is not part of jsclient: ", text
-        )
-        assert "jsclient.JetStream(nc)" in text
 
 
 @pytest.mark.parametrize("kind", ATTRIBUTES)

@@ -1,0 +1,86 @@
+"""What the handles of all buckets share: requests about their stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .._runtime.context import Context
+from .._runtime.handle import no_pickle
+from ..errors import BucketNotFoundError, MessageNotFoundError, StreamNotFoundError
+from ..protocol.models.message import StoredMessage, read_stored_message
+from ..protocol.models.stream import StreamInfo
+from ..protocol.wire.codec import from_wire
+from ..protocol.wire.nats_py import no_attribute
+
+__all__ = ["BucketHandle", "no_bucket"]
+
+
+def no_bucket(error: StreamNotFoundError, create: str) -> BucketNotFoundError:
+    """Return the error for a bucket whose stream does not exist. ``create`` is the method that would create it."""
+    return BucketNotFoundError(
+        error.code, error.err_code, error.description, error.stream, error.consumer,
+        f"check the name, or create it with {create}()",
+    )  # fmt: skip
+
+
+class BucketHandle:
+    """A bucket and its stream. It has no state that must be closed."""
+
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+        __getattr__ = no_attribute
+        __reduce__ = no_pickle
+
+    _create: ClassVar[str]  # the method of `JetStream` that creates such a bucket
+
+    def __init__(self, context: Context, bucket: str, stream: str, info: StreamInfo | None) -> None:
+        self._context = context
+        self._bucket = bucket
+        self._stream = stream
+        self._info = info
+
+    @property
+    def bucket(self) -> str:
+        """The name of the bucket."""
+        return self._bucket
+
+    @property
+    def stream(self) -> str:
+        """The name of its stream."""
+        return self._stream
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.bucket}>"
+
+    async def _call(
+        self, subject: str, body: Any, what: str, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        what = f"{what} in bucket {self.bucket!r}"
+        try:
+            return await self._context.call(subject, body, timeout=timeout, what=what)
+        except StreamNotFoundError as error:
+            raise no_bucket(error, self._create) from None
+
+    async def _stored(self, body: dict[str, Any], timeout: float | None = None) -> StoredMessage | None:
+        """Return a message from the leader of the stream, or None."""
+        try:
+            answer = await self._call(
+                self._context.api.stream_msg_get(self._stream), body, "get", timeout=timeout
+            )
+        except MessageNotFoundError:
+            return None
+        return read_stored_message(answer)
+
+    async def _purge(self, subject: str, what: str, *, below: int = 0) -> None:
+        """Remove the messages of a subject, or only those below a sequence."""
+        body: dict[str, Any] = {"filter": subject}
+        if below:
+            body["seq"] = below
+        await self._call(self._context.api.stream_purge(self._stream), body, what)
+
+    async def _known(self) -> StreamInfo:
+        return self._info or await self._renewed()
+
+    async def _renewed(self) -> StreamInfo:
+        answer = await self._call(self._context.api.stream_info(self._stream), None, "look up the state")
+        self._info = from_wire(StreamInfo, answer)
+        return self._info

@@ -1,0 +1,1 @@
+"""Object stores: the handle, writing and reading of objects, watches."""

@@ -1,0 +1,494 @@
+"""The handle of an object store: `JetStream.object_store`. Source: ADR-20."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ..._runtime.context import Context
+from ..._runtime.handle import listing, no_pickle
+from ..._runtime.handlers import check_function, check_plain
+from ...consumers.message import Message
+from ...errors import (
+    BucketFullError,
+    ConfigError,
+    InvalidNameError,
+    LinkError,
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectInfoError,
+    ObjectNotFoundError,
+)
+from ...protocol.buckets.keys import check_bucket
+from ...protocol.buckets.object_config import ObjectStoreStatus
+from ...protocol.buckets.object_info import ObjectInfo, ObjectLink, check_headers, check_metadata, read_info
+from ...protocol.buckets.object_names import ObjectSpace, check_object_name
+from ...protocol.events import RecordSkipped
+from ...protocol.models.consumer import DeliverPolicy
+from ...protocol.models.stream import StreamInfo
+from ...protocol.wire.checks import check_count, check_seconds
+from ...protocol.wire.codec import to_wire
+from ...protocol.wire.nats_py import no_attribute
+from ..reading import BucketReader, policy_of, reader_config
+from .files import write_file
+from .reader import ObjectReader
+from .site import ObjectSite
+from .source import BinaryFile, check_source, size_of
+from .storing import PutCondition, chunk_size_for, store_object
+from .upload import Progress
+from .watch import ObjectWatch
+
+__all__ = ["ObjectStore"]
+
+_MOST_LINKS: Final = 8
+_ACK: Final = 30.0  # seconds until a chunk must be acked, unless the user's timeout is longer
+
+
+class ObjectStore:
+    """A bucket of objects of any size. Created by `JetStream.object_store` and `JetStream.create_object_store`.
+
+    It has no state that must be closed.
+    """
+
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+        __getattr__ = no_attribute
+        __reduce__ = no_pickle
+
+    def __init__(self, context: Context, space: ObjectSpace, info: StreamInfo | None) -> None:
+        self._context = context
+        self._site = ObjectSite(context, space, info)
+        self._skipped = 0
+
+    @property
+    def bucket(self) -> str:
+        """The name of the bucket."""
+        return self._site.bucket
+
+    @property
+    def stream(self) -> str:
+        """The name of its stream."""
+        return self._site.stream
+
+    def __repr__(self) -> str:
+        return f"<ObjectStore {self.bucket}>"
+
+    # --- writing -----------------------------------------------------------------------------------------
+
+    async def put(
+        self,
+        name: str,
+        data: bytes | bytearray | memoryview | AsyncIterable[bytes] | Iterable[bytes] | BinaryFile,
+        *,
+        chunk_size: int | None = None,
+        headers: Mapping[str, str | Sequence[str]] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        description: str = "",
+        size: int | None = None,
+        progress: Progress | None = None,
+        if_match: int | None = None,
+        if_none_match: bool = False,
+        timeout: float | None = None,
+    ) -> ObjectInfo:
+        """Store an object, in place of the object of this name if there is one, and return its description.
+
+        The memory that it needs does not depend on the size. Readers see the object before until all of the new one is
+        stored. If the call fails, nothing of it remains.
+
+        Args:
+            name: The name, any text that is not empty.
+            data: Bytes, an asynchronous or plain iterable of bytes, or a binary file, which is read in a thread.
+            chunk_size: Bytes of a message, by default 128 KiB.
+            headers, metadata, description: Texts to store with the object.
+            size: The size of the content, if it is known: it is checked, and passed to ``progress``.
+            progress: A plain function, called with the bytes stored so far and the size or None. What it raises is
+                reported as the event `HandlerFailed`, and does not end the transfer.
+            if_match: The revision that the object must have.
+            if_none_match: Whether there must be no object of this name.
+            timeout: Seconds until the server must have acked a chunk, 30 by default.
+
+        Raises:
+            ObjectChangedError: The object does not have the revision ``if_match``.
+            ObjectExistsError: There is an object, and ``if_none_match`` is given.
+            BucketFullError, BucketSealedError: The bucket stores nothing more.
+            BucketNotFoundError: There is no such bucket.
+            InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
+            RequestTimeoutError, DisconnectedError: A chunk was not acked, or it is unknown whether all is stored.
+
+        Also raises the errors of any API request, and what ``data`` raises.
+
+        Cancelled: nothing remains, or the object is stored as a whole, if its description was on its way.
+        """
+        # All arguments are checked before anything is sent, for then nothing has to be removed.
+        self._site.space.info_subject(name)
+        check_source(data)
+        known = size_of(data)
+        if size is None:
+            size = known
+        elif check_count("size", size, 0) != known and known is not None:
+            raise ConfigError(f"size is {size:,}, and the content has {known:,} bytes")
+        if not isinstance(description, str):
+            raise ConfigError(f"description is {type(description).__name__}: a str is needed")
+        _check_progress(progress)
+        info = ObjectInfo(
+            bucket=self.bucket,
+            name=name,
+            description=description,
+            headers=check_headers(headers),
+            metadata=check_metadata(metadata),
+            max_chunk_size=chunk_size_for(self._site, chunk_size),
+        )
+        seconds = max(_ACK, self._context.timeout) if timeout is None else check_seconds("timeout", timeout)
+        condition = PutCondition.of(if_match, if_none_match)
+        await self._site.check_unambiguous()
+        return await store_object(
+            self._site, info, data, condition=condition, timeout=seconds, progress=progress, size=size
+        )
+
+    async def put_file(self, name: str, path: str | os.PathLike[str], **options: Any) -> ObjectInfo:
+        """Store a file as an object. The options are those of `put`. Also raises ``OSError``."""
+        with Path(path).open("rb") as file:  # noqa: ASYNC230  opening a file does not wait
+            return await self.put(name, file, **{"size": os.fstat(file.fileno()).st_size, **options})
+
+    async def delete(self, name: str) -> None:
+        """Delete an object. If it is deleted already, nothing happens.
+
+        Raises:
+            ObjectNotFoundError: The bucket knows nothing of it.
+            BucketSealedError: Nothing can be changed any more.
+
+        Also raises the errors of any API request.
+        """
+
+        def deleted(current: ObjectInfo | None) -> ObjectInfo | None:
+            if current is None:
+                raise ObjectNotFoundError(self.bucket, name)
+            if current.is_deleted:
+                return None
+            return msgspec.structs.replace(
+                current, is_deleted=True, size=0, chunks=0, digest="", is_counted=True
+            )
+
+        self._site.space.check_writable()
+        try:
+            before, _ = await self._site.change(name, deleted)
+        except BucketFullError:  # there is no room for the description, until the chunks are tombstone
+            full = await self._site.current(name)
+            await self._site.remove_chunks("" if full is None or full.is_deleted else full.nuid)
+            before, _ = await self._site.change(name, deleted)
+        if before is not None and not before.is_deleted:
+            await self._site.remove_chunks(before.nuid)
+
+    async def update_info(
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        headers: Mapping[str, str | Sequence[str]] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        """Change the texts that are stored with an object, and return its description. None changes nothing.
+
+        Raises:
+            ObjectNotFoundError: There is no such object.
+            ConfigError: An argument is not valid. Nothing was sent.
+
+        Also raises the errors of any API request.
+        """
+        changes: dict[str, Any] = {}
+        if description is not None:
+            changes["description"] = description
+        if headers is not None:
+            changes["headers"] = check_headers(headers)
+        if metadata is not None:
+            changes["metadata"] = check_metadata(metadata)
+
+        def changed(current: ObjectInfo | None) -> ObjectInfo:
+            return msgspec.structs.replace(self._existing(name, current), **changes)
+
+        self._site.space.check_writable()
+        _, after = await self._site.change(name, changed)
+        assert after is not None
+        return after
+
+    async def rename(self, old: str, new: str) -> ObjectInfo:
+        """Give an object another name, and return its description. Its content is not touched; links to it break.
+
+        Raises:
+            ObjectNotFoundError: There is no object ``old``.
+            ObjectExistsError: There is an object ``new``.
+            ObjectChangedError: The object was replaced meanwhile, and keeps its name.
+
+        Also raises the errors of any API request.
+        """
+        check_object_name(new)
+        site = self._site
+        site.space.check_writable()
+        before = self._existing(old, await site.current(old))
+        if old == new:
+            return before
+
+        def renamed(current: ObjectInfo | None) -> ObjectInfo:
+            if current is not None and not current.is_deleted:
+                raise ObjectExistsError(self.bucket, new, current.revision)
+            return msgspec.structs.replace(before, name=new)
+
+        _, after = await site.change(new, renamed)
+        assert after is not None
+        # Whoever replaces the object under its old name removes its chunks. So the old description is replaced only if
+        # nobody was faster, by one that has no chunks, and then removed.
+        tombstone = ObjectInfo(bucket=self.bucket, name=old, is_deleted=True)
+
+        def retired(current: ObjectInfo | None) -> ObjectInfo | None:
+            return tombstone if current is not None and current.revision == before.revision else None
+
+        current, marker = await site.change(old, retired)
+        if marker is None or marker is current:
+            await site.remove_info(new, after.revision + 1)
+            raise ObjectChangedError(
+                self.bucket, old, before.revision, 0 if current is None else current.revision
+            )
+        await site.remove_info(old, marker.revision + 1)
+        return after
+
+    async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
+        """Store a link to an object, and return its description. `get` and `open` of the link read the object.
+
+        Args:
+            name: The name of the link.
+            target: The name of an object of this bucket, or the description of an object of any bucket.
+
+        Raises:
+            ObjectNotFoundError: The target does not exist.
+            ObjectExistsError: There is an object of this name that is no link.
+            LinkError: The target is a link itself.
+
+        Also raises the errors of any API request.
+        """
+        if isinstance(target, str):
+            target = await self.info(target)
+        elif not isinstance(target, ObjectInfo):
+            raise ConfigError(f"target is {type(target).__name__}: an ObjectInfo or a name is needed")
+        if target.is_deleted:
+            raise ObjectNotFoundError(target.bucket, target.name, target)
+        if target.is_link:
+            raise LinkError(target.bucket, target.name, "it is a link itself: link to its target")
+        return await self._link(name, ObjectLink(target.bucket, target.name))
+
+    async def add_bucket_link(self, name: str, bucket: ObjectStore | str) -> ObjectInfo:
+        """Store a link to a whole bucket, and return its description. `ObjectInfo.link` tells the bucket.
+
+        Raises the errors of `add_link`.
+        """
+        if isinstance(bucket, ObjectStore):
+            bucket = bucket.bucket
+        return await self._link(name, ObjectLink(ObjectSpace.of(check_bucket(bucket), None).bucket))
+
+    async def _link(self, name: str, link: ObjectLink) -> ObjectInfo:
+        def linked(current: ObjectInfo | None) -> ObjectInfo:
+            if current is not None and not current.is_deleted and not current.is_link:
+                raise ObjectExistsError(self.bucket, name, current.revision)
+            return ObjectInfo(bucket=self.bucket, name=name, link=link)
+
+        self._site.space.check_writable()
+        _, after = await self._site.change(name, linked)
+        assert after is not None
+        return after
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    async def get(self, name: str, *, progress: Progress | None = None) -> bytes:
+        """Return the content of an object. `open` reads it piece by piece.
+
+        Args:
+            name: The name. A link is followed.
+            progress: A plain function, called with the bytes read so far and the size.
+
+        Raises:
+            ObjectNotFoundError: There is no such object.
+            ObjectChangedError: The object was replaced or deleted while it was read.
+            DigestMismatchError, ObjectIncompleteError: The bucket does not have the content that was stored.
+            LinkError: The name is a link that does not lead to an object.
+
+        Also raises the errors of any API request.
+        """
+        async with self.open(name, progress=progress) as reader:
+            return await reader.read()
+
+    def open(self, name: str, *, progress: Progress | None = None) -> ObjectReader:
+        """Read an object piece by piece: ``async with store.open(name) as file``.
+
+        The memory that it needs does not depend on the size. Arguments and errors are those of `get`; opening it raises
+        the errors that concern the description.
+        """
+        self._site.space.info_subject(name)
+        _check_progress(progress)
+        return ObjectReader(self._context, partial(self._find, name), progress=progress)
+
+    async def get_file(
+        self, name: str, path: str | os.PathLike[str], *, progress: Progress | None = None
+    ) -> ObjectInfo:
+        """Write an object to a file, and return its description.
+
+        The file is complete when it appears: it is written under another name beside ``path``, and renamed.
+
+        Also raises ``OSError``. Arguments and other errors are those of `get`.
+        """
+        async with self.open(name, progress=progress) as reader:
+            return await write_file(reader, Path(path))
+
+    async def info(self, name: str, *, deleted: bool = False) -> ObjectInfo:
+        """Return the description of an object, or of a link. ``deleted``: also that of an object that was deleted.
+
+        Raises:
+            ObjectNotFoundError: There is no such object.
+            ObjectInfoError: The description is not valid.
+
+        Also raises the errors of any API request.
+        """
+        current = await self._site.current(name)
+        if deleted and current is not None:
+            return current
+        return self._existing(name, current)
+
+    def _existing(self, name: str, current: ObjectInfo | None) -> ObjectInfo:
+        if current is None or current.is_deleted:
+            raise ObjectNotFoundError(self.bucket, name, current)
+        return current
+
+    async def _find(self, name: str) -> tuple[ObjectSite, ObjectInfo]:
+        """Return the object of a name, or the one that a chain of links leads to, with the bucket that has it."""
+        site, first, links = self._site, name, list[ObjectLink]()
+        while True:
+            current = await site.current(name)
+            if current is None or current.is_deleted:
+                raise ObjectNotFoundError(site.bucket, name, current, first if links else "")
+            link = current.link
+            if link is None:
+                # Without a nuid the subject of the chunks is not known.
+                if not current.nuid:
+                    raise ObjectInfoError(site.bucket, name, "it has neither a nuid nor a link")
+                return site, current
+            if not link.name:
+                raise LinkError(
+                    site.bucket, name, f"it is a link to bucket {link.bucket!r}, not to an object"
+                )
+            if link in links:
+                raise LinkError(self.bucket, first, "its links lead in a circle")
+            if len(links) == _MOST_LINKS:
+                raise LinkError(self.bucket, first, f"it leads to more than {_MOST_LINKS} links")
+            links.append(link)
+            if link.bucket != site.bucket:
+                site = self._other(site.bucket, name, link.bucket)
+            name = link.name
+
+    def _other(self, bucket: str, name: str, target: str) -> ObjectSite:
+        if target == self.bucket:
+            return self._site
+        try:
+            return ObjectSite(self._context, ObjectSpace.of(check_bucket(target), None), None)
+        except InvalidNameError:
+            raise LinkError(bucket, name, f"{target!r} is not the name of a bucket") from None
+
+    @listing
+    async def list(self, prefix: str = "", *, deleted: bool = False) -> AsyncGenerator[ObjectInfo, None]:
+        """Iterate over the descriptions of all objects and links, in the order of their changes.
+
+        Args:
+            prefix: Only names that begin with it. All descriptions are transferred, since the server has them encoded.
+            deleted: Also those of objects that were deleted.
+
+        Raises the errors of any API request.
+        """
+        async for info in self._reader((), DeliverPolicy.LAST_PER_SUBJECT, None).initial():
+            if info.name.startswith(prefix) and (deleted or not info.is_deleted):
+                yield info
+
+    def watch(
+        self,
+        *names: str,
+        include_history: bool = False,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        after: int | None = None,
+    ) -> ObjectWatch:
+        """Read the descriptions of all objects, and then each change: ``async with store.watch() as watch``.
+
+        A description that is not valid is passed over, and reported as the event `RecordSkipped`.
+
+        Args:
+            names: Only these objects.
+            include_history: Read all descriptions that the bucket has, not only the newest of each object.
+            updates_only: Read no descriptions that exist, only changes from now on.
+            ignore_deletes: Do not return those of objects that were deleted.
+            after: Read all descriptions after this revision.
+
+        Raises:
+            InvalidNameError: A name is not valid.
+            ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
+
+        Opening it raises `BucketNotFoundError` and the errors of any API request.
+        """
+        policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
+        return ObjectWatch(self._reader(names, policy, after), ignore_deletes=ignore_deletes)
+
+    def _reader(
+        self, names: Iterable[str], policy: DeliverPolicy, after: int | None
+    ) -> BucketReader[ObjectInfo]:
+        space = self._site.space
+        subjects = [space.info_subject(name) for name in dict.fromkeys(names)] or [space.infos]
+        config = reader_config(subjects, policy=policy, after=after)
+        return BucketReader(self._context, self.stream, config, self._decoded, "create_object_store")
+
+    def _decoded(self, message: Message, is_initial: bool) -> ObjectInfo | None:  # noqa: FBT001  a decoder
+        metadata = message.metadata
+        try:
+            return read_info(
+                message.data,
+                bucket=self.bucket,
+                name=self._site.space.name_of(message.subject),
+                revision=metadata.stream_seq,
+                time_ns=metadata.timestamp_ns,
+            )
+        except ObjectInfoError as error:
+            self._skipped += 1
+            self._context.emit(
+                RecordSkipped(
+                    stream=self.stream,
+                    subject=message.subject,
+                    stream_seq=metadata.stream_seq,
+                    count=self._skipped,
+                    error=error,
+                )
+            )
+            return None
+
+    # --- the bucket --------------------------------------------------------------------------------------
+
+    async def status(self) -> ObjectStoreStatus:
+        """Request the state of the bucket.
+
+        Raises:
+            BucketNotFoundError: The bucket was deleted.
+
+        Also raises the errors of any API request.
+        """
+        return ObjectStoreStatus.of(await self._site.state())
+
+    async def seal(self) -> None:
+        """Forbid every change of the bucket, for ever. It can still be read, and be deleted as a whole.
+
+        Raises the errors of any API request.
+        """
+        config = (await self._site.state()).config.replace(sealed=True)
+        await self._site.update(to_wire(config))
+
+
+def _check_progress(progress: object) -> None:
+    if progress is not None:
+        check_function("progress", progress, "bytes")
+        check_plain("progress", progress)

@@ -1,0 +1,191 @@
+"""Reading an object: `ObjectStore.open`. Each piece was checked, and the last one only comes if the digest is right."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Self
+
+from ..._runtime.context import Context
+from ..._runtime.handle import ReadHandle, State
+from ...consumers.message import Message
+from ...consumers.ordered.consumer import OrderedConsumer, OrderedMessages
+from ...errors import (
+    ClosedError,
+    ConfigError,
+    DigestMismatchError,
+    JetStreamError,
+    ObjectChangedError,
+    ObjectIncompleteError,
+    RequestTimeoutError,
+    StreamNotFoundError,
+)
+from ...protocol.buckets.object_content import ContentCheck
+from ...protocol.buckets.object_info import ObjectInfo
+from ...protocol.models.consumer import DeliverPolicy
+from ..bucket_handle import no_bucket
+from ..reading import RECHECK, has_nothing_left, open_consumer, reader_config
+from .site import ObjectSite
+from .upload import Progress, report_progress
+
+__all__ = ["ObjectReader"]
+
+_WINDOW: Final = 8 * 1024 * 1024  # bytes that may be buffered
+_MOST: Final = 1000  # chunks that may be buffered
+_SMALL: Final = 256 * 1024  # bytes of an object that is requested as one message
+
+
+class ObjectReader(ReadHandle[bytes]):
+    """Reads an object piece by piece, with ``async for`` or `read`. Created by `ObjectStore.open`.
+
+    Use it with ``async with``. It outlasts reconnects, restarts of servers, and the loss of its consumer. The buffer is
+    bounded: a reader that pauses stops the server.
+    """
+
+    _state = State.NEW
+
+    def __init__(
+        self,
+        context: Context,
+        find: Callable[[], Awaitable[tuple[ObjectSite, ObjectInfo]]],
+        *,
+        progress: Progress | None,
+    ) -> None:
+        self._context, self._find, self._progress = context, find, progress
+        self._object: tuple[ObjectSite, ObjectInfo, ContentCheck] | None = None
+        self._consumer: OrderedConsumer | None = None
+        self._messages: OrderedMessages | None = None
+        self._last: Message | None = None
+        self._error: JetStreamError | None = None
+        self._unread = memoryview(b"")  # of the last chunk, that `read` has not returned
+
+    def __repr__(self) -> str:
+        name = "" if self._object is None else f" {self._object[1].name!r}"
+        return f"<ObjectReader{name} {self._state.value}>"
+
+    async def __aenter__(self) -> Self:
+        if self._state is State.NEW:
+            site, info = await self._find()
+            self._state = State.OPEN
+            self._object = site, info, ContentCheck(info)
+        return self
+
+    @property
+    def info(self) -> ObjectInfo:
+        """The description of the object, which is the target of a link. Raises `ConfigError` if it is not open."""
+        return self._opened()[1]
+
+    def _opened(self) -> tuple[ObjectSite, ObjectInfo, ContentCheck]:
+        if self._object is None:
+            raise ConfigError("the object is not open: 'async with store.open(name) as file' opens it")
+        return self._object
+
+    async def next(self) -> bytes:
+        """Return the next piece, as long as there is one. One task at a time may call it.
+
+        Raises:
+            ClosedError: All pieces were returned, or the reader or the connection is closed.
+            ObjectChangedError: The object was replaced or deleted meanwhile.
+            DigestMismatchError: The content is not the content that was stored. The last piece is not returned.
+            ObjectIncompleteError: Parts of the object are missing.
+            ConfigError: The reader is not open.
+
+        Also raises the errors of `OrderedConsumer.next`.
+
+        Cancelled: nothing is lost. The next call returns the piece.
+        """
+        site, info, check = self._opened()
+        if self.is_closed:
+            raise ClosedError("the reader is closed")
+        if self._unread:
+            piece, self._unread = bytes(self._unread), memoryview(b"")
+            return piece
+        if self._error is not None:
+            raise self._error
+        if check.is_complete:
+            raise ClosedError("the object was read to its end")
+        try:
+            data, remaining = await self._chunk(site, info, check)
+            check.add(data, remaining)
+        except StreamNotFoundError as error:
+            raise no_bucket(error, "create_object_store") from None
+        except (ObjectChangedError, ObjectIncompleteError, DigestMismatchError) as error:
+            self._error = error
+            raise
+        # Nothing may wait from here on, since a cancellation would lose the piece.
+        report_progress(self._context, self._progress, check.received, info.size)
+        return data
+
+    async def _chunk(self, site: ObjectSite, info: ObjectInfo, check: ContentCheck) -> tuple[bytes, int]:
+        """Return the next chunk, and the number of those behind it."""
+        if self._messages is None:
+            if info.chunks == 1 and info.size <= _SMALL:  # one request, instead of a consumer
+                stored = await site.stored_chunk(info)
+                if stored is not None:
+                    return stored, 0
+            self._consumer, _ = await open_consumer(
+                self._context,
+                site.stream,
+                reader_config([site.space.chunk_subject(info.nuid)], policy=DeliverPolicy.ALL),
+                "create_object_store",
+            )
+            self._messages = self._consumer.messages(max_messages=_window(info))
+        while True:
+            try:
+                message = await self._messages.next(RECHECK)
+            except RequestTimeoutError:
+                await self._see_end(site, info, check)
+            else:
+                self._last = message
+                return message.data, message.metadata.num_pending
+
+    async def _see_end(self, site: ObjectSite, info: ObjectInfo, check: ContentCheck) -> None:
+        """Raise an error if the chunks that are missing will not come."""
+        assert self._consumer is not None
+        if not await has_nothing_left(self._consumer, self._last):
+            return
+        now = await site.current(info.name)
+        if now is None or now.is_deleted or now.nuid != info.nuid:
+            raise ObjectChangedError(
+                info.bucket, info.name, info.revision, 0 if now is None else now.revision
+            )
+        raise check.incomplete()
+
+    async def read(self, size: int = -1) -> bytes:
+        """Return up to ``size`` bytes, at least one unless the object has ended, or the rest of the object.
+
+        Raises the errors of `next`, but returns ``b""`` at the end.
+        """
+        if size == 0:
+            return b""
+        if size < 0:
+            return b"".join([piece async for piece in self])
+        if not self._unread:
+            try:
+                self._unread = memoryview(await self.next())
+            except ClosedError:
+                if self._opened()[2].is_complete:
+                    return b""
+                raise
+        part, self._unread = bytes(self._unread[:size]), self._unread[size:]
+        return part
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await self.next()
+        except ClosedError:
+            if self._object is not None and not self._object[2].is_complete:
+                raise  # a part of an object must not look like the whole
+            raise StopAsyncIteration from None
+
+    async def close(self) -> None:
+        """End the reading, and delete the consumer."""
+        self._state = State.CLOSED
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.close()
+
+
+def _window(info: ObjectInfo) -> int:
+    """Return the number of chunks that may be buffered. The size of a chunk is the real one, not what the info says."""
+    chunk = max(info.size // info.chunks if info.chunks else info.max_chunk_size, 1)
+    return max(2, min(_WINDOW // chunk, _MOST))

@@ -1,0 +1,180 @@
+"""The messages of an object store: descriptions and chunks, as they are requested, stored and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from ..._runtime.context import Context
+from ..._runtime.publish import publish
+from ...errors import (
+    ApiError,
+    ConfigError,
+    DisconnectedError,
+    JetStreamError,
+    ObjectChangedError,
+    RequestTimeoutError,
+    WrongLastSequenceError,
+)
+from ...protocol.buckets.object_info import ObjectInfo, encode_info, read_info
+from ...protocol.buckets.object_names import ObjectSpace, object_stream_of
+from ...protocol.events import ErrorRaised
+from ...protocol.models.stream import StreamInfo
+from ...protocol.wire.api import DEFAULT_PREFIX, Api
+from ...protocol.wire.codec import from_wire
+from ..bucket_handle import BucketHandle
+from .upload import named_refusal
+
+__all__ = ["ObjectSite"]
+
+_ATTEMPTS: Final = 100  # to change a description, while other clients change it
+_PAUSE: Final = 0.002  # seconds, the first of the pauses between attempts
+_LOCAL: Final = 1.0  # seconds to look for a stream in the client's own domain
+
+
+class ObjectSite(BucketHandle):
+    """The stream of an object store."""
+
+    _create = "create_object_store"
+
+    def __init__(self, context: Context, space: ObjectSpace, info: StreamInfo | None) -> None:
+        super().__init__(context, space.bucket, object_stream_of(space.bucket), info)
+        self.context: Context = context
+        self.space: ObjectSpace = space
+        self._is_unambiguous = context.api.prefix == DEFAULT_PREFIX
+
+    async def current(self, name: str) -> ObjectInfo | None:
+        """Return the description of an object, that of a deletion included, or None. From the leader of the stream.
+
+        Raises:
+            ObjectInfoError: It is not valid.
+            InvalidNameError: The name is not valid.
+            BucketNotFoundError: There is no such bucket.
+
+        Also raises the errors of any API request.
+        """
+        message = await self._stored({"last_by_subj": self.space.info_subject(name)})
+        if message is None:
+            return None
+        return read_info(
+            message.data, bucket=self.bucket, name=name, revision=message.seq, time_ns=message.time_ns
+        )
+
+    async def stored_chunk(self, info: ObjectInfo) -> bytes | None:
+        """Return the last chunk of an object, or None if the bucket has none."""
+        message = await self._stored({"last_by_subj": self.space.chunk_subject(info.nuid)})
+        return None if message is None else message.data
+
+    async def state(self) -> StreamInfo:
+        """Request the state of the stream."""
+        return await self._renewed()
+
+    async def update(self, config: dict[str, Any]) -> None:
+        """Change the configuration of the stream."""
+        await self._call(self._context.api.stream_update(self.stream), config, "change the configuration")
+
+    async def change(
+        self, name: str, make: Callable[[ObjectInfo | None], ObjectInfo | None]
+    ) -> tuple[ObjectInfo | None, ObjectInfo | None]:
+        """Replace the description of an object, and repeat that if another client was faster.
+
+        ``make`` returns the new description for the current one, or None to change nothing. It raises if the change is
+        not possible. Returns the description before, and the one that is stored now.
+        """
+        attempt = 0
+        while True:
+            before = await self.current(name)
+            after = make(before)
+            if after is None:
+                return before, before
+            try:
+                return before, await self.write(after, 0 if before is None else before.revision)
+            except WrongLastSequenceError:
+                # Another client has stored a description since this one was read: it decides what can be made of it.
+                attempt += 1
+                if attempt == _ATTEMPTS:
+                    raise ObjectChangedError(
+                        self.bucket, name, 0 if before is None else before.revision
+                    ) from None
+                await asyncio.sleep(random.uniform(0, _PAUSE * attempt))  # noqa: S311  not for secrets
+
+    async def write(self, info: ObjectInfo, expected: int) -> ObjectInfo:
+        """Store a description if the one before it has this revision. 0: if there is none.
+
+        Raises `WrongLastSequenceError`, and the errors of a publish. After a `RequestTimeoutError` or
+        `DisconnectedError` it may be stored.
+        """
+        self.space.check_writable()
+        data = encode_info(info)
+        try:
+            ack = await publish(
+                self._context,
+                self.space.info_subject(info.name),
+                data,
+                msg_id=secrets.token_hex(11),
+                expected_last_subject_seq=expected,
+                rollup="sub",
+                stream_exists=True,
+            )
+        except WrongLastSequenceError:
+            raise
+        except ApiError as error:
+            raise named_refusal(error) from None
+        except (RequestTimeoutError, DisconnectedError):
+            if (stored := await self._as_written(info.name, data, expected)) is None:
+                raise
+            return stored
+        return msgspec.structs.replace(info, revision=ack.seq, modified_ns=time.time_ns())
+
+    async def _as_written(self, name: str, data: bytes, expected: int) -> ObjectInfo | None:
+        """Return the description if it is stored, although the answer did not say so."""
+        try:
+            stored = await self.current(name)
+        except JetStreamError:
+            return None
+        return stored if stored and stored.revision > expected and encode_info(stored) == data else None
+
+    async def remove_chunks(self, nuid: str) -> None:
+        """Remove the chunks of an object."""
+        if nuid:  # otherwise the chunks of all objects would be removed
+            await self._purge(self.space.chunk_subject(nuid), "remove chunks")
+
+    async def remove_replaced(self, nuid: str) -> None:
+        """Remove the chunks of an object that was replaced. Trouble with it is reported as an event."""
+        try:
+            await self.remove_chunks(nuid)
+        except JetStreamError as error:
+            self._context.emit(ErrorRaised(stream=self.stream, error=error))
+
+    async def remove_info(self, name: str, below: int) -> None:
+        """Remove what the bucket knows of a name, but nothing from this revision on."""
+        await self._purge(self.space.info_subject(name), "remove a description", below=below)
+
+    async def check_unambiguous(self) -> None:
+        """Raise `ConfigError` if the client's own domain has a bucket of the same name.
+
+        A domain has no subjects of its own for objects. Both buckets would store what is published.
+        """
+        self.space.check_writable()
+        if self._is_unambiguous:
+            return
+        request = Api(DEFAULT_PREFIX).stream_info(self.stream)
+        try:
+            answer = await self._context.call(
+                request, None, timeout=_LOCAL, what="look for another bucket", optional=True
+            )
+            own = from_wire(StreamInfo, answer)
+        except JetStreamError:
+            own = None
+        if own is not None and own.created != (await self._known()).created:
+            raise ConfigError(
+                f"the domain of this connection has a bucket {self.bucket!r}, too, and both would store the object: "
+                "delete one, or connect to the other domain"
+            )
+        self._is_unambiguous = True

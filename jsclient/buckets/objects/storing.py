@@ -1,0 +1,145 @@
+"""Storing an object: its chunks, then its description, and then the chunks of the object before it are removed."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import (
+    ConfigError,
+    DisconnectedError,
+    ObjectChangedError,
+    ObjectExistsError,
+    RequestTimeoutError,
+)
+from ...protocol.buckets.object_content import ChunkSplitter
+from ...protocol.buckets.object_info import ObjectInfo
+from ...protocol.buckets.object_names import nuid_of
+from ...protocol.wire.checks import check_count
+from .site import ObjectSite
+from .upload import ChunkUpload, Progress
+
+__all__ = ["PutCondition", "chunk_size_for", "store_object"]
+
+_CHUNK: Final = 128 * 1024  # bytes, the size that all clients use
+_HEADERS: Final = 256  # bytes for the header block of a chunk
+_NUID_BITS: Final = 130
+
+
+class PutCondition(msgspec.Struct, frozen=True):
+    """What must be true of the object before it is stored.
+
+    Attributes:
+        revision: The revision that it must have, or None.
+        is_absent: Whether there must be no object.
+    """
+
+    revision: int | None = None
+    is_absent: bool = False
+
+    @classmethod
+    def of(cls, if_match: int | None, if_none_match: bool) -> PutCondition:  # noqa: FBT001  an argument of put
+        """Return the condition for the arguments of a put. Raises `ConfigError`."""
+        if if_match is not None:
+            check_count("if_match", if_match)
+            if if_none_match:
+                raise ConfigError("if_match and if_none_match are both given: give one of them")
+        return cls(if_match, if_none_match)
+
+    def check(self, bucket: str, name: str, current: ObjectInfo | None) -> None:
+        """Raise `ObjectChangedError` or `ObjectExistsError` if it is not true."""
+        exists = current is not None and not current.is_deleted
+        revision = current.revision if current is not None and exists else 0
+        if self.is_absent and exists:
+            raise ObjectExistsError(bucket, name, revision)
+        if self.revision is not None and revision != self.revision:
+            raise ObjectChangedError(bucket, name, self.revision, revision)
+
+
+def chunk_size_for(site: ObjectSite, chunk_size: int | None) -> int:
+    """Return the size of chunks. Raises `ConfigError` for one that the server would refuse."""
+    most = site.context.connection.max_payload - _HEADERS
+    if chunk_size is None:
+        return min(_CHUNK, most)
+    if check_count("chunk_size", chunk_size) > most:
+        raise ConfigError(f"chunk_size is {chunk_size:,}: the server takes messages of up to {most:,} bytes")
+    return chunk_size
+
+
+async def store_object(
+    site: ObjectSite,
+    info: ObjectInfo,
+    source: Any,
+    *,
+    condition: PutCondition,
+    timeout: float,
+    progress: Progress | None,
+    size: int | None,
+) -> ObjectInfo:
+    """Store an object, and return its description.
+
+    Args:
+        site: The bucket.
+        info: The description without what follows from the content.
+        source: See `pieces_of`.
+        condition: See `PutCondition`.
+        timeout: Seconds until a chunk must be acked.
+        progress, size: See `ObjectStore.put`.
+    """
+    condition.check(info.bucket, info.name, await site.current(info.name))  # nothing is sent in vain
+    info = msgspec.structs.replace(info, nuid=nuid_of(secrets.randbits(_NUID_BITS)))
+    splitter = ChunkSplitter(info.max_chunk_size)
+    upload = ChunkUpload(
+        site.context,
+        site.space.chunk_subject(info.nuid),
+        splitter,
+        timeout=timeout,
+        progress=progress,
+        total=size,
+        remove=lambda: site.remove_chunks(info.nuid),
+    )
+    try:
+        await upload.run(source)
+        if size is not None and splitter.size != size:
+            raise ConfigError(f"size is {size:,}, and the content has {splitter.size:,} bytes")
+        info = msgspec.structs.replace(
+            info, size=splitter.size, chunks=splitter.chunks, digest=splitter.digest
+        )
+    except BaseException:
+        await upload.undo()
+        raise
+    # Whoever cancels this task waits until it is known whether the object is stored.
+    storing = site.context.tasks.start(
+        _describe(site, info, condition, upload), "store an object", awaited=True
+    )
+    try:
+        return await asyncio.shield(storing)
+    except asyncio.CancelledError:
+        if not storing.done():
+            await asyncio.wait({storing})
+        raise
+
+
+async def _describe(
+    site: ObjectSite, info: ObjectInfo, condition: PutCondition, upload: ChunkUpload
+) -> ObjectInfo:
+    """Store the description, and remove the chunks of the object that it replaces."""
+
+    def described(current: ObjectInfo | None) -> ObjectInfo:
+        condition.check(info.bucket, info.name, current)
+        return info
+
+    try:
+        before, stored = await site.change(info.name, described)
+    except (RequestTimeoutError, DisconnectedError):
+        raise  # the description may be stored, and then its chunks are needed
+    except BaseException:
+        await upload.undo()
+        raise
+    assert stored is not None
+    if before is not None and before.nuid != info.nuid:
+        await site.remove_replaced(before.nuid)
+    return stored

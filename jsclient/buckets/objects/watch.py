@@ -1,0 +1,16 @@
+"""A watch of an object store: `ObjectStore.watch`. Source: ADR-20."""
+
+from __future__ import annotations
+
+from ...protocol.buckets.object_info import ObjectInfo
+from ..watch import BucketWatch
+
+__all__ = ["ObjectWatch"]
+
+
+class ObjectWatch(BucketWatch[ObjectInfo]):
+    """Reads the descriptions of objects and then each change, with ``async for``. Created by `ObjectStore.watch`.
+
+    Use it with ``async with``. It outlasts reconnects, restarts of servers, and the loss of its consumer: a description
+    that was replaced meanwhile may be skipped, but never the newest of an object, and revisions only grow.
+    """

@@ -1,0 +1,163 @@
+"""Reading the entries of a bucket in order, with an ordered consumer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from .._runtime.context import Context
+from ..consumers.message import Message
+from ..consumers.ordered.consumer import OrderedConsumer
+from ..consumers.ordered.puller import OrderedPuller
+from ..errors import ConfigError, JetStreamError, RequestTimeoutError, StreamNotFoundError
+from ..protocol.consumers.ordered import ordered_pull_config
+from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
+from ..protocol.wire.checks import check_count
+from .bucket_handle import no_bucket
+
+__all__ = ["RECHECK", "BucketReader", "has_nothing_left", "open_consumer", "policy_of", "reader_config"]
+
+RECHECK: Final = 0.25
+"""Seconds without a message after which a consumer is looked at."""
+
+EntryT = TypeVar("EntryT")
+
+
+def policy_of(*, include_history: bool, updates_only: bool, after: int | None) -> DeliverPolicy:
+    """Return where a watch begins by its arguments. Raises `ConfigError` if they contradict each other."""
+    if sum((include_history, updates_only, after is not None)) > 1:
+        raise ConfigError("give one of include_history, updates_only and after")
+    if after is not None:
+        check_count("after", after, 0)
+    if include_history or updates_only:
+        return DeliverPolicy.ALL if include_history else DeliverPolicy.NEW
+    return DeliverPolicy.LAST_PER_SUBJECT
+
+
+def reader_config(
+    subjects: Sequence[str],
+    *,
+    policy: DeliverPolicy = DeliverPolicy.LAST_PER_SUBJECT,
+    after: int | None = None,
+    headers_only: bool = False,
+) -> ConsumerConfig:
+    """Return the configuration of a consumer of entries. ``after``: only entries after this revision, all of them."""
+    return ConsumerConfig(
+        filter_subject=subjects[0] if len(subjects) == 1 else None,
+        filter_subjects=list(subjects) if len(subjects) > 1 else None,
+        deliver_policy=policy if after is None else DeliverPolicy.BY_START_SEQUENCE,
+        opt_start_seq=None if after is None else after + 1,
+        headers_only=headers_only or None,
+    )
+
+
+async def open_consumer(
+    context: Context, stream: str, config: ConsumerConfig, create: str
+) -> tuple[OrderedConsumer, int]:
+    """Create a consumer that reads in order. Returns it, and the number of messages that it has to deliver.
+
+    ``create`` is the method that creates such a bucket.
+
+    Raises `BucketNotFoundError`, and the errors of any API request.
+    """
+    puller = OrderedPuller(
+        context, stream, ordered_pull_config(config), name_prefix=None, max_reset_attempts=None
+    )
+    try:
+        await puller.begin()
+    except StreamNotFoundError as error:
+        raise no_bucket(error, create) from None
+    return OrderedConsumer(puller), puller.num_pending
+
+
+async def has_nothing_left(consumer: OrderedConsumer, last: Message | None) -> bool:
+    """Whether the consumer has delivered everything, and ``last`` was the last message that it delivered."""
+    try:
+        info = await consumer.info()
+    except JetStreamError:
+        return False  # the consumer is being replaced, or the server is away
+    returned = 0
+    if last is not None and last.metadata.consumer == info.name:
+        returned = last.metadata.consumer_seq
+    return not info.num_pending and not consumer.pending and info.delivered.consumer_seq == returned
+
+
+class BucketReader(Generic[EntryT]):
+    """Reads the entries of a bucket, first those that exist, then each new one. The server is asked on first use.
+
+    Attributes:
+        is_current: Whether all entries that existed when it was opened were returned.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        stream: str,
+        config: ConsumerConfig,
+        decode: Callable[[Message, bool], EntryT | None],
+        create: str,
+    ) -> None:
+        """Prepare to read.
+
+        ``decode`` returns the entry in a message, or None to pass over it. Its second argument is whether the entry is
+        one of those that existed. ``create`` is the method that creates such a bucket.
+        """
+        self._context, self._stream, self._config = context, stream, config
+        self._decode, self._create = decode, create
+        self._consumer: OrderedConsumer | None = None
+        self._remaining = 0  # of the entries that existed at the start
+        self._last: Message | None = None
+        self.is_current: bool = False
+
+    async def open(self) -> OrderedConsumer:
+        """Create the consumer. Raises `BucketNotFoundError`, and the errors of any API request."""
+        self._consumer, self._remaining = await open_consumer(
+            self._context, self._stream, self._config, self._create
+        )
+        self.is_current = not self._remaining
+        return self._consumer
+
+    async def next(self) -> EntryT | None:
+        """Return the next entry, or None if one was passed over or the last of those that existed has disappeared.
+
+        Raises the errors of `OrderedConsumer.next`.
+        """
+        consumer = self._consumer
+        assert consumer is not None
+        try:
+            while True:
+                try:
+                    message = await consumer.next(None if self.is_current else RECHECK)
+                except RequestTimeoutError:
+                    # The entries that were left may have been removed, or changed while the consumer was replaced.
+                    if await has_nothing_left(consumer, self._last):
+                        self.is_current = True
+                        return None
+                else:
+                    return self._entry(message)
+        except StreamNotFoundError as error:
+            raise no_bucket(error, self._create) from None
+
+    def _entry(self, message: Message) -> EntryT | None:
+        if self.is_current:
+            return self._decode(message, False)
+        self._remaining -= 1
+        self._last = message
+        # An entry that is changed meanwhile moves behind the others, so that their number or the end may come first.
+        self.is_current = not self._remaining or not message.metadata.num_pending
+        return self._decode(message, True)
+
+    async def initial(self) -> AsyncGenerator[EntryT, None]:
+        """Open, and yield the entries that exist. Closes at the end."""
+        consumer = await self.open()
+        try:
+            while not self.is_current:
+                if (entry := await self.next()) is not None:
+                    yield entry
+        finally:
+            await consumer.close()
+
+    async def close(self) -> None:
+        """Delete the consumer."""
+        if self._consumer is not None:
+            await self._consumer.close()

@@ -1,0 +1,133 @@
+"""A watch of a bucket: the entries that exist, and then each change. Source: ADR-8, ADR-20."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Protocol, Self, TypeVar
+
+from .._runtime.handle import ReadHandle, State
+from .._runtime.tasks import Signal
+from ..consumers.ordered.consumer import OrderedConsumer
+from ..errors import ClosedError, ConfigError
+from ..protocol.events import Event
+from .reading import BucketReader
+
+__all__ = ["BucketWatch"]
+
+
+class _Entry(Protocol):
+    @property
+    def revision(self) -> int: ...
+    @property
+    def is_deleted(self) -> bool: ...
+
+
+EntryT = TypeVar("EntryT", bound=_Entry)
+
+
+class BucketWatch(ReadHandle[EntryT]):
+    """Reads the entries of a bucket and then its changes, with ``async for``."""
+
+    _state = State.NEW
+
+    def __init__(self, reader: BucketReader[EntryT], *, ignore_deletes: bool) -> None:
+        self._reader = reader
+        self._ignore_deletes = ignore_deletes
+        self._consumer: OrderedConsumer | None = None
+        self._became_current = Signal()
+        self._ahead: deque[EntryT] = deque()  # read, and not yet returned
+        self._revision = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._state.value}{', current' if self.is_current else ''}>"
+
+    async def __aenter__(self) -> Self:
+        if self._state is State.NEW:
+            self._consumer = await self._reader.open()
+            self._state = State.OPEN
+            try:
+                await self._look_ahead(1)
+            except BaseException:
+                await self.close()
+                raise
+        return self
+
+    async def _look_ahead(self, count: int) -> None:
+        """Hold as many of the entries that existed at the start, or all that are left.
+
+        So it is known of an entry whether it is the last, before it is returned: those behind it may be deletions that
+        are not to be returned, or may have been removed.
+        """
+        while len(self._ahead) < count and not self._reader.is_current:
+            entry = await self._reader.next()
+            if entry is not None and self._is_returned(entry):
+                self._ahead.append(entry)
+
+    def _is_returned(self, entry: EntryT) -> bool:
+        return not (self._ignore_deletes and entry.is_deleted)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the entries that existed at the start were returned, and none are left."""
+        return self._reader.is_current and not self._ahead
+
+    @property
+    def revision(self) -> int:
+        """The revision of the last entry that was returned, or 0. A watch with ``after=`` continues there."""
+        return self._revision
+
+    def events(self) -> AsyncIterator[Event]:
+        """Iterate over the events of this watch, such as `ConsumerReset`: first the recent events, then each new one.
+
+        Raises:
+            ClosedError: The watch is not open.
+        """
+        if self._consumer is None:
+            raise ClosedError("the watch is not open: use it with 'async with'")
+        return self._consumer.events()
+
+    async def current(self) -> None:
+        """Wait until another task has read the entries that existed at the start.
+
+        Raises:
+            ClosedError: The watch was closed.
+        """
+        while not self.is_current:
+            if self.is_closed:
+                raise ClosedError("the watch is closed")
+            await self._became_current.wait()
+
+    async def next(self) -> EntryT:
+        """Wait for the next entry.
+
+        Raises:
+            BucketNotFoundError: The bucket was deleted.
+            ClosedError: The watch or the connection is closed.
+            ConfigError: The watch is not open.
+
+        Also raises the errors of `OrderedConsumer.next`.
+
+        Cancelled: no entry is lost. The next call returns it.
+        """
+        if self._state is State.NEW:  # opening here would give two tasks a consumer each
+            raise ConfigError("the watch is not open: 'async with bucket.watch() as watch' opens it")
+        if self.is_closed:
+            raise ClosedError("the watch is closed")
+        if self._ahead:
+            await self._look_ahead(2)
+        while not self._ahead:  # another task may have returned what was held
+            entry = await self._reader.next()
+            if entry is not None and self._is_returned(entry):
+                self._ahead.append(entry)
+        entry = self._ahead.popleft()
+        self._revision = max(self._revision, entry.revision)
+        if self.is_current:
+            self._became_current.set()
+        return entry
+
+    async def close(self) -> None:
+        """End the watch, and delete its consumer."""
+        self._state = State.CLOSED
+        self._became_current.set()
+        await self._reader.close()

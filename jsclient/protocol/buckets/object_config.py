@@ -1,0 +1,124 @@
+"""The stream of an object store: its configuration, and the status that it shows. Source: ADR-20."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+
+from ...errors import NotABucketError
+from ..models.stream import StreamInfo
+from ..models.stream_config import (
+    DiscardPolicy,
+    Placement,
+    RePublish,
+    StorageType,
+    StorageTypeText,
+    StoreCompression,
+    StreamConfig,
+    StreamSource,
+)
+from .object_names import object_bucket_of, object_stream_of
+from .stream_fields import check_options, shared_fields, user_metadata
+
+__all__ = ["ObjectStoreFields", "ObjectStoreStatus", "check_object_stream", "object_config"]
+
+
+class ObjectStoreFields(TypedDict, total=False):
+    """The options of an object store.
+
+    ``ttl``: seconds until an object expires. ``max_bytes``: bytes of the bucket. ``compression``: whether files are
+    compressed. ``mirror``: another object store to copy, by name or as `StreamSource`. ``extra``: further fields of the
+    stream's configuration.
+    """
+
+    description: str | None
+    ttl: float | timedelta | None
+    max_bytes: int | None
+    storage: StorageType | StorageTypeText | None
+    num_replicas: int | None
+    placement: Placement | None
+    republish: RePublish | None
+    compression: bool
+    metadata: dict[str, str] | None
+    mirror: str | StreamSource | None
+    allow_atomic: bool | None
+    extra: dict[str, Any]
+
+
+def object_config(bucket: str, **options: Unpack[ObjectStoreFields]) -> StreamConfig:
+    """Return the configuration of the stream of an object store.
+
+    Raises:
+        InvalidNameError: The name is not valid.
+        ConfigError: An option has a value that no bucket can have.
+        TypeError: There is no such option.
+    """
+    check_options("an object store", options, ObjectStoreFields.__annotations__)
+    stream, fields = object_stream_of(bucket), shared_fields(options)
+    if (mirror := options.get("mirror")) is not None:
+        source = StreamSource(name=mirror) if isinstance(mirror, str) else mirror
+        name = source.name or ""
+        origin = name if object_bucket_of(name) else object_stream_of(name)
+        fields |= {"mirror": source.replace(name=origin), "mirror_direct": True}
+    else:
+        fields["subjects"] = [f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"]
+    return StreamConfig(
+        name=stream, discard=DiscardPolicy.NEW, allow_rollup_hdrs=True, allow_direct=True, **fields
+    )
+
+
+def check_object_stream(info: StreamInfo) -> str:
+    """Return the bucket of a stream. Raises `NotABucketError` if it is not an object store."""
+    config = info.config
+    bucket = object_bucket_of(config.name)
+    if bucket is None or (config.mirror is None and f"$O.{bucket}.M.>" not in (config.subjects or ())):
+        raise NotABucketError(config.name, f"it has no subject $O.{bucket}.M.>")
+    return bucket
+
+
+class ObjectStoreStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of an object store when it was asked for.
+
+    Attributes:
+        bucket: The name.
+        description: A text for people.
+        ttl: Seconds until an object expires, 0 for never.
+        storage: Where the objects are stored.
+        num_replicas: How many servers have them.
+        is_sealed: Whether nothing can be changed any more.
+        size: The size of all objects with their descriptions in bytes.
+        is_compressed: Whether files are compressed.
+        metadata: The texts of the user by name.
+        config: The configuration of the stream.
+    """
+
+    bucket: str
+    description: str
+    ttl: float
+    storage: str
+    num_replicas: int
+    is_sealed: bool
+    size: int
+    is_compressed: bool
+    metadata: Mapping[str, str]
+    config: StreamConfig
+
+    @classmethod
+    def of(cls, info: StreamInfo) -> ObjectStoreStatus:
+        """Read the status of a bucket from its stream's info. Raises `NotABucketError`."""
+        config = info.config
+        return cls(
+            bucket=check_object_stream(info),
+            description=config.description or "",
+            ttl=config.max_age or 0.0,
+            storage=str(config.storage or StorageType.FILE),
+            num_replicas=config.num_replicas or 1,
+            is_sealed=bool(config.sealed),
+            size=info.state.bytes,
+            is_compressed=config.compression not in (None, StoreCompression.NONE),
+            metadata=user_metadata(config),
+            config=config,
+        )

@@ -1,0 +1,116 @@
+"""The content of an object: cut into chunks when it is written, checked when it is read. Source: ADR-20."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from ...errors import DigestMismatchError, ObjectIncompleteError
+from .object_digest import digest_text, read_digest
+from .object_info import ObjectInfo
+
+__all__ = ["ChunkSplitter", "ContentCheck"]
+
+
+class ChunkSplitter:
+    """Cuts content that comes in pieces of any size into chunks of one size.
+
+    Attributes:
+        chunk_size: The size of each chunk but the last.
+        size: The bytes of all chunks so far.
+        chunks: The number of chunks so far.
+    """
+
+    def __init__(self, chunk_size: int) -> None:
+        self.chunk_size = chunk_size
+        self.size: int = 0
+        self.chunks: int = 0
+        self._partial = bytearray()
+        self._hash = hashlib.sha256()
+
+    def add(self, piece: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """Add a piece, and iterate over the chunks that are complete."""
+        length = self.chunk_size
+        # Content that comes in pieces of this size need not be copied.
+        if type(piece) is bytes and len(piece) == length and not self._partial:
+            yield self._count(piece)
+            return
+        view = memoryview(piece)
+        view = view.cast("B") if view.c_contiguous else memoryview(bytes(view))
+        position = 0
+        if self._partial:
+            position = length - len(self._partial)
+            self._partial += view[:position]
+            if len(self._partial) < length:
+                return
+            whole, self._partial = bytes(self._partial), bytearray()
+            yield self._count(whole)
+        while len(view) - position >= length:
+            yield self._count(bytes(view[position : position + length]))
+            position += length
+        self._partial += view[position:]
+
+    def finish(self) -> Iterator[bytes]:
+        """Iterate over the last chunk, if there is one."""
+        if self._partial:
+            last, self._partial = bytes(self._partial), bytearray()
+            yield self._count(last)
+
+    def _count(self, chunk: bytes) -> bytes:
+        self._hash.update(chunk)
+        self.size += len(chunk)
+        self.chunks += 1
+        return chunk
+
+    @property
+    def digest(self) -> str:
+        """The digest of all chunks so far, as it is stored."""
+        return digest_text(self._hash.digest())
+
+
+class ContentCheck:
+    """Checks the chunks of an object while they are read: their number, their size, and at the end the digest.
+
+    Attributes:
+        received: The bytes of the chunks so far.
+        chunks: The number of chunks so far.
+        is_complete: Whether the last chunk was read, and the digest is right.
+    """
+
+    def __init__(self, info: ObjectInfo) -> None:
+        self._info = info
+        self._hash = hashlib.sha256()
+        self.received: int = 0
+        self.chunks: int = 0
+        self.is_complete: bool = False
+        if info.is_counted and not info.size and not info.chunks:
+            self._verify()  # nothing is stored of an empty object
+
+    def add(self, data: bytes, remaining: int) -> None:
+        """Check a chunk. ``remaining`` is the number of chunks behind it, as counted by the server.
+
+        Raises:
+            ObjectIncompleteError: There are too many bytes, or too few.
+            DigestMismatchError: It is the last chunk, and the digest differs.
+        """
+        info = self._info
+        self._hash.update(data)
+        self.received += len(data)
+        self.chunks += 1
+        if not info.is_counted:
+            if not remaining:
+                self._verify()
+        elif self.received > info.size or (self.chunks >= info.chunks and self.received < info.size):
+            raise self.incomplete()
+        elif self.received == info.size and self.chunks == info.chunks:
+            self._verify()
+
+    def incomplete(self) -> ObjectIncompleteError:
+        """Return the error for an object whose chunks are missing."""
+        return ObjectIncompleteError(self._info.bucket, self._info.name, self._info.size, self.received)
+
+    def _verify(self) -> None:
+        info, digest = self._info, self._hash.digest()
+        if info.digest and read_digest(info.digest) != digest:
+            raise DigestMismatchError(info.bucket, info.name, info.digest, digest_text(digest))
+        self.is_complete = True

@@ -1,0 +1,35 @@
+"""The digest of an object: ``SHA-256=`` and base64url. Source: ADR-20."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode, urlsafe_b64encode
+from typing import Final
+
+__all__ = ["digest_text", "read_digest"]
+
+_PREFIX: Final = "SHA-256="
+_BYTES: Final = 32
+
+
+def digest_text(digest: bytes) -> str:
+    """Return a digest as it is stored."""
+    return _PREFIX + urlsafe_b64encode(digest).decode()
+
+
+def read_digest(text: str) -> bytes | None:
+    """Return the digest in a text, or None if it is not a SHA-256 digest.
+
+    Other clients write base64 without padding, with the other two letters, or hexadecimal digits.
+    """
+    if text[: len(_PREFIX)].upper() != _PREFIX:
+        return None
+    encoded = text[len(_PREFIX) :].strip()
+    try:
+        if len(encoded) == 2 * _BYTES:
+            return bytes.fromhex(encoded)
+        plain = encoded.rstrip("=").replace("-", "+").replace("_", "/")
+        digest = b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return digest if len(digest) == _BYTES else None

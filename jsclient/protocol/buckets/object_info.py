@@ -1,0 +1,204 @@
+"""The description of an object, and its JSON. Source: ADR-20; the clients in Go, JavaScript, Python and Rust."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import ConfigError, ObjectInfoError
+
+__all__ = ["ObjectInfo", "ObjectLink", "check_headers", "check_metadata", "encode_info", "read_info"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# The time is that of the message, and the revision its sequence.
+_NOT_STORED: Final = frozenset({"mtime", "revision"})
+_KNOWN: Final = frozenset(
+    ("name", "description", "headers", "metadata", "options", "bucket", "nuid", "size", "chunks", "digest", "deleted")
+)  # fmt: skip
+
+
+class ObjectLink(msgspec.Struct, frozen=True):
+    """What a link leads to.
+
+    Attributes:
+        bucket: The bucket.
+        name: The object, or "" if the link leads to the bucket.
+    """
+
+    bucket: str
+    name: str = ""
+
+
+class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The description of an object.
+
+    Attributes:
+        bucket, name: The bucket and the name.
+        size: The size of the object in bytes.
+        digest: The SHA-256 digest of the content, as ``SHA-256=`` and base64url. "" if there is none.
+        revision: The sequence of this description in the bucket, which grows with each change of any object.
+        modified_ns: When this description was stored, nanoseconds since 1970. In the answer of a write, the time of
+            this machine.
+        description: A text for people.
+        headers: The headers of the object, each with its values.
+        metadata: The texts of the user by name.
+        chunks: The number of messages that have the content.
+        max_chunk_size: The size of each of them but the last, 0 if it is not known.
+        nuid: The name of the chunks. "" for a link.
+        link: What the link leads to, if it is one.
+        is_deleted: Whether the object was deleted.
+        is_counted: Whether the description has size and chunks, which some clients leave out.
+        extra: Fields that other clients have stored.
+    """
+
+    bucket: str
+    name: str
+    size: int = 0
+    digest: str = ""
+    revision: int = 0
+    modified_ns: int = 0
+    description: str = ""
+    headers: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
+    metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
+    chunks: int = 0
+    max_chunk_size: int = 0
+    nuid: str = ""
+    link: ObjectLink | None = None
+    is_deleted: bool = False
+    is_counted: bool = True
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def modified(self) -> datetime:
+        """When this description was stored, UTC, microseconds."""
+        return _EPOCH + timedelta(microseconds=self.modified_ns // 1000)
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a link."""
+        return self.link is not None
+
+
+def check_headers(headers: Mapping[str, str | Sequence[str]] | None) -> dict[str, list[str]]:
+    """Return the headers of an object with a list of values each. Raises `ConfigError`."""
+    checked: dict[str, list[str]] = {}
+    for name, values in _mapping("headers", headers).items():
+        texts = [values] if isinstance(values, str) else values
+        if (
+            not isinstance(name, str)
+            or not isinstance(texts, Sequence)
+            or not all(isinstance(text, str) for text in texts)
+        ):
+            raise ConfigError(f"headers has {name!r:.40}: {values!r:.40}: names and values are texts")
+        checked[name] = list(texts)
+    return checked
+
+
+def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the metadata of an object. Raises `ConfigError`."""
+    checked = dict(_mapping("metadata", metadata))
+    for name, text in checked.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise ConfigError(f"metadata has {name!r:.40}: {text!r:.40}: names and values are texts")
+    return checked
+
+
+def _mapping(name: str, value: Any) -> Mapping[Any, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name} is {type(value).__name__}: a mapping is needed")
+    return value
+
+
+def encode_info(info: ObjectInfo) -> bytes:
+    """Return the JSON of a description. What is empty is left out, as other clients do."""
+    options: dict[str, Any] = {}
+    if info.link is not None:
+        options["link"] = {"bucket": info.link.bucket}
+        if info.link.name:
+            options["link"]["name"] = info.link.name
+    if info.max_chunk_size:
+        options["max_chunk_size"] = info.max_chunk_size
+    rarely: dict[str, Any] = {
+        "description": info.description,
+        "headers": {name: list(values) for name, values in info.headers.items()},
+        "metadata": dict(info.metadata),
+        "options": options,
+    }
+    fields: dict[str, Any] = {**info.extra, "name": info.name}
+    fields |= {name: value for name, value in rarely.items() if value}
+    fields |= {"bucket": info.bucket, "nuid": info.nuid, "size": info.size, "chunks": info.chunks}
+    fields["digest"] = info.digest
+    if info.is_deleted:
+        fields["deleted"] = True
+    return msgspec.json.encode(fields)
+
+
+def read_info(data: bytes, *, bucket: str, name: str, revision: int, time_ns: int) -> ObjectInfo:
+    """Return a description. Fields that are absent, null or of another type have their defaults.
+
+    Args:
+        data: The JSON.
+        bucket, name: Those of its subject, for descriptions without them.
+        revision, time_ns: The sequence and the time of its message.
+
+    Raises:
+        ObjectInfoError: It is no JSON object.
+    """
+    try:
+        fields = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise ObjectInfoError(bucket, name, f"it is no JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ObjectInfoError(bucket, name, "it is no JSON object")
+    options = fields.get("options")
+    options = options if isinstance(options, dict) else {}
+    # Absent and zero differ: an object of zero bytes is complete, and of one without a size the chunks are not known.
+    size, chunks = _number(fields.get("size")), _number(fields.get("chunks"))
+    return ObjectInfo(
+        bucket=bucket,
+        name=_text(fields.get("name")) or name,
+        size=size or 0,
+        digest=_text(fields.get("digest")),
+        revision=revision,
+        modified_ns=time_ns,
+        description=_text(fields.get("description")),
+        headers=_headers(fields.get("headers")),
+        metadata={key: text for key, text in _items(fields.get("metadata")) if isinstance(text, str)},
+        chunks=chunks or 0,
+        max_chunk_size=_number(options.get("max_chunk_size")) or 0,
+        nuid=_text(fields.get("nuid")),
+        link=_link(options.get("link")),
+        is_deleted=fields.get("deleted") is True,
+        is_counted=size is not None and chunks is not None,
+        extra={key: value for key, value in fields.items() if key not in _KNOWN | _NOT_STORED},
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _items(value: Any) -> list[tuple[str, Any]]:
+    return list(value.items()) if isinstance(value, dict) else []
+
+
+def _headers(value: Any) -> dict[str, list[str]]:
+    headers = {}
+    for name, values in _items(value):
+        texts = values if isinstance(values, list) else [values]
+        headers[name] = [text for text in texts if isinstance(text, str)]
+    return headers
+
+
+def _link(value: Any) -> ObjectLink | None:
+    bucket = _text(value.get("bucket")) if isinstance(value, dict) else ""
+    return ObjectLink(bucket, _text(value.get("name"))) if bucket else None
