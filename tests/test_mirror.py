@@ -121,8 +121,12 @@ def test_no_stale_entries():
 
 
 BY_BEHAVIOR = {
-    "buckets/key_value/reading.py",
     "buckets/key_value/snapshot.py",
+    "buckets/key_value/watch.py",
+    "buckets/objects/files.py",
+    "buckets/objects/storing.py",
+    "buckets/objects/watch.py",
+    "buckets/reading.py",
     "consumers/ordered/recreate.py",
     "consumers/pull/fetch.py",
     "core/replies.py",
