@@ -34,8 +34,8 @@ WORKS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "data": ("WHOLE", ("data",), "consumer"),
     "headers": ("HEADERS", ("data", "headers"), "consumer"),
     "direct": ("WHOLE", ("subject", "data", "sequence", "timestamp"), "direct"),
-    "count": ("WHOLE", ("sequence",), "consumer"),
-    "count-gap": ("GAP", ("sequence",), "consumer"),
+    "count": ("WHOLE", ("sequence",), "auto"),
+    "count-gap": ("GAP", ("sequence",), "auto"),
 }
 """By name: the stream, the columns and the read mode."""
 
