@@ -104,7 +104,9 @@ def slots(chance: Random) -> Any:
             return
         now += 0.01
         for _ in range(chance.choice((1, 1, 5))):
-            pair.publish(chance.choice((b"", b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % pair.slots.number)), now)
+            pair.publish(
+                chance.choice((b"", b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % pair.slots.number)), now
+            )
         frames = []
         for number in range(max(pair.slots.number - 8, 1), pair.slots.number + 2):
             reply = b"%b%d" % (PREFIX, number)
