@@ -361,6 +361,13 @@ def bench_topics(session: nox.Session) -> None:
     session.run("python", "-m", "benchmarks.topics", *session.posargs)
 
 
+@nox.session(name="bench-objects", reuse_venv=True)
+def bench_objects(session: nox.Session) -> None:
+    """The cost of objects, beside nats-py: about three minutes. Options after --: see --help."""
+    session.install("--editable", ".[server]")
+    session.run("python", "-m", "benchmarks.objects", *session.posargs)
+
+
 @nox.session(reuse_venv=True)
 def campaign(session: nox.Session) -> None:
     """Chaos, fuzz, soak, hostile servers and strangers, for minutes to hours. Options after --: see --help."""

@@ -18,6 +18,7 @@ from benchmarks.__main__ import main
 from benchmarks.clients import CLIENTS, load, works_of
 from benchmarks.figures import Summary, quantile, ratio, summarize
 from benchmarks.job import HEADERS, Job, Meter, WorkSkippedError, job_of
+from benchmarks.objects.__main__ import report as object_report
 from benchmarks.report import FORMAT, across, between, overview, report
 from benchmarks.stage import steps
 from benchmarks.topics import report as topic_report
@@ -519,4 +520,21 @@ def test_all_works_are_listed(capsys):
     assert main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
         work.group for work in WORKS
+    ]
+
+
+def test_table_of_objects():
+    """Large objects by bytes, small ones by their number, and an error in its place."""
+    figures = {"mb_s": 250.0, "cpu_ms_mb": 1.5, "us": 700.0, "cpu_us": 300.0, "rss_mb": 44.2}
+    runs = [
+        {"work": "put", "size": 2**26, "client": "jsclient", **figures},
+        {"work": "put", "size": 2**26, "client": "jsclient", **figures, "mb_s": 270.0},
+        {"work": "get", "size": 4096, "client": "jsclient", **figures},
+        {"work": "get", "size": 4096, "client": "nats-py", "error": "not done"},
+    ]
+    lines = object_report(runs, 2).splitlines()[4:]
+    assert lines == [
+        "| put, 64 MiB | jsclient | 260.0 | 1.50 |  |  | 44 |",
+        "| get, 4 KiB | jsclient |  |  | 700 | 300 | 44 |",
+        "| get, 4 KiB | nats-py | not done | | | | |",
     ]

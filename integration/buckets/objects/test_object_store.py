@@ -424,3 +424,26 @@ async def test_expired(js: Any, name: str) -> None:
     await eventually(gone)
     assert await names_of(store) == []
     assert (await store.put("a", b"again")).size == 5
+
+
+async def test_requests_of_a_small_object(store: Any, proxy: Any, connect: Any) -> None:
+    """One to look, a chunk, a description; and a purge where an object is replaced."""
+    tap = await proxy()
+    other = await (await connect(tap)).object_store(store.bucket)
+    for expected in (["GET", "C", "M"], ["GET", "C", "M", "PURGE"]):
+        since = len(tap.frames)
+        await other.put("a", b"1")
+        sent = [frame.subject.split(".") for frame in [*tap.sent("$JS.>", since), *tap.sent("$O.>", since)]]
+        assert sorted(tokens[-2] for tokens in sent) == sorted(expected)
+
+
+async def test_connection_of_nats_py(foreign_js: Any, name: str, chunks: Any) -> None:
+    """Its writes may wait, where those of an own connection do not."""
+    store = await foreign_js.create_object_store(name, storage="memory")
+    data = bytes(range(256)) * 20_000
+    for _ in range(2):
+        info = await store.put("a", data)
+        assert digest(await store.get("a")) == info.digest == digest(data)
+        assert await chunks() == {info.nuid: info.chunks}
+    async with store.watch() as watch:
+        assert (await watch.next()).name == "a"

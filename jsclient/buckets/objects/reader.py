@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Awaitable, Callable
 from typing import Final, Self
 
@@ -158,7 +159,10 @@ class ObjectReader(ReadHandle[bytes]):
         if size == 0:
             return b""
         if size < 0:
-            return b"".join([piece async for piece in self])
+            whole = io.BytesIO()  # it needs the memory once, where joining the pieces would need it twice
+            async for piece in self:
+                whole.write(piece)
+            return whole.getvalue()
         if not self._unread:
             try:
                 self._unread = memoryview(await self.next())

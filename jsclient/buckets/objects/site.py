@@ -80,16 +80,22 @@ class ObjectSite(BucketHandle):
         await self._call(self._context.api.stream_update(self.stream), config, "change the configuration")
 
     async def change(
-        self, name: str, make: Callable[[ObjectInfo | None], ObjectInfo | None]
+        self,
+        name: str,
+        make: Callable[[ObjectInfo | None], ObjectInfo | None],
+        *,
+        read: tuple[ObjectInfo | None] | None = None,
     ) -> tuple[ObjectInfo | None, ObjectInfo | None]:
         """Replace the description of an object, and repeat that if another client was faster.
 
         ``make`` returns the new description for the current one, or None to change nothing. It raises if the change is
-        not possible. Returns the description before, and the one that is stored now.
+        not possible. ``read`` has the current one, if it was read before. Returns the description before, and the one
+        that is stored now.
         """
         attempt = 0
         while True:
-            before = await self.current(name)
+            before = read[0] if read is not None else await self.current(name)
+            read = None
             after = make(before)
             if after is None:
                 return before, before

@@ -89,7 +89,8 @@ async def store_object(
         timeout: Seconds until a chunk must be acked.
         progress, size: See `ObjectStore.put`.
     """
-    condition.check(info.bucket, info.name, await site.current(info.name))  # nothing is sent in vain
+    current = await site.current(info.name)
+    condition.check(info.bucket, info.name, current)  # nothing is sent in vain
     info = msgspec.structs.replace(info, nuid=nuid_of(secrets.randbits(_NUID_BITS)))
     splitter = ChunkSplitter(info.max_chunk_size)
     upload = ChunkUpload(
@@ -113,7 +114,7 @@ async def store_object(
         raise
     # Whoever cancels this task waits until it is known whether the object is stored.
     storing = site.context.tasks.start(
-        _describe(site, info, condition, upload), "store an object", awaited=True
+        _describe(site, info, current, condition, upload), "store an object", awaited=True
     )
     try:
         return await asyncio.shield(storing)
@@ -124,7 +125,11 @@ async def store_object(
 
 
 async def _describe(
-    site: ObjectSite, info: ObjectInfo, condition: PutCondition, upload: ChunkUpload
+    site: ObjectSite,
+    info: ObjectInfo,
+    current: ObjectInfo | None,
+    condition: PutCondition,
+    upload: ChunkUpload,
 ) -> ObjectInfo:
     """Store the description, and remove the chunks of the object that it replaces."""
 
@@ -133,7 +138,7 @@ async def _describe(
         return info
 
     try:
-        before, stored = await site.change(info.name, described)
+        before, stored = await site.change(info.name, described, read=(current,))
     except (RequestTimeoutError, DisconnectedError):
         raise  # the description may be stored, and then its chunks are needed
     except BaseException:

@@ -1,0 +1,1 @@
+"""What objects of an object store cost, beside nats-py in the same run."""
