@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
+from ._runtime.connection.certificates import tls_context
+from ._runtime.connection.connection import Connection
+from ._runtime.connection.credentials import check_credentials
+from ._runtime.connection.own_connection import OwnConnection
+from ._runtime.connection.seam import seam_gaps
+from ._runtime.connection.urls import server_urls, shown
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
 from ._runtime.handle import Handle, Opening
-from ._runtime.nats.certificates import tls_context
-from ._runtime.nats.connection import Connection
-from ._runtime.nats.credentials import check_credentials
-from ._runtime.nats.own_connection import GuardedConnection
-from ._runtime.nats.seam import seam_gaps
-from ._runtime.nats.urls import server_urls, shown
 from ._runtime.retry import varied
 from ._runtime.tasks import until_done
 from .buckets.api import Buckets
@@ -72,9 +72,9 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
             check_seconds("stall_after", stall_after)
         api = Api(prefix, domain)
         if not isinstance(nc, Connection):
-            from ._runtime.nats.user_connection import ForeignConnection
+            from ._runtime.connection.user_connection import UserConnection
 
-            nc = ForeignConnection(nc, on_event)
+            nc = UserConnection(nc, on_event)
         self._connection: Connection = nc
         self._context = Context(nc, api, timeout, stall_after)
         self._closing = asyncio.Lock()
@@ -276,7 +276,7 @@ def connect(
             )
 
             async def attempt() -> JetStream:
-                from ._runtime.nats.user_connection import open_plain
+                from ._runtime.connection.user_connection import open_plain
 
                 plain = await open_plain(
                     urls, on_event, inbox_prefix, reconnect_time_wait=reconnect_time_wait, options=settings
@@ -285,7 +285,7 @@ def connect(
         else:
 
             async def attempt() -> JetStream:
-                connection = GuardedConnection(on_event, inbox_prefix)
+                connection = OwnConnection(on_event, inbox_prefix)
                 js = JetStream(connection, domain, prefix, timeout, stall_after=stall_after)
                 await connection.open(urls, **pauses, options=settings)
                 _log.info("connected to %s, nats-server %s", connection.url, connection.server_version)

@@ -19,7 +19,7 @@ from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.wire import TO_CLIENT
-from jsclient._runtime.nats.transports import TcpTransport
+from jsclient._runtime.connection.transports import TcpTransport
 
 
 @pytest.fixture

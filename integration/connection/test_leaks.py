@@ -20,7 +20,7 @@ from integration.kit.judge.reading import numbers, of, take
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from jsclient import ConsumerConfig, Reconnected
-from jsclient._runtime.nats.transports import TcpTransport
+from jsclient._runtime.connection.transports import TcpTransport
 
 ROUNDS = 300
 MEGABYTE = 1 << 20

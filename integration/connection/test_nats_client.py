@@ -25,9 +25,9 @@ from integration.kit.judge.waiting import eventually
 from integration.kit.network.recording import in_order
 from integration.kit.servers.fake_server import FakeServer
 from jsclient import ConnectError, Disconnected, Reconnected
-from jsclient._runtime.nats import nats_client, seam
-from jsclient._runtime.nats.own_connection import GuardedConnection
-from jsclient._runtime.nats.user_connection import ForeignConnection
+from jsclient._runtime.connection import nats_client, seam
+from jsclient._runtime.connection.own_connection import OwnConnection
+from jsclient._runtime.connection.user_connection import UserConnection
 
 Client = nats.aio.client.Client
 
@@ -112,7 +112,7 @@ async def test_nats_py_reads_and_pings(proxy: Any, connect: Any, monkeypatch: An
         assert name in seam.METHODS
     tap = await proxy()
     js = await connect(tap, **{**FAST, "ping_interval": 0.1})
-    assert isinstance(js._connection, GuardedConnection)
+    assert isinstance(js._connection, OwnConnection)
     fed: list[int] = []
     feed = js._connection._nc.reader.feed
 
@@ -234,7 +234,7 @@ async def test_no_seam_public_api(server: Any, stream: OwnStream, caplog: Any) -
     async with no_leaks(monitor=server.monitor):
         async with jsclient.connect(server.url, on_event=events.append, inbox_prefix="_INBOX_x") as js:
             connection = js._connection
-            assert type(connection).__bases__ == (ForeignConnection,)
+            assert type(connection).__bases__ == (UserConnection,)
             sub = await js.subscribe(stream.all, durable="d")
             assert sub.subject.startswith("_INBOX_x.")
             await js.publish(stream.subject("x"), b"1")

@@ -17,7 +17,7 @@ from integration.connection.test_tls import certificate, context
 from integration.kit.judge.waiting import eventually
 from integration.kit.network.proxy import Proxy
 from integration.kit.servers.nats_server import OwnServer
-from jsclient._runtime.nats.transports import TcpTransport
+from jsclient._runtime.connection.transports import TcpTransport
 
 uvloop = pytest.importorskip("uvloop")  # not on Windows
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from jsclient._runtime.nats.wire import Outbox
+from jsclient._runtime.connection.wire import Outbox
 from tests.support.fake import FakeConnection, Sent
 
 COMMAND = re.compile(rb"(PUB|HPUB) (\S+) (\S+) (?:(\d+) )?(\d+)\r\n")

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import msgspec
 
 from ..._runtime.calls import consumer_info, is_missing, nak_all
+from ..._runtime.connection.connection import Connection, Inbox, Lifecycle
 from ..._runtime.context import Closable, Context
-from ..._runtime.nats.connection import Connection, Inbox, Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import (
     ClosedError,

@@ -37,10 +37,10 @@ from .unconfirmed_acks import LIMIT, NAK, NOT_AGAIN, UnconfirmedAcks
 from .urls import IDENTITY, connect_error, is_refusal, reason, shared_identity, shown
 from .wire import CHUNK
 
-__all__ = ["GuardedConnection"]
+__all__ = ["OwnConnection"]
 
 
-class GuardedConnection(Connection):
+class OwnConnection(Connection):
     """A `Connection` on nats-py's client, opened and owned by jsclient."""
 
     def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:

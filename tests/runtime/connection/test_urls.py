@@ -6,7 +6,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from jsclient._runtime.nats.urls import server_urls, shared_identity, shown, url_identity
+from jsclient._runtime.connection.urls import server_urls, shared_identity, shown, url_identity
 from jsclient.errors import ConfigError
 
 ANN = {"user": "ann", "password": "p@ss/word", "token": None}

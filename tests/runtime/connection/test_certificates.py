@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 import trustme
 
-from jsclient._runtime.nats.certificates import _text, rejection, validity
+from jsclient._runtime.connection.certificates import _text, rejection, validity
 
 START = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)
 END = datetime(2025, 6, 7, 8, 9, tzinfo=UTC)

@@ -1,6 +1,6 @@
 """The interface of a NATS connection that the rest of jsclient uses.
 
-There are two implementations: `GuardedConnection` (own_connection.py), which jsclient opens, and `ForeignConnection`
+There are two implementations: `OwnConnection` (own_connection.py), which jsclient opens, and `UserConnection`
 (user_connection.py), which uses a user's nats-py connection through its public API.
 """
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jsclient._runtime.nats.connection import HoldingSink, Lifecycle
-from jsclient._runtime.nats.own_connection import GuardedConnection
+from jsclient._runtime.connection.connection import HoldingSink, Lifecycle
+from jsclient._runtime.connection.own_connection import OwnConnection
 from jsclient.events import ErrorRaised
 from tests.support.strategies import data
 from tests.support.virtual import settle, virtual
@@ -73,7 +73,7 @@ def test_open_after_unsubscribe():
 @virtual
 async def test_raising_listener_keeps_nothing_from_others():
     events, received = [], []
-    connection = GuardedConnection(events.append)
+    connection = OwnConnection(events.append)
 
     def broken(what):
         raise ValueError("a bug")

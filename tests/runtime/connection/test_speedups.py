@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 
 import jsclient
-from jsclient._runtime.nats.speedups import SERIES, chosen
-from jsclient._runtime.nats.wire import FrameReader
+from jsclient._runtime.connection.speedups import SERIES, chosen
+from jsclient._runtime.connection.wire import FrameReader
 from jsclient.protocol.consumers.ack import last_of_whole_run, match_jsack
 from jsclient.protocol.wire.commands import publish_command
 from jsclient.protocol.wire.frames import total_size

@@ -33,7 +33,7 @@ from .connection import CLOSED, Connection, Inbox, Lifecycle
 from .credentials import check_file, expiry_of
 from .urls import connect_error, is_refusal, shared_identity
 
-__all__ = ["ForeignConnection", "open_plain"]
+__all__ = ["UserConnection", "open_plain"]
 
 _POLL_EVERY = 0.05  # seconds; the callbacks of nats-py belong to the user
 _PONG = 600  # seconds to wait for a PONG: longer than nats-py keeps a connection that does not answer
@@ -84,7 +84,7 @@ def _prefix_of(nc: nats.aio.client.Client) -> str:
         return "_INBOX"
 
 
-class ForeignConnection(Connection):
+class UserConnection(Connection):
     """A `Connection` on a nats-py client that the user opened and will close."""
 
     def __init__(self, nc: nats.aio.client.Client, on_event: OnEvent | None) -> None:
@@ -305,7 +305,7 @@ class ForeignConnection(Connection):
         self._tasks.start(self.close(), "close")
 
 
-class _PlainConnection(ForeignConnection):
+class _PlainConnection(UserConnection):
     """A nats-py connection that jsclient opened and will close."""
 
     async def close(self) -> None:
@@ -320,7 +320,7 @@ async def open_plain(
     *,
     reconnect_time_wait: float,
     options: dict[str, Any],
-) -> ForeignConnection:
+) -> UserConnection:
     """Connect with only nats-py's public API, for versions whose private names are unknown.
 
     Raises:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jsclient._runtime.nats.wire import (
+from jsclient._runtime.connection.wire import (
     HIGH_WATER,
     LARGE_WRITE,
     MAX_ANSWER,
