@@ -18,6 +18,7 @@ COVERED = {
     "_runtime/connection/nats_client.py": "integration/connection/test_nats_client.py",
     "_runtime/connection/own_connection.py": "integration/connection/test_nats_client.py",
     "_runtime/connection/seam.py": "integration/connection/test_nats_client.py",
+    "_runtime/connection/urls.py": "tests/protocol/connection/test_urls.py",
     "_runtime/connection/transports.py": "integration/connection/test_connecting.py",
     "_runtime/connection/unconfirmed_acks.py": "integration/faults/test_sending.py",
     "_runtime/connection/user_connection.py": "integration/connection/test_nats_client.py",

@@ -6,8 +6,8 @@ from urllib.parse import urlparse
 
 import pytest
 
-from jsclient._runtime.connection.urls import server_urls, shared_identity, shown, url_identity
 from jsclient.errors import ConfigError
+from jsclient.protocol.connection.urls import parse_url, server_urls, shared_identity, shown, url_identity
 
 ANN = {"user": "ann", "password": "p@ss/word", "token": None}
 
@@ -71,3 +71,21 @@ def test_port_names_its_server(url: str, text: str) -> None:
         server_urls(["nats://fine:4222", url])
     assert text in str(caught.value)
     assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("a", "a:4222"),
+        ("nats://a:1", "a:1"),
+        ("tls://x:y@a", "x:y@a:4222"),
+        ("ws://a", "a"),
+        ("[::1]", "[::1]:4222"),
+    ],
+)
+def test_port_of_nats_is_default(url: str, address: str) -> None:
+    assert parse_url(url).netloc == address
+
+
+def test_ipv6_address_is_shown_in_brackets():
+    assert shown("nats://[::1]:4222") == "nats://[::1]:4222"
