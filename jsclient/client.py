@@ -14,8 +14,6 @@ from ._runtime.connection.certificates import tls_context
 from ._runtime.connection.connection import Connection
 from ._runtime.connection.credentials import check_credentials
 from ._runtime.connection.own_connection import OwnConnection
-from ._runtime.connection.seam import seam_gaps
-from ._runtime.connection.urls import server_urls, shown
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
 from ._runtime.handle import Handle, Opening
@@ -24,6 +22,7 @@ from ._runtime.tasks import until_done
 from .buckets.api import Buckets
 from .consumers.api import Subscribing
 from .errors import AuthenticationError, ConfigError, ConnectError, JetStreamError
+from .protocol.connection.urls import server_urls, shown
 from .protocol.consumers.stall import STALL_AFTER
 from .protocol.wire.api import DEFAULT_PREFIX, Api
 from .protocol.wire.checks import check_seconds, no_such_name
@@ -184,9 +183,11 @@ _log = logging.getLogger("jsclient.connection")
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Options of nats-py's ``connect`` for identity and TLS."""
+    """Options for identity, TLS and the choice of the server."""
 
     dont_randomize: bool
+    ignore_discovered: bool
+    max_refusals: int | None
     name: str | None
     nkeys_seed: str | None
     nkeys_seed_str: str | None
@@ -267,29 +268,14 @@ def connect(
             check_seconds(what, seconds)
         if wait:
             check_seconds("wait", wait)
-        settings |= {**times, "max_outstanding_pings": 2}
-        if gaps := seam_gaps():
-            _log.warning(
-                "this version of nats-py is not known to jsclient (%s): its public API is used, which is slower, "
-                "and odd input from a server can end the connection",
-                ", ".join(gaps),
-            )
+        settings |= times
 
-            async def attempt() -> JetStream:
-                from ._runtime.connection.user_connection import open_plain
-
-                plain = await open_plain(
-                    urls, on_event, inbox_prefix, reconnect_time_wait=reconnect_time_wait, options=settings
-                )
-                return JetStream(plain, domain, prefix, timeout, stall_after=stall_after)
-        else:
-
-            async def attempt() -> JetStream:
-                connection = OwnConnection(on_event, inbox_prefix)
-                js = JetStream(connection, domain, prefix, timeout, stall_after=stall_after)
-                await connection.open(urls, **pauses, options=settings)
-                _log.info("connected to %s, nats-server %s", connection.url, connection.server_version)
-                return js
+        async def attempt() -> JetStream:
+            connection = OwnConnection(on_event, inbox_prefix)
+            js = JetStream(connection, domain, prefix, timeout, stall_after=stall_after)
+            await connection.open(urls, **pauses, options=settings)
+            _log.info("connected to %s, nats-server %s", connection.url, connection.server_version)
+            return js
 
         return await _until_up(attempt, wait, pauses["reconnect_time_wait"])
 

@@ -1,22 +1,17 @@
-"""The connection that jsclient opens, on a guarded subclass of nats-py's client.
+"""The connection that jsclient opens, from the socket up.
 
-nats-py connects, does TLS and authentication, discovers servers and reconnects (`NatsClient`). Its parser, write buffer
-and read loop are replaced, for speed and safety. No input ends the reader for good, no raising callback stops a
-reconnect, no stale command is sent after a reconnect, and requested TLS is required.
+No input ends the reader for good, no raising callback stops a reconnect, no stale command is sent after a reconnect,
+and requested TLS is required.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import functools
 import time
-from typing import Any
-
-import nats.aio.client
-import nats.errors
+from typing import Any, NoReturn
 
 from ...errors import (
-    AuthenticationError,
     ClosedError,
     ConnectError,
     DisconnectedError,
@@ -25,34 +20,59 @@ from ...errors import (
     ProtocolError,
     RequestTimeoutError,
 )
+from ...protocol.connection.pool import Server
+from ...protocol.connection.server_info import ServerInfo
+from ...protocol.connection.server_session import DEFAULT_MAX_PAYLOAD, ServerSession
+from ...protocol.connection.subscriptions import Subscriptions, WireSubscription
+from ...protocol.connection.urls import shown
 from ...protocol.consumers.rights import ack_right
-from ...protocol.events import AcksLost, Disconnected, LameDuck, PermissionDenied, Reconnected
+from ...protocol.events import AcksLost, Disconnected, PermissionDenied, Reconnected
 from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.server_error import read_server_error
 from ..event_hub import OnEvent
-from .connection import Connection, HoldingSink, Lifecycle
+from .attempt import Link
+from .connect_errors import connect_error, is_refusal, reason, server_error
+from .connection import CLOSED, Connection, HoldingSink, Lifecycle
+from .connector import Connector
 from .credentials import CallbackError, check_file, expiry_of
-from .nats_client import NatsClient, WireSubscription
+from .lasting_task import LastingTask
+from .pongs import PingTimer, Pongs
+from .transport import Transport
 from .unconfirmed_acks import LIMIT, NAK, NOT_AGAIN, UnconfirmedAcks
-from .urls import IDENTITY, connect_error, is_refusal, reason, shared_identity, shown
-from .wire import CHUNK
+from .wire import CHUNK, FrameReader, Outbox
 
 __all__ = ["OwnConnection"]
 
 
+class ServerEndsError(Exception):
+    """The server reported an error with which it closes the connection."""
+
+
 class OwnConnection(Connection):
-    """A `Connection` on nats-py's client, opened and owned by jsclient."""
+    """A `Connection` opened and owned by jsclient.
+
+    Attributes:
+        subscriptions: The subscriptions, which are made again on each new connection.
+        reader: Cuts the received bytes into frames.
+    """
 
     def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:
         super().__init__(on_event, inbox_prefix)
-        self._nc = NatsClient(self)
-        self._out = self.outbox = self._nc.out
+        self._out = self.outbox = Outbox(self)
+        self.reader = FrameReader(self)
+        self.subscriptions = Subscriptions()
         self._acks = UnconfirmedAcks()
-        self._late: dict[int, bytes] = {}  # SUB and UNSUB by sid, while disconnected
+        self._pongs = Pongs()
+        self._transport: Transport | None = None
+        self._connector: Connector | None = None
+        self._pings: PingTimer | None = None
+        self._reconnecting = LastingTask(self._reconnect, "reconnect")
+        self._session = ServerSession(ServerInfo())
+        self._max_payload = DEFAULT_MAX_PAYLOAD
         self._up = False
-        self._denied_acks: set[str] = set()  # permissions whose missing was reported after a denied ack
         self._closing = False
-        self._leaving = False  # whether it was reported on this connection that the server is about to stop
+        self._given_up = ""  # why the client has closed the connection itself
+        self._denied_acks: set[str] = set()  # permissions whose missing was reported after a denied ack
         self._refused = False  # whether refused credentials were reported since the last disconnect
         self._lost = self._failed = ""  # why the connection was lost, and why the last attempt failed
         self._options: dict[str, Any] = {}
@@ -74,136 +94,178 @@ class OwnConnection(Connection):
 
         Cancelled: the connection is closed.
         """
-        nc = self._nc
-        nc.identity = shared_identity(servers, options)
-        nc.wants_tls = options.get("tls") is not None or options.get("tls_handshake_first", False)
-        nc.longest_pause = reconnect_max_wait
         self._options = options
         self.echoes = not options.get("no_echo")
-        # Otherwise nats-py sends no signature to a server with a default user, and would become that user.
-        nc._auth_configured = options.get("signature_cb") is not None
         self.belong_here()
+        connector = Connector(servers, (reconnect_time_wait, reconnect_max_wait), options)
+        self._connector = connector
+        self._pings = PingTimer(options["ping_interval"], self._ping_unawaited, self._stale)
         try:
-            await nc.connect(
-                servers=servers,
-                allow_reconnect=False,  # the first connect fails instead of retrying
-                reconnect_time_wait=reconnect_time_wait,  # type: ignore[arg-type]  # it sleeps for this time
-                max_reconnect_attempts=0,  # below 0, nats-py would retry endlessly without a pause
-                error_cb=self._on_error,
-                disconnected_cb=self._on_disconnected,
-                reconnected_cb=self._on_reconnected,
-                closed_cb=self._on_closed,
-                inbox_prefix=self.inbox_prefix,
-                flush_timeout=10,
-                **options,
-            )
-        except Exception as error:  # noqa: BLE001  nats-py raises anything
+            link = await connector.first()
+        except ConnectError:
             self.abort()
-            check_file([failure.error for failure in nc.failures])
-            identified = bool(nc.identity) or bool(IDENTITY & options.keys())
-            expiry = expiry_of(options)
-            failed = connect_error(error, servers, nc.failures, identified=identified, expiry=expiry)
+            failures = connector.failures
+            check_file([failure.error for failure in failures])
+            failed = connect_error(
+                failures, identified=connector.identity.is_given, expiry=expiry_of(options)
+            )
             raise failed from failed.__cause__
         except asyncio.CancelledError:
             self.abort()
             raise
-        nc.first_connect = False
-        nc.options["allow_reconnect"] = True
-        nc.options["max_reconnect_attempts"] = -1
-        self._up = True
+        self._establish(link)
+        self._deliver(link)
 
     # --- state ---------------------------------------------------------------------------------------------
 
     @property
     def is_connected(self) -> bool:
-        return self._up and self._nc._status == nats.aio.client.Client.CONNECTED
+        return self._up
 
     @property
     def is_closed(self) -> bool:
-        return self._closing or bool(self._nc.is_closed)
+        return self._closing
 
     @property
     def max_payload(self) -> int:
-        return int(self._nc._max_payload)
+        return self._max_payload
 
     @property
     def server_version(self) -> str:
-        return str(self._nc._server_info.get("version", ""))
+        return self._session.info.version
 
     @property
     def url(self) -> str:
         """The current server, without user info."""
-        server = self._nc._current_server
-        return shown(server.uri) if server is not None else ""
-
-    # --- callbacks of nats-py and the reader -----------------------------------------------------------------
-
-    def on_sink_error(self, error: Exception) -> None:
-        self.report(error)
+        server = self._connector.pool.current if self._connector is not None else None
+        return shown(server.url) if server is not None else ""
 
     @property
     def problem(self) -> str:
         then = f", then {self._failed}" if self._failed else ""
         return "" if self._up or not self._lost else f"the connection was lost ({self._lost}){then}"
 
-    def lost(self, error: BaseException) -> None:
-        """Note that the connection was lost: discard the buffer, and refuse to send until it is restored."""
+    def check_open(self) -> None:
+        if self._closing:
+            raise ClosedError(f"{self._given_up}; {CLOSED}" if self._given_up else CLOSED)
+
+    # --- the connection comes and goes -------------------------------------------------------------------------
+
+    def _establish(self, link: Link) -> None:
+        """Use a connection whose handshake is complete."""
+        self._transport = link.transport
+        self._session = ServerSession(link.info, self._max_payload)
+        self._take_limits()
+        self.reader.reset()
+        self._denied_acks.clear()
+        self._up, self._refused = True, False
+        for command in self.subscriptions.commands():
+            self._out.write(command)
+        assert self._pings is not None
+        self._pings.start()
+
+    def _deliver(self, link: Link) -> None:
+        ended = functools.partial(self._ended, link.transport)
+        link.transport.deliver_to(self.reader, self._out, ended, link.rest)
+
+    def _take_limits(self) -> None:
+        self._max_payload = self.reader.max_payload = self._session.max_payload
+
+    def _ended(self, transport: Transport, error: BaseException) -> None:
+        """Called by the transport when it can no longer be read."""
+        if transport is not self._transport:
+            return
+        if not isinstance(error, OSError | ServerEndsError):
+            self.report(error)
+        self._lose(error)
+
+    def _stale(self) -> None:
+        self._lose(DisconnectedError("the server does not answer PINGs"))
+
+    def _lose(self, error: BaseException) -> None:
+        """Discard the buffer, refuse to send until the connection is restored, and begin to restore it."""
         if not self._up or self._closing:
             return
         self._up = False
         self._lost, self._failed = reason(error), ""
+        self._drop_transport()
         self._out.clear()
         self._acks.connection_lost()
-        self._no_pongs(DisconnectedError("the connection was lost before a PONG came"))
-        self.hub.emit(Disconnected(reason=reason(error)))
+        self._pongs.fail(DisconnectedError("the connection was lost before a PONG came"))
+        self.hub.emit(Disconnected(reason=self._lost))
         self._notify(Lifecycle.DISCONNECTED)
+        self._reconnecting.start()  # a no-op if a listener has closed the connection
 
-    def _no_pongs(self, error: JetStreamError) -> None:
-        for pong in self._nc._pongs:
-            if not pong.done():
-                pong.set_exception(error)
-                pong.exception()  # mark as retrieved: the waiter may be gone
-        self._nc._pongs = []
+    def _drop_transport(self) -> None:
+        """Close at once: otherwise the client would wait until the peer has read everything, which it may never do."""
+        if self._pings is not None:
+            self._pings.stop()
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
 
-    async def _on_error(self, error: Exception) -> None:
-        """Report once that the server refuses the credentials. The disconnect was reported already."""
-        if self._nc.first_connect:
+    async def _reconnect(self) -> None:
+        while (
+            not self._up and not self._closing
+        ):  # a connection may be lost again in the moment it is restored
+            try:
+                await self._restore()
+            except Exception as error:  # noqa: BLE001  otherwise reconnecting would end silently
+                self.report(error)
+                self._up = False
+                self._drop_transport()
+                await asyncio.sleep(_AFTER_BUG)
+
+    async def _restore(self) -> None:
+        assert self._connector is not None
+        link = await self._connector.again(self._attempt_failed)
+        if link is None:
+            self._give_up()
             return
+        self._establish(link)
+        self.hub.emit(Reconnected(url=self.url))
+        self._announced(link.info)
+        self._resend_acks()
+        self._notify(Lifecycle.CONNECTED)
+        self._deliver(link)
+
+    def _announced(self, info: ServerInfo) -> None:
+        assert self._connector is not None
+        for event in self._session.take_servers(info, self._connector.pool):
+            self.hub.emit(event)
+
+    def _attempt_failed(self, server: Server, error: Exception) -> None:
+        """Note why an attempt failed, and report once that the credentials are refused or cannot be provided."""
+        where = shown(server.url)
         refused: ConnectError | None = None
-        if isinstance(error, CallbackError):
-            refused = connect_error(error, [self.url])
-        elif is_refusal(error):
-            said = f"{reason(error)}{expiry_of(self._options)}"
-            refused = AuthenticationError(f"{self.url} refused the credentials: {said}")
-        if not self._up:
-            self._failed = f"{self.url}: {reason(error)}" if refused is None else str(refused)
+        if isinstance(error, CallbackError) or is_refusal(error):
+            refused = server_error(where, error, expiry=expiry_of(self._options))
+        self._failed = f"{where}: {reason(error)}" if refused is None else str(refused)
         if refused is not None and not self._refused:
             self._refused = True
             self.report(refused)
 
-    async def _on_disconnected(self) -> None:
-        self.lost(DisconnectedError("disconnected"))
+    def _give_up(self) -> None:
+        self._given_up = f"{self._failed}, as often in a row as max_refusals allows"
+        self.report(ClosedError(self._given_up))
+        self._end()
 
-    async def _on_reconnected(self) -> None:
-        self._denied_acks.clear()
-        self._up, self._refused, self._leaving = True, False, False
-        for command in self._late.values():
-            self._out.write(command)
-        self._late.clear()
-        self.hub.emit(Reconnected(url=self.url))
-        self._resend_acks()
-        self._notify(Lifecycle.CONNECTED)
+    # --- called by the reader ----------------------------------------------------------------------------------
 
-    async def _on_closed(self) -> None:
-        was_open, self._closing, self._up = not self._closing, True, False
-        if was_open:
-            self._notify(Lifecycle.CLOSED)
+    def on_sink_error(self, error: Exception) -> None:
+        self.report(error)
+
+    def on_other(self, sid: bytes, frame: Frame) -> None:
+        """Drop a message of a subscription that has ended."""
 
     def on_line(self, line: bytes) -> None:
         if line.startswith(b"PING"):
             self._out.write(b"PONG\r\n")
         elif line.startswith(b"PONG"):
-            self._nc.take_pong()
+            if self._pings is not None:
+                self._pings.pong_received()
+            self._acks.pong_received()
+            self._pongs.received()
         elif line.startswith(b"-ERR"):
             self._on_err(line[4:].strip().strip(b"'").decode("utf-8", "backslashreplace"))
         elif line.startswith(b"INFO "):
@@ -212,19 +274,11 @@ class OwnConnection(Connection):
             raise ProtocolError(f"unknown protocol: {line[:40]!r}")
 
     def _on_info(self, body: bytes) -> None:
-        try:
-            info = json.loads(body)
-            limit = info.get("max_payload")
-        except Exception as error:
-            raise ProtocolError(f"malformed INFO: {type(error).__name__}") from error
-        if isinstance(limit, int) and 0 < limit <= 2**31:
-            self._nc._max_payload = self._nc.reader.max_payload = limit
-        self._nc.take_info(info)
-
-    def lame_duck(self, others: int) -> None:
-        if not self._leaving:
-            self._leaving = True
-            self.hub.emit(LameDuck(url=self.url, others=others))
+        assert self._connector is not None
+        events = self._session.receive_info(body, self._connector.pool)
+        self._take_limits()
+        for event in events:
+            self.hub.emit(event)
 
     def _report_denied(self, error: PermissionDeniedError) -> None:
         """Report a denial. Each ack of a consumer is denied, so only the first on this connection is reported."""
@@ -240,19 +294,15 @@ class OwnConnection(Connection):
             if error.subject not in self.optional:
                 self._report_denied(error)
             if error.operation == "subscribe":
-                for inbox in self._nc._subs.values():
-                    if inbox._subject == error.subject and isinstance(inbox, WireSubscription):
-                        inbox.denied = error
+                self.subscriptions.deny(error)
             self._permission_denied(error)
             return
         self.report(error)
         if closes:
-            raise nats.errors.Error(f"nats: {text}")  # the reader passes it to nats-py, which reconnects
+            self._end_reading(text)
 
-    def on_other(self, sid: bytes, frame: Frame) -> None:
-        """Pass on a message of a subscription that a user created on nats-py itself."""
-        if sid.isdigit() and len(sid) < 20 and int(sid) in self._nc._subs:
-            self._nc.take_message(int(sid), frame)
+    def _end_reading(self, text: str) -> NoReturn:
+        raise ServerEndsError(text)  # the transport passes it to `_ended`
 
     # --- sending -------------------------------------------------------------------------------------------
 
@@ -285,7 +335,7 @@ class OwnConnection(Connection):
     def _command(self, subject: str, payload: bytes, reply: str, header: bytes) -> bytes:
         """Return a PUB or HPUB command. Raises the errors of `send`."""
         size = len(header) + len(payload)
-        if not self._up or size > self._nc._max_payload:
+        if not self._up or size > self._max_payload:
             self.check_sendable(size)
         head = f"{subject} {reply}" if reply else subject
         line = f"HPUB {head} {len(header)} {size}\r\n" if header else f"PUB {head} {size}\r\n"
@@ -293,7 +343,7 @@ class OwnConnection(Connection):
 
     def write_at_once(self, command: bytes, size: int) -> bool:
         out = self._out
-        if not self._up or size > self._nc._max_payload or not out.write_if_space(command):
+        if not self._up or size > self._max_payload or not out.write_if_space(command):
             return False
         if out.size > CHUNK:
             out.flush()
@@ -313,7 +363,7 @@ class OwnConnection(Connection):
         if settles or payload.startswith(NAK):
             self._acks.acks.append(command if settles else NOT_AGAIN)
             if self._acks.wants_ping():
-                self._ping()
+                self._ping_unawaited()
 
     def ack_at_once(self, reply: bytes) -> bool:
         command = b"PUB %b 4\r\n+ACK\r\n" % reply
@@ -322,15 +372,8 @@ class OwnConnection(Connection):
         acks = self._acks.acks
         acks.append(command)
         if len(acks) >= LIMIT and self._acks.wants_ping():
-            self._ping()
+            self._ping_unawaited()
         return True
-
-    def ping_sent(self) -> None:
-        self._out.flush()
-        self._acks.ping_sent(reconnecting=not self._up)
-
-    def pong_received(self) -> None:
-        self._acks.pong_received()
 
     def _resend_acks(self) -> None:
         """Send acks again that may have been lost with the connection, since a repeated ack changes nothing.
@@ -343,7 +386,7 @@ class OwnConnection(Connection):
             for command in again:
                 self._out.write(command)
             self.hub.emit(AcksLost(count=count, resent=len(again)))
-            self._ping()
+            self._ping_unawaited()
 
     async def wait_for_space(self) -> None:
         self.check_sendable()
@@ -351,6 +394,8 @@ class OwnConnection(Connection):
             await self._out.drain()
         except OSError as error:
             raise DisconnectedError("the connection was lost while writing") from error
+
+    # --- subscriptions -----------------------------------------------------------------------------------------
 
     async def subscribe(
         self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0
@@ -360,64 +405,58 @@ class OwnConnection(Connection):
     def subscribe_now(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> WireSubscription:
         self.check_open()
         self.check_here()
-        nc = self._nc
-        nc._sid = sid = nc._sid + 1
-        inbox = WireSubscription(sid, subject, queue, limit)
-        sinks, key = nc.reader.sinks, b"%d" % sid
+        inbox = self.subscriptions.add(subject, queue, limit)
+        sinks, key = self.reader.sinks, inbox.key
         sinks[key] = sink
         if isinstance(sink, HoldingSink):
             sink.installed(sinks, key)
-        nc._subs[sid] = inbox  # type: ignore[assignment]  # nats-py subscribes it again after a reconnect
-        group = f"{queue} " if queue else ""
-        until = f"UNSUB {sid} {limit}\r\n" if limit else ""
-        self._write_late(sid, f"SUB {subject} {group}{sid}\r\n{until}".encode())
+        if self._up:  # otherwise it is made with the next connection
+            self._out.write(inbox.command())
         return inbox
 
-    def _write_late(self, sid: int, command: bytes) -> None:
-        """Write now, or after the reconnect, since nats-py may have restored its subscriptions already."""
-        if self.is_connected:
-            self._out.write(command)
-        else:
-            self._late[sid] = command
-
     def end_after(self, inbox: Any, count: int, *, earlier: int) -> None:
-        inbox._max_msgs = count - earlier  # nats-py sends it when it subscribes again after a reconnect
-        if self.is_connected:
-            self._out.write(b"UNSUB %d %d\r\n" % (inbox._id, count - earlier))
+        inbox.limit = count - earlier
+        if self._up:
+            self._out.write(b"UNSUB %d %d\r\n" % (inbox.sid, inbox.limit))
 
     def expect_large(self, inbox: Any) -> None:
-        self._nc.reader.large.add(b"%d" % inbox._id)
+        self.reader.large.add(inbox.key)
 
     async def unsubscribe(self, inbox: Any) -> None:
-        sid = inbox._id
-        self._nc.reader.sinks.pop(b"%d" % sid, None)
-        self._nc.reader.large.discard(b"%d" % sid)
-        if self._nc._subs.pop(sid, None) is not None:
-            self._write_late(sid, b"UNSUB %d\r\n" % sid)
+        self.reader.sinks.pop(inbox.key, None)
+        self.reader.large.discard(inbox.key)
+        if self.subscriptions.remove(inbox) and self._up:
+            self._out.write(b"UNSUB %d\r\n" % inbox.sid)
 
     async def drain(self, inbox: Any, timeout: float) -> None:
         try:
-            if self.is_connected and self._nc._subs.pop(inbox._id, None) is not None:
-                self._out.write(b"UNSUB %d\r\n" % inbox._id)
+            if self._up and self.subscriptions.remove(inbox):
+                self._out.write(b"UNSUB %d\r\n" % inbox.sid)
                 await self.ping(timeout)  # UNSUB is read first: after the PONG no message is in flight
         except JetStreamError:
             pass
         finally:
             await self.unsubscribe(inbox)
 
-    def _ping(self) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._nc._pongs.append(future)
-        self.ping_sent()
+    # --- PING ----------------------------------------------------------------------------------------------
+
+    def _ping(self, *, awaited: bool) -> asyncio.Future[None] | None:
+        self._out.flush()
+        self._acks.ping_sent()
+        waiter = self._pongs.expect(awaited=awaited)
         self._out.write(b"PING\r\n")
-        self._out.flush()  # at once: nats-py writes its own PINGs directly, and PONGs are matched by order
-        return future
+        self._out.flush()
+        return waiter
+
+    def _ping_unawaited(self) -> None:
+        self._ping(awaited=False)
 
     async def ping(self, timeout: float) -> float:
         self.check_here()
         self.check_sendable()
         started = time.perf_counter()  # finer than the clock of uvloop's loop
-        pong = self._ping()
+        pong = self._ping(awaited=True)
+        assert pong is not None
         try:
             async with asyncio.timeout(timeout):
                 await pong
@@ -425,34 +464,45 @@ class OwnConnection(Connection):
             raise RequestTimeoutError("no PONG to a PING", timeout, self.problem) from None
         return time.perf_counter() - started
 
+    # --- the end -------------------------------------------------------------------------------------------
+
     def _end(self) -> None:
-        if not self._closing:
-            self._closing, self._up = True, False
-            self._no_pongs(ClosedError("the connection was closed before a PONG came"))
-            self._notify(Lifecycle.CLOSED)
+        if self._closing:
+            return
+        self._closing, self._up = True, False
+        if self._pings is not None:
+            self._pings.stop()
+        if self._connector is not None:
+            self._connector.end()
+        self._reconnecting.cancel()
+        self._pongs.fail(ClosedError("the connection was closed before a PONG came"))
+        self._notify(Lifecycle.CLOSED)
 
     def abort(self) -> None:
         self._end()
-        self._nc.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     async def close(self) -> None:
         if not self._closing:
-            if self.is_connected:
+            if self._up:
                 try:
                     async with asyncio.timeout(CLOSING):
                         await self.wait_for_space()
                 except (DisconnectedError, TimeoutError):
                     pass
             self._end()
-        if not self._nc.is_closed:
+        await self._reconnecting.wait(1.0)
+        transport = self._transport
+        if transport is not None:
+            transport.close()
             try:
-                async with asyncio.timeout(2 * CLOSING):
-                    await self._nc.close()
-            except (OSError, TimeoutError):
-                pass
+                await transport.wait_closed()
             finally:
-                self._nc.abort()  # a no-op, unless the server does not read
+                transport.abort()  # a no-op, unless the server does not read
 
 
 CLOSING = 2.0
 """Seconds to wait until the written bytes are sent."""
+
+_AFTER_BUG = 1.0  # seconds until reconnecting goes on after an error that no server should cause

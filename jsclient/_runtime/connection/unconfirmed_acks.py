@@ -40,11 +40,9 @@ class UnconfirmedAcks:
         self._ping_due = True
         return True
 
-    def ping_sent(self, *, reconnecting: bool = False) -> None:
-        """Record a PING. While reconnecting, the earlier acks were written to another connection."""
-        if reconnecting:
-            self._marks.clear()  # left by a failed attempt
-        self._marks.append(self._confirmed if reconnecting else self._written)
+    def ping_sent(self) -> None:
+        """Record a PING."""
+        self._marks.append(self._written)
 
     def pong_received(self) -> None:
         """Confirm the acks written before the oldest PING in flight."""

@@ -1,4 +1,4 @@
-"""A user's nats-py connection, used through its public API, except after a failed drain.
+"""A user's nats-py connection, used through its public API. This is the only module that imports nats-py.
 
 It is slower than a connection that jsclient opens, and has nats-py's limits: messages pass one at a time through its
 queue and task, nats-py handles malformed input, and reconnects are detected by polling.
@@ -17,7 +17,6 @@ import nats.errors
 
 from ...errors import (
     ClosedError,
-    ConnectError,
     DisconnectedError,
     JetStreamError,
     MaxPayloadError,
@@ -30,14 +29,13 @@ from ...protocol.wire.headers import Headers, parse_headers
 from ..event_hub import OnEvent
 from ..tasks import Tasks, until_done
 from .connection import CLOSED, Connection, Inbox, Lifecycle
-from .credentials import check_file, expiry_of
-from .urls import connect_error, is_refusal, shared_identity
 
-__all__ = ["UserConnection", "open_plain"]
+__all__ = ["UserConnection"]
 
 _POLL_EVERY = 0.05  # seconds; the callbacks of nats-py belong to the user
 _PONG = 600  # seconds to wait for a PONG: longer than nats-py keeps a connection that does not answer
-_DRAINED = 15.0  # seconds after which nats-py's drain no longer waits for a PONG, which it does for 10
+_DRAINED = 9.0  # seconds to wait for nats-py's drain, which fails if no PONG has come after 10
+_DRAIN_LIMIT = 15.0  # seconds after which it has ended in any case
 _NO_LIMIT = 0  # nats-py: 0 disables a limit; the tracker has its own limit
 
 T = TypeVar("T")
@@ -238,21 +236,26 @@ class UserConnection(Connection):
             if nats_subscription is not None and self.is_connected:
                 # nats-py's drain waits for a PONG too, and must not be cancelled meanwhile.
                 await self.ping(timeout)
-                draining = self._start_waiting(nats_subscription.drain())
-                if not await until_done(draining, deadline - self.now()):
-                    asyncio.get_running_loop().call_later(_DRAINED, draining.cancel)
-                elif draining.cancelled() or draining.exception() is not None:
-                    self._forget(nats_subscription)
+                draining = self._start_waiting(nats_subscription.drain(), ends_with_connection=False)
+                # A drain that has failed leaves a subscription that nobody can end, and that nats-py would subscribe
+                # again after each reconnect. One that still waits for its PONG can be ended by `unsubscribe`.
+                if not await self._drained(draining, min(deadline, self.now() + _DRAINED)):
+                    asyncio.get_running_loop().call_later(_DRAIN_LIMIT, draining.cancel)
         except JetStreamError:
             pass
         finally:
             await self.unsubscribe(inbox)
 
-    def _forget(self, nats_subscription: Any) -> None:
-        """Remove a subscription whose drain failed. nats-py would subscribe it again after each reconnect."""
-        with contextlib.suppress(AttributeError):  # the names are private
-            nats_subscription._stop_processing()
-            self._nc._remove_sub(nats_subscription._id)
+    async def _drained(self, draining: asyncio.Task[Any], deadline: float) -> bool:
+        """Wait for the end of a drain, at most until ``deadline`` or until the connection is lost."""
+        reconnects = self._nc.stats["reconnects"]
+        while self.is_connected and reconnects == self._nc.stats["reconnects"]:
+            left = min(_POLL_EVERY, deadline - self.now())
+            if left <= 0:
+                break
+            if await until_done(draining, left):
+                return True
+        return draining.done()
 
     async def ping(self, timeout: float) -> float:
         self.check_sendable()
@@ -273,18 +276,21 @@ class UserConnection(Connection):
         await self._nc.flush(_PONG)
         return float(await self._nc.rtt(_PONG))
 
-    def _start_waiting(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _start_waiting(
+        self, work: Coroutine[Any, Any, T], *, ends_with_connection: bool = True
+    ) -> asyncio.Task[T]:
         """Start a task that waits for a PONG. It continues when its caller is cancelled or stops waiting.
 
         nats-py keeps the future of a PONG. If that future were cancelled, the PONG would end the read loop.
         """
         task = asyncio.get_running_loop().create_task(work, name="jsclient:PONG")
-        self._waiting[task] = self._nc.stats["reconnects"]
+        if ends_with_connection:
+            self._waiting[task] = self._nc.stats["reconnects"]
         task.add_done_callback(self._waited)
         return task
 
     def _waited(self, task: asyncio.Task[Any]) -> None:
-        del self._waiting[task]
+        self._waiting.pop(task, None)
         if not task.cancelled():
             task.exception()  # mark as retrieved: the caller may be gone
 
@@ -303,60 +309,3 @@ class UserConnection(Connection):
     def abort(self) -> None:
         self._end()
         self._tasks.start(self.close(), "close")
-
-
-class _PlainConnection(UserConnection):
-    """A nats-py connection that jsclient opened and will close."""
-
-    async def close(self) -> None:
-        await super().close()
-        await self._nc.close()
-
-
-async def open_plain(
-    servers: list[str],
-    on_event: OnEvent | None,
-    inbox_prefix: str,
-    *,
-    reconnect_time_wait: float,
-    options: dict[str, Any],
-) -> UserConnection:
-    """Connect with only nats-py's public API, for versions whose private names are unknown.
-
-    Raises:
-        ConnectError: No server could be reached in time, or TLS is requested, without which nats-py would continue.
-        AuthenticationError: A server refused the credentials.
-    """
-    if options.get("tls") is not None or any(server.startswith(("tls:", "wss:")) for server in servers):
-        raise ConnectError("TLS cannot be required of this version of nats-py: use one that jsclient knows")
-    options = {**options, **shared_identity(servers, options)}
-    failures: list[Exception] = []
-
-    async def remember(error: Exception) -> None:
-        failures[:] = [*failures[-9:], error]
-
-    nc = nats.aio.client.Client()
-    # Otherwise nats-py sends no signature to a server with a default user.
-    nc._auth_configured = options.get("signature_cb") is not None
-    try:
-        async with asyncio.timeout(options["connect_timeout"]):
-            await nc.connect(
-                servers=servers,
-                reconnect_time_wait=reconnect_time_wait,  # type: ignore[arg-type]  # it sleeps for this time
-                max_reconnect_attempts=-1,
-                error_cb=remember,
-                inbox_prefix=inbox_prefix,
-                **options,
-            )
-    except (Exception, asyncio.CancelledError) as error:
-        try:
-            await nc.close()
-        except AttributeError:
-            pass  # some versions cannot close a client that never connected
-        if not isinstance(error, Exception):
-            raise
-        refused = [failure for failure in failures if is_refusal(failure)]
-        last = [error, *failures, *refused][-1]
-        check_file(failures)
-        raise connect_error(last, servers, expiry=expiry_of(options)) from error
-    return _PlainConnection(nc, on_event)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from ...errors import ProtocolError, WrongLoopError
 from ...protocol.wire.frames import Frame, Sink
 from .speedups import chosen
 
-__all__ = ["READ_SIZE", "FrameReader", "Host", "Outbox", "Tap"]
+__all__ = ["READ_SIZE", "FrameReader", "Host", "Outbox"]
 
 MAX_CONTROL_LINE = 64 * 1024
 
@@ -243,98 +243,7 @@ class FrameReader:
         return []
 
 
-READ_SIZE = 64 * 1024
-LARGE_READ = 256 * 1024
-
-
-class Receiver(Protocol):
-    """The client that a `Tap` reads for."""
-
-    _status: int
-    out: Outbox
-    reader: FrameReader
-
-
-class Tap(asyncio.BufferedProtocol):
-    """Replaces the protocol of a stream reader: data goes to the frame reader, everything else to the stream reader.
-
-    The stream reader wakes only at the end of the connection, or to raise an error of the frame reader. A read takes
-    64 KiB, so that its messages are still in the processor's cache when they are processed. asyncio's size, 256 KiB, is
-    used while a message arrives that is larger than a read.
-    """
-
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        reader: asyncio.StreamReader,
-        client: Receiver,
-        ended: tuple[int, ...],
-    ) -> None:
-        """``ended``: the states in which the client receives no data."""
-        self._transport = transport
-        inner = transport.get_protocol()
-        assert isinstance(inner, asyncio.StreamReaderProtocol)
-        self._inner = inner
-        self._reader = reader
-        self._client: Receiver | None = client
-        self._ended = ended
-        self._buffer = self._small = memoryview(bytearray(READ_SIZE))
-        self._large: memoryview | None = None
-        loop = asyncio.get_running_loop()
-        self._call_soon: Callable[..., object] | None = None
-        # With TLS, uvloop itself ends the iteration after each read.
-        if type(loop).__module__.startswith("uvloop") and transport.get_extra_info("ssl_object") is None:
-            self._call_soon = loop.call_soon
-        transport.set_protocol(self)
-
-    def reads(self, transport: object) -> bool:
-        """Whether the tap still reads from ``transport``."""
-        return self._transport is transport and self._client is not None
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._client = None
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        client = self._client
-        self._buffer = self._small
-        if client is not None and client.reader.missing > READ_SIZE:
-            if self._large is None:
-                self._large = memoryview(bytearray(LARGE_READ))
-            self._buffer = self._large
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        client = self._client
-        if client is not None and client._status not in self._ended:
-            client.out.answered = True
-            try:
-                client.reader.feed(bytes(self._buffer[:nbytes]))
-            except Exception as error:  # noqa: BLE001  raised in the read loop
-                self._client = None
-                self._reader.set_exception(error)
-        if self._call_soon is not None and nbytes == READ_SIZE and not self._transport.is_closing():
-            # uvloop would read up to 32 times before the messages are processed, and they would leave the cache.
-            self._transport.pause_reading()
-            self._call_soon(self._read_on)
-
-    def _read_on(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    def eof_received(self) -> bool | None:
-        half_open = self._inner.eof_received()  # it does not know that nats-py has started TLS
-        return half_open and self._transport.get_extra_info("ssl_object") is None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._inner.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._inner.resume_writing()
-
+READ_SIZE = 64 * 1024  # bytes of one read
 
 HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish waits
 
@@ -361,7 +270,7 @@ def _joined(commands: list[bytes]) -> Iterator[bytes]:
 
 
 class TransportOwner(Protocol):
-    """nats-py's client, which replaces its transport at each reconnect."""
+    """The connection, which replaces its transport at each reconnect."""
 
     @property
     def _transport(self) -> Any: ...

@@ -121,12 +121,22 @@ class Handshake:
     """
 
     def __init__(
-        self, settings: ConnectSettings, *, wants_tls: bool, tls_first: bool = False, secure: bool = False
+        self,
+        settings: ConnectSettings,
+        *,
+        wants_tls: bool,
+        tls_first: bool = False,
+        secure: bool = False,
+        upgradable: bool = True,
     ) -> None:
-        """``tls_first``: TLS begins before INFO. ``secure``: the transport is encrypted already, as wss:// is."""
+        """``tls_first``: TLS begins before INFO. ``secure``: the transport is encrypted already, as wss:// is.
+
+        ``upgradable``: TLS can start on the transport, as it cannot on a WebSocket.
+        """
         self._settings = settings
         self._wants_tls = wants_tls
-        self._tls_first = tls_first and not secure
+        self._upgradable = upgradable
+        self._tls_first = tls_first and upgradable and not secure
         self._secure = secure
         self._state = _State.INFO
         self.info: ServerInfo | None = None
@@ -198,7 +208,7 @@ class Handshake:
         self.info = info = read_info(line[4:])
         if self._secure:
             return self._identify(info)
-        if info.tls_required or (self._wants_tls and info.tls_available):
+        if self._upgradable and (info.tls_required or (self._wants_tls and info.tls_available)):
             if self.unread:  # in clear text, from anyone: it must not be read as if it were encrypted
                 raise refusal_in(self.unread) or HandshakeError(
                     "the server sent something between INFO and TLS"

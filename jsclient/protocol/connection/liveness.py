@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-__all__ = ["Liveness", "Tick"]
+__all__ = ["Due", "Liveness"]
 
 
-class Tick(Enum):
+class Due(Enum):
     """What is due at a moment."""
 
     NOTHING = auto()
@@ -28,13 +28,13 @@ class Liveness:
         self._unanswered = 0
         self.due = now + interval
 
-    def tick(self, now: float) -> Tick:
+    def tick(self, now: float) -> Due:
         """Return what is due. After STALE, the connection has to be given up."""
         if now < self.due:
-            return Tick.NOTHING
+            return Due.NOTHING
         self.due = now + self._interval
         self._unanswered += 1
-        return Tick.STALE if self._unanswered > self._most else Tick.PING
+        return Due.STALE if self._unanswered > self._most else Due.PING
 
     def pong_received(self) -> None:
         """Any PONG shows that the server reads and answers."""

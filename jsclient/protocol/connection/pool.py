@@ -5,9 +5,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import ParseResult, urlparse
+from urllib.parse import ParseResult
 
 from .server_info import ServerInfo
+from .urls import parse_url
 
 __all__ = ["Change", "PoolOptions", "Server", "ServerPool"]
 
@@ -180,7 +181,7 @@ class ServerPool:
 
 def _announced_url(text: str, current: Server) -> ParseResult | None:
     try:
-        url = urlparse(f"{current.url.scheme or 'nats'}://{text}")
+        url = parse_url(f"{current.url.scheme or 'nats'}://{text}")
         usable = url.hostname and (url.port is None or url.port) and "@" not in url.netloc
     except ValueError:  # the port is not a number, or the address has one bracket
         return None

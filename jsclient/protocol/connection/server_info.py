@@ -55,11 +55,9 @@ def read_info(body: bytes) -> ServerInfo:
         raise ProtocolError(f"malformed INFO: {type(error).__name__}") from None
     if not isinstance(fields, dict):
         raise ProtocolError(f"malformed INFO: {type(fields).__name__} where an object is needed")
-    texts = {name: _text(fields.get(name)) for name in _TEXTS}
-    flags = {name: bool(fields.get(name)) for name in _FLAGS}
-    return ServerInfo(
-        **texts, **flags, max_payload=_limit(fields.get("max_payload")), connect_urls=_urls(fields)
-    )
+    values: dict[str, Any] = {name: _text(fields.get(name)) for name in _TEXTS}
+    values |= {name: bool(fields.get(name)) for name in _FLAGS}
+    return ServerInfo(**values, max_payload=_limit(fields.get("max_payload")), connect_urls=_urls(fields))
 
 
 def _text(value: Any) -> str:

@@ -8,12 +8,12 @@ from .pool import ServerPool
 from .server_info import ServerInfo, read_info
 from .urls import shown
 
-__all__ = ["DEFAULT_MAX_PAYLOAD", "Session"]
+__all__ = ["DEFAULT_MAX_PAYLOAD", "ServerSession"]
 
 DEFAULT_MAX_PAYLOAD = 1024 * 1024
 
 
-class Session:
+class ServerSession:
     """One connection to one server.
 
     Attributes:
@@ -34,12 +34,16 @@ class Session:
         """
         self.info = info = read_info(body)
         self.max_payload = info.max_payload or self.max_payload
-        events: list[Event] = []
-        added, removed = pool.announce(info)
-        if added or removed:
-            events.append(ServersChanged(added=added, removed=removed, known=len(pool.servers)))
+        events = self.take_servers(info, pool)
         if info.ldm and not self._leaving:
             self._leaving = True
             current = pool.current
             events.append(LameDuck(url=shown(current.url) if current else "", others=pool.others()))
         return events
+
+    def take_servers(self, info: ServerInfo, pool: ServerPool) -> list[Event]:
+        """Take the servers that an INFO announces, and return the event to report if they have changed."""
+        added, removed = pool.announce(info)
+        if not added and not removed:
+            return []
+        return [ServersChanged(added=added, removed=removed, known=len(pool.servers))]

@@ -8,7 +8,7 @@ from jsclient.errors import ProtocolError
 from jsclient.events import LameDuck, ServersChanged
 from jsclient.protocol.connection.pool import ServerPool
 from jsclient.protocol.connection.server_info import ServerInfo
-from jsclient.protocol.connection.session import DEFAULT_MAX_PAYLOAD, Session
+from jsclient.protocol.connection.server_session import DEFAULT_MAX_PAYLOAD, ServerSession
 from jsclient.protocol.connection.urls import parse_url
 
 
@@ -20,17 +20,17 @@ def pool() -> ServerPool:
 
 
 def test_limit_changes(pool):
-    session = Session(ServerInfo(max_payload=100))
+    session = ServerSession(ServerInfo(max_payload=100))
     assert session.max_payload == 100
     assert session.receive_info(b'{"max_payload":50}', pool) == []
     assert session.max_payload == 50
     session.receive_info(b'{"max_payload":-1}', pool)
     assert session.max_payload == 50
-    assert Session(ServerInfo()).max_payload == DEFAULT_MAX_PAYLOAD
+    assert ServerSession(ServerInfo()).max_payload == DEFAULT_MAX_PAYLOAD
 
 
 def test_changed_servers_are_reported(pool):
-    session = Session(ServerInfo())
+    session = ServerSession(ServerInfo())
     (event,) = session.receive_info(b'{"connect_urls":["a:1","b:2","c:3"]}', pool)
     assert event == ServersChanged(added=("b:2", "c:3"), removed=(), known=3)
     assert event.severity == "info"
@@ -41,18 +41,20 @@ def test_changed_servers_are_reported(pool):
 
 
 def test_lame_duck_once(pool):
-    session = Session(ServerInfo())
+    session = ServerSession(ServerInfo())
     (event,) = session.receive_info(b'{"ldm":true}', pool)
     assert event == LameDuck(url="nats://a:1", others=0)
     assert session.receive_info(b'{"ldm":true}', pool) == []
 
 
 def test_lame_duck_with_its_successors(pool):
-    changed, event = Session(ServerInfo()).receive_info(b'{"ldm":true,"connect_urls":["b:2","c:3"]}', pool)
+    changed, event = ServerSession(ServerInfo()).receive_info(
+        b'{"ldm":true,"connect_urls":["b:2","c:3"]}', pool
+    )
     assert isinstance(changed, ServersChanged)
     assert event == LameDuck(url="nats://a:1", others=2)
 
 
 def test_malformed_info_raises(pool):
     with pytest.raises(ProtocolError):
-        Session(ServerInfo()).receive_info(b"nonsense", pool)
+        ServerSession(ServerInfo()).receive_info(b"nonsense", pool)
