@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -268,7 +269,7 @@ def connect(
             check_seconds(what, seconds)
         if wait:
             check_seconds("wait", wait)
-        settings |= times
+        settings |= {**times, "version": sys.modules["jsclient"].__version__}
 
         async def attempt() -> JetStream:
             connection = OwnConnection(on_event, inbox_prefix)

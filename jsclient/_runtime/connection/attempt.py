@@ -39,10 +39,10 @@ from .tcp_transport import TcpTransport
 from .transport import Transport
 from .websocket_transport import WebSocketTransport
 
-__all__ = ["Attempt", "AttemptSettings", "Link"]
+__all__ = ["Attempt", "AttemptSettings", "ServerLink"]
 
 
-class Link(NamedTuple):
+class ServerLink(NamedTuple):
     """A connection whose handshake is complete. ``rest`` has the bytes that arrived after it."""
 
     transport: Transport
@@ -88,7 +88,7 @@ class Attempt:
         )
         self._shake: Handshake | None = None
 
-    async def run(self) -> Link:
+    async def run(self) -> ServerLink:
         """Connect and complete the handshake, within ``connect_timeout``. It can raise any exception."""
         limit = self._settings.timeout
         timeout = asyncio.timeout(limit)
@@ -120,7 +120,7 @@ class Attempt:
         server = self._server
         return self._settings.tls_name or server.tls_name or server.url.hostname or ""
 
-    async def _connect(self) -> Link:
+    async def _connect(self) -> ServerLink:
         server, settings, transport = self._server, self._settings, self._transport
         secure_url = server.url.scheme in {"tls", "wss"}
         # A context is made only where it is used: it reads the authorities of this machine.
@@ -141,7 +141,7 @@ class Attempt:
             while steps:
                 step = steps.popleft()
                 if isinstance(step, Ready):
-                    return Link(transport, server, step.info, step.rest)
+                    return ServerLink(transport, server, step.info, step.rest)
                 steps.extend(await self._take(step, shake))
             data = await transport.receive()
             if not data:

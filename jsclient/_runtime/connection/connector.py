@@ -12,7 +12,7 @@ from ...protocol.connection.handshake import ConnectSettings, RefusedError
 from ...protocol.connection.pool import PoolOptions, Server, ServerPool
 from ...protocol.connection.urls import parse_url
 from ..retry import varied
-from .attempt import Attempt, AttemptSettings, Link
+from .attempt import Attempt, AttemptSettings, ServerLink
 from .connect_errors import FailedAttempt, is_refusal
 from .identity import Identity
 
@@ -34,8 +34,6 @@ class Connector:
 
     def __init__(self, servers: Sequence[str], pauses: tuple[float, float], options: dict[str, Any]) -> None:
         """``pauses``: the first one and the longest between attempts at one server, in seconds."""
-        from ... import __version__  # the package imports this module before it has the version
-
         first, longest = pauses
         self.identity = Identity(servers, options)
         self.pool = ServerPool(
@@ -49,13 +47,13 @@ class Connector:
                 vary=varied,
             ),
         )
-        connect = ConnectSettings(__version__, options.get("name"), options.get("no_echo"))
+        connect = ConnectSettings(options["version"], options.get("name"), options.get("no_echo"))
         self._settings = AttemptSettings(connect, self.identity, options)
         self.failures: list[FailedAttempt] = []
         self._attempt: Attempt | None = None
         self._over = False
 
-    async def first(self) -> Link:
+    async def first(self) -> ServerLink:
         """Try each server once, without pauses.
 
         Raises:
@@ -71,7 +69,7 @@ class Connector:
                 self.failures.append(FailedAttempt(server.url, error))
         raise ConnectError("no server could be reached")
 
-    async def again(self, failed: OnFailure) -> Link | None:
+    async def again(self, failed: OnFailure) -> ServerLink | None:
         """Try the servers in turn until one completes the handshake, and call ``failed`` after each attempt that fails.
 
         Returns None if the credentials were refused too often.
@@ -90,7 +88,7 @@ class Connector:
                 if gives_up:
                     return None
 
-    async def _try(self, server: Server, *, first: bool) -> Link:
+    async def _try(self, server: Server, *, first: bool) -> ServerLink:
         self._end_if_over()
         self._attempt = attempt = Attempt(server, self._settings, first=first)
         try:

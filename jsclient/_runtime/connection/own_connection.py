@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
-from typing import Any, NoReturn
+from typing import Any
 
 from ...errors import (
     ClosedError,
@@ -18,7 +17,6 @@ from ...errors import (
     JetStreamError,
     PermissionDeniedError,
     ProtocolError,
-    RequestTimeoutError,
 )
 from ...protocol.connection.pool import Server
 from ...protocol.connection.server_info import ServerInfo
@@ -30,13 +28,14 @@ from ...protocol.events import AcksLost, Disconnected, PermissionDenied, Reconne
 from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.server_error import read_server_error
 from ..event_hub import OnEvent
-from .attempt import Link
-from .connect_errors import connect_error, is_refusal, reason, server_error
+from .attempt import ServerLink
+from .connect_errors import connect_error
 from .connection import CLOSED, Connection, HoldingSink, Lifecycle
 from .connector import Connector
-from .credentials import CallbackError, check_file, expiry_of
+from .credentials import check_file, expiry_of
 from .lasting_task import LastingTask
-from .pongs import PingTimer, Pongs
+from .outage import Outage
+from .pings import Pings
 from .transport import Transport
 from .unconfirmed_acks import LIMIT, NAK, NOT_AGAIN, UnconfirmedAcks
 from .wire import CHUNK, FrameReader, Outbox
@@ -62,10 +61,9 @@ class OwnConnection(Connection):
         self.reader = FrameReader(self)
         self.subscriptions = Subscriptions()
         self._acks = UnconfirmedAcks()
-        self._pongs = Pongs()
+        self._pings = Pings(self._out, self._acks, self._stale)
         self._transport: Transport | None = None
         self._connector: Connector | None = None
-        self._pings: PingTimer | None = None
         self._reconnecting = LastingTask(self._reconnect, "reconnect")
         self._session = ServerSession(ServerInfo())
         self._max_payload = DEFAULT_MAX_PAYLOAD
@@ -73,8 +71,7 @@ class OwnConnection(Connection):
         self._closing = False
         self._given_up = ""  # why the client has closed the connection itself
         self._denied_acks: set[str] = set()  # permissions whose missing was reported after a denied ack
-        self._refused = False  # whether refused credentials were reported since the last disconnect
-        self._lost = self._failed = ""  # why the connection was lost, and why the last attempt failed
+        self._outage = Outage()
         self._options: dict[str, Any] = {}
 
     async def open(
@@ -99,7 +96,7 @@ class OwnConnection(Connection):
         self.belong_here()
         connector = Connector(servers, (reconnect_time_wait, reconnect_max_wait), options)
         self._connector = connector
-        self._pings = PingTimer(options["ping_interval"], self._ping_unawaited, self._stale)
+        self._pings.interval = options["ping_interval"]
         try:
             link = await connector.first()
         except ConnectError:
@@ -142,8 +139,7 @@ class OwnConnection(Connection):
 
     @property
     def problem(self) -> str:
-        then = f", then {self._failed}" if self._failed else ""
-        return "" if self._up or not self._lost else f"the connection was lost ({self._lost}){then}"
+        return "" if self._up else str(self._outage)
 
     def check_open(self) -> None:
         if self._closing:
@@ -151,20 +147,19 @@ class OwnConnection(Connection):
 
     # --- the connection comes and goes -------------------------------------------------------------------------
 
-    def _establish(self, link: Link) -> None:
+    def _establish(self, link: ServerLink) -> None:
         """Use a connection whose handshake is complete."""
         self._transport = link.transport
         self._session = ServerSession(link.info, self._max_payload)
         self._take_limits()
         self.reader.reset()
         self._denied_acks.clear()
-        self._up, self._refused = True, False
+        self._up = True
         for command in self.subscriptions.commands():
             self._out.write(command)
-        assert self._pings is not None
         self._pings.start()
 
-    def _deliver(self, link: Link) -> None:
+    def _deliver(self, link: ServerLink) -> None:
         ended = functools.partial(self._ended, link.transport)
         link.transport.deliver_to(self.reader, self._out, ended, link.rest)
 
@@ -187,19 +182,17 @@ class OwnConnection(Connection):
         if not self._up or self._closing:
             return
         self._up = False
-        self._lost, self._failed = reason(error), ""
+        self._outage = Outage(error)
         self._drop_transport()
         self._out.clear()
         self._acks.connection_lost()
-        self._pongs.fail(DisconnectedError("the connection was lost before a PONG came"))
-        self.hub.emit(Disconnected(reason=self._lost))
+        self.hub.emit(Disconnected(reason=self._outage.lost))
         self._notify(Lifecycle.DISCONNECTED)
         self._reconnecting.start()  # a no-op if a listener has closed the connection
 
     def _drop_transport(self) -> None:
         """Close at once: otherwise the client would wait until the peer has read everything, which it may never do."""
-        if self._pings is not None:
-            self._pings.stop()
+        self._pings.stop(DisconnectedError("the connection was lost before a PONG came"))
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
@@ -235,18 +228,12 @@ class OwnConnection(Connection):
             self.hub.emit(event)
 
     def _attempt_failed(self, server: Server, error: Exception) -> None:
-        """Note why an attempt failed, and report once that the credentials are refused or cannot be provided."""
-        where = shown(server.url)
-        refused: ConnectError | None = None
-        if isinstance(error, CallbackError) or is_refusal(error):
-            refused = server_error(where, error, expiry=expiry_of(self._options))
-        self._failed = f"{where}: {reason(error)}" if refused is None else str(refused)
-        if refused is not None and not self._refused:
-            self._refused = True
+        refused = self._outage.attempt_failed(server, error, lambda: expiry_of(self._options))
+        if refused is not None:
             self.report(refused)
 
     def _give_up(self) -> None:
-        self._given_up = f"{self._failed}, as often in a row as max_refusals allows"
+        self._given_up = f"{self._outage.failed}, as often in a row as max_refusals allows"
         self.report(ClosedError(self._given_up))
         self._end()
 
@@ -262,10 +249,7 @@ class OwnConnection(Connection):
         if line.startswith(b"PING"):
             self._out.write(b"PONG\r\n")
         elif line.startswith(b"PONG"):
-            if self._pings is not None:
-                self._pings.pong_received()
-            self._acks.pong_received()
-            self._pongs.received()
+            self._pings.pong_received()
         elif line.startswith(b"-ERR"):
             self._on_err(line[4:].strip().strip(b"'").decode("utf-8", "backslashreplace"))
         elif line.startswith(b"INFO "):
@@ -299,10 +283,7 @@ class OwnConnection(Connection):
             return
         self.report(error)
         if closes:
-            self._end_reading(text)
-
-    def _end_reading(self, text: str) -> NoReturn:
-        raise ServerEndsError(text)  # the transport passes it to `_ended`
+            raise ServerEndsError(text)  # the transport passes it to `_ended`
 
     # --- sending -------------------------------------------------------------------------------------------
 
@@ -363,7 +344,7 @@ class OwnConnection(Connection):
         if settles or payload.startswith(NAK):
             self._acks.acks.append(command if settles else NOT_AGAIN)
             if self._acks.wants_ping():
-                self._ping_unawaited()
+                self._pings.send()
 
     def ack_at_once(self, reply: bytes) -> bool:
         command = b"PUB %b 4\r\n+ACK\r\n" % reply
@@ -372,7 +353,7 @@ class OwnConnection(Connection):
         acks = self._acks.acks
         acks.append(command)
         if len(acks) >= LIMIT and self._acks.wants_ping():
-            self._ping_unawaited()
+            self._pings.send()
         return True
 
     def _resend_acks(self) -> None:
@@ -386,7 +367,7 @@ class OwnConnection(Connection):
             for command in again:
                 self._out.write(command)
             self.hub.emit(AcksLost(count=count, resent=len(again)))
-            self._ping_unawaited()
+            self._pings.send()
 
     async def wait_for_space(self) -> None:
         self.check_sendable()
@@ -438,31 +419,10 @@ class OwnConnection(Connection):
         finally:
             await self.unsubscribe(inbox)
 
-    # --- PING ----------------------------------------------------------------------------------------------
-
-    def _ping(self, *, awaited: bool) -> asyncio.Future[None] | None:
-        self._out.flush()
-        self._acks.ping_sent()
-        waiter = self._pongs.expect(awaited=awaited)
-        self._out.write(b"PING\r\n")
-        self._out.flush()
-        return waiter
-
-    def _ping_unawaited(self) -> None:
-        self._ping(awaited=False)
-
     async def ping(self, timeout: float) -> float:
         self.check_here()
         self.check_sendable()
-        started = time.perf_counter()  # finer than the clock of uvloop's loop
-        pong = self._ping(awaited=True)
-        assert pong is not None
-        try:
-            async with asyncio.timeout(timeout):
-                await pong
-        except TimeoutError:
-            raise RequestTimeoutError("no PONG to a PING", timeout, self.problem) from None
-        return time.perf_counter() - started
+        return await self._pings.round_trip(timeout, lambda: self.problem)
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -470,12 +430,10 @@ class OwnConnection(Connection):
         if self._closing:
             return
         self._closing, self._up = True, False
-        if self._pings is not None:
-            self._pings.stop()
+        self._pings.stop(ClosedError("the connection was closed before a PONG came"))
         if self._connector is not None:
             self._connector.end()
         self._reconnecting.cancel()
-        self._pongs.fail(ClosedError("the connection was closed before a PONG came"))
         self._notify(Lifecycle.CLOSED)
 
     def abort(self) -> None:

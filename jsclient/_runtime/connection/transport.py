@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from .wire import FrameReader, Outbox
+if TYPE_CHECKING:
+    from .wire import FrameReader, Outbox
 
 __all__ = ["CLOSING", "Transport"]
 

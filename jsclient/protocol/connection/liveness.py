@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-__all__ = ["Due", "Liveness"]
+__all__ = ["Liveness", "PingDue"]
 
 
-class Due(Enum):
+class PingDue(Enum):
     """What is due at a moment."""
 
     NOTHING = auto()
@@ -28,13 +28,13 @@ class Liveness:
         self._unanswered = 0
         self.due = now + interval
 
-    def tick(self, now: float) -> Due:
+    def tick(self, now: float) -> PingDue:
         """Return what is due. After STALE, the connection has to be given up."""
         if now < self.due:
-            return Due.NOTHING
+            return PingDue.NOTHING
         self.due = now + self._interval
         self._unanswered += 1
-        return Due.STALE if self._unanswered > self._most else Due.PING
+        return PingDue.STALE if self._unanswered > self._most else PingDue.PING
 
     def pong_received(self) -> None:
         """Any PONG shows that the server reads and answers."""
