@@ -306,7 +306,7 @@ _OPTIONS = ConnectOptions.__annotations__.keys()
 
 
 def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the options and return them as nats-py takes them. Raises `ConfigError`."""
+    """Check the options and return them with the credentials as callbacks. Raises `ConfigError`."""
     if unknown := sorted(set(options) - _OPTIONS):
         known = (connect.__kwdefaults__ or {}).keys() | _OPTIONS | {"servers"}
         raise ConfigError(". ".join(no_such_name("connect()", "option", name, known) for name in unknown))

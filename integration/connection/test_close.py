@@ -114,7 +114,7 @@ async def test_cancelled_close_closes_at_once(
         if foreign:
             await nc.flush()  # the user's connection is not closed
         else:
-            assert js._connection._transport.is_closing()
+            assert js._connection.transport.is_closing()
 
 
 def left(before: set[Any]) -> list[str]:

@@ -32,7 +32,7 @@ class Transport:
         return self.waiting
 
     @property
-    def _transport(self) -> Transport | None:
+    def transport(self) -> Transport | None:
         """Seen from the outbox: gone while there is no connection."""
         return self if self.connection.is_connected else None
 

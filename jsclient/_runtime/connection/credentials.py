@@ -79,10 +79,7 @@ def check_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replaced(user: UserCredentials) -> dict[str, Any]:
-    """Return callbacks instead of the file, because nats-py would read a file without a JWT endlessly.
-
-    The file takes precedence over an nkey, like in nats-py.
-    """
+    """Return callbacks instead of the file. The file takes precedence over an nkey, like in nats-py."""
     none = dict.fromkeys(("user_credentials", "nkeys_seed", "nkeys_seed_str"))
     return {**none, "signature_cb": _Signature(user), "user_jwt_cb": user.jwt}
 

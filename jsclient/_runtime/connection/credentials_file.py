@@ -57,7 +57,7 @@ class _Part(NamedTuple):
 
 
 class UserCredentials:
-    """The value of ``user_credentials``, with the callbacks for nats-py, which requests the signature first.
+    """The value of ``user_credentials``, with the callbacks for the handshake, which requests the signature first.
 
     Attributes:
         is_provided: Whether a function provides the credentials, so that the next attempt may have others.

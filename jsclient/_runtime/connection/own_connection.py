@@ -53,6 +53,7 @@ class OwnConnection(Connection):
     Attributes:
         subscriptions: The subscriptions, which are made again on each new connection.
         reader: Cuts the received bytes into frames.
+        transport: The current transport, or None while there is no connection.
     """
 
     def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:
@@ -62,7 +63,7 @@ class OwnConnection(Connection):
         self.subscriptions = Subscriptions()
         self._acks = UnconfirmedAcks()
         self._pings = Pings(self._out, self._acks, self._stale)
-        self._transport: Transport | None = None
+        self.transport: Transport | None = None
         self._connector: Connector | None = None
         self._reconnecting = LastingTask(self._reconnect, "reconnect")
         self._session = ServerSession(ServerInfo())
@@ -149,7 +150,7 @@ class OwnConnection(Connection):
 
     def _establish(self, link: ServerLink) -> None:
         """Use a connection whose handshake is complete."""
-        self._transport = link.transport
+        self.transport = link.transport
         self._session = ServerSession(link.info, self._max_payload)
         self._take_limits()
         self.reader.reset()
@@ -168,7 +169,7 @@ class OwnConnection(Connection):
 
     def _ended(self, transport: Transport, error: BaseException) -> None:
         """Called by the transport when it can no longer be read."""
-        if transport is not self._transport:
+        if transport is not self.transport:
             return
         if not isinstance(error, OSError | ServerEndsError):
             self.report(error)
@@ -193,9 +194,9 @@ class OwnConnection(Connection):
     def _drop_transport(self) -> None:
         """Close at once: otherwise the client would wait until the peer has read everything, which it may never do."""
         self._pings.stop(DisconnectedError("the connection was lost before a PONG came"))
-        if self._transport is not None:
-            self._transport.abort()
-            self._transport = None
+        if self.transport is not None:
+            self.transport.abort()
+            self.transport = None
 
     async def _reconnect(self) -> None:
         while (
@@ -438,8 +439,8 @@ class OwnConnection(Connection):
 
     def abort(self) -> None:
         self._end()
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     async def close(self) -> None:
         if not self._closing:
@@ -451,7 +452,7 @@ class OwnConnection(Connection):
                     pass
             self._end()
         await self._reconnecting.wait(1.0)
-        transport = self._transport
+        transport = self.transport
         if transport is not None:
             transport.close()
             try:

@@ -273,7 +273,7 @@ class TransportOwner(Protocol):
     """The connection, which replaces its transport at each reconnect."""
 
     @property
-    def _transport(self) -> Any: ...
+    def transport(self) -> Any: ...
 
 
 class Outbox:
@@ -344,7 +344,7 @@ class Outbox:
 
         This happens only once until bytes are read, so that a thousand senders still share their writes.
         """
-        transport = self._owner._transport
+        transport = self._owner.transport
         if self.commands or not self.answered or transport is None:
             self.write(command)
             return
@@ -372,7 +372,7 @@ class Outbox:
             return
         joined = [b"".join(self.commands)] if self.size <= LARGE_WRITE else list(_joined(self.commands))
         self.clear()
-        transport = self._owner._transport
+        transport = self._owner.transport
         if transport is not None:
             for data in joined:
                 transport.write(data)
@@ -392,12 +392,12 @@ class Outbox:
         return self.size + self._backlog > HIGH_WATER
 
     def _update_backlog(self) -> None:
-        transport = self._owner._transport
+        transport = self._owner.transport
         self._backlog = 0 if transport is None else transport.backlog()
 
     async def drain(self) -> None:
         """Write, and wait until most bytes are sent. Raises `OSError` if the connection is lost."""
         self.flush()
-        transport = self._owner._transport
+        transport = self._owner.transport
         if transport is not None:
             await transport.drain()

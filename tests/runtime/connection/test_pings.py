@@ -21,7 +21,7 @@ class Wire:
         self.log: list[tuple[str, float]] = []
         self.acks = UnconfirmedAcks()
         transport = SimpleNamespace(write=lambda data: self.note(data.decode().strip()), backlog=lambda: 0)
-        out = Outbox(SimpleNamespace(_transport=transport))
+        out = Outbox(SimpleNamespace(transport=transport))
         self.pings = Pings(out, self.acks, lambda: self.note("stale"))
         self.pings.interval = 10.0
         self._start = asyncio.get_running_loop().time()

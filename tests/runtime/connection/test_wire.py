@@ -433,7 +433,7 @@ class Transport:
 @virtual
 async def test_comes_in_one_turn_one_write():
     transport = Transport()
-    out = Outbox(SimpleNamespace(_transport=transport))
+    out = Outbox(SimpleNamespace(transport=transport))
     for number in range(3):
         out.write(b"%d" % number)
     assert transport.writes == []
@@ -444,7 +444,7 @@ async def test_comes_in_one_turn_one_write():
 @virtual
 async def test_requests_written_together():
     transport = Transport()
-    out = Outbox(SimpleNamespace(_transport=transport))
+    out = Outbox(SimpleNamespace(transport=transport))
     for number in range(4):
         out.write_now(b"%d" % number)
     assert transport.writes == [b"0"]
@@ -461,7 +461,7 @@ async def test_requests_written_together():
 @virtual
 async def test_request_keeps_write_order():
     transport = Transport()
-    out = Outbox(SimpleNamespace(_transport=transport))
+    out = Outbox(SimpleNamespace(transport=transport))
     out.write(b"a")
     out.write_now(b"b")
     await asyncio.sleep(0)
@@ -471,7 +471,7 @@ async def test_request_keeps_write_order():
 @virtual
 async def test_large_payload_is_not_copied():
     transport = Transport()
-    out = Outbox(SimpleNamespace(_transport=transport))
+    out = Outbox(SimpleNamespace(transport=transport))
     payload = bytes(LARGE_WRITE)
     out.write(b"a")
     out.write(b"b")
@@ -483,7 +483,7 @@ async def test_large_payload_is_not_copied():
 @virtual
 async def test_large_command_among_small_ones():
     transport = Transport()
-    out = Outbox(SimpleNamespace(_transport=transport))
+    out = Outbox(SimpleNamespace(transport=transport))
     large = bytes(LARGE_WRITE)
     for command in (b"a", large, b"b", b"c"):
         assert out.write_if_space(command)
@@ -495,7 +495,7 @@ async def test_large_command_among_small_ones():
 @virtual
 async def test_full_buffer_blocks():
     transport = Transport()
-    out = Outbox(SimpleNamespace(_transport=transport))
+    out = Outbox(SimpleNamespace(transport=transport))
     assert out.write_if_space(b"x" * (HIGH_WATER + 1))
     assert not out.write_if_space(b"y")
     assert out.is_full
@@ -511,9 +511,9 @@ async def test_full_buffer_blocks():
 @virtual
 async def test_no_write_to_next_connection():
     transport = Transport()
-    out = Outbox(SimpleNamespace(_transport=None))
+    out = Outbox(SimpleNamespace(transport=None))
     out.write(b"a")
     out.clear()
-    out._transport = lambda: transport
+    out.transport = lambda: transport
     await asyncio.sleep(0)
     assert transport.writes == []
