@@ -26,7 +26,7 @@ from .errors import AuthenticationError, ConfigError, ConnectError, JetStreamErr
 from .protocol.connection.urls import server_urls, shown
 from .protocol.consumers.stall import STALL_AFTER
 from .protocol.wire.api import DEFAULT_PREFIX, Api
-from .protocol.wire.checks import check_seconds, no_such_name
+from .protocol.wire.checks import check_count, check_seconds, no_such_name
 from .protocol.wire.names import check_publish_subject
 from .publishing.api import Publishing
 from .streams.api import StreamManager
@@ -241,9 +241,12 @@ def connect(
         ping_interval: Seconds between PINGs. After two PINGs without a reply the client reconnects.
         wait: Seconds for which connecting is repeated while no server can be reached, for a server that starts at the
             same time as this program. A warning is logged every 10 s. Refused credentials are raised at once.
-        options: Options of nats-py's ``connect`` for identity and TLS: ``name``, ``user``, ``password``, ``token``,
+        options: For identity and TLS, with the names of nats-py: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
-            ``tls_handshake_first``, ``no_echo``, ``dont_randomize``, ``signature_cb``, ``user_jwt_cb``.
+            ``tls_handshake_first``, ``no_echo``, ``signature_cb``, ``user_jwt_cb``, ``ws_connection_headers``.
+            ``dont_randomize`` keeps the order of the servers. ``ignore_discovered`` uses only the given ones.
+            ``max_refusals`` is the number of refusals of the credentials, in a row by one server, after which a lost
+            connection is closed instead of restored. None, the default: never.
             ``user_credentials`` is the path of a credentials file, which is read at each attempt to connect. A JWT
             that has expired by the clock of this machine is logged as a warning, and sent: the server decides.
             ``tls`` is an ``ssl.SSLContext``, True for the authorities that this machine trusts, or the path of a file
@@ -317,6 +320,8 @@ def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> 
     if empty := sorted(name for name, value in values.items() if value == ""):
         raise ConfigError(f"{', '.join(empty)} is an empty text: leave it out, or pass None")
     checked = {**options, **check_credentials(values)}
+    if "max_refusals" in values:
+        check_count("max_refusals", values["max_refusals"])
     if "tls" in values:
         checked["tls"] = tls_context(values["tls"])
     return checked
