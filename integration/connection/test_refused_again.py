@@ -26,8 +26,11 @@ async def test_gives_up_after_two_refusals(own_server: Any, connect: Any, events
         await js.ping()
     with pytest.raises(ClosedError):
         await sub.next(timeout=5)
-    kinds = [type(event.error) for event in of(ErrorRaised, events)]
-    assert kinds[-2:] == [AuthenticationError, ClosedError]
+    last = await wait_for_event(ErrorRaised, events, lambda event: isinstance(event.error, ClosedError))
+    assert of(ErrorRaised, events)[-2:] == [
+        await wait_for_event(ErrorRaised, events, lambda event: isinstance(event.error, AuthenticationError)),
+        last,
+    ]
     assert [
         text for event in of(ErrorRaised, events) for text in texts(event.error) if "secret-one" in text
     ] == []

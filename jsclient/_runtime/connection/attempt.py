@@ -200,7 +200,8 @@ class Attempt:
 
     async def _on_wrong_foot(self) -> Exception | None:
         """Return an error with a hint if the server accepted the first connection and sent no INFO, otherwise None."""
-        if self.info is not None or not self._first or not self._transport.is_open:
+        began = self._shake is not None and (self._shake.info is not None or bool(self._shake.unread))
+        if began or not self._first or not self._transport.is_open:
             return None
         # One side waits for the other: find out whether the server expects TLS first, or not.
         check = begins_with_info if self._settings.tls_first else begins_with_tls

@@ -73,6 +73,7 @@ class OwnConnection(Connection):
         self._given_up = ""  # why the client has closed the connection itself
         self._denied_acks: set[str] = set()  # permissions whose missing was reported after a denied ack
         self._outage = Outage()
+        self._unsent_pongs = 0  # written since the buffer was full
         self._options: dict[str, Any] = {}
 
     async def open(
@@ -248,7 +249,7 @@ class OwnConnection(Connection):
 
     def on_line(self, line: bytes) -> None:
         if line.startswith(b"PING"):
-            self._out.write(b"PONG\r\n")
+            self._answer_ping()
         elif line.startswith(b"PONG"):
             self._pings.pong_received()
         elif line.startswith(b"-ERR"):
@@ -257,6 +258,14 @@ class OwnConnection(Connection):
             self._on_info(line[5:])
         elif not line.startswith(b"+OK"):
             raise ProtocolError(f"unknown protocol: {line[:40]!r}")
+
+    def _answer_ping(self) -> None:
+        """Send a PONG, except to a server that pings without end and does not read."""
+        if not self._out.is_full:
+            self._unsent_pongs = 0
+        if self._unsent_pongs < MOST_UNSENT_PONGS:
+            self._unsent_pongs += 1
+            self._out.write(b"PONG\r\n")
 
     def _on_info(self, body: bytes) -> None:
         assert self._connector is not None
@@ -463,5 +472,8 @@ class OwnConnection(Connection):
 
 CLOSING = 2.0
 """Seconds to wait until the written bytes are sent."""
+
+MOST_UNSENT_PONGS = 1000
+"""PONGs that are written while the buffer is full. A server sends a PING every 2 minutes by default."""
 
 _AFTER_BUG = 1.0  # seconds until reconnecting goes on after an error that no server should cause
