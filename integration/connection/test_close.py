@@ -138,6 +138,7 @@ async def test_cancelled_close_delivers_events(server: Any, connect: Any) -> Non
     await eventually(lambda: len(events) == 1, 3, "the event")
 
 
+@pytest.mark.nats_py
 @pytest.mark.parametrize("way", ["timeout", "cancelled", "close", "drain"])
 async def test_nats_py_reads_on_after_a_late_pong(way: str, own_server: Any) -> None:
     """nats-py fails on the PONG of a waiter that was cancelled: the user's connection stayed up and read nothing."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 import jsclient
 from integration.kit.clients.foreign import client
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.recording import in_order
 from integration.kit.network.wire import TO_CLIENT
+
+pytestmark = pytest.mark.nats_py
 
 
 async def test_ping_follows_what_was_sent_before(proxy: Any) -> None:
