@@ -173,7 +173,7 @@ async def test_accepted_and_refused(
 
 
 async def user_of(js: Any) -> str:
-    """Whom the server takes the client for. Users without a name are [REDACTED], or not named at all."""
+    """Whom the server takes the client for. Who has a token has no name, and 2.10 tells the token."""
     answer = await js.core.request("$SYS.REQ.USER.INFO", b"", timeout=5.0)
     name = json.loads(answer.data)["data"].get("user", "")
-    return "" if name in {"[REDACTED]", "[TOKEN]"} else name
+    return "" if name in {"[REDACTED]", "[TOKEN]", SECRET} else name

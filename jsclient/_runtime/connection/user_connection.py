@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -274,7 +275,9 @@ class UserConnection(Connection):
     async def _round_trip(self) -> float:
         # nats-py writes a PING before commands that wait for its flusher. The second PING comes after them.
         await self._nc.flush(_PONG)
-        return float(await self._nc.rtt(_PONG))
+        started = time.perf_counter()
+        await self._nc.flush(_PONG)  # its `rtt` does the same, from nats-py 2.15 on
+        return time.perf_counter() - started
 
     def _start_waiting(
         self, work: Coroutine[Any, Any, T], *, ends_with_connection: bool = True
