@@ -216,7 +216,23 @@ def versions(session: nox.Session) -> None:
             (*WIRE, "-q", "-rfE", form, *SIDE_BY_SIDE, *CORE)
             for form in ("--ack-v2", "--server-version=2.12.8", "--server-version=2.10.25")
         ),
+        *(
+            ("integration/connection/test_handshakes.py", version, *SIDE_BY_SIDE)
+            for version in ("--server-version=2.12.8", "--server-version=2.10.25")
+        ),
     )
+
+
+@nox.session(name="nats-py", reuse_venv=True)
+def nats_py(session: nox.Session) -> None:
+    """The tests of connections that nats-py has opened, on its oldest supported release and on the newest."""
+    session.install("--editable", ".", *group("integration"))
+    (lowest,) = (
+        one.partition(">=")[2] for one in PROJECT["project"]["dependencies"] if one.startswith("nats-py")
+    )
+    for release in (f"=={lowest}.*", f">={lowest}"):
+        session.install("--upgrade", f"nats-py{release}")
+        each(session, (*WIRE, "integration/connection", "-m", "nats_py", *SIDE_BY_SIDE))
 
 
 @nox.session(reuse_venv=True)
@@ -438,7 +454,7 @@ def full(session: nox.Session) -> None:
     several(
         session,
         ["lint", "types", "public-types", "docs", *others],
-        ["speedups-full", "uvloop", "coverage", "versions", "spark-full", "spark-4.2", "demo"],
+        ["speedups-full", "uvloop", "coverage", "versions", "nats-py", "spark-full", "spark-4.2", "demo"],
         at_once=1,
     )
 

@@ -15,14 +15,6 @@ SPARK = "it is called by Spark, and only in a query"
 FACADE = "it hands arguments on, and its tests stand where each of them is used"
 
 INDIRECT: dict[str, tuple[str, str]] = {
-    "_runtime/nats/credentials.py": ("integration/connection/test_identity.py", WIRE),
-    "_runtime/nats/credentials_file.py": ("integration/connection/test_credentials.py", WIRE),
-    "_runtime/nats/nats_client.py": ("integration/connection/test_nats_client.py", WIRE),
-    "_runtime/nats/own_connection.py": ("integration/connection/test_nats_client.py", WIRE),
-    "_runtime/nats/seam.py": ("integration/connection/test_nats_client.py", WIRE),
-    "_runtime/nats/transports.py": ("integration/connection/test_connecting.py", WIRE),
-    "_runtime/nats/unconfirmed_acks.py": ("integration/faults/test_sending.py", WIRE),
-    "_runtime/nats/user_connection.py": ("integration/connection/test_nats_client.py", WIRE),
     "consumers/api.py": ("integration/consumers/test_subscribe_forms.py", FACADE),
     "consumers/stall_watch.py": ("integration/consumers/test_stalled.py", WIRE),
     "doctor.py": ("integration/cli/test_doctor.py", "the command prints what it returns"),
@@ -69,8 +61,9 @@ INDIRECT: dict[str, tuple[str, str]] = {
 }
 """Modules that another test module covers, and why they have none of their own. There are never more of them."""
 
-# Tests of `tables` that need pyarrow or a Spark session stand with those of Spark, which has both.
-ALSO = {"tables": ("spark", "spark/log", "arrow")}
+# Tests of `tables` that need pyarrow or a Spark session stand with those of Spark, which has both. Those of the
+# connection that need a server are the room of that name.
+ALSO = {"tables": ("spark", "spark/log", "arrow"), "runtime/connection": ("connection",)}
 # They have the name of a module, and use it through Arrow or Spark.
 NOT_ITS_OWN = {"integration/arrow/test_known_rows.py", "integration/spark/log/test_listing.py"}
 

@@ -169,7 +169,7 @@ async def test_clock_ahead_refuses_no_valid_jwt(
     own = await own_server(config=secret.operator.config())
     secret.write(time.time() + 3600)
     ahead = SimpleNamespace(time=lambda: time.time() + 7200)
-    monkeypatch.setattr("jsclient._runtime.nats.credentials.time", ahead)
+    monkeypatch.setattr("jsclient._runtime.connection.credentials.time", ahead)
     assert await (await connect(own, user_credentials=secret.file)).ping() < 60
     (warning,) = [record.getMessage() for record in caplog.records if "expired" in record.getMessage()]
     assert "1 hour ago by the clock of this machine" in warning

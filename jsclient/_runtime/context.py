@@ -30,7 +30,7 @@ from ..protocol.wire import codec
 from ..protocol.wire.api import Api, is_question, read_response
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import inline_status
-from .nats.connection import CLOSED, Connection, Inbox, Lifecycle, Listener, OnDenied
+from .connection.connection import CLOSED, Connection, Inbox, Lifecycle, Listener, OnDenied
 from .tasks import Tasks, Timer
 
 __all__ = ["Closable", "Context", "Requests", "as_reported"]

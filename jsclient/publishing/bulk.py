@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from .._runtime.connection.speedups import chosen
+from .._runtime.connection.wire import CHUNK
 from .._runtime.context import Context
-from .._runtime.nats.speedups import chosen
-from .._runtime.nats.wire import CHUNK
 from .._runtime.publish import check_payload, check_subject, headers_and_ids
 from ..errors import (
     ConfigError,

@@ -9,10 +9,10 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from .._runtime.connection.speedups import chosen
+from .._runtime.connection.wire import CHUNK
 from .._runtime.context import Context
 from .._runtime.handle import Handle
-from .._runtime.nats.speedups import chosen
-from .._runtime.nats.wire import CHUNK
 from .._runtime.publish import (
     check_payload,
     check_subject,

@@ -6,9 +6,9 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
+from .._runtime.connection.speedups import chosen
+from .._runtime.connection.wire import CHUNK
 from .._runtime.context import Context
-from .._runtime.nats.speedups import chosen
-from .._runtime.nats.wire import CHUNK
 from ..protocol.models.publish import quick_pub_acks
 from ..protocol.publishing.in_flight import ATTEMPT
 from ..protocol.publishing.slot_window import Slots, SlotWindow

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .._runtime.nats.speedups import chosen
+from .._runtime.connection.speedups import chosen
 from ..protocol.consumers.ack import read_jsack
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.header_names import MSG_SIZE

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from jsclient_speedups import jsack_numbers, last_of_whole_run, total_size
 
-from jsclient._runtime.nats.speedups import chosen
+from jsclient._runtime.connection.speedups import chosen
 from jsclient.protocol.consumers.ack import Runs
 from jsclient.protocol.wire import frames as wire_frames
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from jsclient_speedups import Slots
 
-from jsclient._runtime.nats.speedups import chosen
+from jsclient._runtime.connection.speedups import chosen
 from jsclient.protocol.models.publish import quick_pub_acks
 from jsclient.protocol.publishing import slot_window
 from tests.protocol.publishing.test_slot_window import DoneError, Outbox, simulate

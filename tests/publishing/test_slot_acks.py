@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from jsclient._runtime.nats.speedups import Choice
+from jsclient._runtime.connection.speedups import Choice
 from jsclient.errors import ClosedError, DisconnectedError, MaxPayloadError, TooManyInFlightError
 from jsclient.publishing import slot_acks
 from tests.publishing.kit import ack_all, add_outbox, answer, payloads, published, refuse

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from jsclient import JetStream
-from jsclient._runtime.nats.connection import Connection, Lifecycle
+from jsclient._runtime.connection.connection import Connection, Lifecycle
 from jsclient.errors import ConnectError, DisconnectedError, JetStreamError, PermissionDeniedError
 from jsclient.protocol.events import Event
 from jsclient.protocol.wire.frames import Frame, Sink

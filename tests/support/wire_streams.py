@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
 
-from jsclient._runtime.nats.speedups import Scan
-from jsclient._runtime.nats.wire import MAX_ANSWER, MAX_CONTROL_LINE, FrameReader
+from jsclient._runtime.connection.speedups import Scan
+from jsclient._runtime.connection.wire import MAX_ANSWER, MAX_CONTROL_LINE, FrameReader
 from jsclient.errors import ProtocolError
 
 PLAIN = (b"1", b"2", b"12", b"")

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from jsclient._runtime.nats.credentials_file import CredentialsError
+from jsclient._runtime.connection.credentials_file import CredentialsError
 from jsclient.errors import ConfigError
 from jsclient.tables.providers import provided
 from jsclient.tables.server_options import ServerOptions

@@ -8,7 +8,7 @@ from typing import Any
 from integration.campaign.fuzz import samples as s
 from integration.campaign.fuzz.engine import Target, same
 from integration.campaign.fuzz.grammar import JSON, bytes_damaged
-from jsclient._runtime.nats.speedups import chosen
+from jsclient._runtime.connection.speedups import chosen
 from jsclient.errors import JetStreamError
 from jsclient.protocol.models.publish import PubAck, quick_pub_acks
 from jsclient.protocol.publishing.in_flight import ATTEMPT, AnsweredSubjects, InFlight

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient._runtime.nats.speedups import Choice
+from jsclient._runtime.connection.speedups import Choice
 from jsclient.protocol.consumers.ack import read_jsack
 from jsclient.protocol.wire.headers import parse_headers
 from jsclient.tables import columns

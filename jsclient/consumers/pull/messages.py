@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from ..._runtime.calls import consumer_info, is_missing, nak_all
+from ..._runtime.connection.connection import Lifecycle
+from ..._runtime.connection.speedups import chosen
 from ..._runtime.handle import ReadHandle, State
-from ..._runtime.nats.connection import Lifecycle
-from ..._runtime.nats.speedups import chosen
 from ..._runtime.tasks import Timer
 from ...errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError
 from ...protocol.consumers.consume import Command, ConsumeTracker, NotAnswered, SendPull

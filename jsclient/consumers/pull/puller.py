@@ -13,9 +13,9 @@ from collections.abc import Callable
 import msgspec
 
 from ..._runtime.calls import consumer_info, is_missing, nak_all
+from ..._runtime.connection.connection import Connection, Inbox, Lifecycle
+from ..._runtime.connection.speedups import chosen
 from ..._runtime.context import Closable, Context
-from ..._runtime.nats.connection import Connection, Inbox, Lifecycle
-from ..._runtime.nats.speedups import chosen
 from ..._runtime.tasks import Signal, Timer
 from ...errors import (
     ClosedError,

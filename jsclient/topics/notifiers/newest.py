@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from ..._runtime.calls import delete_consumer
+from ..._runtime.connection.connection import Inbox
 from ..._runtime.context import Context
-from ..._runtime.nats.connection import Inbox
 from ..._runtime.retry import Retry
 from ..._runtime.tasks import Timer
 from ...consumers.message import Message, frames_of

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient._runtime.nats.wire import FrameReader
+from jsclient._runtime.connection.wire import FrameReader
 from jsclient.errors import ApiError, JetStreamError, NotJetStreamMessageError, ProtocolError
 from jsclient.protocol.consumers.ack import Metadata, read_jsack, sequences
 from jsclient.protocol.consumers.monitors import GapTracker

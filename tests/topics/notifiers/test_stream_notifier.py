@@ -15,7 +15,7 @@ from jsclient import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
-from jsclient._runtime.nats.connection import Lifecycle
+from jsclient._runtime.connection.connection import Lifecycle
 from jsclient._runtime.tasks import Tasks
 from jsclient.events import StreamReset
 from jsclient.protocol.topics.position import Extent, Position
