@@ -114,6 +114,8 @@ def test_no_stale_entries():
 
 
 BY_BEHAVIOR = {
+    "_runtime/connection/credentials.py",
+    "_runtime/connection/identity.py",
     "buckets/key_value/snapshot.py",
     "buckets/key_value/watch.py",
     "buckets/objects/files.py",
