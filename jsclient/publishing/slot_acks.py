@@ -50,6 +50,7 @@ class SlotAcks(AckWindow[PublishFuture]):
             self.connection.outbox,
             self.next_check,
             self.connection.check_size,
+            self.admission.too_much,
         )
 
     @property

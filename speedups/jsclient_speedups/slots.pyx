@@ -34,9 +34,9 @@ cdef class Slots:
 
     cdef Ring ring
     cdef unsigned long long resumes
-    cdef object others, ticket, options, decode, done_error, sooner, check_size, outbox
+    cdef object others, ticket, options, decode, done_error, sooner, check_size, too_much, outbox
     cdef list commands
-    cdef double attempt, max_count, max_size
+    cdef double attempt, max_count, watch
     cdef Py_ssize_t largest
     cdef bytes prefix_
     cdef public unsigned long long number
@@ -50,10 +50,10 @@ cdef class Slots:
     def __dealloc__(self):
         clear(&self.ring)
 
-    def connect(self, dict others not None, double max_count, double max_size, outbox, sooner, check_size):
+    def connect(self, dict others not None, double max_count, double watch, outbox, sooner, check_size, too_much):
         self.outbox, self.commands = outbox, outbox.commands
-        self.others, self.max_count, self.max_size = others, max_count, max_size
-        self.sooner, self.check_size = sooner, check_size
+        self.others, self.max_count, self.watch = others, max_count, watch
+        self.sooner, self.check_size, self.too_much = sooner, check_size, too_much
 
     def __len__(self):
         return self.ring.count + PyDict_Size(self.others)
@@ -79,9 +79,7 @@ cdef class Slots:
         """Whether the next publish, of ``size`` bytes, may be here."""
         if size > self.largest or self.number < self.resumes:
             return False
-        return admitted or (
-            self.size + size <= self.max_size and self.ring.count + PyDict_Size(self.others) < self.max_count
-        )
+        return admitted or self.ring.count + PyDict_Size(self.others) < self.max_count
 
     def publish(
         self, bytes subject not None, bytes header not None, bytes data not None, double now, double timeout,
@@ -91,6 +89,8 @@ cdef class Slots:
         cdef Slot content
         if size > self.small and not admitted:
             self.check_size(size)  # raises an error
+        if self.size + size > self.watch and not admitted and self.too_much(self.size + size):
+            return None
         if not self.has_room(size, admitted):
             return None
         # This may collect garbage, and so run code that publishes: the rest is decided afterwards.

@@ -41,7 +41,13 @@ class Side:
         self.others, self.answered, self.outbox = {}, {}, Outbox()
         self.slots = kind(Ticket, self.tickets, quick_pub_acks, DoneError, 2.0, 500)
         self.slots.small, self.slots.next_check = 100, 1e9
-        self.slots.connect(self.others, 150, 9_000, self.outbox, self.sooner.append, self.checked.append)
+        self.slots.connect(
+            self.others, 150, 9_000, self.outbox, self.sooner.append, self.checked.append, self.too_much
+        )
+
+    def too_much(self, size):
+        self.checked.append(-size)
+        return size > 11_000
 
     def state(self):
         slots = self.slots

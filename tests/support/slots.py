@@ -21,10 +21,10 @@ class Slots:
         self.capacity = 0
         self._prefix = b""
 
-    def connect(self, others, max_count, max_size, outbox, sooner, check_size) -> None:
+    def connect(self, others, max_count, watch, outbox, sooner, check_size, too_much) -> None:
         self.outbox = outbox
-        self.others, self.max_count, self.max_size = others, max_count, max_size
-        self.sooner, self.check_size = sooner, check_size
+        self.others, self.max_count, self.watch = others, max_count, watch
+        self.sooner, self.check_size, self.too_much = sooner, check_size, too_much
 
     def __len__(self) -> int:
         return len(self.publishes) + len(self.others)
@@ -50,9 +50,11 @@ class Slots:
         size = len(header) + len(data)
         if size > self.small and not admitted:
             self.check_size(size)
+        if self.size + size > self.watch and not admitted and self.too_much(self.size + size):
+            return None
         if size > self.largest or self.number < self.resumes:
             return None
-        if not admitted and (self.size + size > self.max_size or len(self) >= self.max_count):
+        if not admitted and len(self) >= self.max_count:
             return None
         future = self.ticket(loop=self.loop)
         if not self.reserve():

@@ -56,7 +56,7 @@ class Pair:
         self.with_slots: SlotWindow[Ticket] = SlotWindow("never", AnsweredSubjects(), self.slots)
         self.slots.prefix = PREFIX
         limit = float("inf")
-        self.slots.connect(self.with_slots.in_flight, limit, limit, Commands(), self.sooner, None)
+        self.slots.connect(self.with_slots.in_flight, limit, limit, Commands(), self.sooner, None, None)
         self.windows = self.plain, self.with_slots
 
     def sooner(self, moment: float) -> None:

@@ -49,16 +49,17 @@ class Slots(Protocol):
         self,
         others: dict[bytes, Any],
         max_count: float,
-        max_size: float,
+        watch: float,
         outbox: Commands,
         sooner: Callable[[float], None],
         check_size: Callable[[int], None],
+        too_much: Callable[[int], bool],
         /,
     ) -> None:
-        """Set the publishes in flight that are elsewhere, the limits of both, and what takes the commands.
+        """Set the publishes in flight that are elsewhere, how many both may be, and what takes the commands.
 
-        ``sooner`` is called with the moment at which a publish must be checked, if that is before ``next_check``, and
-        ``check_size`` with sizes above ``small``.
+        ``sooner`` is called with the moment at which a publish must be checked, if that is before ``next_check``,
+        ``check_size`` with sizes above ``small``, and ``too_much`` with the bytes in flight above ``watch``.
         """
 
     def __len__(self) -> int:
