@@ -77,7 +77,7 @@ class PublishWindow(Generic[TicketT]):
         return len(self.in_flight)
 
     def expand(self) -> None:
-        """Create a record in `in_flight` of each publish in flight. Only other windows keep them elsewhere."""
+        """Create a record of each publish in flight. Only windows that keep them elsewhere do anything."""
 
     def add(self, reply: bytes, entry: InFlight[TicketT]) -> None:
         """Add a publish that is being sent."""
