@@ -19,10 +19,6 @@ INDIRECT: dict[str, tuple[str, str]] = {
     "consumers/stall_watch.py": ("integration/consumers/test_stalled.py", WIRE),
     "doctor.py": ("integration/cli/test_doctor.py", "the command prints what it returns"),
     "peers/peer.py": ("integration/peers/test_peers.py", FACADE),
-    "protocol/consumers/check_budget.py": (
-        "tests/protocol/consumers/test_stall.py",
-        "its readers share it, and a test of one budget needs several of them",
-    ),
     "protocol/consumers/finding.py": (
         "tests/protocol/consumers/test_diagnosis.py",
         "a value without behavior",
@@ -51,13 +47,11 @@ INDIRECT: dict[str, tuple[str, str]] = {
     "spark/source.py": ("integration/spark/log/test_stream.py", SPARK),
     "epochs.py": ("tests/test_exports.py", "a face: it hands out names of others"),
     "tables/bounded.py": ("integration/spark/log/test_batch_read.py", SPARK),
-    "tables/header_column.py": ("integration/spark/log/test_arrow_columns.py", "it needs pyarrow"),
     "tables/known_rows.py": ("integration/arrow/test_known_rows.py", WIRE),
     "tables/listing.py": ("integration/spark/log/test_listing.py", WIRE),
     "tables/reading.py": ("integration/spark/log/test_stream.py", SPARK),
     "topics/api.py": ("integration/topics/test_topic.py", FACADE),
     "topics/snapshot.py": ("integration/topics/test_table.py", WIRE),
-    "topics/stall_watch.py": ("integration/topics/test_stalled.py", WIRE),
 }
 """Modules that another test module covers, and why they have none of their own. There are never more of them."""
 

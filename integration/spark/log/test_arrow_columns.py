@@ -1,4 +1,4 @@
-"""Messages as Arrow columns: the numbers of replies, headers, and how many Python calls a batch takes."""
+"""Messages as Arrow columns: the numbers of replies, and how many Python calls a batch takes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jsclient._runtime.connection.speedups import Choice
 from jsclient.protocol.consumers.ack import read_jsack
-from jsclient.protocol.wire.headers import parse_headers
 from jsclient.tables import columns
 from jsclient.tables.columns import arrow_schema, direct_columns, frame_batch, record_batch
-from jsclient.tables.header_column import HEADERS, header_column
 from tests.support.calls import Calls
 
 NUMBERS = ("sequence", "timestamp_ns", "consumer_sequence", "num_delivered", "num_pending")
@@ -79,38 +75,7 @@ def test_forms_of_replies(monkeypatch, form):
     assert frame_batch(mixed, arrow_schema(NUMBERS), "S").to_pydict() == expected(mixed)
 
 
-BLOCKS = [
-    b"",
-    b"NATS/1.0\r\n\r\n",
-    b"NATS/1.0\r\nA: 1\r\nB: two words\r\n\r\n",
-    b"NATS/1.0\r\nA: 1\r\nB: 2\r\nA:3\r\nA: \t 4 \r\n\r\n",
-    b"NATS/1.0\r\nno colon\r\n: no name\r\n\r\n",
-    b"NATS/1.0 100 Idle Heartbeat\r\nA: 1\r\n\r\n",
-    b"NATS/1.0\r\nA: 1\r\n\r\nB: after the end\r\n\r\n",
-    b"NATS/1.0\r\nA: \xff\xc3\xa4\r\nA: \xff\r\n\r\n",
-    b"HTTP/1.0\r\nA: 1\r\n\r\n",
-    b"NATS/1.0\r\nA:\r\n\r\n",
-]
-
-
-def pairs_of(block: bytes):
-    """What `parse_headers` reads, as rows of Arrow have it."""
-    headers = parse_headers(block)[1]
-    return [(name, headers.get_all(name)) for name in headers] or None
-
-
-@pytest.mark.parametrize("blocks", [BLOCKS, BLOCKS[:2], BLOCKS[::-1], BLOCKS[2:3] * 5], ids=len)
-def test_headers_as_parsed(blocks):
-    column = header_column(blocks)
-    column.validate(full=True)
-    assert column.type == HEADERS
-    assert column.to_pylist() == [pairs_of(block) for block in blocks]
-
-
-@given(st.lists(st.lists(st.sampled_from([b"A: 1", b"A:", b":", b"B: x", b"", b"A", b" A : 2"]), max_size=5)))
-def test_any_lines(rows):
-    blocks = [b"\r\n".join([b"NATS/1.0", *lines, b"", b""]) for lines in rows]
-    assert header_column(blocks).to_pylist() == [pairs_of(block) for block in blocks]
+TWO_HEADERS = b"NATS/1.0\r\nA: 1\r\nB: two words\r\n\r\n"
 
 
 def calls(some) -> int:
@@ -124,7 +89,7 @@ def calls(some) -> int:
 def test_calls_of_a_batch(reading):
     """They do not depend on the number of rows, except for those with headers."""
     assert calls(frames(2000)) == calls(frames(20)) < 40
-    few, many = (calls(frames(rows, block=BLOCKS[2])) for rows in (20, 2000))
+    few, many = (calls(frames(rows, block=TWO_HEADERS)) for rows in (20, 2000))
     assert many - few == 2 * 1980  # the end of the block, and its lines
 
 
