@@ -15,6 +15,16 @@ SPARK = "it is called by Spark, and only in a query"
 FACADE = "it hands arguments on, and its tests stand where each of them is used"
 
 INDIRECT: dict[str, tuple[str, str]] = {
+    "_runtime/connection/attempt.py": ("integration/connection/test_handshakes.py", WIRE),
+    "_runtime/connection/connector.py": ("integration/connection/test_connecting.py", WIRE),
+    "_runtime/connection/credentials_file.py": ("integration/connection/test_credentials.py", WIRE),
+    "_runtime/connection/tcp_transport.py": ("integration/connection/test_tls.py", WIRE),
+    "_runtime/connection/transport.py": (
+        "integration/connection/test_connecting.py",
+        "an interface without behavior",
+    ),
+    "_runtime/connection/unconfirmed_acks.py": ("integration/faults/test_sending.py", WIRE),
+    "_runtime/connection/websocket_transport.py": ("integration/connection/test_connecting.py", WIRE),
     "consumers/api.py": ("integration/consumers/test_subscribe_forms.py", FACADE),
     "consumers/stall_watch.py": ("integration/consumers/test_stalled.py", WIRE),
     "doctor.py": ("integration/cli/test_doctor.py", "the command prints what it returns"),
