@@ -53,6 +53,7 @@ COVERED = {
     "protocol/consumers/finding.py": "tests/protocol/consumers/test_diagnosis.py",
     "protocol/consumers/consume.py": "tests/protocol/consumers/test_fetch.py",
     "protocol/consumers/worker/reasons.py": "tests/protocol/consumers/worker/test_dead_letter.py",
+    "protocol/connection/connection_stats.py": "integration/connection/test_life.py",
     "protocol/connection_events.py": "tests/protocol/test_events.py",
     "protocol/ending_events.py": "tests/protocol/test_events.py",
     "protocol/event_base.py": "tests/protocol/test_events.py",
