@@ -23,6 +23,7 @@ from ._runtime.tasks import until_done
 from .buckets.api import Buckets
 from .consumers.api import Subscribing
 from .errors import AuthenticationError, ConfigError, ConnectError, JetStreamError
+from .protocol.connection.connection_stats import ConnectionStats
 from .protocol.connection.urls import server_urls, shown
 from .protocol.consumers.check_budget import STALL_AFTER
 from .protocol.wire.api import DEFAULT_PREFIX, Api
@@ -117,6 +118,39 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
             RequestTimeoutError, DisconnectedError, ClosedError: The server did not answer.
         """
         return await self._connection.ping(timeout)
+
+    async def reconnect(self, timeout: float = 5.0) -> None:
+        """Close the connection to the server and connect again, to another server if one is known.
+
+        Use it to move a program to other servers, or after its credentials have changed. What was written before is
+        read by the server first, if it answers within half of the timeout. Subscriptions and readers go on.
+
+        Args:
+            timeout: Seconds until the connection must be restored.
+
+        Raises:
+            DisconnectedError: It was not restored in time. The attempts continue.
+            ConfigError: The connection was opened by the program with nats-py.
+            ClosedError: It is closed.
+        """
+        await self._connection.reconnect(check_seconds("timeout", timeout))
+
+    def set_servers(self, servers: str | Sequence[str]) -> None:
+        """Use other servers from the next connection on: those of the list, and those that their cluster announces.
+
+        The current connection stays, until it is lost or `reconnect` is called.
+
+        Args:
+            servers: As for `connect`. User info in a URL replaces that of the earlier ones.
+
+        Raises:
+            ConfigError: A URL is not valid, or the connection was opened by the program with nats-py.
+        """
+        self._connection.set_servers(server_urls(servers))
+
+    def stats(self) -> ConnectionStats:
+        """Return the counters of the connection: bytes, messages, reconnects, and what waits to be sent."""
+        return self._connection.stats()
 
     async def __aenter__(self) -> Self:
         self._connection.check_open()

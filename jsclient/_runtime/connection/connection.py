@@ -10,12 +10,13 @@ import abc
 import asyncio
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ...errors import (
     ClosedError,
+    ConfigError,
     DisconnectedError,
     JetStreamError,
     MaxPayloadError,
@@ -23,6 +24,7 @@ from ...errors import (
     ProtocolError,
     WrongLoopError,
 )
+from ...protocol.connection.connection_stats import ConnectionStats
 from ...protocol.events import ErrorRaised
 from ...protocol.wire.frames import Frame, Sink
 from ..event_hub import EventHub, OnEvent
@@ -35,6 +37,9 @@ __all__ = ["CLOSED", "Connection", "HoldingSink", "Inbox", "Lifecycle", "Listene
 
 
 CLOSED: Final = "the connection is closed: connect again, with jsclient.connect()"
+
+
+_OF_PROGRAM: Final = "this connection was opened by the program with nats-py, which chooses its servers"
 
 
 class Lifecycle(Enum):
@@ -311,6 +316,18 @@ class Connection(abc.ABC):
         Raises:
             RequestTimeoutError, DisconnectedError, ClosedError: No PONG arrived.
         """
+
+    async def reconnect(self, timeout: float) -> None:
+        """Close the connection to the server, and connect again. Only for connections that jsclient opened."""
+        raise ConfigError(_OF_PROGRAM)
+
+    def set_servers(self, servers: Sequence[str]) -> None:
+        """Use other servers from the next reconnect on. Only for connections that jsclient opened."""
+        raise ConfigError(_OF_PROGRAM)
+
+    def stats(self) -> ConnectionStats:
+        """Return the counters, as far as the connection has them."""
+        return ConnectionStats(reconnects=self.connects)
 
     @abc.abstractmethod
     async def close(self) -> None:

@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...errors import ConnectError
+from ...errors import ConfigError, ConnectError
 from ...protocol.connection.handshake import ConnectSettings, RefusedError
-from ...protocol.connection.pool import PoolOptions, Server, ServerPool
-from ...protocol.connection.urls import parse_url
+from ...protocol.connection.pool import Change, PoolOptions, Server, ServerPool
+from ...protocol.connection.urls import is_websocket, parse_url, server_urls
 from ..retry import varied
 from .attempt import Attempt, AttemptSettings, ServerLink
 from .connect_errors import FailedAttempt, is_refusal
@@ -105,6 +105,22 @@ class Connector:
         if first:
             self.pool.announce(link.info)
         return link
+
+    def set_servers(self, servers: Sequence[str]) -> Change:
+        """Use these servers for the next attempts.
+
+        Raises:
+            ConfigError: A URL is not valid, or is that of a WebSocket and the others are not.
+        """
+        urls = server_urls(servers)
+        parsed = [parse_url(url) for url in urls]
+        current = self.pool.current
+        if current is not None and is_websocket(current.url) != is_websocket(parsed[0]):
+            raise ConfigError(
+                "servers has WebSocket URLs and the connection is none, or the reverse: connect anew"
+            )
+        self.identity.use(urls)
+        return self.pool.replace(parsed)
 
     def _end_if_over(self) -> None:
         """End a cancelled reconnect, even if something it awaits has lost the cancellation."""

@@ -27,11 +27,16 @@ class Identity:
 
     def __init__(self, servers: Sequence[str], options: Mapping[str, Any]) -> None:
         self._options = {name: options[name] for name in IDENTITY if options.get(name) is not None}
-        self._shared = shared_identity(servers, options)
-        self.is_given = bool(self._options or self._shared)
+        self._shared: dict[str, str | None] = {}
+        self.use(servers)
         self._seed = self._seed_source()
         if self._seed is not None:
             _nkeys()
+
+    def use(self, servers: Sequence[str]) -> None:
+        """Take the identity in the URLs of other servers, unless the options have one."""
+        self._shared = shared_identity(servers, self._options) or self._shared
+        self.is_given = bool(self._options or self._shared)
 
     def _seed_source(self) -> Callable[[], str] | None:
         text, path = self._options.get("nkeys_seed_str"), self._options.get("nkeys_seed")

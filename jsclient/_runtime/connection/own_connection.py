@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from ...errors import (
@@ -18,13 +19,13 @@ from ...errors import (
     PermissionDeniedError,
     ProtocolError,
 )
+from ...protocol.connection.connection_stats import ConnectionStats
 from ...protocol.connection.pool import Server
 from ...protocol.connection.server_info import ServerInfo
 from ...protocol.connection.server_session import DEFAULT_MAX_PAYLOAD, ServerSession
 from ...protocol.connection.subscriptions import Subscriptions, WireSubscription
 from ...protocol.connection.urls import shown
-from ...protocol.consumers.rights import ack_right
-from ...protocol.events import AcksLost, Disconnected, PermissionDenied, Reconnected
+from ...protocol.events import AcksLost, Disconnected, Reconnected, ServersChanged
 from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.server_error import read_server_error
 from ..event_hub import OnEvent
@@ -33,6 +34,7 @@ from .connect_errors import connect_error
 from .connection import CLOSED, Connection, HoldingSink, Lifecycle
 from .connector import Connector
 from .credentials import check_file, expiry_of
+from .denials import Denials
 from .lasting_task import LastingTask
 from .outage import Outage
 from .pings import Pings
@@ -71,9 +73,8 @@ class OwnConnection(Connection):
         self._up = False
         self._closing = False
         self._given_up = ""  # why the client has closed the connection itself
-        self._denied_acks: set[str] = set()  # permissions whose missing was reported after a denied ack
+        self._denials = Denials()
         self._outage = Outage()
-        self._unsent_pongs = 0  # written since the buffer was full
         self._options: dict[str, Any] = {}
 
     async def open(
@@ -155,7 +156,7 @@ class OwnConnection(Connection):
         self._session = ServerSession(link.info, self._max_payload)
         self._take_limits()
         self.reader.reset()
-        self._denied_acks.clear()
+        self._denials = Denials()
         self._up = True
         for command in self.subscriptions.commands():
             self._out.write(command)
@@ -249,7 +250,7 @@ class OwnConnection(Connection):
 
     def on_line(self, line: bytes) -> None:
         if line.startswith(b"PING"):
-            self._answer_ping()
+            self._out.write_pong()
         elif line.startswith(b"PONG"):
             self._pings.pong_received()
         elif line.startswith(b"-ERR"):
@@ -259,14 +260,6 @@ class OwnConnection(Connection):
         elif not line.startswith(b"+OK"):
             raise ProtocolError(f"unknown protocol: {line[:40]!r}")
 
-    def _answer_ping(self) -> None:
-        """Send a PONG, except to a server that pings without end and does not read."""
-        if not self._out.is_full:
-            self._unsent_pongs = 0
-        if self._unsent_pongs < MOST_UNSENT_PONGS:
-            self._unsent_pongs += 1
-            self._out.write(b"PONG\r\n")
-
     def _on_info(self, body: bytes) -> None:
         assert self._connector is not None
         events = self._session.receive_info(body, self._connector.pool)
@@ -274,19 +267,11 @@ class OwnConnection(Connection):
         for event in events:
             self.hub.emit(event)
 
-    def _report_denied(self, error: PermissionDeniedError) -> None:
-        """Report a denial. Each ack of a consumer is denied, so only the first on this connection is reported."""
-        needed = ack_right(error.subject) if error.operation == "publish" else ""
-        if needed not in self._denied_acks:
-            if needed:
-                self._denied_acks.add(needed)
-            self.hub.emit(PermissionDenied(operation=error.operation, subject=error.subject, needed=needed))
-
     def _on_err(self, text: str) -> None:
         error, closes = read_server_error(text)
         if isinstance(error, PermissionDeniedError):
-            if error.subject not in self.optional:
-                self._report_denied(error)
+            if error.subject not in self.optional and (event := self._denials.event(error)) is not None:
+                self.hub.emit(event)
             if error.operation == "subscribe":
                 self.subscriptions.deny(error)
             self._permission_denied(error)
@@ -429,6 +414,44 @@ class OwnConnection(Connection):
         finally:
             await self.unsubscribe(inbox)
 
+    async def reconnect(self, timeout: float) -> None:
+        """Connect again, to another server if there is one, after the server has read what was written.
+
+        Raises:
+            DisconnectedError: Not connected again in time. The attempts continue.
+            ClosedError: The connection is closed.
+        """
+        self.check_here()
+        self.check_open()
+        deadline = self.now() + timeout
+        if self._up:
+            try:
+                await self.ping(timeout / 2)  # after the PONG, all that was written before is read
+            except JetStreamError:
+                pass  # a server that does not answer is a reason to connect again
+            self._lose(DisconnectedError("reconnect() was called"))
+        await self.wait_connected(deadline)
+
+    def set_servers(self, servers: Sequence[str]) -> None:
+        assert self._connector is not None
+        self.check_here()
+        added, removed = self._connector.set_servers(servers)
+        if added or removed:
+            known = len(self._connector.pool.servers)
+            self.hub.emit(ServersChanged(added=added, removed=removed, known=known))
+
+    def stats(self) -> ConnectionStats:
+        backlog = self.transport.backlog() if self.transport is not None else 0
+        return ConnectionStats(
+            messages_received=self.reader.messages_read,
+            bytes_received=self.reader.bytes_read,
+            bytes_sent=self._out.bytes_written,
+            reconnects=self.connects,
+            subscriptions=len(self.subscriptions),
+            bytes_waiting=self._out.size + backlog,
+            unconfirmed_acks=len(self._acks),
+        )
+
     async def ping(self, timeout: float) -> float:
         self.check_here()
         self.check_sendable()
@@ -472,8 +495,5 @@ class OwnConnection(Connection):
 
 CLOSING = 2.0
 """Seconds to wait until the written bytes are sent."""
-
-MOST_UNSENT_PONGS = 1000
-"""PONGs that are written while the buffer is full. A server sends a PING every 2 minutes by default."""
 
 _AFTER_BUG = 1.0  # seconds until reconnecting goes on after an error that no server should cause

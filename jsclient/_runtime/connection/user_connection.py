@@ -24,6 +24,7 @@ from ...errors import (
     PermissionDeniedError,
     RequestTimeoutError,
 )
+from ...protocol.connection.connection_stats import ConnectionStats
 from ...protocol.events import Disconnected, ErrorRaised, Reconnected
 from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.headers import Headers, parse_headers
@@ -257,6 +258,17 @@ class UserConnection(Connection):
             if await until_done(draining, left):
                 return True
         return draining.done()
+
+    def stats(self) -> ConnectionStats:
+        stats = self._nc.stats
+        return ConnectionStats(
+            messages_received=stats["in_msgs"],
+            bytes_received=stats["in_bytes"],
+            bytes_sent=stats["out_bytes"],
+            reconnects=stats["reconnects"],
+            subscriptions=len(self._inboxes),
+            bytes_waiting=self._nc.pending_data_size,
+        )
 
     async def ping(self, timeout: float) -> float:
         self.check_sendable()

@@ -55,6 +55,8 @@ class FrameReader:
         self.sinks: dict[bytes, Sink] = {}
         self._compiled = chosen().scan
         self.max_payload = 1024 * 1024
+        self.bytes_read = 0
+        self.messages_read = 0
         self.large: set[bytes] = set()  # sids of the subscriptions that receive API answers
         self._parts: list[bytes] = []
         self._have = 0
@@ -76,6 +78,7 @@ class FrameReader:
         Raises:
             ProtocolError: The bytes are not NATS protocol, or announce a frame over the limit.
         """
+        self.bytes_read += len(data)
         if self._parts:
             self._parts.append(data)
             self._have += len(data)
@@ -212,6 +215,7 @@ class FrameReader:
         sink = self.sinks.get(sid)
         if sink is None:
             return  # unsubscribed meanwhile
+        self.messages_read += len(batch)
         try:
             sink(batch)
         except Exception as error:  # noqa: BLE001  one subscription must not stop the others
@@ -244,6 +248,9 @@ class FrameReader:
 
 
 READ_SIZE = 64 * 1024  # bytes of one read
+
+MOST_UNSENT_PONGS = 1000
+"""PONGs that are written while the buffer is full. A server sends a PING every 2 minutes by default."""
 
 HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish waits
 
@@ -286,6 +293,8 @@ class Outbox:
         self._owner = owner
         self.commands: list[bytes] = []
         self.size: int = 0
+        self.bytes_written = 0
+        self._unsent_pongs = 0  # written since the buffer was full
         self._backlog = 0  # bytes that the transport had not sent when it was last checked
         self.scheduled: bool = False  # whether a command was written in this iteration of the loop
         self.answered: bool = True  # whether bytes were read since the last immediate write
@@ -355,6 +364,7 @@ class Outbox:
             self.write(command)
             return
         self.answered = False
+        self.bytes_written += len(command)
         transport.write(command)
         self._update_backlog()
 
@@ -368,6 +378,14 @@ class Outbox:
         self.size += len(command)
         return True
 
+    def write_pong(self) -> None:
+        """Answer a PING, except to a server that sends PINGs without end and does not read."""
+        if not self.is_full:
+            self._unsent_pongs = 0
+        if self._unsent_pongs < MOST_UNSENT_PONGS:
+            self._unsent_pongs += 1
+            self.write(b"PONG\r\n")
+
     def flush(self) -> None:
         """Write the collected commands now."""
         self.scheduled = False
@@ -377,9 +395,10 @@ class Outbox:
         if not self.commands:
             return
         joined = [b"".join(self.commands)] if self.size <= LARGE_WRITE else list(_joined(self.commands))
+        transport, size = self._owner.transport, self.size
         self.clear()
-        transport = self._owner.transport
         if transport is not None:
+            self.bytes_written += size
             for data in joined:
                 transport.write(data)
             self._update_backlog()

@@ -142,10 +142,11 @@ class ServerPool:
         current = self.current
         if self._options.ignore_discovered or current is None or not info.connect_urls:
             return Change((), ())
-        kept = [server for server in self.servers if not server.discovered or server is current]
-        new = self._new(info, current, {server.address for server in kept})
+        kept = [server for server in self.servers if not server.discovered and server is not current]
+        last = [current] if current in self.servers else []  # the last to be tried after a loss
+        new = self._new(info, current, {server.address for server in kept + last})
         self._shuffle(new)
-        return self._set(kept + new)
+        return self._set(kept + new + last)
 
     def replace(self, urls: Sequence[ParseResult]) -> Change:
         """Use these servers, and no others until an INFO announces some. The current connection remains."""

@@ -167,9 +167,9 @@ def test_connection_ends_the_row():
 def test_announced_servers_are_added_and_forgotten():
     servers = connected(pool("a:1"))
     assert announce(servers, "a:1", "b:2", "c:3") == (("b:2", "c:3"), ())
-    assert addresses(servers) == ["a:1", "b:2", "c:3"]
+    assert addresses(servers) == ["b:2", "c:3", "a:1"]
     assert announce(servers, "a:1", "c:3", "d:4") == (("d:4",), ("b:2",))
-    assert addresses(servers) == ["a:1", "c:3", "d:4"]
+    assert addresses(servers) == ["c:3", "d:4", "a:1"]
 
 
 def test_given_servers_stay():
@@ -181,9 +181,6 @@ def test_given_servers_stay():
 def test_current_server_stays_though_not_announced():
     servers = connected(pool("a:1"))
     announce(servers, "b:2")
-    server, _ = servers.next_attempt(10.0)
-    servers.begin(server, 10.0)
-    assert server.address == "a:1"
     server, _ = servers.next_attempt(10.0)
     servers.begin(server, 10.0)
     assert server.address == "b:2"
@@ -205,7 +202,7 @@ def test_info_without_servers_changes_nothing():
     servers = connected(pool("a:1"))
     announce(servers, "b:2")
     assert servers.announce(read_info(b"{}")) == ((), ())
-    assert addresses(servers) == ["a:1", "b:2"]
+    assert addresses(servers) == ["b:2", "a:1"]
 
 
 def test_ignore_discovered():
@@ -218,8 +215,7 @@ def test_ignore_discovered():
 def test_announced_nonsense_is_left_out(url):
     servers = connected(pool("a:1"))
     announce(servers, url, "b:2", "b:2")
-    assert addresses(servers)[-1] == "b:2"
-    assert len(servers.servers) == 2
+    assert addresses(servers) == ["b:2", "a:1"]
 
 
 def test_pool_does_not_grow_without_bound():
@@ -239,12 +235,12 @@ def test_announced_servers_have_scheme_of_current():
 def test_certificate_of_numeric_address_has_name_of_current():
     servers = connected(pool("a.example:1"))
     announce(servers, "10.0.0.1:2", "b.example:3", tls_required=True)
-    assert [server.tls_name for server in servers.servers] == [None, "a.example", None]
+    assert [server.tls_name for server in servers.servers] == ["a.example", None, None]
     server, _ = servers.next_attempt(0.0)
     servers.begin(server, 0.0)
-    servers.begin(servers.servers[0], 0.0)
+    assert server.address == "10.0.0.1:2"
     announce(servers, "10.0.0.2:2", tls_required=True)
-    assert servers.servers[-1].tls_name == "a.example"
+    assert [server.tls_name for server in servers.servers] == [None, "a.example", "a.example"]
 
 
 def test_others_do_not_count_current_server_by_its_address():
