@@ -267,7 +267,7 @@ async def test_no_seam_connect_fails_safely(own_server: Any) -> None:
         assert fake.frames == []
 
 
-def test_a_gap_is_found(monkeypatch: Any) -> None:
+def test_a_gap_is_noticed(monkeypatch: Any) -> None:
     seam.seam_gaps.cache_clear()
     monkeypatch.delattr(Client, "_process_info")
     monkeypatch.setattr(Client, "_send_ping", lambda self, other: None)
