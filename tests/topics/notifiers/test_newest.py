@@ -128,7 +128,9 @@ async def test_incarnation_follows_the_stream():
 async def test_without_republishing_one_message_at_a_time_is_pulled():
     async with connected() as (js, connection):
         arrived = []
-        connection.api.on("STREAM.MSG", MESSAGE)  # a message of the subject exists, so a filter for it is right
+        connection.api.on(
+            "STREAM.MSG", MESSAGE
+        )  # a message of the subject exists, so a filter for it is right
         log = newest_log(js._context, at(republished=""), quiet=10)
         await log.open(arrived.append)
         log.wait(3)
