@@ -50,7 +50,7 @@ _TITLES = {
 
 def about_line(about: Mapping[str, Any]) -> str:
     """What the figures are of, in a sentence."""
-    versions = ", ".join(f"{name} {found}" for name, found in about["clients"].items() if found)
+    versions = ", ".join(f"{name} {version}" for name, version in about["clients"].items() if version)
     headers = (", with headers" if about["headers"] else "") + (", TLS" if about.get("tls") else "")
     return (
         f"{about['date']}: Python {about['python']} ({about['loop']}), nats-server {about['server']}, {versions}; "
@@ -142,7 +142,9 @@ def across(files: Sequence[Mapping[str, Any]]) -> str:
         labels.append(", ".join([about["python"], *others]))
         columns.append(summarize(stored["runs"]))
     clients = [
-        client for client in _COMPARED if any(client in found for runs in columns for found in runs.values())
+        client
+        for client in _COMPARED
+        if any(client in results for runs in columns for results in runs.values())
     ]
     rows = []
     for work in (work for work in WORKS if work.group in _MAIN):

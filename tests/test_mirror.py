@@ -37,6 +37,10 @@ INDIRECT: dict[str, tuple[str, str]] = {
         "tests/protocol/consumers/worker/test_dead_letter.py",
         "two exceptions without behavior",
     ),
+    "protocol/connection/connection_stats.py": (
+        "integration/connection/test_life.py",
+        "a value without behavior",
+    ),
     "publishing/api.py": ("integration/publishing/test_publish.py", FACADE),
     "spark/acks/bulk_ack.py": ("integration/spark/acks/test_ack_batch.py", SPARK),
     "spark/epochs/ownership.py": ("integration/spark/epochs/test_sink.py", SPARK),

@@ -25,9 +25,9 @@ from tests.support.virtual import settle, virtual
 
 @virtual
 async def test_gate_admits_in_order():
-    room = 2
+    capacity = 2
     in_flight: list[str] = []
-    gate = Gate(lambda count, _: len(in_flight) + count <= room)
+    gate = Gate(lambda count, _: len(in_flight) + count <= capacity)
 
     async def enter(name: str) -> None:
         waiter = await gate.enter(name, 1, 1e9, 1e9)
@@ -39,7 +39,7 @@ async def test_gate_admits_in_order():
     await settle()
     assert in_flight == ["a", "b"]
     tasks[3].cancel()
-    room = 4
+    capacity = 4
     gate.admit()
     await settle()
     assert in_flight == ["a", "b", "c", "e"]

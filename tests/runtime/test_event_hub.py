@@ -201,7 +201,7 @@ async def test_reader_gets_kept_and_new():
 
 
 @virtual
-async def test_only_last_thousand_kept():
+async def test_only_last_thousand_stored():
     log = EventLog()
     for number in range(2500):
         log.add(event(number))

@@ -140,9 +140,9 @@ class Pipe:
         else:
             self.source.pause_reading()
 
-    def set_room(self, room: bool) -> None:
+    def set_room(self, capacity: bool) -> None:
         """Note whether the sink's buffer has room."""
-        if room:
+        if capacity:
             self._room.set()
         else:
             self._room.clear()
