@@ -200,7 +200,7 @@ def test_check_reads_nothing():
         ([b"abc"], None),
         (io.BytesIO(b"abc"), None),
     ],
-    ids=str,
+    ids=["empty", "bytes", "bytearray", "memoryview", "iterable", "file"],
 )
 def test_size(source, size):
     assert size_of(source) == size
