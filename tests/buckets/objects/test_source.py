@@ -67,7 +67,11 @@ def real_time(coroutine):
     return asyncio.run(coroutine)
 
 
-@pytest.mark.parametrize("source", [b"", b"ab", bytearray(b"ab"), memoryview(b"ab")], ids=repr)
+@pytest.mark.parametrize(
+    "source",
+    [b"", b"ab", bytearray(b"ab"), memoryview(b"ab")],
+    ids=["empty", "bytes", "bytearray", "memoryview"],
+)
 @virtual
 async def test_bytes_are_one_piece(source):
     check_source(source)
