@@ -11,11 +11,11 @@ from typing import Any
 __all__ = ["Summary", "quantile", "ratio", "summarize"]
 
 
-def quantile(results: Sequence[float], fraction: float) -> float:
+def quantile(found: Sequence[float], fraction: float) -> float:
     """The value that ``fraction`` of the sorted values do not exceed (nearest rank)."""
-    if not results:
+    if not found:
         raise ValueError("no values")
-    return results[max(0, math.ceil(fraction * len(results)) - 1)]
+    return found[max(0, math.ceil(fraction * len(found)) - 1)]
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def _is_command(node: ast.AST) -> bool:
 
 def test_all_publishes_are_known():
     actual = set(publishes())
-    new = {position for position in actual - CHECKED.keys() if not position.startswith(tuple(OWN))}
+    new = {place for place in actual - CHECKED.keys() if not place.startswith(tuple(OWN))}
     assert new == set(), "a new place that publishes: see the docstring of this test"
     assert CHECKED.keys() - actual == set(), "these places are gone"
 

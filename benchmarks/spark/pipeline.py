@@ -230,16 +230,16 @@ def shown(name: str, figures: Figures) -> str:
     return f"{name}: " + ", ".join(f"{key} {value:,.2f}".replace(".00", "") for key, value in figures.items())
 
 
-def table(options: argparse.Namespace, results: dict[str, Figures]) -> str:
+def table(options: argparse.Namespace, found: dict[str, Figures]) -> str:
     """CPU per row of everything that was measured."""
     loads = {
-        "fill, publish_many": (results["fill"], ""),
-        "stream → parse → sink": (results["stream"], ""),
-        "the same without the first batch": (results["stream"], "rest_"),
-        "nats-py: consume, parse, publish": (results["nats_py"], ""),
-        "Parquet → parse": (results["beside_parquet"], "parquet_"),
-        "stream → parse": (results["beside_parquet"], "stream_"),
-        **{f"stream → parse, local[{slots}]": (results["slots"], f"{slots}_") for slots in options.slots},
+        "fill, publish_many": (found["fill"], ""),
+        "stream → parse → sink": (found["stream"], ""),
+        "the same without the first batch": (found["stream"], "rest_"),
+        "nats-py: consume, parse, publish": (found["nats_py"], ""),
+        "Parquet → parse": (found["beside_parquet"], "parquet_"),
+        "stream → parse": (found["beside_parquet"], "stream_"),
+        **{f"stream → parse, local[{slots}]": (found["slots"], f"{slots}_") for slots in options.slots},
     }
     kinds = [*KINDS, "own"]
     lines = [
@@ -254,7 +254,7 @@ def table(options: argparse.Namespace, results: dict[str, Figures]) -> str:
     return "\n".join(lines)
 
 
-def save(options: argparse.Namespace, results: dict[str, Figures]) -> None:
+def save(options: argparse.Namespace, found: dict[str, Figures]) -> None:
     import pyspark
 
     about = {
@@ -267,7 +267,7 @@ def save(options: argparse.Namespace, results: dict[str, Figures]) -> None:
         "size": SIZE,
     }
     path = RESULTS / f"{about['date']}-pipeline-{options.rows}.json"
-    path.write_text(json.dumps({"about": about, "figures": results}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({"about": about, "figures": found}, indent=1) + "\n", encoding="utf-8")
     print(f"saved as benchmarks/results/{path.name}")
 
 

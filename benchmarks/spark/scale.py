@@ -114,10 +114,10 @@ class Works:
         names = [f"S{size}_{number}" for number in range(size)]
 
         async def make(js: jsclient.JetStream) -> None:
-            capacity = asyncio.Semaphore(64)
+            room = asyncio.Semaphore(64)
 
             async def one(name: str) -> None:
-                async with capacity:
+                async with room:
                     await js.create_stream(name, subjects=[f"{name}.>"], storage="memory", allow_direct=True)
                     for number in range(3):
                         await js.publish(f"{name}.x", b"%d" % number)
@@ -271,7 +271,7 @@ def parser() -> argparse.ArgumentParser:
     return command_line
 
 
-def save(results: dict[str, Figures]) -> None:
+def save(found: dict[str, Figures]) -> None:
     about = {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
@@ -279,7 +279,7 @@ def save(results: dict[str, Figures]) -> None:
         "load": [round(one, 1) for one in os.getloadavg()],
     }
     path = RESULTS / f"{about['date']}-spark-scale.json"
-    path.write_text(json.dumps({"about": about, "figures": results}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({"about": about, "figures": found}, indent=1) + "\n", encoding="utf-8")
     print(f"saved as benchmarks/results/{path.name}")
 
 

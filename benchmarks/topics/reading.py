@@ -203,7 +203,7 @@ async def _table(js: jsclient.JetStream, job: Job, part: Part) -> dict[str, floa
         with flooded(job, part.count):
             part.begin(0)
             final = job.subject.replace("*", f"s{(part.count - 1) % SUBJECTS}")
-            await table.wait_for(lambda results: final in results and results[final].seq >= part.last)
+            await table.wait_for(lambda found: final in found and found[final].seq >= part.last)
             part.done(part.count, table.position.seq)
         assert len(table) == min(SUBJECTS, part.count)
         return {"pushed": 1 - tracker.discarded / part.count}

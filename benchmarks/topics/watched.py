@@ -43,7 +43,7 @@ class Watched:
 
     async def newest(self) -> int:
         """The id of the connection that was made last."""
-        return max(int(results["cid"]) for results in (await self._ask("connz"))["connections"])
+        return max(int(found["cid"]) for found in (await self._ask("connz"))["connections"])
 
     async def sent_to(self, connection: int) -> int:
         """Messages that it has sent to one connection so far."""

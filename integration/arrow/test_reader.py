@@ -84,7 +84,7 @@ async def test_batches(server, stream):
 
 
 @pytest.mark.parametrize("config", [{"allow_direct": True}, {}], ids=["by direct get", "by consumer"])
-async def test_from_one_position_to_another(server, oracle, make_stream, config):
+async def test_from_one_place_to_another(server, oracle, make_stream, config):
     stream = await make_stream(**config)
     await stream.publish(50)
     assert sequences(server, stream) == numbers(1, 50)

@@ -41,18 +41,18 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-async def campaign(received: argparse.Namespace) -> Report:
-    seeds = range(received.seed, received.seed + received.seeds)
+async def campaign(given: argparse.Namespace) -> Report:
+    seeds = range(given.seed, given.seed + given.seeds)
     loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
-    options = {"minutes": received.minutes, "seeds": [*seeds], "only": received.only, "event loop": loop}
+    options = {"minutes": given.minutes, "seeds": [*seeds], "only": given.only, "event loop": loop}
     report = Report(options, notes=[machine()])
-    print(f"campaign: {', '.join(received.only)}; seeds {seeds[0]} to {seeds[-1]}", flush=True)
+    print(f"campaign: {', '.join(given.only)}; seeds {seeds[0]} to {seeds[-1]}", flush=True)
     for seed in seeds:
-        for part in received.only:
-            seconds = share(part, received.only, received.minutes * 60 / received.seeds)
+        for part in given.only:
+            seconds = share(part, given.only, given.minutes * 60 / given.seeds)
             await one(part, Options(seed, seconds), report)
-            if received.report is not None:  # what was found is kept if a later part is killed
-                report.write(received.report)
+            if given.report is not None:  # what was found is kept if a later part is killed
+                report.write(given.report)
     return report
 
 

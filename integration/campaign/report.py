@@ -47,13 +47,13 @@ class Outcome:
     ran: dict[str, Any] = field(default_factory=dict)
     predicates: list[Predicate] = field(default_factory=list)
 
-    def check(self, name: str, holds: object, results: object = "", *, known: str = "") -> None:
+    def check(self, name: str, holds: object, found: object = "", *, known: str = "") -> None:
         """Add a predicate."""
-        self.predicates.append(Predicate(name, bool(holds), shortened(results), known))
+        self.predicates.append(Predicate(name, bool(holds), shortened(found), known))
 
-    def none_of(self, name: str, results: Iterable[object], *, known: str = "") -> None:
+    def none_of(self, name: str, found: Iterable[object], *, known: str = "") -> None:
         """Add a predicate that holds if nothing was found. What is ``known`` may not be found in a short run."""
-        some = list(results)
+        some = list(found)
         text = f"{len(some)}: {some[:5]}" if some else "0"
         self.check(name, not some, text, known=known if some else "")
 
@@ -62,8 +62,8 @@ class Outcome:
         return all(predicate.is_fine for predicate in self.predicates)
 
 
-def shortened(results: object, limit: int = 600) -> str:
-    text = str(results)
+def shortened(found: object, limit: int = 600) -> str:
+    text = str(found)
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 

@@ -82,14 +82,14 @@ async def test_reset_after_cancelled_wait(background: Any) -> None:
     assert background.unexpected == []
 
 
-@pytest.mark.parametrize("others", [False, True], ids=["own", "user's"])
+@pytest.mark.parametrize("foreign", [False, True], ids=["own", "user's"])
 @pytest.mark.parametrize("turns", [1, 3, 10, 100])
 async def test_cancelled_close_closes_at_once(
-    turns: int, others: bool, server: Any, connect: Any, stream: OwnStream
+    turns: int, foreign: bool, server: Any, connect: Any, stream: OwnStream
 ) -> None:
     """`async with` does not call it again: the connection stayed open, with its tasks."""
     async with contextlib.AsyncExitStack() as stack:
-        if others:
+        if foreign:
             nc = await stack.enter_async_context(client(server))
             js = jsclient.JetStream(nc)
         else:
@@ -111,7 +111,7 @@ async def test_cancelled_close_closes_at_once(
         assert isinstance(ended[0], jsclient.ClosedError)
         await eventually(lambda: not left(before), 3, "the end of all tasks")
         await within(10, js.close(), "a second close")
-        if others:
+        if foreign:
             await nc.flush()  # the user's connection is not closed
         else:
             assert js._connection.transport.is_closing()

@@ -286,7 +286,7 @@ async def test_acks_stay_in_account(own_server: Any, oracle_for: Any, connect: A
     assert (await streams["A"].consumer_info("d"))["ack_floor"]["stream_seq"] == 10
     assert (await streams["B"].consumer_info("d"))["ack_floor"]["stream_seq"] == 0
     assert [frame.subject for frame in tap.find(is_ack)] == [message.reply for message in messages["A"]]
-    hashes = {message.reply.split(".")[3] for results in messages.values() for message in results}
+    hashes = {message.reply.split(".")[3] for found in messages.values() for message in found}
     if own.ack_v2:
         assert len(hashes) == 2
 

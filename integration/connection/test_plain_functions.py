@@ -185,8 +185,8 @@ class Held:
         self.calls: list[Any] = []
         self.free = threading.Event()
 
-    def __call__(self, received: Any) -> None:
-        self.calls.append(received)
+    def __call__(self, given: Any) -> None:
+        self.calls.append(given)
         assert self.free.wait(20), "the handler was never freed"
 
     async def begun(self, times: int) -> None:

@@ -32,7 +32,7 @@ QUESTIONS: dict[str, Ask] = {
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-async def test_question_whose_answer_is_lost_is_requested_again(
+async def test_question_whose_answer_is_lost_is_asked_again(
     question: str, proxy: Any, connect: Any, oracle: Any, make_stream: Any
 ) -> None:
     """A leader that dies with the answer: it took the whole timeout, 20 s."""
@@ -54,7 +54,7 @@ async def test_question_whose_answer_is_lost_is_requested_again(
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-async def test_question_is_requested_again_after_a_reconnect(
+async def test_question_is_asked_again_after_a_reconnect(
     question: str, own_server: Any, connect: Any
 ) -> None:
     """The server dies with the request, and another start answers it."""

@@ -158,16 +158,14 @@ KEY = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY--
 
 
 @pytest.mark.parametrize(
-    "received",
-    [KEY, KEY.encode(), [KEY], "MIGHAgEAMBMGByqGSM49\0"],
-    ids=lambda received: type(received).__name__,
+    "given", [KEY, KEY.encode(), [KEY], "MIGHAgEAMBMGByqGSM49\0"], ids=lambda given: type(given).__name__
 )
-async def test_text_instead_of_a_path_is_not_shown(received: Any) -> None:
+async def test_text_instead_of_a_path_is_not_shown(given: Any) -> None:
     """What is passed as ``tls`` by mistake may have a private key in it."""
     with pytest.raises(
         ConfigError, match=r"pass ssl.create_default_context\(cadata=text\)|tls is (bytes|list)"
     ) as caught:
-        await jsclient.connect("nats://127.0.0.1:1", tls=received)
+        await jsclient.connect("nats://127.0.0.1:1", tls=given)
     assert "MIGH" not in "".join(texts(caught.value))
 
 

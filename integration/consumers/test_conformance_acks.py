@@ -272,7 +272,7 @@ async def test_four_drains_ack_all(tap: Any, near: Any, stream: OwnStream, event
 
 
 @pytest.mark.row(124)
-async def test_drained_reader_keeps_remainder(near: Any, stream: OwnStream) -> None:
+async def test_drained_reader_keeps_rest(near: Any, stream: OwnStream) -> None:
     await stream.publish(10)
     sub = await near.pull_subscribe(stream.all)
     reader = sub.messages(max_messages=10)
@@ -380,7 +380,7 @@ async def test_concurrent_ends_once(
 
 
 @pytest.mark.row(126)
-async def test_existing_consumer_rebinds(js: Any, stream: OwnStream) -> None:
+async def test_found_consumer_rebinds(js: Any, stream: OwnStream) -> None:
     """The server's consumer learns a moment after its connection that nobody listens any more."""
     await stream.create_consumer("d", deliver_subject=f"deliver.{stream.prefix}", ack_wait=60 * 10**9)
     got: list[int] = []

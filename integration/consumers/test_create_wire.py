@@ -77,7 +77,7 @@ async def js(connect: Any, tap: Proxy) -> Any:
 async def test_every_field_on_the_wire(
     tap: Proxy, js: Any, stream: OwnStream, kind: str, fields: dict[str, tuple[Any, Any]]
 ) -> None:
-    config = ConsumerConfig(**{name: received for name, (received, _) in fields.items()})
+    config = ConsumerConfig(**{name: given for name, (given, _) in fields.items()})
     before = repr(config)
     sub = await getattr(js, kind)(stream.all, config=config)
     (create,) = creates(tap)

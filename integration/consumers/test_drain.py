@@ -205,7 +205,7 @@ async def test_unsubscribe_inside_handler(near: Any, stream: OwnStream) -> None:
 
 @pytest.mark.row(126)
 @pytest.mark.covers("J110", "J112")
-async def test_drain_keeps_existing_consumer(near: Any, stream: OwnStream) -> None:
+async def test_drain_keeps_found_consumer(near: Any, stream: OwnStream) -> None:
     await stream.create_consumer("there", deliver_subject=f"deliver.{stream.prefix}", ack_wait=10**9)
     sub = await near.subscribe(stream=stream.name, consumer="there")
     await stream.publish(3)

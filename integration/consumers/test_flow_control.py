@@ -39,7 +39,7 @@ def answered(tap: Any) -> list[str]:
 
 @pytest.mark.row(34)
 @pytest.mark.covers("J95", "J96", "J97")
-async def test_next_answers_in_order(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_next_answers_in_place(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all, config=SLOW)
     for number in (1, 2):
         await stream.publish(1, first=number)
@@ -72,7 +72,7 @@ async def test_next_answers_trailing(tap: Any, near: Any, stream: OwnStream) -> 
 
 
 @pytest.mark.covers("J95", "J96")
-async def test_callback_answers_in_order(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_callback_answers_in_place(tap: Any, near: Any, stream: OwnStream) -> None:
     gate, handled = asyncio.Event(), []
 
     async def handle(message: Any) -> None:
@@ -350,7 +350,7 @@ async def test_pull_does_not_answer(tap: Any, near: Any, stream: OwnStream) -> N
 
 @pytest.mark.row(37)
 @pytest.mark.covers("J100")
-async def test_lost_answer_repeated(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_lost_answer_given_again(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     """The stalled heartbeats ask for it, although the subject was answered once."""
     await stream.publish(1000, size=10_000)
     lost = tap.drop_frames(match.is_flow_control_reply, count=1)

@@ -112,13 +112,13 @@ async def test_other_account(
 @pytest.mark.covers("J98")
 @both_forms
 @pytest.mark.parametrize(
-    ("position", "subject"), [('prefix: "from.js"', "from.js.to.x"), ('to: "moved.>"', "moved.x")]
+    ("place", "subject"), [('prefix: "from.js"', "from.js.to.x"), ('to: "moved.>"', "moved.x")]
 )
 async def test_renamed_imports(
-    own_server: Any, oracle_for: Any, make_stream: Any, position: str, subject: str, ack_v2: bool
+    own_server: Any, oracle_for: Any, make_stream: Any, place: str, subject: str, ack_v2: bool
 ) -> None:
     """The deliveries get another subject on import. Their replies do not."""
-    own = await own_server(config=ACCOUNTS.replace("PLACE", position), ack_v2=ack_v2)
+    own = await own_server(config=ACCOUNTS.replace("PLACE", place), ack_v2=ack_v2)
     stream = await make_stream(oracle=await oracle_for(own, user="judge", password="judge"))
     reader = await oracle_for(own, user="user", password="user")
     await stream.publish(COUNT, size=SIZE)

@@ -122,7 +122,7 @@ async def test_idle_heartbeats_no_alarm(tap: Any, near: Any, stream: OwnStream, 
 
 
 @pytest.mark.covers("J82")
-async def test_existing_heartbeat_watched(js: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_found_heartbeat_watched(js: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.create_consumer("push", deliver_subject="deliver.here", idle_heartbeat=int(BEAT * 1e9))
     await js.subscribe(stream=stream.name, consumer="push")
     await asyncio.sleep(4 * BEAT)
@@ -199,9 +199,7 @@ async def test_alarm_on_user_connection(foreign_js: Any, stream: OwnStream, even
 
 
 @pytest.mark.covers("J84")
-async def test_deletion_is_reported_long_before_the_alarm(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_deletion_is_told_long_before_the_alarm(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """A heartbeat is missing, and the consumer does not exist: three of them need not be awaited."""
     sub = await js.subscribe(stream.all, config=CONFIG, heartbeat_alarm=10_000)
     other = await js.subscribe(stream.all, config=CONFIG, heartbeat_alarm=10_000)

@@ -155,9 +155,9 @@ async def test_damaged_number_within_a_run(
 
 
 @pytest.mark.covers("J66")
-@pytest.mark.parametrize("position", [-4, -3, -2, -1])
+@pytest.mark.parametrize("place", [-4, -3, -2, -1])
 async def test_damaged_number_reaches_no_handler(
-    position: int, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+    place: int, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """A durable push: it is reported, the handler gets only messages it can ack, and the server delivers it again."""
     tap = await proxy()
@@ -166,7 +166,7 @@ async def test_damaged_number_reaches_no_handler(
 
     def damaged(frame: Any) -> bytes:
         parts = frame.reply.split(".")
-        parts[position] = "7x"
+        parts[place] = "7x"
         raw: bytes = frame.but(reply=".".join(parts)).raw
         return raw
 

@@ -200,7 +200,7 @@ async def test_deletion_reported_without_right_to_ask(
 
 @pytest.mark.covers("J112", "J114")
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
-async def test_members_abandoned_reported(
+async def test_members_left_behind_reported(
     server: Any, connect: Any, stream: OwnStream, events: list[Any], end: str
 ) -> None:
     """The first member of a queue group left, and the others received nothing more, without a word (B2)."""
@@ -233,7 +233,7 @@ async def test_member_told_of_consumer_recreated(
 
 
 @pytest.mark.covers("J112", "J114")
-async def test_worker_abandoned_ends(server: Any, connect: Any, stream: OwnStream) -> None:
+async def test_worker_left_behind_ends(server: Any, connect: Any, stream: OwnStream) -> None:
     first = await (await connect(server)).subscribe(stream.all, queue="crew", delete_on_close=True)
     second = await (await connect(server)).subscribe(stream.all, queue="crew", delete_on_close=False)
     worker = second.run(noting([]))
@@ -246,7 +246,7 @@ async def test_worker_abandoned_ends(server: Any, connect: Any, stream: OwnStrea
 @pytest.mark.covers("J112", "J114")
 @pytest.mark.parametrize("late", [False, True], ids=["waiting", "next-request"])
 @pytest.mark.parametrize("how", ["fetch", "messages"])
-async def test_pull_members_abandoned_reported(
+async def test_pull_members_left_behind_reported(
     server: Any,
     connect: Any,
     stream: OwnStream,

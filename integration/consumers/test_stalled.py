@@ -312,7 +312,7 @@ async def test_wait_for_nothing_is_logged_once(
     waiting.cancel()
 
 
-async def test_nothing_reported_while_healthy(
+async def test_nothing_told_while_healthy(
     quick: Any, js: Any, stream: OwnStream, events: list[Any], read: Any
 ) -> None:
     """Idle readers, slow handlers that take all the consumer allows, a program that is busy, work that others do."""
@@ -337,7 +337,7 @@ async def test_nothing_reported_while_healthy(
     assert [event for event in of(ConsumerStalled, events) if event.consumer != "c"] == []
 
 
-async def test_busy_program_is_untouched(quick: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_busy_program_is_left_alone(quick: Any, stream: OwnStream, events: list[Any]) -> None:
     """One message at a time: while the program works on it, nothing can come, and nothing is missed."""
     await stream.create_consumer("c", ack_policy="explicit", max_ack_pending=1)
     await stream.publish(3)
@@ -367,7 +367,7 @@ async def test_ordered_reader_that_recreates_is_not_stalled(
     assert of(ConsumerStalled, events) == []
 
 
-async def test_denied_check_is_harmless_and_reported_once(
+async def test_denied_look_is_harmless_and_reported_once(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
     rights = {"publish": {"allow": [">"], "deny": ["$JS.API.CONSUMER.INFO.>"]}}

@@ -75,7 +75,7 @@ async def test_p25_callback_errors_as_events(
 
 
 @pytest.mark.covers("J81", "J105", "J106", "J107")
-async def test_p25_next_raises_in_order(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_p25_next_raises_in_place(tap: Any, near: Any, stream: OwnStream) -> None:
     """P25: a 409 on the deliver subject came out as an empty message."""
     sub = await near.subscribe(stream.all, config=CONFIG)
     statuses = [*QUIET, *ERRORS]
@@ -134,7 +134,7 @@ async def test_iteration_raises_and_resumes(tap: Any, near: Any, stream: OwnStre
 
 
 @pytest.mark.covers("J81")
-async def test_user_headers_resemble_status_data(
+async def test_user_headers_look_like_status_data(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     sub = await near.subscribe(stream.all, config=CONFIG)

@@ -70,7 +70,7 @@ async def test_denied_listen_removes_new(limited: Any, durable: str | None) -> N
 
 
 @pytest.mark.covers("J3", "J40")
-async def test_denied_listen_keeps_existing(limited: Any) -> None:
+async def test_denied_listen_keeps_found(limited: Any) -> None:
     js, _, stream, monitor = await limited({"subscribe": {"deny": ["forbidden.>"]}})
     await stream.create_consumer("there", deliver_subject="forbidden.x")
     await js.account_info()

@@ -33,12 +33,12 @@ async def test_read_in_order(core: Any, subject: str) -> None:
     async with core.subscribe(f"{subject}.*") as sub:
         await publish(core, f"{subject}.a", 1000)
         assert [int((await sub.next(5)).data) for _ in range(400)] == list(range(400))
-        remainder = []
+        rest = []
         async for message in sub:
-            remainder.append(int(message.data))
-            if len(remainder) == 600:
+            rest.append(int(message.data))
+            if len(rest) == 600:
                 break
-        assert remainder == list(range(400, 1000))
+        assert rest == list(range(400, 1000))
         assert (sub.received, sub.dropped, sub.pending, sub.pending_bytes) == (1000, 0, 0, 0)
 
 
@@ -192,7 +192,7 @@ async def test_unsubscribe_after_what_arrived(js: Any, subject: str) -> None:
         await sub.unsubscribe(after=0)
 
 
-async def test_unsubscribe_after_leaves_remainder_to_group(core: Any, subject: str) -> None:
+async def test_unsubscribe_after_leaves_rest_to_group(core: Any, subject: str) -> None:
     """The server knows the limit, so that no message of the group goes to a member that has ended."""
     async with core.subscribe(subject, queue="q") as other:
         sub = await core.subscribe(subject, queue="q")
@@ -248,7 +248,7 @@ async def test_drain_leaves_messages_to_read(core: Any, subject: str) -> None:
     await sub.drain()
 
 
-async def test_drain_with_nothing_remaining(core: Any, subject: str) -> None:
+async def test_drain_with_nothing_left(core: Any, subject: str) -> None:
     sub = await core.subscribe(subject)
     await asyncio.gather(sub.drain(), sub.drain())
     assert sub.is_closed

@@ -154,7 +154,7 @@ async def test_killed_worker_replaced(
         pytest.param("foo bar", marks=pytest.mark.full),
     ],
 )
-async def test_server_not_there_reported_in_line(demo: Callable[..., Awaitable[Run]], where: str) -> None:
+async def test_server_not_there_told_in_line(demo: Callable[..., Awaitable[Run]], where: str) -> None:
     run = await demo("--plain", "--servers", where.format(port=free_port()))
     assert await finished(run) == 1
     assert len(run.err) == 1, run.err

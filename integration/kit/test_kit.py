@@ -68,7 +68,7 @@ async def test_the_second_ack_form(own_server: MakeServer, oracle_for: Any, prox
     assert [match.stream_seq(f) for f in tap.find(match.is_data)] == [1, 2, 3]
 
 
-async def test_run_ack_form_requested(oracle: Oracle, server: ServerUnderTest) -> None:
+async def test_run_ack_form_asked_for(oracle: Oracle, server: ServerUnderTest) -> None:
     assert (await oracle.ack_tokens() >= 11) == server.ack_v2
 
 
@@ -125,7 +125,7 @@ def test_no_server_error_says_to_do(tmp_path: Path) -> None:
         install("../latest", tmp_path)
 
 
-async def test_a_named_server_is_used(own_server: MakeServer) -> None:
+async def test_a_given_server_is_used(own_server: MakeServer) -> None:
     own = await own_server()
     choice = await asyncio.to_thread(choose, env={URL_VARIABLE: own.url})
     assert (choice.url, choice.version) == (own.url, own.version)

@@ -282,8 +282,8 @@ async def test_relationship_attributes(two: tuple[Peer, Peer]) -> None:
     await related(a, b, Tx_role="door")
 
     @b.answers("lamp", "state")
-    async def state(capacity: str, default: str = "off") -> dict[str, str]:
-        return {capacity: default}
+    async def state(room: str, default: str = "off") -> dict[str, str]:
+        return {room: default}
 
     assert len(a.established()) == 2
     assert a.established("Tx_role", "window") == a.established("nothing", None) == []

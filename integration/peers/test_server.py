@@ -115,7 +115,7 @@ async def test_no_host_dialed_not_allowed(own_server: Any, events_of: Any) -> No
     assert set(await connections(one.monitor)) == set(before)
 
 
-async def test_host_down_reported_later(own_server: Any, events_of: Any) -> None:
+async def test_host_down_told_later(own_server: Any, events_of: Any) -> None:
     one, other = await own_server(), await own_server()
     here, of_here = await events_of(one, host=one.url, allowed_hosts=[other.url])
     there, _ = await events_of(other, host=other.url, allowed_hosts=[one.url])

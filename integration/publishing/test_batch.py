@@ -206,7 +206,7 @@ async def test_exception_in_block_leaves_nothing(near: Any, stream: OwnStream) -
     assert await stored(stream) == []
 
 
-async def test_abandoned_batch_frees_space_at_once(near: Any, stream: OwnStream) -> None:
+async def test_abandoned_batch_makes_room_at_once(near: Any, stream: OwnStream) -> None:
     """The server takes 50 open batches a stream. One that is left alone counts for 10 s."""
     for _ in range(60):
         batch = near.batch()
@@ -353,14 +353,14 @@ BAD: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("received", "error"), BAD)
+@pytest.mark.parametrize(("given", "error"), BAD)
 async def test_bad_message_keeps_batch(
-    tap: Proxy, near: Any, stream: OwnStream, received: dict[str, Any], error: type[Exception]
+    tap: Proxy, near: Any, stream: OwnStream, given: dict[str, Any], error: type[Exception]
 ) -> None:
     async with near.batch() as batch:
         await batch.publish(stream.subject("a"), b"1")
         with pytest.raises(error):
-            await batch.publish(**{"subject": stream.subject("a"), **received})
+            await batch.publish(**{"subject": stream.subject("a"), **given})
         assert len(batch) == 1
         assert tap.sent(stream.all) == []
         await batch.publish(stream.subject("a"), b"2")
@@ -480,7 +480,7 @@ async def test_cancelled_publish_abandons_batch(tap: Proxy, near: Any, stream: O
     assert await stored(stream) == []
 
 
-async def test_cancelled_block_frees_space(near: Any, stream: OwnStream) -> None:
+async def test_cancelled_block_makes_room(near: Any, stream: OwnStream) -> None:
     inside = asyncio.Event()
 
     async def work() -> None:
@@ -570,7 +570,7 @@ async def test_single_store_detected(tap: Proxy, near: Any, stream: OwnStream) -
     assert batch.is_closed
 
 
-async def test_commit_stored_on_own_noticed(tap: Proxy, near: Any, stream: OwnStream) -> None:
+async def test_commit_stored_on_own_found_out(tap: Proxy, near: Any, stream: OwnStream) -> None:
     tap.modify_frames(match.is_publish_ack, lambda frame: frame.but(payload=b'{"stream":"OLD","seq":7}').raw)
     with pytest.raises(jsclient.BatchNotAtomicError):
         await near.batch().commit(stream.subject("a"))

@@ -160,7 +160,7 @@ async def test_failures_identify_their_messages(js: Any, stream: OwnStream) -> N
 
 
 @pytest.mark.row(129)
-async def test_unanswered_frees_position(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_unanswered_frees_place(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """Row 129: AckTimeout."""
     tap.drop_frames(match.is_publish_ack)
     async with js.publisher(max_in_flight=2, timeout=0.3) as pub:
@@ -226,7 +226,7 @@ async def test_late_refusal_of_old_try(js: Any, tap: Proxy, stream: OwnStream) -
 
 
 @pytest.mark.row(129)
-async def test_no_stream_reported_after_three_tries(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_no_stream_told_after_three_tries(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """ADR-22: 250 ms apart. Row 129: Retry. Others are not held up."""
     subject = f"{stream.prefix}x.none"
     started = time.monotonic()

@@ -68,7 +68,7 @@ async def test_gaps_lost_reported(
     assert await stored(stream) == numbered(1, number - 1) + numbered(number + 1, 30)
 
 
-async def test_acks_lost_requested(
+async def test_acks_lost_asked_for(
     tap: Proxy, near: Any, stream: OwnStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest_channel, "PING_AFTER", 0.05)
@@ -101,7 +101,7 @@ async def test_end_lost_sent_again(
     assert ingest.ack.count == 5
 
 
-async def test_last_message_lost_noticed(
+async def test_last_message_lost_found_out(
     tap: Proxy, near: Any, stream: OwnStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest_channel, "PING_AFTER", 0.05)

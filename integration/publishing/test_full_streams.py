@@ -84,7 +84,7 @@ async def limited(own_server: Any) -> Any:
     return await own_server(config={"accounts": ACCOUNTS, "jetstream": STORES})
 
 
-async def test_no_space_for_a_stream(limited: Any, connect: Any) -> None:
+async def test_no_room_for_a_stream(limited: Any, connect: Any) -> None:
     """Whose limit it is. Both, where the user may not ask for the account. That is no event of its own."""
     for user, storage, whose, remedy in RESERVES:
         seen: list[Any] = []

@@ -42,7 +42,7 @@ async def test_publish_stored_and_ack_says_where(js: Any, stream: OwnStream) -> 
     ]
 
 
-async def test_headers_come_back_as_they_were(js: Any, stream: OwnStream) -> None:
+async def test_headers_come_back_as_they_given(js: Any, stream: OwnStream) -> None:
     headers = {
         "One": "a: b; c",
         "Many": ["1", "2", "3"],
@@ -215,17 +215,17 @@ async def test_max_payload_refused(
     tap = await proxy(own)
     js = await connect(tap)
     headers = {"Name": "value"} if with_headers else None
-    capacity = 3000 - (len(block("Name: value")) if with_headers else 0)
+    room = 3000 - (len(block("Name: value")) if with_headers else 0)
     since = len(tap.frames)
     with pytest.raises(jsclient.MaxPayloadError) as caught:
-        await js.publish(stream.subject("a"), bytes(capacity + 1), headers=headers)
+        await js.publish(stream.subject("a"), bytes(room + 1), headers=headers)
     assert (caught.value.size, caught.value.limit) == (3001, 3000)
     await js.ping()
     assert traffic(tap, since) == []
-    assert (await js.publish(stream.subject("a"), bytes(capacity), headers=headers)).seq == 1
+    assert (await js.publish(stream.subject("a"), bytes(room), headers=headers)).seq == 1
 
 
-async def test_no_stream_reported_after_three_tries(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_no_stream_told_after_three_tries(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """ADR-22: twice more, 250 ms apart."""
     subject = f"{stream.prefix}x.none"
     started = time.monotonic()
@@ -285,7 +285,7 @@ async def test_reply_no_ack_error(js: Any, oracle: Oracle, stream: OwnStream) ->
 @pytest.mark.parametrize(
     "ack", ['"S","seq":0', '"S","seq":-1', '"S","seq":18446744073709551616', '"","seq":3']
 )
-async def test_ack_without_position(js: Any, oracle: Oracle, stream: OwnStream, ack: str) -> None:
+async def test_ack_without_place(js: Any, oracle: Oracle, stream: OwnStream, ack: str) -> None:
     """A stream confirms a message with its own name and a sequence. Anything else confirms nothing."""
 
     async def answer(message: Any) -> None:

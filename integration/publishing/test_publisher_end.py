@@ -57,7 +57,7 @@ async def test_cancelled_wait_unsent(js: Any, tap: Proxy, stream: OwnStream) -> 
 
 
 @pytest.mark.parametrize("how", ["the future", "its task"])
-async def test_cancelled_future_keeps_position(js: Any, tap: Proxy, stream: OwnStream, how: str) -> None:
+async def test_cancelled_future_keeps_place(js: Any, tap: Proxy, stream: OwnStream, how: str) -> None:
     held = tap.hold_frames(match.is_publish_ack)
     async with js.publisher(max_in_flight=1, room_timeout=0) as pub:
         future = await pub.publish(stream.subject("x"), b"1")

@@ -334,7 +334,7 @@ async def test_a_source_is_sampled(js: Any, planned: OwnStream) -> None:
 
 
 @FIRST
-async def test_new_schedule_replaces_old_one(js: Any, planned: OwnStream) -> None:
+async def test_new_schedule_takes_place_of_old_one(js: Any, planned: OwnStream) -> None:
     subject, target = planned.subject("s"), planned.subject("t")
     first = await js.schedule(subject, target, b"old", at=later())
     with pytest.raises(jsclient.WrongLastSequenceError):

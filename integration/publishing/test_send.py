@@ -149,7 +149,7 @@ async def test_failures_raised_at_the_end(js: Any, stream: OwnStream) -> None:
     assert [type(error) for _, error in caught.value.failures] == [WrongLastSequenceError]
 
 
-async def test_cancelled_future_keeps_position(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_cancelled_future_keeps_place(js: Any, tap: Proxy, stream: OwnStream) -> None:
     held = tap.hold_frames(match.is_publish_ack)
     async with js.publisher(max_in_flight=1) as pub:
         pub.send(stream.subject("x"), b"1").cancel()
@@ -174,12 +174,12 @@ async def test_closed(js: Any, tap: Proxy, stream: OwnStream) -> None:
 
 
 async def test_wrong_thread_and_connection_refused(js: Any, foreign_js: Any, stream: OwnStream) -> None:
-    async with js.publisher() as pub, foreign_js.publisher() as others:
+    async with js.publisher() as pub, foreign_js.publisher() as foreign:
         with pytest.raises(WrongLoopError):
             await asyncio.to_thread(pub.send, stream.subject("x"))
         with pytest.raises(jsclient.ConfigError, match="await `publish`"):
-            others.send(stream.subject("x"))
-        assert (pub.published, others.published) == (0, 0)
+            foreign.send(stream.subject("x"))
+        assert (pub.published, foreign.published) == (0, 0)
 
 
 def test_wrong_loop_refused(server: ServerUnderTest) -> None:

@@ -146,7 +146,7 @@ async def test_starts_again_after_ended_by_itself() -> None:
         assert await message_count(server) == 1
 
 
-async def test_store_dir_stays(tmp_path: Path) -> None:
+async def test_store_dir_is_kept(tmp_path: Path) -> None:
     for _ in range(2):
         async with NatsServer(store_dir=tmp_path / "store") as server:
             if (await api(server, "STREAM.NAMES"))["total"] == 0:
@@ -222,7 +222,7 @@ def test_outlives_thread_started() -> None:
         asyncio.run(server.stop())
 
 
-async def test_log_file_stays_and_appended_to(tmp_path: Path) -> None:
+async def test_log_file_kept_and_appended_to(tmp_path: Path) -> None:
     log_file = tmp_path / "server.log"
     async with NatsServer(log_file=log_file, debug=True) as server:
         assert "[DBG]" in server.log

@@ -202,7 +202,7 @@ async def test_own_registrations_start(connect_spark, server, make_stream, tmp_p
 
 
 @pytest.mark.full
-async def test_wrong_option_reported_to_client(connect_spark, server):
+async def test_wrong_option_told_to_client(connect_spark, server):
     code = """
         try:
             spark.read.format("jetstream").options(servers=servers, stream="S", maxMesagesPerTrigger="1").load().schema

@@ -94,7 +94,7 @@ async def test_killed_leaves_no_jvm(demo: Callable[..., Awaitable[Run]], tmp_pat
 
 
 @pytest.mark.limit(LIMIT + 60)
-async def test_query_fails_reported_in_line(
+async def test_query_fails_told_in_line(
     demo: Callable[..., Awaitable[Run]], server: ServerUnderTest, oracle: Oracle
 ) -> None:
     before = set(await oracle.stream_names())

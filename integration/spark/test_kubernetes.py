@@ -69,18 +69,18 @@ def validate(one: dict[str, Any]) -> None:
     kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
 
 
-def check_fields(received: Any, known: Any, position: str) -> None:
+def check_fields(given: Any, known: Any, place: str) -> None:
     """Raise for a field that is unknown or has another type."""
     if isinstance(known, list):
-        assert isinstance(received, list), position
-        for at, one in enumerate(received):
-            check_fields(one, known[0], f"{position}[{at}]")
+        assert isinstance(given, list), place
+        for at, one in enumerate(given):
+            check_fields(one, known[0], f"{place}[{at}]")
     elif isinstance(known, dict):
-        assert set(received) <= set(known), f"{position}: {set(received) - set(known)}"
-        for name, one in received.items():
-            check_fields(one, known[name], f"{position}.{name}")
+        assert set(given) <= set(known), f"{place}: {set(given) - set(known)}"
+        for name, one in given.items():
+            check_fields(one, known[name], f"{place}.{name}")
     else:
-        assert type(received) is known, position
+        assert type(given) is known, place
 
 
 @pytest.mark.parametrize("name", ["cluster.yaml", "pod.yaml"])

@@ -41,9 +41,7 @@ DATABASE = "postgresql://127.0.0.1/shop"
 
 def blocks(page: str, language: str) -> list[tuple[str, str | None]]:
     """The code, each block with the text that it prints, if the page says. A ``console`` block is both."""
-    fences = [
-        (results[1], results[2]) for results in FENCE.finditer((ROOT / page).read_text(encoding="utf-8"))
-    ]
+    fences = [(found[1], found[2]) for found in FENCE.finditer((ROOT / page).read_text(encoding="utf-8"))]
     following = [*fences[1:], ("", "")]
     return [
         tuple(code.split("\n", 1))
@@ -138,7 +136,7 @@ def test_page_names_all_of_pyspark() -> None:
 
 
 @pytest.mark.full
-def test_spark_has_none_of_the_remainder(spark: Any) -> None:
+def test_spark_has_none_of_the_rest(spark: Any) -> None:
     missing = set(
         re.findall(
             r"`((?:Supports|Reports|Requires|Continuous|Custom)\w+)`", OFFERS.split("## Not offered")[1]

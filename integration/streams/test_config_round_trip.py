@@ -122,14 +122,13 @@ def unknown(value: Any, where: str = "") -> Iterator[str]:
                 yield from unknown(getattr(value, name), f"{where}.{name}")
 
 
-def differing(expected: Any, results: Any) -> list[str]:
+def differing(wanted: Any, found: Any) -> list[str]:
     """The fields set in `wanted` that came back otherwise."""
-    names = [name for name in expected.__struct_fields__ if name != "extra"]
+    names = [name for name in wanted.__struct_fields__ if name != "extra"]
     return [
-        f"{name}: {getattr(expected, name)!r} came back as {getattr(results, name)!r}"
+        f"{name}: {getattr(wanted, name)!r} came back as {getattr(found, name)!r}"
         for name in names
-        if getattr(expected, name) is not None
-        and plain(getattr(expected, name)) != plain(getattr(results, name))
+        if getattr(wanted, name) is not None and plain(getattr(wanted, name)) != plain(getattr(found, name))
     ]
 
 

@@ -309,4 +309,4 @@ async def test_sourced_counter(js: Any, oracle: Oracle, make_stream: Any, counti
     entry = await here.get(counting.subject("all"))
     assert (entry.value, entry.increment) == (1033, 1000)
     assert entry.sources == {origin.name: {origin.subject("hits"): 33}}
-    assert [results.sources async for results in here.entries()] == [entry.sources]
+    assert [found.sources async for found in here.entries()] == [entry.sources]

@@ -78,7 +78,7 @@ async def test_by_sequence_last_next(tap: Proxy, stream: Any, own: OwnStream, di
 
 
 @pytest.mark.parametrize("direct", [False, True])
-async def test_headers_come_back_as_they_were(near: Any, stream: Any, own: OwnStream, direct: bool) -> None:
+async def test_headers_come_back_as_they_given(near: Any, stream: Any, own: OwnStream, direct: bool) -> None:
     """Row 139: headers intact, those too that the server adds to its answer."""
     headers = {"Mine": ["1", "2"], "Nats-Subject": "mine", "Nats-Num-Pending": "77", "Empty": ""}
     ack = await near.publish(own.subject("h"), b"x", headers=headers)
@@ -275,9 +275,9 @@ async def test_message_lost_on_way_no_hole(tap: Proxy, stream: Any, lost: int) -
     assert results == list(range(1, lost))
 
 
-async def _into(results: list[int], batch: Any) -> None:
+async def _into(found: list[int], batch: Any) -> None:
     async for message in batch:
-        results.append(message.seq)  # noqa: PERF401  what came before an error counts
+        found.append(message.seq)  # noqa: PERF401  what came before an error counts
 
 
 @batches

@@ -466,7 +466,7 @@ async def test_concurrent_stream_ensures(
             )
         )
         has = (await oracle.stream_info(stream))["config"]["max_msgs"]
-        assert has in {results.config.max_msgs for results in streams}
-        assert {results.name for results in streams} == {stream}
+        assert has in {found.config.max_msgs for found in streams}
+        assert {found.name for found in streams} == {stream}
         with contextlib.suppress(OracleError):
             await oracle.delete_stream(stream)

@@ -40,7 +40,7 @@ async def test_stream_found_by_subject(tap: Proxy, js: Any, stream: OwnStream, k
 
 @KINDS
 @pytest.mark.covers("J20")
-async def test_no_lookup_sent_where_stream_named(tap: Proxy, js: Any, stream: OwnStream, kind: str) -> None:
+async def test_no_lookup_sent_where_stream_given(tap: Proxy, js: Any, stream: OwnStream, kind: str) -> None:
     sub = await getattr(js, kind)(stream.subject("a"), stream=stream.name)
     assert asked(tap, "STREAM.NAMES") == []
     # Nothing matches yet: the consumer exists, and whether its filter can match anything is asked afterwards.

@@ -48,11 +48,11 @@ async def test_chain_through_cut_connections(
     assert [m.payload for m in await stream.messages()] == [*(b"%d" % n for n in range(1000)), b"end"]
 
 
-@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("foreign", [False, True])
 async def test_chain_after_cancelled_publishes(
-    js: Any, foreign_js: Any, oracle: Any, stream: OwnStream, others: bool
+    js: Any, foreign_js: Any, oracle: Any, stream: OwnStream, foreign: bool
 ) -> None:
-    topic = (foreign_js if others else js).topic(stream.subject("a"))
+    topic = (foreign_js if foreign else js).topic(stream.subject("a"))
     chance, sent = random.Random(1), []
     async with topic.publisher(chained=True, max_in_flight=3) as pub:
         for number in range(200):

@@ -136,7 +136,7 @@ async def test_table_current_after_the_leader_died(
             await server.kill()
             await update(first, f"s.s{first // 60}")
             condition = table.wait_for(
-                lambda results: {subject: int(one.data) for subject, one in results.items()} == expected
+                lambda found: {subject: int(one.data) for subject, one in found.items()} == expected
             )
             await within(60, condition, "the newest records")
             await server.start()

@@ -68,7 +68,7 @@ async def test_idle_at_the_limit_asks_nothing(
 
 
 @pytest.mark.server(">=2.11")
-async def test_pushes_when_there_is_space(
+async def test_pushes_when_there_is_room(
     proxy: Any, connect: Any, js: Any, oracle: Any, make_stream: Any, events: list[Any]
 ) -> None:
     tap = await proxy()
@@ -156,12 +156,12 @@ async def test_table_at_the_limit(
 
 
 @pytest.mark.server(">=2.11")
-@pytest.mark.parametrize("others", [False, True], ids=["own", "nats-py"])
+@pytest.mark.parametrize("foreign", [False, True], ids=["own", "nats-py"])
 async def test_own_records_at_the_limit_without_echo(
-    connect: Any, server: Any, oracle: Any, make_stream: Any, others: bool
+    connect: Any, server: Any, oracle: Any, make_stream: Any, foreign: bool
 ) -> None:
     """A connection with ``no_echo`` hears nothing of its own publishes: its readers look about once a second."""
-    if others:
+    if foreign:
         nc = await nats.connect(server.url, no_echo=True)
         js = jsclient.JetStream(nc)
     else:

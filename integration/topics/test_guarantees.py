@@ -85,7 +85,7 @@ async def test_connection_lost_loses_nothing(
 
 
 @pytest.mark.guarantee("each.resumes", "since.resumes")
-async def test_position_all_must_be_stored(
+async def test_position_all_must_be_kept(
     js: Any, connect: Any, server: Any, oracle: Any, stream: OwnStream
 ) -> None:
     await publish(js.topic(stream.subject("a")), 0, 100)
@@ -103,7 +103,7 @@ async def test_position_all_must_be_stored(
 
 @FEEDS
 @pytest.mark.guarantee("each.gone", "since.gone")
-async def test_history_missing_error_with_first_there(
+async def test_history_gone_error_with_first_there(
     js: Any, oracle: Any, stream: OwnStream, events: list[Any], push: Any
 ) -> None:
     topic = js.topic(stream.subject("a"))
@@ -268,7 +268,7 @@ async def test_newest_when_looking(js: Any, oracle: Any, newest: OwnStream) -> N
 
 
 @pytest.mark.guarantee("latest.lost")
-async def test_state_arrived_while_away_seen(
+async def test_state_came_while_away_seen(
     connect: Any, proxy: Any, js: Any, oracle: Any, newest: OwnStream
 ) -> None:
     near = await proxy()

@@ -110,7 +110,7 @@ async def test_answer_whose_end_gets_lost(proxy: Any, connect: Any, oracle: Any,
 @pytest.mark.server(">=2.11")  # before it, a history is read by a consumer
 @pytest.mark.covers("T33", "T34")
 @pytest.mark.parametrize("push", ["consumer", "republish"])
-async def test_no_match_nothing_happens(
+async def test_nothing_found_nothing_happens(
     proxy: Any, connect: Any, oracle: Any, make_stream: Any, push: str
 ) -> None:
     """The timer asks again and again. While nothing is new, the subscription and its consumer stay the same."""

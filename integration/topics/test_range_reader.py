@@ -39,13 +39,13 @@ def numbers(messages: list[Any]) -> list[int]:
     return [number_of(frame[3]) for frame in messages]
 
 
-async def read_all(reader: Any, expected: int = 1000) -> list[int]:
+async def read_all(reader: Any, wanted: int = 1000) -> list[int]:
     """The numbers in all messages."""
 
     async def read() -> list[int]:
         got: list[int] = []
         try:
-            while messages := await reader.read(expected):
+            while messages := await reader.read(wanted):
                 got += numbers(messages)
         finally:
             await reader.close()
@@ -56,7 +56,7 @@ async def read_all(reader: Any, expected: int = 1000) -> list[int]:
 
 @WAYS
 @pytest.mark.parametrize(
-    ("first", "last", "expected"),
+    ("first", "last", "wanted"),
     [
         (1, 3000, range(1, 3001)),
         (17, 17, [17]),
@@ -67,17 +67,17 @@ async def read_all(reader: Any, expected: int = 1000) -> list[int]:
     ],
 )
 async def test_range_gives_lies_between_ends(
-    js: Any, server: Any, oracle: Any, make_stream: Any, way: Any, first: int, last: int, expected: Any
+    js: Any, server: Any, oracle: Any, make_stream: Any, way: Any, first: int, last: int, wanted: Any
 ) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.publish(3000)
     await js.account_info()
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
-        assert await read_all(await opened(js, stream, way, first, last)) == [*expected]
+        assert await read_all(await opened(js, stream, way, first, last)) == [*wanted]
 
 
 @WAYS
-async def test_deleted_messages_at_every_position(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
+async def test_deleted_messages_at_every_place(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.publish(60)
     missing = {1, 2, 3, 20, 21, 40, 58, 59}
@@ -123,7 +123,7 @@ async def test_messages_beyond_request(js: Any, oracle: Any, make_stream: Any, w
     assert await read_all(reader) == [*range(1, 13)]
 
 
-async def test_no_more_requested_than_range_holds(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_no_more_asked_for_than_range_holds(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(5000)
     assert await read_all(await opened(near, stream, ConsumerRange, 1001, 2000)) == [*range(1001, 2001)]
     delivered = [frame for frame in tap.received() if (frame.reply or "").startswith("$JS.ACK.")]
@@ -131,7 +131,7 @@ async def test_no_more_requested_than_range_holds(tap: Any, near: Any, stream: O
 
 
 @WAYS
-async def test_lost_messages_requested_again(
+async def test_lost_messages_asked_again(
     tap: Any, near: Any, oracle: Any, make_stream: Any, way: Any
 ) -> None:
     stream = await make_stream(allow_direct=True)

@@ -105,7 +105,7 @@ async def test_lagging_mirror_reported(
     assert "raise max_msgs" in event.fix
 
 
-async def test_nothing_reported_while_healthy(
+async def test_nothing_told_while_healthy(
     quick: Any, oracle: Oracle, make_stream: MakeStream, events: list[Any], read: Any
 ) -> None:
     """Idle readers of a stream and of its mirror, which has all. One that does not read. One that is closed."""

@@ -117,7 +117,7 @@ async def test_cancelled_idle_task_passes_item_on():
 
 
 @virtual
-async def test_end_handles_remainder():
+async def test_end_handles_rest():
     handlers = Handlers(1)
     await handlers.add(1, 2, 3)
     handlers.tasks.end()

@@ -65,7 +65,7 @@ class Owner:
 
 
 @virtual
-async def test_foreign_write_checked_again():
+async def test_foreign_write_judged_again():
     store = MemoryStore()
     one, other = await Owner(store).open(), await Owner(store).open()
     assert one.tracker.well_known_rx == other.tracker.well_known_rx

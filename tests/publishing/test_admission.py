@@ -25,9 +25,9 @@ from tests.support.virtual import settle, virtual
 
 @virtual
 async def test_gate_admits_in_order():
-    capacity = 2
+    room = 2
     in_flight: list[str] = []
-    gate = Gate(lambda count, _: len(in_flight) + count <= capacity)
+    gate = Gate(lambda count, _: len(in_flight) + count <= room)
 
     async def enter(name: str) -> None:
         waiter = await gate.enter(name, 1, 1e9, 1e9)
@@ -39,7 +39,7 @@ async def test_gate_admits_in_order():
     await settle()
     assert in_flight == ["a", "b"]
     tasks[3].cancel()
-    capacity = 4
+    room = 4
     gate.admit()
     await settle()
     assert in_flight == ["a", "b", "c", "e"]

@@ -109,7 +109,7 @@ async def test_nobody_overtakes(outbox):
 
 @virtual
 @both
-async def test_turn_passes_to_next(outbox):
+async def test_place_passes_to_next(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)
@@ -129,7 +129,7 @@ async def test_turn_passes_to_next(outbox):
 
 @virtual
 @both
-async def test_timeout_with_full_window_ends(outbox):
+async def test_patience_with_full_window_ends(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)
@@ -190,7 +190,7 @@ async def test_wire_slower_waited_for():
 
 
 @virtual
-async def test_with_no_timeout_slow_wire_error():
+async def test_with_no_patience_slow_wire_error():
     async with connected(timeout=1000.0) as (js, connection):
         transport = add_outbox(connection)
         async with js.publisher(max_bytes=None, room_timeout=0) as pub:

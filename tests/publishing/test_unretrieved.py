@@ -157,7 +157,7 @@ async def test_like_failures_one_event():
 
 @virtual
 @both
-async def test_nothing_said_of_failures_checked(outbox):
+async def test_nothing_said_of_failures_looked_at(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)

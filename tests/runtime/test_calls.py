@@ -64,14 +64,14 @@ async def test_deletion_says_whether_there_was_one(answer, existed):
 
 
 @pytest.mark.parametrize(
-    ("answer", "missing"),
+    ("answer", "gone"),
     [(NO_CONSUMER, True), (NO_STREAM, True), (SILENCE, False), (Refusal(10039, 503), False)],
 )
 @virtual
-async def test_only_the_server_can_say_that_it_is_missing(answer, missing):
+async def test_only_the_server_can_say_that_it_is_gone(answer, gone):
     async with connected() as (js, connection):
         connection.api.on("CONSUMER.INFO", *[answer] * 5)
-        assert await calls.is_gone(js._context, "S", "c") is missing
+        assert await calls.is_gone(js._context, "S", "c") is gone
 
 
 @virtual

@@ -201,7 +201,7 @@ async def test_reader_gets_kept_and_new():
 
 
 @virtual
-async def test_only_last_thousand_stored():
+async def test_only_last_thousand_kept():
     log = EventLog()
     for number in range(2500):
         log.add(event(number))

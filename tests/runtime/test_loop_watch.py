@@ -34,7 +34,7 @@ class Handlers:
         self.told = []
         self.watch = LoopWatch(
             lambda: [(began, message) for message, began in self.running.items()],
-            lambda *reported: self.told.append(reported),
+            lambda *told: self.told.append(told),
         )
 
     def start(self, message):

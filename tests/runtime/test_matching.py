@@ -65,7 +65,7 @@ async def test_filter_is_not_refused_without_an_answer(answer):
 
 
 @virtual
-async def test_users_own_connection_is_not_requested_an_unknown_stream():
+async def test_users_own_connection_is_not_asked_for_an_unknown_stream():
     """It would not show a denial, and take the whole timeout."""
     async with connected() as (js, connection):
         assert connection.outbox is None

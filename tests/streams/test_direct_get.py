@@ -29,20 +29,20 @@ def info() -> dict[str, Any]:
     }
 
 
-async def read(batch: Any, results: list[int]) -> None:
+async def read(batch: Any, found: list[int]) -> None:
     async for stored in batch:
-        results.append(stored.seq)  # noqa: PERF401  what came before an error counts
+        found.append(stored.seq)  # noqa: PERF401  what came before an error counts
 
 
-async def begun(connection: FakeConnection, batch: Any, results: list[int]) -> tuple[asyncio.Task[None], str]:
+async def begun(connection: FakeConnection, batch: Any, found: list[int]) -> tuple[asyncio.Task[None], str]:
     """A batch that is being read, and where its messages go."""
-    reading = asyncio.ensure_future(read(batch, results))
+    reading = asyncio.ensure_future(read(batch, found))
     await settle()
     return reading, connection.to(API)[-1].reply
 
 
 @virtual
-async def test_message_renews_the_timeout():
+async def test_message_renews_patience():
     async with connected() as (js, connection):
         stream, actual = await opened(js, connection), list[int]()
         batch = stream.get_batch(10, timeout=2.0)
@@ -84,7 +84,7 @@ async def test_lost_request_is_sent_again(late):
     ("what", "error"),
     [("disconnect", DisconnectedError), ("close", ClosedError), ("deny", PermissionDeniedError)],
 )
-async def test_arrived_before_error_given_first(what, error):
+async def test_came_before_error_given_first(what, error):
     async with connected() as (js, connection):
         stream, actual = await opened(js, connection), list[int]()
         connection.api.script["DIRECT.GET"] = [SILENCE]

@@ -87,8 +87,8 @@ def virtual(test: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
 def noting(into: list[Any]) -> Callable[[Any], Awaitable[None]]:
     """A handler that runs on the loop: a plain function would run in a thread, for which virtual time does not wait."""
 
-    async def note(received: Any) -> None:
-        into.append(received)
+    async def note(given: Any) -> None:
+        into.append(given)
 
     return note
 

@@ -93,7 +93,7 @@ def test_prefix_within_filters_given():
 
 
 @pytest.mark.parametrize("prefix", ["", "a", "a.b", ".", "a..", "a b.", "a.*.", "a.>.", "a.\ufffd."])
-def test_prefix_is_for_spark(prefix):
+def test_prefix_left_to_spark(prefix):
     """No filter of the server ends within a token, or stands for a token that is a wildcard."""
     one = StringStartsWith(SUBJECT, prefix)
     assert narrow(one) == (Narrowed(), [one])
@@ -105,25 +105,25 @@ def test_no_message_no_subject(subject):
 
 
 @pytest.mark.parametrize("subject", ["a.*", "a.>", ">.a"])
-def test_wildcard_is_for_spark(subject):
+def test_wildcard_left_to_spark(subject):
     """A server stores a message with such a subject, which is no wildcard in a comparison."""
     for one in (EqualTo(SUBJECT, subject), In(SUBJECT, ("a.b", subject))):
         assert narrow(one) == (Narrowed(), [one])
 
 
-def test_subject_no_utf_8_is_for_spark():
+def test_subject_no_utf_8_left_to_spark():
     one = EqualTo(SUBJECT, "a.\ufffd")
     assert narrow(one) == (Narrowed(), [one])
 
 
-def test_times_narrow_and_checked_again():
+def test_times_narrow_and_looked_at_again():
     filters = (GreaterThan(TIME, NOON), GreaterThanOrEqual(TIME, NOON.replace(hour=11)), LessThan(TIME, NOON))
     narrowed, remaining = narrow(*filters)
     assert narrowed.since == "2026-01-31T12:00:00Z"
     assert remaining == list(filters)
 
 
-def test_not_known_is_for_spark():
+def test_not_known_left_to_spark():
     filters = [
         StringContains(SUBJECT, "a"),
         EqualTo(("stream",), "S"),

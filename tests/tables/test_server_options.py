@@ -51,7 +51,7 @@ def test_process_that_plans_a_stream(places, monkeypatch):
     assert found("app.nk") == str(shared / "app.nk")
 
 
-def test_relative_file_in_neither_position(places):
+def test_relative_file_in_neither_place(places):
     here, shared = places
     with pytest.raises(ConfigError, match=r"'nkeySeedFile': no file 'app.nk'") as raised:
         found("app.nk")

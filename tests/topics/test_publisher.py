@@ -102,7 +102,7 @@ async def ground(timeout: float = 30.0) -> AsyncIterator[Ground]:
 
 
 @virtual
-async def test_lost_goes_again_in_order():
+async def test_lost_goes_again_in_place():
     async with ground() as here:
         futures = [await here.append(b"%d" % number, Tag=["a", "b"]) for number in range(3)]
         here.take()
@@ -120,7 +120,7 @@ async def test_lost_goes_again_in_order():
 
 
 @virtual
-async def test_mended_chain_keeps_position():
+async def test_mended_chain_keeps_place():
     """It goes out under a link that is over: it is refused, and what comes behind it must not take its place."""
     async with ground() as here:
         futures = [await here.append(b"1"), await here.append(b"2")]
@@ -142,7 +142,7 @@ async def test_mended_chain_keeps_position():
 
 
 @virtual
-async def test_records_acked_and_removed_end_chain():
+async def test_records_acked_and_gone_end_chain():
     """A stream in memory was restarted: what follows would have no predecessor."""
     async with ground(timeout=60) as here:
         for number in range(3):
@@ -158,7 +158,7 @@ async def test_records_acked_and_removed_end_chain():
 
 
 @virtual
-async def test_check_behind_repeated():
+async def test_look_behind_repeated():
     async with ground() as here:
         one = await here.append(b"1")
         await here.run(0.2)
@@ -195,7 +195,7 @@ async def test_full_stream_reported_at_once():
 
 
 @virtual
-async def test_append_deadline_uncertain():
+async def test_append_deadline_in_doubt():
     async with ground(timeout=5.0) as here:
         future = await here.append(b"1")
         await asyncio.sleep(2.5)  # the chain is broken: no answer
@@ -214,7 +214,7 @@ async def test_append_deadline_uncertain():
 
 
 @virtual
-async def test_failed_check_ends_it():
+async def test_failed_look_ends_it():
     async with ground() as here:
         here.connection.api.script["STREAM.INFO"] = [Refusal(10000, 400, "no")] * 3
         future = await here.append(b"1")

@@ -56,9 +56,9 @@ def log_of(leader: StoredMessage | Exception, *, end: int = 9, replicas: int = 1
     )
 
 
-async def checked(received: Page, leader: StoredMessage | Exception) -> Page:
+async def checked(given: Page, leader: StoredMessage | Exception) -> Page:
     """What becomes of a page after sequence 2, if the leader answers so."""
-    return await StreamLog._checked(log_of(leader), received, 2)
+    return await StreamLog._checked(log_of(leader), given, 2)
 
 
 @pytest.mark.parametrize("seqs", [(), (5,), (4, 5)])

@@ -201,16 +201,16 @@ async def test_what_the_leader_has_is_still_to_be_read(monkeypatch):
 
 
 @virtual
-@pytest.mark.parametrize("remaining", [0, 1])
-async def test_former_leader_takes_nothing_back(monkeypatch, remaining):
+@pytest.mark.parametrize("left", [0, 1])
+async def test_former_leader_takes_nothing_back(monkeypatch, left):
     """A leader that was cut off lacks newer records until it hears of its successor, who is asked again."""
     newer = record("s.a", 90), record("s.b", 95)
-    stored = Stored(*[A, B][:remaining])
+    stored = Stored(*[A, B][:left])
     stored.replicas = 3
     async with Tabled(monkeypatch, stored, *newer) as table:
         changed = table.changes()
         await asyncio.sleep(2.5)
-        assert stored.asked or not remaining
+        assert stored.asked or not left
         stored.records = {one.subject: one for one in newer}
         await asyncio.sleep(20)
         assert (dict(table), changed._pending) == ({one.subject: one for one in newer}, {})
@@ -288,7 +288,7 @@ async def test_the_error_of_the_reader(monkeypatch):
     tabled = Tabled(monkeypatch, stored, A, B)
     async with tabled as table:
         tabled.reader.error = PositionInvalidError("another stream")
-        waiting = asyncio.ensure_future(table.wait_for(lambda results: len(results) == 9))
+        waiting = asyncio.ensure_future(table.wait_for(lambda found: len(found) == 9))
         await settle()
         tabled.reader.ended.set()
         with pytest.raises(PositionInvalidError):

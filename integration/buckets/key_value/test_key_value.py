@@ -203,11 +203,11 @@ async def test_ttl_of_keys(make: Any, js: Any, name: str) -> None:
     with pytest.raises(ConfigError):
         await kv.put("a", b"1", ttl=0.5)
     await js.update_key_value(name, history=3, limit_marker_ttl=60, storage="memory")
-    stored = await js.key_value(name)
-    for call in (stored.put("a", b"1", ttl=5), stored.update("a", b"1", 1, ttl=5)):
+    kept = await js.key_value(name)
+    for call in (kept.put("a", b"1", ttl=5), kept.update("a", b"1", 1, ttl=5)):
         with pytest.raises(ConfigError, match="would come back"):
             await call
-    await stored.create("b", b"1", ttl=5)
+    await kept.create("b", b"1", ttl=5)
 
 
 @pytest.mark.covers("K42")

@@ -156,34 +156,32 @@ async def flood(options: Options, size: Size | None = None) -> Outcome:
 
 
 async def watched(
-    url: str, oracle: Oracle, stranger: Oracle, workers: Crew, forger: Forger, seed: int, size: Size
+    url: str, oracle: Oracle, stranger: Oracle, crew: Crew, forger: Forger, seed: int, size: Size
 ) -> Outcome:
-    async with jsclient.connect(url, on_event=workers.events.append) as js:
+    async with jsclient.connect(url, on_event=crew.events.append) as js:
         sub = await js.pull_subscribe(stream=STREAM, consumer=CREW)
         requests = oracle.listen(f"$JS.API.CONSUMER.INFO.{STREAM}.>")
         got = oracle.listen(f"$JS.API.STREAM.MSG.GET.{STREAM}")
-        async with sub.run(workers.handle, dead_letter="dead.>"), requests as asks, got as gets:
-            await eventually(lambda: len(workers.handled) == size.acked, 60, "the others are acked")
+        async with sub.run(crew.handle, dead_letter="dead.>"), requests as asks, got as gets:
+            await eventually(lambda: len(crew.handled) == size.acked, 60, "the others are acked")
             began, asks_before = time.monotonic(), len(asks)
-            going_on = asyncio.create_task(workers.go_on_publishing(oracle, size.dead + size.acked))
+            going_on = asyncio.create_task(crew.go_on_publishing(oracle, size.dead + size.acked))
             took = await forger.run(stranger)
             going_on.cancel()
-            await settled(oracle, workers, forger, size)
+            await settled(oracle, crew, forger, size)
             work = len(asks) - asks_before, len(gets), time.monotonic() - began
-            outcome = await judged(oracle, workers, forger, seed, size, work)
+            outcome = await judged(oracle, crew, forger, seed, size, work)
     outcome.ran["seconds"] = round(took, 1)
     return outcome
 
 
-async def settled(oracle: Oracle, workers: Crew, forger: Forger, size: Size, timeout: float = 60.0) -> None:
+async def settled(oracle: Oracle, crew: Crew, forger: Forger, size: Size, timeout: float = 60.0) -> None:
     """Wait until all is decided, or the time is over."""
 
     async def over() -> bool:
         stored = (await oracle.state(DEAD))["messages"]
         return (
-            stored >= size.dead
-            and 2 * passed_over(workers) > forger.to_be_refused
-            and max(workers.waits) < LATEST
+            stored >= size.dead and 2 * passed_over(crew) > forger.to_be_refused and max(crew.waits) < LATEST
         )
 
     try:
@@ -192,13 +190,13 @@ async def settled(oracle: Oracle, workers: Crew, forger: Forger, size: Size, tim
         pass  # the verdict says what is missing
 
 
-def passed_over(workers: Crew) -> int:
+def passed_over(crew: Crew) -> int:
     """The count that was reported last."""
-    return max((event.count for event in workers.of(AdvisoryRefused)), default=0)
+    return max((event.count for event in crew.of(AdvisoryRefused)), default=0)
 
 
 async def judged(
-    oracle: Oracle, workers: Crew, forger: Forger, seed: int, size: Size, work: tuple[int, int, float]
+    oracle: Oracle, crew: Crew, forger: Forger, seed: int, size: Size, work: tuple[int, int, float]
 ) -> Outcome:
     asks, gets, seconds = work
     letters = await oracle.messages(DEAD)
@@ -208,24 +206,22 @@ async def judged(
     outcome.ran = {
         "forged": dict(forger.forged),
         "dead letters": len(letters),
-        "passed over, as last reported": passed_over(workers),
+        "passed over, as last reported": passed_over(crew),
         "questions about the consumer": asks,
         "messages read": gets,
-        "longest wait for a handler": round(max(workers.waits), 2),
+        "longest wait for a handler": round(max(crew.waits), 2),
     }
     outcome.check("the flood has its size", forger.forged.total() == size.forged, forger.forged.total())
     outcome.none_of("missing dead letters: 0", set(range(1, size.dead + 1)) - set(copies))
     outcome.none_of("false copies: 0", (number for number in copies if number > size.dead))
     outcome.none_of("doubled dead letters: 0", (number for number, count in copies.items() if count > 1))
     outcome.check("each is verified", not marked, marked)
-    outcome.check(
-        "each is told once", len(workers.of(DeadLettered)) == size.dead, len(workers.of(DeadLettered))
-    )
-    outcome.none_of("nothing fails", workers.of(DeadLetterFailed))
-    counts = [event.count for event in workers.of(AdvisoryRefused)]
+    outcome.check("each is told once", len(crew.of(DeadLettered)) == size.dead, len(crew.of(DeadLettered)))
+    outcome.none_of("nothing fails", crew.of(DeadLetterFailed))
+    counts = [event.count for event in crew.of(AdvisoryRefused)]
     outcome.check(
         "what was passed over is counted: told first, and at each doubling",
-        counts == [1 << at for at in range(len(counts))] and 2 * passed_over(workers) > forger.to_be_refused,
+        counts == [1 << at for at in range(len(counts))] and 2 * passed_over(crew) > forger.to_be_refused,
         counts,
     )
     limit = seconds / ASKED_APART + 5
@@ -234,7 +230,7 @@ async def judged(
     )
     outcome.check("only what is dead is read", gets <= 2 * size.dead, gets)
     outcome.check(
-        f"messages are handled within {LATEST} s", max(workers.waits) < LATEST, f"{max(workers.waits):.2f} s"
+        f"messages are handled within {LATEST} s", max(crew.waits) < LATEST, f"{max(crew.waits):.2f} s"
     )
     return outcome
 

@@ -44,21 +44,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if fine else 1
 
 
-def one(target: Any, received: argparse.Namespace) -> Outcome:
+def one(target: Any, given: argparse.Namespace) -> Outcome:
     """Run a target in a process, and read what the fuzzer printed."""
-    outcome = Outcome("guided fuzz", target.name, received.seed)
+    outcome = Outcome("guided fuzz", target.name, given.seed)
     with tempfile.TemporaryDirectory() as corpus:
         for number, sample in enumerate(target.samples):
             Path(corpus, str(number)).write_bytes(sample)
-        command = [
-            sys.executable,
-            "-c",
-            CHILD,
-            target.name,
-            corpus,
-            str(received.seconds),
-            str(received.seed),
-        ]
+        command = [sys.executable, "-c", CHILD, target.name, corpus, str(given.seconds), str(given.seed)]
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=False, cwd=corpus
         )

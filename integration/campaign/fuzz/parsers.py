@@ -250,8 +250,8 @@ def forged(data: bytes) -> None:
 def republished(data: bytes) -> None:
     stored_now = s.as_stored(data, s.republished(3, 2))
     frames = [frame_of(block) for block in (s.REPUBLISHED[0], stored_now, s.REPUBLISHED[1])]
-    others: list[Any] = []
-    got = RepublishedRecords("S").read(frames, others.append)
+    foreign: list[Any] = []
+    got = RepublishedRecords("S").read(frames, foreign.append)
     expected = [attempt(lambda frame=frame: republished_record(frame, "S")) for frame in frames]
     same(
         got,
@@ -259,7 +259,7 @@ def republished(data: bytes) -> None:
         "republished records at once and one by one",
     )
     same(
-        len(others), sum(isinstance(one, type) for one in expected), "foreign records at once and one by one"
+        len(foreign), sum(isinstance(one, type) for one in expected), "foreign records at once and one by one"
     )
 
 

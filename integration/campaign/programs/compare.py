@@ -37,8 +37,8 @@ def rows_of_sink(spark: Any, program: Program, number: int, run: Run) -> Rows:
     """What a sink stores if all messages are one batch."""
     messages = [
         (name, None, seq, one.payload.decode())
-        for position, name in enumerate(program.names)
-        for seq, one in enumerate(messages_of(program, position), 1)
+        for place, name in enumerate(program.names)
+        for seq, one in enumerate(messages_of(program, place), 1)
     ]
     rows = all_steps(spark, program, parsed(spark.createDataFrame(messages, _COLUMNS)), run)
     if program.has("window"):  # the last one never ends

@@ -40,10 +40,10 @@ class Verdict:
         return self.kind in {"exact", "refused"}
 
 
-def judge(program: Program, expected: Rows, results: Rows, error: str | None) -> Verdict:
+def judge(program: Program, expected: Rows, found: Rows, error: str | None) -> Verdict:
     """The verdict on what is stored once the program has ended, with an error or without."""
-    missing, more = expected - results, results - expected
-    counts = {"expected": expected.total(), "found": results.total()}
+    missing, more = expected - found, found - expected
+    counts = {"expected": expected.total(), "found": found.total()}
     about = f"missing {told(missing)}, too many {told(more)}"
     if error is not None:
         return _of_error(program, error, more, counts, about)

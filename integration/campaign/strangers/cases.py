@@ -44,8 +44,8 @@ def kit(kind: str, role: str, known: dict[str, str] | None = None) -> Make:
             await within(10, again.publication.update_state(2), "the next value")
             await within(10, again.publication.finish("end"), "the end")
             values = [value async for value in site.js.make_subscription(shared)]
-            others = [value for value in values if value not in (1, 2)]
-            assert role == "writer" or not others, f"a reader got {others[:3]!r:.100}"
+            foreign = [value for value in values if value not in (1, 2)]
+            assert role == "writer" or not foreign, f"a reader got {foreign[:3]!r:.100}"
             assert [value for value in values if value in (1, 2)] == [1, 2]
 
         targets = [SUBJECT, f"jsc.push.{SUBJECT}", f"$JS.API.STREAM.DELETE.{stream}", *ATTACKED]

@@ -210,7 +210,7 @@ async def test_lost_answer_to_request(tap: Any, near: Any, stream: OwnStream, ev
 
 @pytest.mark.row(94, 101)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_ten_requested_ten_taken(
+async def test_ten_wanted_ten_taken(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: Any
 ) -> None:
     """Rows 94, 101."""

@@ -62,7 +62,7 @@ async def test_refused_consumer_is_reported(
     await reader.close()
 
 
-async def test_refusal_after_other_faults_is_reported(
+async def test_refusal_after_other_trouble_is_reported(
     tap: Any, near: Any, oracle: Any, make_stream: Any, events: list[Any]
 ) -> None:
     """The first attempts fail for another reason, which is told. The limit is told, too."""

@@ -79,10 +79,10 @@ async def one_run(connect: Any, proxy: Any, stream: OwnStream, seed: int) -> Non
         await within(20, reader.unsubscribe(), "unsubscribe")
 
 
-@pytest.mark.parametrize("position", [-2, -1], ids=["time", "pending"])
+@pytest.mark.parametrize("place", [-2, -1], ids=["time", "pending"])
 @pytest.mark.parametrize("kind", ["push", "pull"])
 async def test_odd_number_reaches_no_reader(
-    kind: str, position: int, connect: Any, proxy: Any, stream: OwnStream, events: list[Any]
+    kind: str, place: int, connect: Any, proxy: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """It is told, and the message comes again: each that is read shows where it stands."""
     tap = await proxy()
@@ -91,7 +91,7 @@ async def test_odd_number_reaches_no_reader(
 
     def damaged(frame: Frame) -> bytes:
         parts = (frame.reply or "").split(".")
-        parts[position] = "7x"
+        parts[place] = "7x"
         return frame.but(reply=".".join(parts)).raw
 
     tap.modify_frames(lambda frame: is_data(frame) and stream_seq(frame) == 150, damaged, count=1)

@@ -396,19 +396,19 @@ async def test_both_limits_hold(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(40, size=500)
     sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
     size = (await sub.fetch(1))[0].size
-    for messages, capacity in ((4, 10 * size), (10, 3 * size + 10)):
+    for messages, room in ((4, 10 * size), (10, 3 * size + 10)):
         before = len(asked(tap))
-        reader = sub.messages(max_messages=messages, max_bytes=capacity)
+        reader = sub.messages(max_messages=messages, max_bytes=room)
         for _ in range(15):
             await reader.next(timeout=5)
             await near.ping()
             await near.ping()  # what was asked for has come
             assert reader.pending <= messages
-            assert reader.pending * size <= capacity
+            assert reader.pending * size <= room
         await reader.stop()
         await near.ping()
         bodies = asked(tap)[before:]
-        assert {one["batch"] <= messages and one["max_bytes"] <= capacity for one in bodies} == {True}
+        assert {one["batch"] <= messages and one["max_bytes"] <= room for one in bodies} == {True}
         assert len(bodies) >= 3
 
 

@@ -229,8 +229,8 @@ async def test_without_keep_alive_it_is(stream: OwnStream, js: Any) -> None:
 
 
 @pytest.mark.row(113)
-@pytest.mark.parametrize("received", [None, 0.3], ids=["of the consumer", "given"])
-async def test_pauses_follow_backoff(received: float | None, stream: OwnStream, near: Any) -> None:
+@pytest.mark.parametrize("given", [None, 0.3], ids=["of the consumer", "given"])
+async def test_pauses_follow_backoff(given: float | None, stream: OwnStream, near: Any) -> None:
     await stream.publish(1)
     config = ConsumerConfig(backoff=[0.1, 0.25, 0.4], max_deliver=6)
     sub = await near.pull_subscribe(stream.all, config=config)
@@ -244,11 +244,11 @@ async def test_pauses_follow_backoff(received: float | None, stream: OwnStream, 
             ended.append(loop.time())
             raise ValueError("busy")
 
-    async with sub.run(handler, retry_delay=received) as worker:
+    async with sub.run(handler, retry_delay=given) as worker:
         await eventually(lambda: worker.counts.handled == 1, 10, "it is handled")
     pauses = [later - sooner for sooner, later in zip(ended, began[1:], strict=True)]
     # The server counts in its own time and may be a little early by ours.
-    for pause, least in zip(pauses, [received] * 3 if received else [0.1, 0.25, 0.4], strict=True):
+    for pause, least in zip(pauses, [given] * 3 if given else [0.1, 0.25, 0.4], strict=True):
         assert pause > least - 0.05
 
 
@@ -403,7 +403,7 @@ async def _raising(message: Any) -> None:
     raise ValueError("poison")
 
 
-async def test_dead_last_delivery_noticed(
+async def test_dead_last_delivery_found(
     stream: OwnStream, dead: OwnStream, connect: Any, server: Any, js: Any, events: list[Any]
 ) -> None:
     """The server counts its deliveries and stops. It says so when the next worker reads on."""

@@ -22,12 +22,12 @@ async def take(reader: Any, count: int, timeout: float = 15.0) -> list[Any]:
 
 
 def noting(
-    into: list[Any], what: Callable[[Any], Any] = lambda received: received
+    into: list[Any], what: Callable[[Any], Any] = lambda given: given
 ) -> Callable[[Any], Awaitable[None]]:
     """A handler on the event loop: in a thread, where plain functions run, it would note later."""
 
-    async def note(received: Any) -> None:
-        into.append(what(received))
+    async def note(given: Any) -> None:
+        into.append(what(given))
 
     return note
 

@@ -45,8 +45,8 @@ class Recount:
     between: tuple[Any, ...] = ()
 
     @classmethod
-    def of(cls, where: str, expected: Iterable[Any], results: Iterable[Any]) -> Self:
-        target, there = set(expected), Counter(results)
+    def of(cls, where: str, expected: Iterable[Any], found: Iterable[Any]) -> Self:
+        target, there = set(expected), Counter(found)
         known = sum(count for row, count in there.items() if row in target)
         kinds = len(target & there.keys())
         total = sum(there.values())

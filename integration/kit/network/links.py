@@ -140,9 +140,9 @@ class Pipe:
         else:
             self.source.pause_reading()
 
-    def set_room(self, capacity: bool) -> None:
+    def set_room(self, room: bool) -> None:
         """Note whether the sink's buffer has room."""
-        if capacity:
+        if room:
             self._room.set()
         else:
             self._room.clear()

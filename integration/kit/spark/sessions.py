@@ -117,10 +117,10 @@ def running_spark(files: Path, master: str = "local[2,4]", **settings: str) -> I
 
 
 @contextlib.contextmanager
-def settings(spark: Any, received: Mapping[str, str]) -> Iterator[None]:
+def settings(spark: Any, given: Mapping[str, str]) -> Iterator[None]:
     """Settings of a session meanwhile, all of which have values before. A query keeps those with which it starts."""
-    before = {name: spark.conf.get(name) for name in received}
-    for name, value in received.items():
+    before = {name: spark.conf.get(name) for name in given}
+    for name, value in given.items():
         spark.conf.set(name, value)
     try:
         yield

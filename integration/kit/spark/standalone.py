@@ -80,7 +80,7 @@ class StandaloneCluster:
         files: Path,
         program: Path,
         *arguments: str,
-        received: Sequence[str] = (),
+        given: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> Submitted:
         """Start ``spark-submit`` in a directory.
@@ -104,7 +104,7 @@ class StandaloneCluster:
         for name, value in configured.items():
             command += ["--conf", f"{name}={value}"]
         return Submitted(
-            [*command, *received, str(program), *arguments], files, {**self.environment, **(env or {})}
+            [*command, *given, str(program), *arguments], files, {**self.environment, **(env or {})}
         )
 
     def _start_master(self) -> str:

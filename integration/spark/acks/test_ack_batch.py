@@ -186,7 +186,7 @@ async def test_wrong_said_before_anything_sent(spark, server, pulled):
     assert (await state(stream))["num_ack_pending"] == 10
 
 
-async def test_a_consumer_that_is_missing(server, pulled):
+async def test_a_consumer_that_is_gone(server, pulled):
     from jsclient.spark import ack_batch
 
     stream, frame = await pulled(10)

@@ -73,15 +73,15 @@ class Sink:
         finally:
             await writer.close()
 
-    async def commit(self, attempt: WriteAttempt, *positions: int) -> None:
+    async def commit(self, attempt: WriteAttempt, *places: int) -> None:
         topic = await self.sink_topic()
         for index in range(topic.partitions):
-            await topic.complete(index, attempt, written=index in positions)
+            await topic.complete(index, attempt, written=index in places)
 
     async def batch(self, epoch: int, *parts: list[str]) -> WriteAttempt:
         attempt = self.attempt(epoch)
         done = [await self.write(attempt, rows, task=task) for task, rows in enumerate(parts) if rows]
-        await self.commit(attempt, *(position for _, position in filter(None, done)))
+        await self.commit(attempt, *(place for _, place in filter(None, done)))
         return attempt
 
 

@@ -39,7 +39,7 @@ async def network(own_server: Any, oracle_for: Any, proxy: Any) -> tuple[Any, Or
 
 @pytest.mark.covers("L25")
 @pytest.mark.fault("network swallows everything for 20 s in mid-batch")
-async def test_network_down_for_a_while(network: tuple[Any, Oracle, Proxy], jobs: Any, recount: Any) -> None:
+async def test_network_gone_for_a_while(network: tuple[Any, Oracle, Proxy], jobs: Any, recount: Any) -> None:
     server, oracle, wire = network
     job = jobs([query(wire.url, "out", batch=BATCH, every=50)], **IN_SMALL_PARTS)
     await in_second_batch(oracle, job)
@@ -53,7 +53,7 @@ async def test_network_down_for_a_while(network: tuple[Any, Oracle, Proxy], jobs
 @pytest.mark.covers("L25")
 @pytest.mark.fault("network gone for ever in mid-batch, then a restart")
 @pytest.mark.parametrize("attempts", [1, 4])
-async def test_network_down_for_ever(
+async def test_network_gone_for_ever(
     network: tuple[Any, Oracle, Proxy], jobs: Any, recount: Any, attempts: int
 ) -> None:
     """The query ends with an error that names the server: a task after two attempts of two seconds for each row, each
@@ -76,7 +76,7 @@ async def test_network_down_for_ever(
 
 @pytest.mark.covers("L25")
 @pytest.mark.fault("network gone when the query starts, then a restart")
-async def test_network_down_from_the_start(
+async def test_network_gone_from_the_start(
     network: tuple[Any, Oracle, Proxy], jobs: Any, recount: Any
 ) -> None:
     server, _, wire = network

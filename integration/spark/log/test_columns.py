@@ -105,7 +105,7 @@ def test_what_direct_gets_bring(time: str, ns: int, own: bytes) -> None:
     assert row["headers"] == expected
 
 
-def test_only_requested_columns_in_requested_order() -> None:
+def test_only_wanted_columns_in_wanted_order() -> None:
     frames = [(b"a", V1 % (1, 1, 1, NS, 1), b"", b"x")]
     batch = frame_batch(frames, arrow_schema(["sequence", "subject"]), "S")
     assert (batch.schema.names, rows(batch)) == (["sequence", "subject"], [{"sequence": 1, "subject": "a"}])

@@ -84,7 +84,7 @@ async def test_limit_during_read(server, oracle, make_stream):
         list(query.reader().read(partitions[0]))
 
 
-async def test_batch_replayed_when_messages_missing(server, stream):
+async def test_batch_replayed_when_messages_gone(server, stream):
     query = await half_read(server, stream)
     await stream.oracle.purge(stream.name, seq=21)
     with pytest.raises(HistoryTruncatedError, match="messages 1 to 20"):
@@ -99,7 +99,7 @@ async def test_stream_lost_everything_unread(server, stream):
     assert query.sequences == [*numbers(1, 40), 101, 102, 103]
 
 
-async def test_start_missing_error(server, stream):
+async def test_start_gone_error(server, stream):
     await stream.publish(50)
     await stream.oracle.purge(stream.name, seq=11)
     with pytest.raises(HistoryTruncatedError, match="messages 1 to 10"):
@@ -165,7 +165,7 @@ async def test_losses_counted_in_progress(server, stream, caplog):
     assert reader.reportLatestOffset()["expired"] == 150
 
 
-async def test_missing_stream_has_no_rows(server, stream):
+async def test_gone_stream_has_no_rows(server, stream):
     """Replayed: its offsets are those of the old stream. Its task remains, empty."""
     query = await half_read(server, stream, failOnDataLoss=False)
     await make_anew(stream, 200)
@@ -243,7 +243,7 @@ async def test_lagging_leader_awaited(server, stream, monkeypatch):
 # --- batch reads ---------------------------------------------------------------------------------------------
 
 
-async def test_batch_read_of_missing_error(server, stream):
+async def test_batch_read_of_gone_error(server, stream):
     await stream.publish(50)
     await stream.oracle.purge(stream.name, seq=11)
     assert BatchRead(server, stream).sequences == numbers(11, 50)

@@ -70,7 +70,7 @@ async def test_work_queue_with_two_filters(server, oracle, make_stream, read):
 
 
 @GETS
-async def test_work_queue_checked_and_untouched(server, oracle, make_stream):
+async def test_work_queue_looked_at_and_left_alone(server, oracle, make_stream):
     stream = await make_stream(retention="workqueue", allow_direct=True)
     await stream.publish(700)
     await stream.create_consumer("worker", ack_policy="explicit")
@@ -211,7 +211,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), BAD, ids=[next(iter(received)) for received, _ in BAD])
+@pytest.mark.parametrize(("options", "message"), BAD, ids=[next(iter(given)) for given, _ in BAD])
 @READS
 def test_option_errors_on_load(spark, options, message, read):
     reader = spark.readStream if read == "stream" else spark.read

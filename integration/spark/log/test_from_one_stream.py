@@ -93,7 +93,7 @@ async def test_recreated_under_running_query(server, old, stream, offset):
     assert (sequences(query.rows, stream), sequences(query.rows, old)) == ([1, 2, 3], [1, 2, 3, 4])
 
 
-async def test_stream_omitted(server, old, stream, offset, make_stream):
+async def test_stream_left_out(server, old, stream, offset, make_stream):
     """Another stream that was created later is read from its first message, as with one stream."""
     later = await make_stream()
     await later.publish(2)

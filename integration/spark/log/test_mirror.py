@@ -33,7 +33,7 @@ async def shows(stream, pending):
 
 
 @RESET
-async def test_mirror_shows_remaining_after_each_batch(server, stream):
+async def test_mirror_shows_left_after_each_batch(server, stream):
     await stream.publish(100)
     query = Query(server, stream, consumer="progress", startingOffsets="earliest", maxMessagesPerTrigger=40)
     reader = query.reader()

@@ -352,14 +352,14 @@ async def test_checkpoint_of_one_stream_goes_on_with_several(server, two):
     assert query.replay(query.reader(), *query.offsets[1]) == query.parts[0]
     with pytest.raises(PositionInvalidError, match="several streams"):
         again(query, server, large).drain()
-    others = again(alone, server, *both)
-    others.offsets = [(start, {**start, "created": "2020-01-01T00:00:00+00:00"})]
+    foreign = again(alone, server, *both)
+    foreign.offsets = [(start, {**start, "created": "2020-01-01T00:00:00+00:00"})]
     with pytest.raises(PositionInvalidError, match="of a source of one stream, created at 2020"):
-        others.drain()
+        foreign.drain()
 
 
 @pytest.mark.covers("L11")
-async def test_deleted_stream_error_or_omitted(server, two, caplog):
+async def test_deleted_stream_error_or_left_out(server, two, caplog):
     both, large, small = two
     query = query_of(server, *both)
     query.drain()

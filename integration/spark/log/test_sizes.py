@@ -103,7 +103,7 @@ async def looks(oracle, query, *, batches=100):
 
 
 @pytest.mark.covers("L7", "L36")
-async def test_one_check_serves_several_batches(server, oracle, make_stream):
+async def test_one_look_serves_several_batches(server, oracle, make_stream):
     """30 batches of 100 messages each. Tasks use direct gets, so that each consumer is a look at sizes."""
     stream = await make_stream(allow_direct=True)
     await stream.publish(3000, size=1000)
@@ -115,7 +115,7 @@ async def test_one_check_serves_several_batches(server, oracle, make_stream):
 
 @pytest.mark.covers("L7", "L36")
 @pytest.mark.parametrize("last", [BIG, 0], ids=["large", "small"])
-async def test_no_check_at_what_must_fit(server, oracle, make_stream, last):
+async def test_no_look_at_what_must_fit(server, oracle, make_stream, last):
     """A query that follows a large stream knows how many bytes were stored since its last batch."""
     stream = await make_stream(allow_direct=True)
     await stream.publish(4, size=BIG)
@@ -136,7 +136,7 @@ async def test_no_check_at_what_must_fit(server, oracle, make_stream, last):
 
 
 @pytest.mark.covers("L7", "L36")
-async def test_check_goes_beyond_a_limit_of_rows(server, oracle, make_stream):
+async def test_look_goes_beyond_a_limit_of_rows(server, oracle, make_stream):
     stream = await make_stream(allow_direct=True)
     await stream.publish(2000, size=1000)
     query = Query(
@@ -147,7 +147,7 @@ async def test_check_goes_beyond_a_limit_of_rows(server, oracle, make_stream):
 
 
 @pytest.mark.covers("L7", "L36")
-async def test_check_of_few_that_match(server, oracle, make_stream):
+async def test_look_at_few_that_match(server, oracle, make_stream):
     """One message in 50 matches: between two batches there is none that was looked at."""
     stream = await make_stream(allow_direct=True)
     for _ in range(40):
@@ -161,7 +161,7 @@ async def test_check_of_few_that_match(server, oracle, make_stream):
 
 
 @pytest.mark.covers("L7")
-async def test_removed_meanwhile_is_no_space(server, make_stream):
+async def test_removed_meanwhile_is_no_room(server, make_stream):
     """Messages that were removed make the stream smaller: that tells nothing of the new ones."""
     stream = await make_stream(allow_direct=True)
     await stream.publish(6, size=BIG)
@@ -176,7 +176,7 @@ async def test_removed_meanwhile_is_no_space(server, make_stream):
 
 
 @pytest.mark.covers("L7")
-async def test_last_check_is_of_another_stream(server, stream):
+async def test_last_look_is_of_another_stream(server, stream):
     """A stream that was made again has other sizes at the same sequences."""
     await stream.publish(1000, size=1000)
     query = Query(

@@ -34,10 +34,10 @@ async def requests(oracle):
     await subscription.unsubscribe()
 
 
-async def sparse(stream, *, every=10_000, others=60_000):
+async def sparse(stream, *, every=10_000, foreign=60_000):
     """Messages of which one in `every` is on the subject "rare". The sequences of these."""
     expected = []
-    for begin in range(0, others, every):
+    for begin in range(0, foreign, every):
         await stream.publish(every - 1, "common", first=begin)
         expected.append(await stream.publish(1, "rare", first=begin))
     return expected
@@ -292,9 +292,9 @@ async def test_deleted_tail_no_rows(server, stream):
 
 @pytest.mark.covers("L36")
 @pytest.mark.parametrize(
-    ("filters", "others"), [(0, False), (1, False), (2, False), (1, True), (2, True)], ids=str
+    ("filters", "foreign"), [(0, False), (1, False), (2, False), (1, True), (2, True)], ids=str
 )
-async def test_idle_query_asks_seldom(server, oracle, stream, filters, others):
+async def test_idle_query_asks_seldom(server, oracle, stream, filters, foreign):
     """Whether or not others publish to the stream."""
     await stream.publish(5, "mine", 0)
     mine = ",".join(stream.subject("mine", number) for number in range(filters))
@@ -305,7 +305,7 @@ async def test_idle_query_asks_seldom(server, oracle, stream, filters, others):
     async with requests(oracle) as questions:
         begin = time.monotonic()
         while time.monotonic() < begin + 1.5:
-            if others:
+            if foreign:
                 await stream.publish(1, "yours")
             assert reader.latestOffset(start, ReadAllAvailable()) == start
             assert reader.reportLatestOffset() is not None

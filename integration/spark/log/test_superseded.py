@@ -74,7 +74,7 @@ async def test_bucket_followed_while_it_is_written(server: Any, make_bucket: Any
 
 
 @MODES
-async def test_no_batches_of_what_is_missing(server: Any, make_bucket: Any, mode: str) -> None:
+async def test_no_batches_of_what_is_gone(server: Any, make_bucket: Any, mode: str) -> None:
     """A limit of messages counts those that exist: a query that comes back late had many batches of nothing."""
     bucket = await make_bucket()
     await write(bucket, 1)

@@ -97,8 +97,8 @@ async def test_recreated_stream_refused(js, stream):
 class Watched:
     """A watch and its answers."""
 
-    def __init__(self, url, positions):
-        self.places, self.answers = dict(positions), []
+    def __init__(self, url, places):
+        self.places, self.answers = dict(places), []
         options = ServerOptions.of({"servers": url, "timeout": "0.5"})
         self.watch = LagWatch(options, 0.05, lambda: self.places, lambda *answer: self.answers.append(answer))
 

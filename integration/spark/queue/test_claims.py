@@ -107,7 +107,7 @@ async def test_rows_say_deliveries_said(queue, oracle, server):
         assert abs(row["timestamp"].timestamp() - row["timestamp_ns"] / 1e9) < 1e-5
 
 
-async def test_only_columns_requested(queue):
+async def test_only_columns_wanted(queue):
     query = await queue(count=5, columns=("reply", "sequence"))
     rows = await query.batch()
     assert [list(row) for row in rows] == [["reply", "sequence"]] * 5
@@ -359,7 +359,7 @@ async def test_lapsed_may_go_to_others(queue, js, caplog):
     assert "claims lapsed" in caplog.text
 
 
-async def test_claims_missing_error(queue, oracle):
+async def test_claims_gone_error(queue, oracle):
     """The error says how many, where, and what to do, and nothing is acked."""
     query = await queue(count=100, stream={"retention": "limits"})
     partitions = await query.plan()
@@ -372,7 +372,7 @@ async def test_claims_missing_error(queue, oracle):
     assert (await info(query))["num_ack_pending"] >= 97
 
 
-async def test_claims_missing_reported_and_settled(queue, oracle, caplog):
+async def test_claims_gone_reported_and_settled(queue, oracle, caplog):
     query = await queue(count=100, stream={"retention": "limits"}, failOnDataLoss="false")
     partitions = await query.plan()
     for seq in (1, 10, 11, 50, 51, 90, 100):

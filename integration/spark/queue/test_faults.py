@@ -141,8 +141,8 @@ async def test_old_server_message_get(own_queue):
     assert (await query.stream.state())["messages"] == 0
 
 
-@pytest.mark.parametrize("remaining", [0, 50])
-async def test_old_server_claims_missing(own_queue, remaining):
+@pytest.mark.parametrize("left", [0, 50])
+async def test_old_server_claims_gone(own_queue, left):
     """It answers for each message alone: more of them than are asked for at once do not exist."""
     _, query = await own_queue(
         version="2.10.25", retention="limits", options={"failOnDataLoss": "false", "minPartitions": 1}
@@ -150,10 +150,10 @@ async def test_old_server_claims_missing(own_queue, remaining):
     await query.stream.publish(300)
     partitions = await query.plan()
     assert len(partitions) == 1
-    await query.stream.oracle.purge(query.stream.name, seq=301 - remaining)
+    await query.stream.oracle.purge(query.stream.name, seq=301 - left)
     query.commit(await asyncio.wait_for(query.read(partitions), 20))
     assert await query.plan() is None
-    assert numbers(query.rows) == seen(301 - remaining, 300)
+    assert numbers(query.rows) == seen(301 - left, 300)
 
 
 @pytest.mark.parametrize("version", ["2.10.25", "newest"])
@@ -298,7 +298,7 @@ async def test_frozen_server_available_now(own_queue):
     assert numbers(query.rows) == seen(1, 20)
 
 
-async def test_signs_of_life_arrived_too_late_reported(own_queue, caplog):
+async def test_signs_of_life_came_too_late_reported(own_queue, caplog):
     """A frozen server gives nothing to others. Another worker who pulls first after that gets what ran out."""
     own, query = await own_queue(ack_wait=1.0)
     await query.stream.publish(5)

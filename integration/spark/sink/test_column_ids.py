@@ -200,7 +200,7 @@ def keeping() -> WritePlan:
     return plan_of(ids="none", columns="subject,headers", headers="keep", exactlyOnce="none")
 
 
-async def test_stored_id_for_two_rows(connect: Any, server: Any, stream: OwnStream) -> None:
+async def test_kept_id_for_two_rows(connect: Any, server: Any, stream: OwnStream) -> None:
     js = await connect(server)
     without = [("", stream.subject("a"), b"%d" % number) for number in range(3)]
     one, other = ("1", stream.subject("a"), b"x"), ("1", stream.subject("b"), b"x")
@@ -210,7 +210,7 @@ async def test_stored_id_for_two_rows(connect: Any, server: Any, stream: OwnStre
         await write(js, keeping(), with_headers(one), with_headers(other))
 
 
-async def test_stored_ids_of_two_tasks(connect: Any, server: Any, stream: OwnStream) -> None:
+async def test_kept_ids_of_two_tasks(connect: Any, server: Any, stream: OwnStream) -> None:
     """Rows without an id are rows of their own."""
     js, without = await connect(server), ("", stream.subject("a"), b"0")
     for attempt in (0, 1):
@@ -227,7 +227,7 @@ async def test_stored_ids_of_two_tasks(connect: Any, server: Any, stream: OwnStr
 # --- what cannot be looked at ----------------------------------------------------------------------------
 
 
-async def test_user_may_not_check(own_server: Any, oracle_for: Any, make_stream: Any, connect: Any) -> None:
+async def test_user_may_not_look(own_server: Any, oracle_for: Any, make_stream: Any, connect: Any) -> None:
     """The rows count as stored, and the outcome says why this was not checked."""
     rights = {"publish": {"deny": ["$JS.API.STREAM.INFO.>"]}}
     users = [{"user": "ann", "password": "x", "permissions": rights}, {"user": "judge", "password": "x"}]
@@ -239,7 +239,7 @@ async def test_user_may_not_check(own_server: Any, oracle_for: Any, make_stream:
     assert "STREAM.INFO" in (await write(js, plan(), batch, task=Task(0, 1))).unseen
 
 
-async def test_message_is_missing(connect: Any, server: Any, stream: OwnStream) -> None:
+async def test_message_is_gone(connect: Any, server: Any, stream: OwnStream) -> None:
     js = await connect(server)
     batch = rows(("1", stream.subject("a"), b"x"))
     await write(js, plan(), batch)

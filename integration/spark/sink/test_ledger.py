@@ -206,7 +206,7 @@ async def test_bad_row_of_a_replay(connect: Any, server: Any, short: OwnStream, 
         await write(js, plan, rows_of(short, 1, 50), bad)
 
 
-async def test_ledger_is_missing(connect: Any, server: Any, short: OwnStream) -> None:
+async def test_ledger_is_gone(connect: Any, server: Any, short: OwnStream) -> None:
     js = await connect(server)
     plan = plan_of(ledger=LedgerLocation("none_such", "query", short.name, "run-1"))
     with pytest.raises(ConfigError, match="bucket 'none_such' no longer exists"):

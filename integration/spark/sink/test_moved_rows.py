@@ -95,7 +95,7 @@ async def test_first_run_costs_no_reading(runs: Runs) -> None:
     assert await runs.counts() == {1: 2, 2: 2}
 
 
-async def test_rows_that_are_missing_are_counted(runs: Runs) -> None:
+async def test_rows_that_are_gone_are_counted(runs: Runs) -> None:
     await runs.whole("run-1", {0: [1, 2], 1: [3, 4]})
     remainder = await runs.whole("run-2", {0: [1, 3], 1: [5]})
     assert remainder is not None

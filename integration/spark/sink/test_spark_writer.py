@@ -75,7 +75,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "options", "reported"),
+    ("schema", "options", "told"),
     [
         ("subject string", {}, "one column 'data' or 'value'.*columns are: subject"),
         ("subject string, data int", {}, "'data' is int"),
@@ -88,9 +88,9 @@ def task(monkeypatch: pytest.MonkeyPatch) -> None:
         ("subject string, data string, msg_id string", {"dedup": "content"}, "omit the option"),
     ],
 )
-def test_schema_is_refused(schema: str, options: dict[str, str], reported: str) -> None:
+def test_schema_is_refused(schema: str, options: dict[str, str], told: str) -> None:
     """Before there is a connection, or a task."""
-    with pytest.raises(ConfigError, match=reported):
+    with pytest.raises(ConfigError, match=told):
         writer_of("nats://127.0.0.1:1", schema, **options)
 
 
@@ -146,7 +146,7 @@ async def test_short_window_is_warned_of(
     assert "a row may be tried for 60 s" in caplog.text
 
 
-async def test_target_may_not_be_checked(
+async def test_target_may_not_be_looked_at(
     own_server: Any, oracle_for: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without rights to the API the window is not known, which is told, and rows are written. A ledger is refused."""

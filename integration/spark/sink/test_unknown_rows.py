@@ -69,7 +69,7 @@ async def test_user_may_not_read_target(
     assert "CONSUMER.CREATE" in outcome.unchecked
 
 
-async def test_target_has_no_space_for_a_consumer(runs: Runs, make_stream: Any) -> None:
+async def test_target_has_no_room_for_a_consumer(runs: Runs, make_stream: Any) -> None:
     target = await make_stream(max_consumers=1)
     again = Runs(runs.js, target, runs.bucket)
     await again.whole("run-1", {0: [1, 2], 1: [3]})
@@ -79,7 +79,7 @@ async def test_target_has_no_space_for_a_consumer(runs: Runs, make_stream: Any) 
     assert "max_consumers" in outcome.unchecked
 
 
-async def test_record_has_no_space(runs: Runs, oracle: Any) -> None:
+async def test_record_has_no_room(runs: Runs, oracle: Any) -> None:
     """The rows are written all the same. A run that is recorded already needs no room."""
     await runs.task("run-1", 0, [1])
     size = (await (await runs.js.stream(f"KV_{runs.bucket}")).info()).state.bytes
@@ -115,7 +115,7 @@ async def test_target_is_missing_for_a_moment(runs: Runs, oracle: Any) -> None:
     assert (await runs.task("run-2", 0, [1])).checked is not None
 
 
-async def test_bucket_is_missing(runs: Runs, oracle: Any) -> None:
+async def test_bucket_is_gone(runs: Runs, oracle: Any) -> None:
     await oracle.delete_stream(f"KV_{runs.bucket}")
     with pytest.raises(ConfigError, match="no longer exists: start the program again"):
         await runs.task("run-1", 0, [1])
@@ -157,7 +157,7 @@ async def test_task_could_not_compare(runs: Runs) -> None:
     assert await runs.counts() == {1: 1, 2: 1, 3: 2}
 
 
-async def test_tasks_read_several_streams(runs: Runs, make_stream: Any) -> None:
+async def test_tasks_look_into_several_streams(runs: Runs, make_stream: Any) -> None:
     """The first rows of two tasks belong to different streams. Their equal rows are stored, as often as there are."""
     other = await make_stream()
     plan = plan_of()
@@ -186,7 +186,7 @@ async def test_tasks_read_several_streams(runs: Runs, make_stream: Any) -> None:
     assert sorted(await stored(other)) == [b"8", b"8", b"9"]
 
 
-async def test_driver_waits_for_space_for_its_consumer(runs: Runs, make_stream: Any, oracle: Any) -> None:
+async def test_driver_waits_for_room_for_its_consumer(runs: Runs, make_stream: Any, oracle: Any) -> None:
     """Those of the tasks may still be there."""
     target = await make_stream(max_consumers=1)
     again = Runs(runs.js, target, runs.bucket)

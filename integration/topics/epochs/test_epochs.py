@@ -146,7 +146,7 @@ async def test_streams_lose_parts_refused(js: Any, oracle: Any, make_stream: Any
         await js.delete_stream(name)
 
 
-async def test_position_in_stream_recreated_refused(js: Any, make: Any) -> None:
+async def test_place_in_stream_recreated_refused(js: Any, make: Any) -> None:
     topic = make()
     async with await topic.publisher() as pub:
         await pub.advance(5)
@@ -163,7 +163,7 @@ async def test_position_in_stream_recreated_refused(js: Any, make: Any) -> None:
             await sub.close()
 
 
-async def test_history_removed_reported_and_remainder_whole(js: Any, make: Any) -> None:
+async def test_history_removed_reported_and_rest_whole(js: Any, make: Any) -> None:
     topic = make()
     stream = None
     async with await topic.publisher() as pub:

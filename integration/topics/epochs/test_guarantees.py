@@ -88,7 +88,7 @@ async def test_lost_connection_no_part(js: Any, topic: Any, connect: Any, proxy:
 
 
 @pytest.mark.guarantee("epochs.resumes")
-async def test_position_all_must_be_stored(js: Any, topic: Any, connect: Any, server: Any) -> None:
+async def test_position_all_must_be_kept(js: Any, topic: Any, connect: Any, server: Any) -> None:
     await publish(topic, range(1))
     async with await topic.subscribe() as sub:
         token = sub.position.to_json()

@@ -37,7 +37,7 @@ async def test_users_stream_left_as(kits: Kits, stream: Any, oracle: Oracle, kin
 
 
 @KINDS
-async def test_stream_created_requested(kits: Kits, oracle: Oracle, kind: str) -> None:
+async def test_stream_created_asked_for(kits: Kits, oracle: Oracle, kind: str) -> None:
     subject = kits.subject()
     options = {"max_age": 3600.0, "storage": "memory"}
     kit = await getattr(kits.here, kind)(subject, stream=f"named_{subject.replace('.', '_')}", **options)

@@ -131,7 +131,7 @@ def test_rewind_to_future_refused(checkpoint, to):
 
 
 @pytest.mark.parametrize("to", ["2", "42", "0", "-1", "soon", "2026-01-31", ""])
-def test_other_positions_refused(checkpoint, to):
+def test_other_places_refused(checkpoint, to):
     with pytest.raises(ConfigError, match="--rewind-to is"):
         rewind(checkpoint, to)
 
@@ -256,16 +256,16 @@ def test_options_without_server_refused(capsys, checkpoint, option, value):
     assert "need --server" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("received", ["user", "=ann"])
-def test_malformed_option_refused(capsys, checkpoint, received):
+@pytest.mark.parametrize("given", ["user", "=ann"])
+def test_malformed_option_refused(capsys, checkpoint, given):
     with pytest.raises(SystemExit) as ended:
-        main(["spark", "offsets", str(checkpoint), "--server", "nats://127.0.0.1:1", "--option", received])
+        main(["spark", "offsets", str(checkpoint), "--server", "nats://127.0.0.1:1", "--option", given])
     assert ended.value.code == 2
     assert "NAME=VALUE is needed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("received", "says"),
+    ("given", "says"),
     [
         ("tlsCaa=ca.pem", "'tlsCaa'.*'tlsCa'"),
         ("mode=queue", "has no option 'mode'"),
@@ -273,10 +273,9 @@ def test_malformed_option_refused(capsys, checkpoint, received):
         ("credentialsFile=x", "use --server, --stream or --cred"),
     ],
 )
-def test_unknown_option_refused(capsys, checkpoint, received, says):
+def test_unknown_option_refused(capsys, checkpoint, given, says):
     assert (
-        main(["spark", "offsets", str(checkpoint), "--server", "nats://127.0.0.1:1", "--option", received])
-        == 1
+        main(["spark", "offsets", str(checkpoint), "--server", "nats://127.0.0.1:1", "--option", given]) == 1
     )
     assert re.search(says, capsys.readouterr().err)
 

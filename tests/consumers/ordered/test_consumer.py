@@ -209,7 +209,7 @@ async def test_one_way_to_read_at_a_time():
 
 
 @virtual
-async def test_stop_and_drain_leave_remainder():
+async def test_stop_and_drain_leave_rest():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         reader = oc.messages(max_messages=10)

@@ -202,7 +202,7 @@ async def test_refused_pull_ends_reader():
 
 
 @virtual
-async def test_who_may_not_pull_is_reported_so():
+async def test_who_may_not_pull_is_told_so():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         waiting = await asked(oc)

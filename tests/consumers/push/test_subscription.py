@@ -64,7 +64,7 @@ async def test_stalled_heartbeat_answered_once():
 
 @virtual
 @pytest.mark.covers("J105", "J106", "J107")
-async def test_error_statuses_raised_at_position():
+async def test_error_statuses_raised_at_place():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         connection.deliver(
@@ -140,7 +140,7 @@ async def test_missed_heartbeats_configurable():
 
 @virtual
 @pytest.mark.covers("J82", "J83")
-async def test_existing_heartbeat_is_watched():
+async def test_found_heartbeat_is_watched():
     async with connected() as (js, connection):
         connection.api.has("d", deliver_subject="_INBOX.there", idle_heartbeat=5_000_000_000)
         sub = await js.subscribe("orders.new", durable="d")
@@ -154,7 +154,7 @@ async def test_existing_heartbeat_is_watched():
 
 @virtual
 @pytest.mark.parametrize("deleted_after", [0.1, 2.4, 2.6, 4.9])
-async def test_without_heartbeats_reported_in_5_s(deleted_after):
+async def test_without_heartbeats_told_in_5_s(deleted_after):
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", queue="crew", delete_on_close=True)
         await asyncio.sleep(deleted_after)
@@ -184,7 +184,7 @@ async def test_looks_in_silence_only():
 
 
 @virtual
-async def test_missing_consumer_named_once():
+async def test_gone_consumer_named_once():
     async with connected() as (js, connection):
         await js.subscribe("orders.new", config=BEATS)
         connection.api.consumers.clear()
@@ -196,14 +196,14 @@ async def test_missing_consumer_named_once():
 @virtual
 @pytest.mark.covers("J88", "J90", "J91", "J92")
 @pytest.mark.parametrize(
-    ("how", "reported"), [({}, 1), ({"gap_alarm": False}, 0), ({"queue": "q"}, 0), ({"durable": "d"}, 1)]
+    ("how", "told"), [({}, 1), ({"gap_alarm": False}, 0), ({"queue": "q"}, 0), ({"durable": "d"}, 1)]
 )
-async def test_gaps_reported_unless_off(how, reported):
+async def test_gaps_reported_unless_off(how, told):
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", **how)
         connection.deliver(sub.subject, [data(1), data(5)])
         await settle()
-        assert len(connection.told(GapDetected)) == reported
+        assert len(connection.told(GapDetected)) == told
         assert sub.pending == 2
 
 

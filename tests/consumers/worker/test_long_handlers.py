@@ -20,7 +20,7 @@ from tests.support.virtual import settle, virtual
 @virtual
 @pytest.mark.row(112)
 @pytest.mark.parametrize("pull", [True, False])
-async def test_handled_and_waiting_stay_alive(pull):
+async def test_handled_and_waits_kept_alive(pull):
     handler = Handler()
     async with working(handler, pull=pull, prefetch=10) as work:
         await work.deliver(data(1), data(2))
@@ -59,7 +59,7 @@ async def test_old_messages_taken_first():
 
 
 @virtual
-async def test_push_buffer_stays_alive():
+async def test_push_buffer_kept_alive():
     handler = Handler()
     async with working(handler) as work:
         await work.deliver(*[data(seq) for seq in range(1, 31)])

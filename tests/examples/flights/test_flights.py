@@ -47,7 +47,7 @@ def test_short_time_after_midnight(data, time, shown):
     assert flight.scheduled == f"2013-01-01T{shown}"
 
 
-def test_columns_are_matched_by_name(data):
+def test_columns_are_found_by_name(data):
     header, row = HEADER.split(","), LANDED.split(",")
     turned = data(",".join(reversed(header)), ",".join(reversed(row)))
     assert next(read_flights(turned)).carrier == "UA"

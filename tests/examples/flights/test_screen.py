@@ -91,7 +91,7 @@ def test_plain_lines_and_phases():
     assert lines[-1].endswith("workers 1")
 
 
-def test_an_event_is_reported_in_a_line():
+def test_an_event_is_told_in_a_line():
     assert in_words(Disconnected(reason="gone\nfor now")) == "Disconnected: reason gone for now"
 
 

@@ -112,11 +112,11 @@ def test_wrong_start_or_count_refused(reply):
 
 @pytest.mark.covers("J66")
 @pytest.mark.parametrize("form", [V1, V2], ids=["v1", "v2"])
-@pytest.mark.parametrize("position", range(1, 6))
+@pytest.mark.parametrize("place", range(1, 6))
 @pytest.mark.parametrize("text", NOT_NUMBERS)
-def test_numeric_tokens_64_bits(form, position, text):
+def test_numeric_tokens_64_bits(form, place, text):
     tokens = form.split(".")
-    tokens[-position] = text
+    tokens[-place] = text
     reply = ".".join(tokens)
     assert outcome(read_jsack, reply.encode()) is NotJetStreamMessageError
     assert outcome(sequences, reply.encode()) is NotJetStreamMessageError

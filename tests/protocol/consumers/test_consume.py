@@ -37,7 +37,7 @@ def test_asks_again_at_threshold():
 
 @pytest.mark.row(76)
 @pytest.mark.parametrize(
-    ("most", "threshold", "owed", "buffered", "requested"),
+    ("most", "threshold", "owed", "buffered", "asked"),
     [
         (10, 5, 0, 0, 10),
         (10, 5, 5, 0, 5),
@@ -57,23 +57,23 @@ def test_asks_again_at_threshold():
         (500, 250, 0, 251, None),
     ],
 )
-def test_requested_goes_by_owed_and_waits(most, threshold, owed, buffered, requested):
+def test_asked_for_goes_by_owed_and_waits(most, threshold, owed, buffered, asked):
     buffer = online(most, threshold)
     buffer.owed, buffer.buffered = owed, buffered
-    assert buffer.ask() == (None if requested is None else (requested, None))
-    assert buffer.owed == owed + (requested or 0)
+    assert buffer.ask() == (None if asked is None else (asked, None))
+    assert buffer.owed == owed + (asked or 0)
 
 
 @pytest.mark.row(76)
 @pytest.mark.parametrize(
-    ("owed_bytes", "buffered_bytes", "requested"),
+    ("owed_bytes", "buffered_bytes", "asked"),
     [(0, 0, (1000, 100)), (0, 50, (999, 50)), (0, 51, None), (0, 100, None), (60, 0, None)],
 )
-def test_bytes_requested_at_half(owed_bytes, buffered_bytes, requested):
+def test_bytes_requested_at_half(owed_bytes, buffered_bytes, asked):
     buffer = online(1000, 999, 100)
     buffer.owed, buffer.owed_bytes = int(owed_bytes > 0), owed_bytes
     buffer.buffered, buffer.buffered_bytes = int(buffered_bytes > 0), buffered_bytes
-    assert buffer.ask() == requested
+    assert buffer.ask() == asked
 
 
 @pytest.mark.row(76, 84)
@@ -87,7 +87,7 @@ def test_buffer_of_one():
 
 
 @pytest.mark.row(76)
-def test_request_ended_early_requested_again():
+def test_request_ended_early_asked_for_again():
     buffer = online(10, 5)
     buffer.ask()
     buffer.delivered(1)
@@ -130,7 +130,7 @@ def test_message_ends_row_of_refusals():
     assert buffer.paused_until == 100.05
 
 
-def test_new_connection_requests_at_once():
+def test_new_connection_asked_at_once():
     buffer = online(10, 5)
     buffer.ask()
     buffer.delivered(1)

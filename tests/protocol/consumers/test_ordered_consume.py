@@ -340,7 +340,7 @@ def fetching(batch: int = 5, expires: float = 10.0, **fields) -> OrderedConsume:
     return tracker
 
 
-def test_fetch_over_when_all_requested():
+def test_fetch_over_when_all_asked_for():
     tracker = fetching(2)
     assert tracker.receive([data(1), data(2)], 0.0) == []
     assert tracker.request.ending is Ending.FULL

@@ -104,7 +104,7 @@ def test_unknown_policy_allows_all():
 
 
 @pytest.mark.row(86, 87, 89)
-def test_only_what_was_set_is_sent():
+def test_only_what_was_given_is_sent():
     assert json.loads(encode_pull(Pull(1))) == {"batch": 1}
     assert json.loads(encode_pull(Pull(1, group=GroupRequest("a")))) == {"batch": 1, "group": "a"}
     assert json.loads(encode_pull(Pull(1, group=GroupRequest("a", 5, 6, 0), pin="p"))) == {
@@ -161,7 +161,7 @@ def test_whether_consumer_pins_clients():
 
 
 @pytest.mark.row(87)
-def test_pin_reported_when_comes_and_when_goes():
+def test_pin_told_when_comes_and_when_goes():
     mine = pin()
     assert mine.message(block("one")) == pinned("one")
     assert mine.message(block("one")) is None
@@ -294,7 +294,7 @@ def unserved(messages: int):
 
 
 @pytest.mark.row(87)
-def test_requests_show_pin_as_soon_as_arrived():
+def test_requests_show_pin_as_soon_as_came():
     read = reading()
     read.arrives(*[message(number, "one") for number in range(1, 11)])
     read.take(6)
@@ -304,7 +304,7 @@ def test_requests_show_pin_as_soon_as_arrived():
 
 
 @pytest.mark.row(87)
-def test_refused_amount_requested_again():
+def test_refused_amount_asked_again():
     """One request waits, the other is refused as it comes. The first may have been given its pin by the server."""
     read = reading()
     read.arrives(*[message(number, "one") for number in range(1, 9)])
@@ -320,7 +320,7 @@ def test_refused_amount_requested_again():
 
 
 @pytest.mark.row(87)
-def test_pin_assigned_while_waiting():
+def test_pin_given_while_waiting():
     read = reading(10, 0)
     read.arrives(message(1, "one"))
     read.take(1)
@@ -371,7 +371,7 @@ def test_unmatched_refusal_is_plain(number):
 
 @pytest.mark.row(83, 87)
 @pytest.mark.parametrize("first", ["oldest", "newest"])
-def test_each_refused_requested_once(first):
+def test_each_refused_asked_once(first):
     """More than it remembers of them: what is known of old ones must not make it spin."""
     read = reading(500, 499)
     for number in range(1, 301):
@@ -387,7 +387,7 @@ def test_each_refused_requested_once(first):
     assert read.tracker.buffer.owed == 500
 
 
-def test_unknown_old_pin_requested_again():
+def test_unknown_old_pin_asked_again():
     read = reading(100, 99)
     for number in range(1, 51):
         read.arrives(message(number, f"pin{number}"))

@@ -67,7 +67,7 @@ def messages(*numbers: int):
 def test_first_batch_is_taken_whole(make, monkeypatch):
     single = []
     one = PushTracker._data
-    monkeypatch.setattr(PushTracker, "_data", lambda *received: single.append(received[1]) or one(*received))
+    monkeypatch.setattr(PushTracker, "_data", lambda *given: single.append(given[1]) or one(*given))
     push = make()
     frames = messages(*range(1, 51))
     assert push.receive(frames, 0.0) == []
@@ -126,13 +126,13 @@ def test_broken_jsack_then_next():
 
 @pytest.mark.covers("J66")
 @pytest.mark.parametrize("make", [tracker, watching])
-@pytest.mark.parametrize("position", [-4, -3, -2, -1])
+@pytest.mark.parametrize("place", [-4, -3, -2, -1])
 @pytest.mark.parametrize("odd", [b"x", b"", b"1_0", b"+1", b"-1", b" 1", b"9" * 21, b"9" * 400])
-def test_odd_number_in_run_reaches_no_handler(make, position, odd):
+def test_odd_number_in_run_reaches_no_handler(make, place, odd):
     """A number is damaged within a batch that arrives together: the message is no data, the others are."""
     push, frames = make(), messages(*range(1, 40))
     tokens = frames[20][1].split(b".")
-    tokens[position] = odd
+    tokens[place] = odd
     frames[20] = (frames[20][0], b".".join(tokens), *frames[20][2:])
     push.receive(frames, 0.0)
     expected: list[object] = [b"%d" % number for number in range(1, 40)]
@@ -234,7 +234,7 @@ def test_consumer_begins_again_reported():
 
 
 @pytest.mark.covers("J95", "J96")
-def test_flow_control_at_its_position():
+def test_flow_control_at_its_place():
     push = tracker()
     assert push.receive([*messages(1, 2), flow_control(7), *messages(3)], 0.0) == []
     assert push.take()[1] == []
@@ -316,7 +316,7 @@ def test_request_flood_bounded():
 
 
 @pytest.mark.covers("J105", "J106", "J107")
-def test_errors_in_order_then_on():
+def test_errors_in_place_then_on():
     push = tracker()
     frames = [*messages(1), status(409, "Consumer Deleted"), *messages(2), status(503), status(777, "New")]
     assert push.receive(frames, 0.0) == []
@@ -388,7 +388,7 @@ def test_end_counts_drops_not_reported(dropped, sums):
 
 
 @pytest.mark.parametrize("dropped", [1, 2, 3])
-def test_overflow_end_reported_if_more_dropped(dropped):
+def test_overflow_end_told_if_more_dropped(dropped):
     """The first event has said 1: an end says how many, if they were more."""
     push = tracker(max_pending=1)
     told(push.receive(messages(*range(1, 2 + dropped)), 0.0))

@@ -50,7 +50,7 @@ class Reader:
         return [f"{type(event).__name__} {event.reason}" for event in self.events]
 
 
-def test_the_first_check_is_before_ack_wait():
+def test_the_first_look_is_before_ack_wait():
     assert StallTracker(STALL_AFTER).interval * 2 + STALL_AFTER < 30
 
 
@@ -61,7 +61,7 @@ def test_healthy_reader_is_asked_seldom_and_told_nothing():
     assert reader.events == []
 
 
-def test_a_reader_that_gets_messages_is_not_checked():
+def test_a_reader_that_gets_messages_is_not_looked_at():
     reader = Reader()
     for _ in range(200):
         reader.run(20)
@@ -69,7 +69,7 @@ def test_a_reader_that_gets_messages_is_not_checked():
     assert reader.looks == []
 
 
-def test_a_program_that_is_busy_is_not_checked():
+def test_a_program_that_is_busy_is_not_looked_at():
     reader = Reader()
     reader.waits = False
     reader.run(600)
@@ -131,7 +131,7 @@ def test_another_reason_is_reported_too():
     ]
 
 
-def test_fault_after_a_long_idle_time_is_reported_as_soon():
+def test_fault_after_a_long_idle_time_is_told_as_soon():
     reader = Reader()
     reader.run(3590)
     reader.findings = [PAUSED]
@@ -147,20 +147,20 @@ def test_looks_are_rare_once_a_reason_is_reported():
     assert max(after - before for before, after in pairwise(reader.looks)) == 300
 
 
-def test_program_that_never_acks_is_reported_after_pauses_that_double():
+def test_program_that_never_acks_is_told_after_pauses_that_double():
     """Each redelivery looks like progress."""
     reader = Reader()
     reader.findings = [FULL]
-    reported_at = []
+    told_at = []
     for _ in range(240):
         before = len(reader.events)
         reader.run(30)
         reader.arrived += 1
-        reported_at += [
+        told_at += [
             reader.now - 1000 for event in reader.events[before:] if isinstance(event, ConsumerStalled)
         ]
-    assert len(reported_at) == 7  # in two hours
-    pauses = [after - before for before, after in pairwise(reported_at)]
+    assert len(told_at) == 7  # in two hours
+    pauses = [after - before for before, after in pairwise(told_at)]
     assert pauses == sorted(pauses)
     assert reader.told.count("ConsumerResumed max_ack_pending") == 7
 
@@ -196,7 +196,7 @@ def test_notes_are_no_reason():
     assert reader.events == []
 
 
-def test_that_it_could_not_check_is_information():
+def test_that_it_could_not_look_is_information():
     reader = Reader()
     reader.findings = [Finding(code="could_not_look", level="unknown", what="unknown", fix="permit it")]
     reader.run(60)
@@ -206,7 +206,7 @@ def test_that_it_could_not_check_is_information():
     assert len(reader.events) == 1
 
 
-def test_check_again_when_a_handler_is_due():
+def test_look_again_when_a_handler_is_due():
     tracker = StallTracker(25.0)
     tracker.poll(0, 0, 0, asking=True, **NAMES)
     assert tracker.poll(25, 0, 0, asking=True, **NAMES) == [Look(25)]

@@ -27,10 +27,10 @@ from tests.support.strategies import info
 PUSH = {"deliver_subject": "_INBOX.there"}
 
 
-def refusal(request: SubscribeRequest, results) -> type[BindError] | None:
+def refusal(request: SubscribeRequest, found) -> type[BindError] | None:
     refused = None
     try:
-        check_binding(request, results)
+        check_binding(request, found)
     except BindError as error:
         refused = error
     if refused is None:

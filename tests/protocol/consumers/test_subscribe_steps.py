@@ -106,14 +106,14 @@ def test_error_of_lookup_raised(error):
 
 
 @pytest.mark.covers("J20")
-def test_named_stream_no_lookup():
+def test_given_stream_no_lookup():
     steps, _ = play("_INBOX.mine", made, stream="ORDERS")
     assert [type(step) for step in steps] == [Listen, Create]
     assert steps[1].config.filter_subject == "orders.new"
 
 
 @pytest.mark.covers("J20", "J33")
-def test_named_stream_checks_subject():
+def test_given_stream_checks_subject():
     _, error = play(info(filter_subject="orders.old", **THERE), stream="ORDERS", consumer="worker")
     assert isinstance(error, SubjectMismatchError)
 

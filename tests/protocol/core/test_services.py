@@ -57,9 +57,9 @@ def test_bad_metadata(metadata):
 
 
 def test_metadata_is_copied():
-    received = {"a": "b"}
-    copy = check_metadata(received)
-    received["a"] = "c"
+    given = {"a": "b"}
+    copy = check_metadata(given)
+    given["a"] = "c"
     assert copy == {"a": "b"}
     assert check_metadata(None) == {}
 

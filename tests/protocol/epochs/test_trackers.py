@@ -36,9 +36,9 @@ from tests.protocol.epochs.orders import INT, PAIR, snapshot, subscriber, update
 LATENT, ACTIVE, COMPLETED = EpochState.LATENT, EpochState.ACTIVE, EpochState.COMPLETED
 
 
-def given_by(created: EpochSubscriber[Any], *times: int, partition: Any = 0) -> list[int]:
+def given_by(made: EpochSubscriber[Any], *times: int, partition: Any = 0) -> list[int]:
     """The times of which data passes."""
-    events = [event for time in times for event in created.receive(partition, DataMessage(time, b"x"))]
+    events = [event for time in times for event in made.receive(partition, DataMessage(time, b"x"))]
     return [event.time for event in events]
 
 
@@ -141,7 +141,7 @@ def test_no_frontier_record_reported(data):
 
 
 @given(st.integers(0, 2**64 - 1), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5))
-def test_a_position_as_json_and_back(since, times):
+def test_a_place_as_json_and_back(since, times):
     position = EpochPosition(PAIR, since, tuple(times), (tuple(times), ()))
     assert EpochPosition.from_json(position.to_json(), PAIR) == position
 
@@ -163,7 +163,7 @@ def test_a_position_as_json_and_back(since, times):
         '{"v":1,"since":1,"missed":[' + "[" * 100_000,
     ],
 )
-def test_what_is_no_position_is_refused(token):
+def test_what_is_no_place_is_refused(token):
     with pytest.raises(PositionInvalidError, match="not a valid position"):
         EpochPosition.from_json(token, INT)
 
@@ -371,7 +371,7 @@ def test_resume_with_several_frontiers():
     assert given_by(tracker, (0, 2), (1, 1), (0, 3), (1, 2), (3, 3)) == [(1, 2), (3, 3)]
 
 
-def test_snapshot_as_of_earlier_position():
+def test_snapshot_as_of_earlier_place():
     tracker = subscriber()
     tracker.receive(0, snapshot([3], [4]), 20, as_of=10)
     assert tracker.lower_of(0).elements == (3,)
@@ -415,7 +415,7 @@ def test_skipped_epoch_completes():
     assert buffer.completed(tracker.frontier) == []
 
 
-def test_parts_of_epochs_never_returned():
+def test_parts_of_epochs_never_given():
     created = EpochBuffer(INT)
     created.add(data(3, "part", whole=False), 10)
     created.add(data(4, "all"), 10)
@@ -425,7 +425,7 @@ def test_parts_of_epochs_never_returned():
     assert created.retained_bytes == 0
 
 
-def test_too_large_let_go_and_position_reported():
+def test_too_large_let_go_and_place_reported():
     created = EpochBuffer(INT, max_bytes=100)
     created.add(data(1, "a", 7), 60)
     created.add(data(2, "b", 8), 30)
@@ -436,7 +436,7 @@ def test_too_large_let_go_and_position_reported():
     assert created.completed(chain()) == [Epoch(1, None, 7, 12, 3), Epoch(2, ("b",), 8, 8, 1)]
 
 
-def test_invalid_messages_waited_skipped():
+def test_invalid_messages_waited_set_aside():
     """They withhold nothing that waited with them."""
     tracker = subscriber(0, 1)
     tracker.receive(0, snapshot([3], []), 1)

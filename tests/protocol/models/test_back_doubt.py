@@ -35,7 +35,7 @@ def test_older_record_true_if_repeated(state, patience, verdict):
     assert uncertain.since is None
 
 
-def test_uncertainty_begins_again():
+def test_doubt_begins_again():
     """After an answer that does not go back, a reconnect, or an end of the stream before the record."""
     uncertain = BackwardCheck()
     assert uncertain.check(7, replicated(7), 0.0) == "ask again"

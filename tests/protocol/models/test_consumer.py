@@ -97,5 +97,5 @@ def test_what_a_user_set():
         (ConsumerConfig(filter_subjects=["a", "b"]), ["a", "b"]),
     ],
 )
-def test_filters_however_they_are_set(config, filters):
+def test_filters_however_they_given(config, filters):
     assert config.filters == filters

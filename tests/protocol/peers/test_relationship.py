@@ -79,12 +79,12 @@ def test_words_in_store_those_of_picos():
         b"[" * 10**5,
     ],
 )
-def test_no_record_reported_as_such(data):
+def test_no_record_told_as_such(data):
     with pytest.raises(ProtocolError, match="relationship"):
         read_value("relationship.one", data)
 
 
-def test_no_channel_reported_as_such():
+def test_no_channel_told_as_such():
     with pytest.raises(ProtocolError, match="channel"):
         read_value("channel.x", b'{"eci":"a.b","policy":{"events":["odd"]}}')
 
@@ -101,7 +101,7 @@ def test_dead_request_until_its_time():
 
 
 @pytest.mark.parametrize(
-    ("attrs", "results"),
+    ("attrs", "found"),
     [
         ({"Id": "one"}, "one"),
         ({"Id": "one", "Rx": "a.two", "Tx": "b.two"}, "one"),
@@ -118,9 +118,9 @@ def test_dead_request_until_its_time():
     ],
 )
 @pytest.mark.covers("P62")
-def test_lookup_order_of_message(attrs, results):
+def test_lookup_order_of_message(attrs, found):
     record = selected(RECORDS, attrs, "a.four")
-    assert (record and record.id) == results
+    assert (record and record.id) == found
 
 
 def test_no_channel_names_nothing():

@@ -112,7 +112,7 @@ def test_request_on_open_channel():
     assert b.live("child").state is RelationshipState.ESTABLISHED
 
 
-def test_channel_can_be_created_and_removed():
+def test_channel_can_be_made_and_removed():
     _, a, _ = two()
     a.do(OpenChannel(("door",), Policy(events=("door:opened",)), Fresh("i", "door")))
     a.receive("a.door", "opened", {"n": 1}, "door")

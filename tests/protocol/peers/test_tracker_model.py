@@ -67,18 +67,18 @@ MOVES = {
 DECISIONS = set(MOVES) - {"request"}
 
 
-def load(name: str, stored: Kept) -> PeerTracker:
+def load(name: str, kept: Kept) -> PeerTracker:
     """A peer that has just started: it knows what its store holds."""
     tracker = PeerTracker(name)
     (store,) = tracker.handle(Install(Fresh("", "wk")), NOW)
     tracker.handle(Stored(store.key, store.value, 1), NOW)
-    for key, data in stored:
+    for key, data in kept:
         tracker.handle(Stored(key, read_value(key, data), 1), NOW)
     return tracker
 
 
-def after(stored: Kept, commands: list[Command]) -> Kept:
-    held = dict(stored)
+def after(kept: Kept, commands: list[Command]) -> Kept:
+    held = dict(kept)
     for command in commands:
         if isinstance(command, StoreValue):
             assert command.value is not None
@@ -87,35 +87,35 @@ def after(stored: Kept, commands: list[Command]) -> Kept:
 
 
 @cache
-def outbox(stored: Kept) -> tuple[tuple[bytes, Kept], ...]:
+def outbox(kept: Kept) -> tuple[tuple[bytes, Kept], ...]:
     """Of each kind the first item: what is sent ("" for what is raised), and the store when that is noted."""
     results = []
-    for key, data in stored:
+    for key, data in kept:
         record = read_value(key, data)
         for index, item in enumerate(record.outbox):
             if not any(type(one) is type(item) for one in record.outbox[:index]):
                 remainder = tuple(one for one in record.outbox if one is not item)
-                less = dict(stored) | {key: write_value(msgspec.structs.replace(record, outbox=remainder))}
+                less = dict(kept) | {key: write_value(msgspec.structs.replace(record, outbox=remainder))}
                 message = msgspec.json.encode(item) if isinstance(item, Send) else b""
                 results.append((message, tuple(sorted(less.items()))))
     return tuple(results)
 
 
 @cache
-def received(stored: Kept, message: bytes, fresh: Fresh) -> Kept:
+def received(kept: Kept, message: bytes, fresh: Fresh) -> Kept:
     """The store when a message has arrived."""
     send = msgspec.json.decode(message, type=Send)
     event = Received(send.eci, send.domain, send.type, send.attrs, fresh)
-    return after(stored, load(send.eci[0], stored).handle(event, NOW))
+    return after(kept, load(send.eci[0], kept).handle(event, NOW))
 
 
 @cache
-def asked_for(stored: Kept, which: str) -> Kept | None:
+def asked_for(kept: Kept, which: str) -> Kept | None:
     """The store when a move was made. None where it could not be."""
     name, event, attrs = MOVES[which]
-    commands = load(name, stored).handle(Raised("wrangler", event, attrs, Fresh("n", "rx")), NOW)
+    commands = load(name, kept).handle(Raised("wrangler", event, attrs, Fresh("n", "rx")), NOW)
     failed = any(isinstance(command, Raise) and command.error for command in commands)
-    return None if failed else after(stored, commands)
+    return None if failed else after(kept, commands)
 
 
 def steps(whole: Whole, moves: set[str]) -> Iterator[Whole]:
@@ -167,7 +167,7 @@ def test_interleavings_converge(moves):
 
 def agreed(whole: Whole) -> tuple[str, str]:
     """Both have it, or neither. Pending only where nobody has decided."""
-    a, b = (read_value(*stored[0]) if stored else None for stored in (whole.a, whole.b))
+    a, b = (read_value(*kept[0]) if kept else None for kept in (whole.a, whole.b))
     pair = tuple("nothing" if one is None or not one.live else one.state.value for one in (a, b))
     assert pair in {("nothing", "nothing"), ("outbound", "inbound"), ("established", "established")}, pair
     if pair == ("outbound", "inbound"):

@@ -226,8 +226,8 @@ class Simulation:
         numbers = [int(payload) for _, payload in self.server.stored if payload != b"rival"]
         assert numbers == sorted(set(numbers)), "a repeat, or out of order"
         positions = {
-            int(payload): position
-            for position, (_, payload) in enumerate(self.server.stored, 1)
+            int(payload): place
+            for place, (_, payload) in enumerate(self.server.stored, 1)
             if payload != b"rival"
         }
         for number, ticket in self.tickets.items():
@@ -242,8 +242,8 @@ class Simulation:
         ]
         assert not missing, "a hole"
         if rival:
-            others = [payload for _, payload in self.server.stored].index(b"rival")
-            assert all(payload == b"rival" for _, payload in self.server.stored[others:]), "behind a rival"
+            foreign = [payload for _, payload in self.server.stored].index(b"rival")
+            assert all(payload == b"rival" for _, payload in self.server.stored[foreign:]), "behind a rival"
         assert self.window.size == 0
         assert self.window.in_flight == {}
 

@@ -262,7 +262,7 @@ def test_fewer_than_sent_no_success():
 
 
 @pytest.mark.parametrize("gap_ok", [False, True])
-def test_end_nobody_requested_failure(gap_ok):
+def test_end_nobody_asked_for_failure(gap_ok):
     ingest = begun(12, gap_ok=gap_ok)
     ingest.receive(final(12))
     assert ingest.failure is not None

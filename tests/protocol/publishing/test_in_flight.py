@@ -153,7 +153,7 @@ def test_late_refusal_of_earlier_try(late):
     assert answers(under, [ack(second)], 2.6)[0] == ["1"]
 
 
-def test_no_time_remaining_for_another_try():
+def test_no_time_left_for_another_try():
     under = window()
     send(under, timeout=0.2)
     assert errors(answers(under, [nobody(1)], 0.0)[2]) == [("1", NoRespondersError)]

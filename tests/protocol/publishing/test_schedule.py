@@ -74,7 +74,7 @@ def test_message_can_end_schedule():
         (datetime(1970, 1, 1, tzinfo=UTC), "1970-01-01T00:00:00Z"),
     ],
 )
-def test_a_moment_is_reported_exactly(at, text):
+def test_a_moment_is_told_exactly(at, text):
     assert pattern(at=at) == f"@at {text}"
 
 

@@ -36,7 +36,7 @@ def stream(config: dict | None = None, *, last: float = 60, **fields) -> StreamI
 
 
 def codes(info: StreamInfo, **options) -> list[str]:
-    return [results.code for results in diagnose_stream(info, after=25.0, **options)]
+    return [found.code for found in diagnose_stream(info, after=25.0, **options)]
 
 
 def test_idle_stream_is_no_stand_still():
@@ -44,7 +44,7 @@ def test_idle_stream_is_no_stand_still():
 
 
 @pytest.mark.parametrize(
-    ("state", "last", "reported"),
+    ("state", "last", "told"),
     [
         ({"lag": 0, "active": S}, 60, False),
         ({"lag": 40, "active": S}, 1, False),  # it stores
@@ -53,8 +53,8 @@ def test_idle_stream_is_no_stand_still():
         ({"lag": 0, "active": -1}, 60, True),
     ],
 )
-def test_mirror(state, last, reported):
-    assert codes(stream(mirror={"name": "T", **state}, last=last)) == (["mirror"] if reported else [])
+def test_mirror(state, last, told):
+    assert codes(stream(mirror={"name": "T", **state}, last=last)) == (["mirror"] if told else [])
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def ask(since: int, limit: int = 10_000, max_bytes: int = 64 * 1024 * 1024) -> A
     return AskHistory(since, limit, max_bytes)
 
 
-def seqs(created: Reader, limit: int = 100) -> list[int]:
-    return [taken.seq for taken in created.take(limit)[0]]
+def seqs(made: Reader, limit: int = 100) -> list[int]:
+    return [taken.seq for taken in made.take(limit)[0]]
 
 
 # --- pushes ---------------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def test_closed_does_nothing_any_more():
 
 
 @pytest.mark.covers("T2", "T10")
-def test_removed_is_error_in_order():
+def test_removed_is_error_in_place():
     tracker = reader()
     tracker.offer("r-1", [record(11)], 0.0)
     [request] = tracker.offer("r-1", [record(20)], 0.0)

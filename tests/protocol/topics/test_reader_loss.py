@@ -36,8 +36,8 @@ def quiet_reader(**options: Any) -> Reader:
     return tracker
 
 
-def seqs(created: Reader) -> list[int]:
-    return [taken.seq for taken in created.take(100)[0]]
+def seqs(made: Reader) -> list[int]:
+    return [taken.seq for taken in made.take(100)[0]]
 
 
 def test_push_newer_than_answer():
@@ -58,7 +58,7 @@ def test_push_waits_while_missing():
     assert isinstance(tracker.error, HistoryTruncatedError)
 
 
-def test_found_no_space_missing_too():
+def test_found_no_room_missing_too():
     tracker = quiet_reader(max_pending=2)
     tracker.offer("r-1", [record(seq, seq - 1) for seq in (11, 12, 13)], 1.0)
     assert [taken.seq for taken in tracker.take(1)[0]] == [11], "there is room for one"

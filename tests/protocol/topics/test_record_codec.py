@@ -180,10 +180,10 @@ def test_any_stored_header_block_just_data(block, linked):
 def test_odd_header_block_is_data(block):
     plain = republished(b"", "a", 7, "2026-01-31T12:00:00Z", 3)
     odd = (*plain[:2], block[:-2] + plain[2][10:], plain[3])
-    others = []
-    actual = RepublishedRecords("S").read([plain, odd, plain], others.append)
+    foreign = []
+    actual = RepublishedRecords("S").read([plain, odd, plain], foreign.append)
     assert [(one.seq, one.previous, one.subject, one.data) for one in actual] == [(7, 3, "a", b"x")] * 3
-    assert others == []
+    assert foreign == []
 
 
 # --- what is pushed ----------------------------------------------------------------------------------------------
@@ -202,17 +202,19 @@ def republished(own: bytes, subject: str, seq: int, time: str, before: int = 4) 
 @given(stored())
 def test_republished_like_single(lie):
     frames = [republished(*one, before=0) for one in lie]
-    others = []
-    assert RepublishedRecords("S").read(frames, others.append) == [republished_record(f, "S") for f in frames]
-    assert others == []
+    foreign = []
+    assert RepublishedRecords("S").read(frames, foreign.append) == [
+        republished_record(f, "S") for f in frames
+    ]
+    assert foreign == []
 
 
 @pytest.mark.parametrize(("seq", "before"), [(0, 0), (4, 4), (4, 5), (2**64, 3), (2**70, 2**69)])
 def test_republished_out_of_range_returned(seq, before):
     frame = republished(b"", "a", seq, "2026-01-31T12:00:00Z", before)
-    others = []
-    assert RepublishedRecords("S").read([frame], others.append) == []
-    assert others == [frame]
+    foreign = []
+    assert RepublishedRecords("S").read([frame], foreign.append) == []
+    assert foreign == [frame]
     with pytest.raises(ProtocolError):
         republished_record(frame, "S")
 

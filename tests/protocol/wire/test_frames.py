@@ -47,7 +47,7 @@ def test_everything_else_is_foreign(frame):
 
 
 @given(st.tuples(st.binary(), st.binary(), st.binary(), st.binary()))
-def test_any_bytes_checked_without_error(frame):
+def test_any_bytes_judged_without_error(frame):
     is_data(frame)
     is_control(frame)
     assert frame_size(frame) == len(b"".join(frame))

@@ -50,7 +50,7 @@ def test_order_is_kept_while_opening():
     assert got == [ONE, TWO]
 
 
-def test_open_puts_target_in_order():
+def test_open_puts_target_in_place():
     intake, got, sinks = HoldingSink(), [], {}
     sinks[b"1"] = intake
     intake.installed(sinks, b"1")

@@ -106,11 +106,11 @@ def test_a_transcript_in_one_piece():
 
 def test_a_transcript_byte_by_byte():
     host = Host(b"1", b"2")
-    host.feed(*[TRANSCRIPT[position : position + 1] for position in range(len(TRANSCRIPT))])
+    host.feed(*[TRANSCRIPT[place : place + 1] for place in range(len(TRANSCRIPT))])
     assert host.seen == WANTED
 
 
-def test_transcript_cut_once_at_every_position():
+def test_transcript_cut_once_at_every_place():
     for index in range(len(TRANSCRIPT)):
         host = Host(b"1", b"2")
         host.feed(TRANSCRIPT[:index], TRANSCRIPT[index:])

@@ -99,7 +99,7 @@ class Topic:
                 results.append((seq, partition, time))
         return results
 
-    def read(self, expected, segments, first_seq=1):
+    def read(self, wanted, segments, first_seq=1):
         """What tasks read of these segments."""
         results = []
         for segment in segments:
@@ -109,7 +109,7 @@ class Topic:
                     continue
                 assert seq >= first_seq, "it was removed"
                 owner = [name for after, name in segment.owners if after < seq][-1]
-                if owner == producer and time in expected:
+                if owner == producer and time in wanted:
                     results.append((seq, partition, time))
         return results
 
@@ -293,7 +293,7 @@ def test_tasks_share_segments(widths, tasks, changes):
     assert BatchCut.of(segments, tasks).share(segments) == shared
 
 
-def test_replay_shares_the_remainder_as_before():
+def test_replay_shares_the_rest_as_before():
     cut = BatchCut.of([Segment(0, 1, 10, ()), Segment(1, 11, 30, ())], 3)
     owners = ((0, "a"),)
     remaining = [Segment(1, 15, 30, owners)]

@@ -61,7 +61,7 @@ def test_round_takes_the_time_of_its_requests(clock, pages, singles, intervals):
     assert clock.now == 100.0 + intervals
 
 
-def test_round_that_does_not_check_costs_nothing(clock):
+def test_round_that_does_not_look_costs_nothing(clock):
     pace = SharedPace(1.0, clock, clock.sleep)
     pace.begin_round(look=True)
     pace.end_round(1)

@@ -59,7 +59,7 @@ def test_every_row_has_its_own_id(given_rows: list[Row]) -> None:
 @given(rows)
 def test_equal_rows_share_their_hash(given_rows: list[Row]) -> None:
     """Rows are numbered only among their like."""
-    contents = {results.split(b".")[3] for results in ids_of([given_rows])}
+    contents = {found.split(b".")[3] for found in ids_of([given_rows])}
     assert len(contents) == len(set(given_rows))
 
 

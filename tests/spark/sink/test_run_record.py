@@ -56,7 +56,7 @@ def test_something_else_is_refused(value: bytes) -> None:
         RunRecord.decode(value)
 
 
-def test_latest_batches_are_stored() -> None:
+def test_latest_batches_are_kept() -> None:
     """Those that were written last, whatever their numbers: an older checkpoint may have been restored."""
     record = RunRecord(TARGET)
     for epoch in [*range(50, 50 + KEPT), 3]:

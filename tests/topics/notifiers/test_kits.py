@@ -85,7 +85,7 @@ class MemoryKits:
         return Notifier(source_of(internals, lambda source: source))
 
     def make_subscription(self, internals):
-        return IterationSubscription(source_of(internals, lambda received: source_on(*received)))
+        return IterationSubscription(source_of(internals, lambda given: source_on(*given)))
 
     async def settle(self):
         await settle(40)
@@ -326,7 +326,7 @@ async def test_other_producer_fences():
 @virtual
 @pytest.mark.covers("A50", "A66")
 @pytest.mark.parametrize("stored", [False, True])
-async def test_first_value_uncertain_after_takeover(stored):
+async def test_first_value_in_doubt_after_takeover(stored):
     """The newest record is the predecessor's, or the value itself: neither is another producer's takeover."""
     log = Faulty()
     before, subscription = kit_on(log)
@@ -369,7 +369,7 @@ async def test_foreign_records_fence_and_end_nothing():
 
 
 @virtual
-async def test_server_says_both_not_requested_ever():
+async def test_server_says_both_not_asked_for_ever():
     log = Faulty()
     publication, _ = kit_on(log)
     log.before = [WrongLastSequenceError(400, 10071, "wrong last sequence") for _ in range(100)]

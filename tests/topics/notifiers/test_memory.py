@@ -102,7 +102,7 @@ async def test_ambiguous_values_raise(reason):
             await anext(aiter(iterable))
         assert caught.value.reason is reason
         events = []
-        observer = type("Observer", (), {"fail": lambda _, what, reported=events: reported.append(what)})()
+        observer = type("Observer", (), {"fail": lambda _, what, told=events: told.append(what)})()
         await observe_iteration(iterable, observer)
         assert events == [reason]
 
@@ -234,7 +234,7 @@ def test_long_history_can_be_dropped():
 
 @virtual
 @pytest.mark.covers("A9", "A11")
-async def test_unwanted_values_not_stored():
+async def test_unwanted_values_not_kept():
     updater, notifier = make_notifier_kit(0)
     iterator = aiter(notifier)
     assert await anext(iterator) == 0

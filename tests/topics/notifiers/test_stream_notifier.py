@@ -212,7 +212,7 @@ async def test_stream_recreated_begins_again():
 
 @virtual
 @pytest.mark.covers("A21", "A22")
-async def test_lost_push_requested_once():
+async def test_lost_push_asked_once():
     log = Log(replica=record(1))
     task = await start(notifier(log, quiet=30).get_update_since(1))
     before = asyncio.get_running_loop().time()
@@ -311,7 +311,7 @@ async def test_reconnect_asks_close_ends():
 
 @virtual
 @pytest.mark.covers("A45", "A46", "A67")
-async def test_the_end_is_requested_once():
+async def test_the_end_is_asked_for_once():
     log = Log(replica=record(3, "done", Kind.FINISH))
     shared = notifier(log)
     for count in (None, 2, 3, 10**9):
@@ -398,9 +398,9 @@ async def test_replicated_stream_recreated():
     assert (await shared.get_update_since()).value == 50
     log.replica, log.state = record(1), replicated(1, "later")
 
-    async def placed_again(results):
+    async def placed_again(found):
         log._origin = Position("S", "later", 0)
-        return results
+        return found
 
     log.placed_again = placed_again
     started = clock()
@@ -425,7 +425,7 @@ async def test_invented_count_delays_nobody_else():
 
 
 @virtual
-async def test_uncertainty_begins_again_after_a_failed_request():
+async def test_doubt_begins_again_after_a_failed_request():
     log = Log(replica=record(7))
     log.state = replicated(7)
     shared = notifier(log)
@@ -474,7 +474,7 @@ PUSHED = (
 
 
 @virtual
-async def test_push_before_the_stream_turned_out_to_be_another_is_requested():
+async def test_push_before_the_stream_was_found_to_be_another_is_requested():
     """Its position would name the deleted stream."""
     server, arrived = Server(), []
     at = NotifierDescriptor(

@@ -136,7 +136,7 @@ def test_equal_rows_in_any_order_hold():
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_difference_in_any_column_noticed(column):
+def test_difference_in_any_column_found(column):
     rows = list(EXPECTED.values())
     before = getattr(rows[0], column)
     changed = f"{before}x" if isinstance(before, str) else (before or 0) + 1
@@ -169,8 +169,8 @@ DONE = [
 ]
 
 
-def rebooked(results, *, pending=0, unacked=0):
-    return check_rebooked(results, cancelled_flights(WORK), pending=pending, unacked=unacked)
+def rebooked(found, *, pending=0, unacked=0):
+    return check_rebooked(found, cancelled_flights(WORK), pending=pending, unacked=unacked)
 
 
 def test_work_done_once_holds():
@@ -180,7 +180,7 @@ def test_work_done_once_holds():
 
 
 @pytest.mark.parametrize(
-    ("results", "said"),
+    ("found", "said"),
     [
         (DONE[1:], "1 missing, as 2013-01-01T05:15 UA 1 EWR IAH"),
         ([*DONE, DONE[0]], "1 more than once, as 1"),
@@ -188,8 +188,8 @@ def test_work_done_once_holds():
         ([DONE[0], DONE[1], DONE[1]], "1 more than once, as 2"),
     ],
 )
-def test_work_missing_or_done_twice_reported(results, said):
-    claim = rebooked(results)
+def test_work_missing_or_done_twice_reported(found, said):
+    claim = rebooked(found)
     assert not claim.holds
     assert said in claim.text
 
@@ -241,7 +241,7 @@ def spark_is_there(monkeypatch):
 
 
 @pytest.mark.usefixtures("spark_is_there")
-def test_why_spark_omitted_said_in_line(monkeypatch):
+def test_why_spark_left_out_said_in_line(monkeypatch):
     assert running.why_not() is None
     with monkeypatch.context() as changed:
         changed.setattr(importlib.util, "find_spec", lambda _: None)
@@ -259,7 +259,7 @@ def test_why_spark_omitted_said_in_line(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("reported", "release"),
+    ("told", "release"),
     [
         ('openjdk version "17.0.15" 2025-04-15', 17),
         ('java version "1.8.0_402"', 8),
@@ -267,9 +267,9 @@ def test_why_spark_omitted_said_in_line(monkeypatch):
         ("", None),
     ],
 )
-def test_release_of_java_read_from_says(tmp_path, reported, release):
+def test_release_of_java_read_from_says(tmp_path, told, release):
     java = tmp_path / "java"
-    java.write_text(f"#!/bin/sh\necho '{reported}' >&2\n")
+    java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
     java.chmod(0o755)
     assert running.java_release(str(java)) == release
 
@@ -315,9 +315,9 @@ def test_batch_done_again_counts_once():
     assert stored["queries"]["a"]["rows"] == 10
 
 
-@pytest.mark.parametrize(("reported", "batches"), [([4, 6], 2), ([4, 4], 3)])
-def test_ended_query_has_read_all(reported, batches):
-    stage = StageView("a", "does", 10, "running", rows_by_batch=dict(enumerate(reported)))
+@pytest.mark.parametrize(("told", "batches"), [([4, 6], 2), ([4, 4], 3)])
+def test_ended_query_has_read_all(told, batches):
+    stage = StageView("a", "does", 10, "running", rows_by_batch=dict(enumerate(told)))
     stage.end()
     assert (stage.state, stage.rows, stage.batches) == ("done", 10, batches)
 

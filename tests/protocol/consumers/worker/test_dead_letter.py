@@ -48,7 +48,7 @@ def test_says_where_message_and_why():
     }
 
 
-def test_headers_stored_but_inert():
+def test_headers_kept_but_inert():
     given_ = Headers(
         [("trace", "1"), ("trace", "2"), ("Nats-Msg-Id", "o-7"), ("nats-expected-last-sequence", "9")]
     )

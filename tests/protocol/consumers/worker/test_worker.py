@@ -71,7 +71,7 @@ def test_runs_up_to_limit_in_order():
     assert hands.all() == ["m3"]
 
 
-def test_space_until_full():
+def test_room_until_full():
     hands = Hands(concurrency=2, prefetch=4)  # two of the four may wait here, two where they come from
     assert hands.load.room == 4
     one, *_ = hands.add(1, 2, 3, 4)
@@ -234,7 +234,7 @@ def test_backoff_sets_each_deadline():
     assert hands.tick(2.0).keep_alive == [fresh]
 
 
-def test_after_reconnect_all_reported_at_once():
+def test_after_reconnect_all_told_of_at_once():
     hands = Hands()
     works = hands.add(1, 2)
     hands.now += 1
