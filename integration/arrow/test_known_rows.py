@@ -21,8 +21,8 @@ async def rows_of(tap, stream, options=(), columns=KNOWN, **arguments):
     rows = await asyncio.to_thread(
         lambda: read_jetstream(settings, stream.name, columns=columns, **arguments).read_all().to_pylist()
     )
-    asked = [frame.raw for frame in tap.frames[start:] if frame.direction is TO_SERVER]
-    return rows, any(b"CONSUMER.MSG.NEXT" in raw or b"DIRECT.GET" in raw for raw in asked)
+    requested = [frame.raw for frame in tap.frames[start:] if frame.direction is TO_SERVER]
+    return rows, any(b"CONSUMER.MSG.NEXT" in raw or b"DIRECT.GET" in raw for raw in requested)
 
 
 async def sequences(stream):
@@ -71,11 +71,11 @@ async def test_rows_of_a_stream(proxy, oracle, make_stream, case):
     await stream.publish(1, "a")
     await stream.publish(COUNT - 1, "b", first=2)
     await change(stream)
-    rows, asked = await rows_of(tap, stream)
+    rows, requested = await rows_of(tap, stream)
     assert [row["sequence"] for row in rows] == await sequences(stream)
     assert {row["stream"] for row in rows} == {stream.name}
     assert len({row["stream_created"] for row in rows}) == 1
-    assert asked is needs_messages
+    assert requested is needs_messages
     whole_rows, _ = await rows_of(tap, stream, columns=(*KNOWN, "data"))
     assert [{name: row[name] for name in KNOWN} for row in whole_rows] == rows
 
@@ -84,23 +84,23 @@ async def test_filters_need_messages(proxy, stream):
     tap = await proxy()
     await stream.publish(5, "a")
     await stream.publish(5, "b")
-    rows, asked = await rows_of(tap, stream, subjects=stream.subject("b"))
-    assert ([row["sequence"] for row in rows], asked) == ([6, 7, 8, 9, 10], True)
+    rows, requested = await rows_of(tap, stream, subjects=stream.subject("b"))
+    assert ([row["sequence"] for row in rows], requested) == ([6, 7, 8, 9, 10], True)
 
 
 @pytest.mark.parametrize("columns", [("sequence", "subject"), ("sequence", "timestamp")], ids=str)
 async def test_other_columns_need_messages(proxy, stream, columns):
     tap = await proxy()
     await stream.publish(20)
-    rows, asked = await rows_of(tap, stream, columns=columns)
-    assert ([row["sequence"] for row in rows], asked) == ([*range(1, 21)], True)
+    rows, requested = await rows_of(tap, stream, columns=columns)
+    assert ([row["sequence"] for row in rows], requested) == ([*range(1, 21)], True)
 
 
 async def test_read_mode_is_obeyed(proxy, stream):
     tap = await proxy()
     await stream.publish(20)
-    rows, asked = await rows_of(tap, stream, {"readMode": "consumer"})
-    assert ([row["sequence"] for row in rows], asked) == ([*range(1, 21)], True)
+    rows, requested = await rows_of(tap, stream, {"readMode": "consumer"})
+    assert ([row["sequence"] for row in rows], requested) == ([*range(1, 21)], True)
 
 
 async def test_parts_of_a_stream(proxy, stream):
@@ -116,8 +116,8 @@ async def test_parts_of_a_stream(proxy, stream):
         ({"start": later}, range(11, 21)),
         ({"end": later}, range(1, 11)),
     ):
-        rows, asked = await rows_of(tap, stream, {"batchRows": "3"}, **arguments)
-        assert ([row["sequence"] for row in rows], asked) == ([*expected], False)
+        rows, requested = await rows_of(tap, stream, {"batchRows": "3"}, **arguments)
+        assert ([row["sequence"] for row in rows], requested) == ([*expected], False)
 
 
 async def test_several_streams(proxy, oracle, make_stream):

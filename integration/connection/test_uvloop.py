@@ -145,8 +145,8 @@ def test_calls_meet_lost_connections(tmp_path: Path) -> None:
     run(main)
 
 
-def count_of(told: list[jsclient.Event], kind: type[jsclient.Event], count: int) -> bool:
-    return sum(isinstance(event, kind) for event in told) >= count
+def count_of(reported: list[jsclient.Event], kind: type[jsclient.Event], count: int) -> bool:
+    return sum(isinstance(event, kind) for event in reported) >= count
 
 
 def test_worker_repeats_what_failed(tmp_path: Path) -> None:

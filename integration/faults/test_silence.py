@@ -247,8 +247,8 @@ async def test_fetch_survives_short_interruption(
     await eventually(lambda: js.is_connected, what="the connection")
 
 
-@pytest.mark.parametrize("asked", ["stream", "subjects", "consumer", "subscription", "pull", "ordered"])
-async def test_info_within_its_timeout(proxy: Any, connect: Any, stream: OwnStream, asked: str) -> None:
+@pytest.mark.parametrize("requested", ["stream", "subjects", "consumer", "subscription", "pull", "ordered"])
+async def test_info_within_its_timeout(proxy: Any, connect: Any, stream: OwnStream, requested: str) -> None:
     """A health probe ends when it says, although the requests of the connection may take longer."""
     tap = await proxy()
     js = await connect(tap, **SLOW_PING, timeout=30.0)
@@ -260,7 +260,7 @@ async def test_info_within_its_timeout(proxy: Any, connect: Any, stream: OwnStre
         "subscription": lambda: sub.consumer_info,
         "pull": lambda: psub.consumer_info,
         "ordered": lambda: ordered.info,
-    }[asked]
+    }[requested]
     consumer = await handle.create_consumer(durable_name="d")
     async with (
         js.subscribe(stream.all) as sub,

@@ -38,10 +38,10 @@ class Reader:
 
     @property
     def events(self):
-        told = [
+        reported = [
             event for event in self.connection.events if isinstance(event, ConsumerStalled | ConsumerResumed)
         ]
-        return [(type(event).__name__, event.reason) for event in told]
+        return [(type(event).__name__, event.reason) for event in reported]
 
 
 @virtual

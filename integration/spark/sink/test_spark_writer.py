@@ -75,7 +75,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "options", "told"),
+    ("schema", "options", "reported"),
     [
         ("subject string", {}, "one column 'data' or 'value'.*columns are: subject"),
         ("subject string, data int", {}, "'data' is int"),
@@ -88,9 +88,9 @@ def task(monkeypatch: pytest.MonkeyPatch) -> None:
         ("subject string, data string, msg_id string", {"dedup": "content"}, "omit the option"),
     ],
 )
-def test_schema_is_refused(schema: str, options: dict[str, str], told: str) -> None:
+def test_schema_is_refused(schema: str, options: dict[str, str], reported: str) -> None:
     """Before there is a connection, or a task."""
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=reported):
         writer_of("nats://127.0.0.1:1", schema, **options)
 
 

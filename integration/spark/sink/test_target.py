@@ -32,9 +32,11 @@ def batch_of(stream: OwnStream) -> pa.RecordBatch:
     return pa.record_batch({"subject": pa.array(subjects), "data": pa.array(payloads, pa.binary())})
 
 
-async def refused(js: Any, stream: OwnStream, told: str, *, row: int | None = None, **options: str) -> int:
+async def refused(
+    js: Any, stream: OwnStream, reported: str, *, row: int | None = None, **options: str
+) -> int:
     """Write the batch, and check the error. Returns the number of rows that are stored."""
-    with pytest.raises(RowError, match=told) as raised:
+    with pytest.raises(RowError, match=reported) as raised:
         await write(js, plan_of(**{"retries": "0", **options}), batch_of(stream))
     error = raised.value
     assert error.partition == 0

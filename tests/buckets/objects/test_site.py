@@ -64,12 +64,12 @@ def site_of(js, space=SPACE, info=None) -> ObjectSite:
 
 def serve_publishes(connection, *answers) -> None:
     """The stream answers publishes with these: a sequence, a `Refusal`, or `SILENCE`, which then goes on."""
-    left, of_api = list(answers), connection.api.answer
+    remaining, of_api = list(answers), connection.api.answer
 
     def answer(request):
         if not request.subject.startswith("$O."):
             return of_api(request)
-        given = left.pop(0) if left else SILENCE
+        given = remaining.pop(0) if remaining else SILENCE
         if isinstance(given, Refusal):
             return {"error": given._asdict()}
         return {"stream": "OBJ_b", "seq": given} if isinstance(given, int) else given

@@ -177,24 +177,24 @@ async def test_bad_content():
 async def test_progress():
     """It is told in the order of the chunks, whichever is acked first."""
     async with connected() as (js, connection):
-        told = []
-        upload = upload_of(js, progress=lambda *numbers: told.append(numbers), total=10)
+        reported = []
+        upload = upload_of(js, progress=lambda *numbers: reported.append(numbers), total=10)
         task = await started(upload, b"abcdefghij")
         acks(connection, 1)
         await settle()
-        assert told == []
+        assert reported == []
         acks(connection, 0)
         await settle()
-        assert told == [(4, 10), (8, 10)]
+        assert reported == [(4, 10), (8, 10)]
         acks(connection, 2)
         await task
-        assert told[2:] == [(10, 10)]
+        assert reported[2:] == [(10, 10)]
 
 
 @virtual
 async def test_progress_while_it_sends():
     async with connected() as (js, connection):
-        told = []
+        reported = []
         more = asyncio.Event()
 
         async def source():
@@ -203,12 +203,12 @@ async def test_progress_while_it_sends():
             yield b"efgh"
             await asyncio.Event().wait()
 
-        task = await started(upload_of(js, progress=lambda *numbers: told.append(numbers)), source())
+        task = await started(upload_of(js, progress=lambda *numbers: reported.append(numbers)), source())
         acks(connection, 0)
         await settle()
         more.set()
         await settle()
-        assert told == [(4, None)]
+        assert reported == [(4, None)]
         task.cancel()
         await asyncio.wait({task})
         await settle()

@@ -196,14 +196,14 @@ async def test_gone_consumer_named_once():
 @virtual
 @pytest.mark.covers("J88", "J90", "J91", "J92")
 @pytest.mark.parametrize(
-    ("how", "told"), [({}, 1), ({"gap_alarm": False}, 0), ({"queue": "q"}, 0), ({"durable": "d"}, 1)]
+    ("how", "reported"), [({}, 1), ({"gap_alarm": False}, 0), ({"queue": "q"}, 0), ({"durable": "d"}, 1)]
 )
-async def test_gaps_reported_unless_off(how, told):
+async def test_gaps_reported_unless_off(how, reported):
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", **how)
         connection.deliver(sub.subject, [data(1), data(5)])
         await settle()
-        assert len(connection.told(GapDetected)) == told
+        assert len(connection.told(GapDetected)) == reported
         assert sub.pending == 2
 
 

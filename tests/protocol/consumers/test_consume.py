@@ -37,7 +37,7 @@ def test_asks_again_at_threshold():
 
 @pytest.mark.row(76)
 @pytest.mark.parametrize(
-    ("most", "threshold", "owed", "buffered", "asked"),
+    ("most", "threshold", "owed", "buffered", "requested"),
     [
         (10, 5, 0, 0, 10),
         (10, 5, 5, 0, 5),
@@ -57,23 +57,23 @@ def test_asks_again_at_threshold():
         (500, 250, 0, 251, None),
     ],
 )
-def test_asked_for_goes_by_owed_and_waits(most, threshold, owed, buffered, asked):
+def test_asked_for_goes_by_owed_and_waits(most, threshold, owed, buffered, requested):
     buffer = online(most, threshold)
     buffer.owed, buffer.buffered = owed, buffered
-    assert buffer.ask() == (None if asked is None else (asked, None))
-    assert buffer.owed == owed + (asked or 0)
+    assert buffer.ask() == (None if requested is None else (requested, None))
+    assert buffer.owed == owed + (requested or 0)
 
 
 @pytest.mark.row(76)
 @pytest.mark.parametrize(
-    ("owed_bytes", "buffered_bytes", "asked"),
+    ("owed_bytes", "buffered_bytes", "requested"),
     [(0, 0, (1000, 100)), (0, 50, (999, 50)), (0, 51, None), (0, 100, None), (60, 0, None)],
 )
-def test_bytes_requested_at_half(owed_bytes, buffered_bytes, asked):
+def test_bytes_requested_at_half(owed_bytes, buffered_bytes, requested):
     buffer = online(1000, 999, 100)
     buffer.owed, buffer.owed_bytes = int(owed_bytes > 0), owed_bytes
     buffer.buffered, buffer.buffered_bytes = int(buffered_bytes > 0), buffered_bytes
-    assert buffer.ask() == asked
+    assert buffer.ask() == requested
 
 
 @pytest.mark.row(76, 84)

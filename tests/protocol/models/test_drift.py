@@ -140,14 +140,14 @@ SERVER_MADE_OF_IT = [
 
 
 @pytest.mark.covers("J36")
-@pytest.mark.parametrize(("wanted", "found"), SERVER_MADE_OF_IT)
-def test_no_conflict_with_own(wanted, found):
-    assert config_mismatches(ConsumerConfig(**wanted), ConsumerConfig(**found)) == []
+@pytest.mark.parametrize(("expected", "found"), SERVER_MADE_OF_IT)
+def test_no_conflict_with_own(expected, found):
+    assert config_mismatches(ConsumerConfig(**expected), ConsumerConfig(**found)) == []
 
 
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize(
-    ("wanted", "found", "field"),
+    ("expected", "found", "field"),
     [
         ({"max_deliver": -1}, {"max_deliver": 5}, "max_deliver"),
         ({"max_ack_pending": -1}, {"max_ack_pending": 1000}, "max_ack_pending"),
@@ -163,6 +163,6 @@ def test_no_conflict_with_own(wanted, found):
         ({"ack_policy": "explicit"}, {"ack_policy": "all"}, "ack_policy"),
     ],
 )
-def test_what_looks_alike_and_is_not(wanted, found, field):
-    mismatches = config_mismatches(ConsumerConfig(**wanted), ConsumerConfig(**found))
+def test_what_looks_alike_and_is_not(expected, found, field):
+    mismatches = config_mismatches(ConsumerConfig(**expected), ConsumerConfig(**found))
     assert [name for name, _, _ in mismatches] == [field]

@@ -10,47 +10,47 @@ from tests.support.virtual import virtual
 
 def sleeper(seconds: float = 3600.0):
     """Work that sleeps, and the times at which it began."""
-    begun: list[float] = []
+    started: list[float] = []
 
     async def work() -> None:
-        begun.append(asyncio.get_running_loop().time())
+        started.append(asyncio.get_running_loop().time())
         await asyncio.sleep(seconds)
 
-    return work, begun
+    return work, started
 
 
 @virtual
 async def test_started_again_after_cancellation():
-    work, begun = sleeper()
+    work, started = sleeper()
     task = LastingTask(work, "test")
     task.start()
     await asyncio.sleep(0)
     task._task.cancel()
     await asyncio.sleep(REVIVE / 2)
-    assert len(begun) == 1
+    assert len(started) == 1
     assert task.is_running
     await asyncio.sleep(REVIVE)
-    assert len(begun) == 2
+    assert len(started) == 2
     task.cancel()
     await task.wait(1.0)
 
 
 @virtual
 async def test_owner_ends_it():
-    work, begun = sleeper()
+    work, started = sleeper()
     task = LastingTask(work, "test")
     task.start()
     await asyncio.sleep(0)
     task.cancel()
     task.start()
     await asyncio.sleep(10 * REVIVE)
-    assert len(begun) == 1
+    assert len(started) == 1
     assert not task.is_running
 
 
 @virtual
 async def test_end_between_cancellation_and_revival():
-    work, begun = sleeper()
+    work, started = sleeper()
     task = LastingTask(work, "test")
     task.start()
     await asyncio.sleep(0)
@@ -58,16 +58,16 @@ async def test_end_between_cancellation_and_revival():
     await asyncio.sleep(REVIVE / 2)
     task.cancel()
     await asyncio.sleep(10 * REVIVE)
-    assert len(begun) == 1
+    assert len(started) == 1
 
 
 @virtual
 async def test_work_that_is_done_may_start_again():
-    work, begun = sleeper(1.0)
+    work, started = sleeper(1.0)
     task = LastingTask(work, "test")
     for _ in range(3):
         task.start()
         task.start()
         await asyncio.sleep(2.0)
-    assert len(begun) == 3
+    assert len(started) == 3
     assert not task.is_running
