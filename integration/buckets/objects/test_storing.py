@@ -390,7 +390,7 @@ async def test_answer_about_description_lost(
 ) -> None:
     """It is asked for again. The object is stored once, and its chunks stay."""
     slow = await proxy()
-    other = await (await connect(slow, timeout=3)).object_store(store.bucket)
+    other = await (await connect(slow, timeout=10)).object_store(store.bucket)
     subject = info_subject(store.bucket, "a")
     replies: set[Any] = set()
 
