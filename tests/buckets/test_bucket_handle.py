@@ -48,8 +48,9 @@ async def test_no_copies():
 @virtual
 async def test_unknown_attribute():
     async with connected() as (js, _):
-        with pytest.raises(AttributeError, match="Handle"):
+        with pytest.raises(AttributeError, match="Handle") as caught:
             handle_of(js).nothing  # noqa: B018
+        assert caught.value.obj is None, "otherwise Python would propose private names"
 
 
 def test_error_of_a_missing_bucket():
@@ -71,7 +72,7 @@ async def test_missing_bucket():
         for request in (handle._purge("a", "purge"), handle._stored({"seq": 1}), handle._known()):
             with pytest.raises(BucketNotFoundError, match=r"create_some\(\)") as caught:
                 await request
-            assert caught.value.__suppress_context__
+            assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True)
 
 
 @virtual

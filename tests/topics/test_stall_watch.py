@@ -225,7 +225,9 @@ async def test_closed_watch():
     async with connected() as (js, connection):
         reader = Reader(js, connection)
         await asyncio.sleep(20)
+        timer = reader.watch._handle
         reader.watch.close()
+        assert timer.cancelled()
         reader.watch.asked()
         await asyncio.sleep(100)
         assert reader.checks == 0
@@ -251,5 +253,34 @@ async def test_closed_connection():
     async with connected() as (js, connection):
         reader = Reader(js, connection)
         connection.abort()
-        await asyncio.sleep(60)
+        await asyncio.sleep(5)
         assert (reader.checks, reader.watch._handle) == (0, None)
+
+
+@virtual
+async def test_connection_is_closed_during_a_check():
+    async with connected() as (js, connection):
+        reader = Reader(js, connection)
+        connection.api.on("STREAM.INFO", *[SILENCE] * 9)
+        while not reader.checks:
+            await asyncio.sleep(0.1)
+        connection.abort()
+        await asyncio.sleep(5)
+        assert reader.events == []
+
+
+@virtual
+async def test_short_waits_without_a_connection():
+    async with connected() as (js, connection):
+        reader = Reader(js, connection)
+        connection.disconnect()
+        for _ in range(30):
+            reader.watch.asked()
+            await asyncio.sleep(1)
+        connection.reconnect()
+        reader.watch.asked()
+        await asyncio.sleep(23)
+        assert reader.checks == 0
+        await asyncio.sleep(5)
+        assert reader.checks == 1
+        reader.watch.close()

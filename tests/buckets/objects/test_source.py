@@ -104,6 +104,7 @@ def test_file_is_read_in_a_thread():
     check_source(file)
     assert real_time(pieces(file)) == [b"abc", b"d"]
     assert file.sizes == [PIECE] * 3
+    assert PIECE == 1024 * 1024
     assert threading.get_ident() not in file.threads
 
 

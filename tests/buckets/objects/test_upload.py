@@ -16,7 +16,7 @@ from jsclient.errors import (
     RequestTimeoutError,
 )
 from jsclient.protocol.buckets.object_content import ChunkSplitter
-from jsclient.protocol.events import ErrorRaised, HandlerFailed
+from jsclient.protocol.events import ErrorRaised, HandlerFailed, PublishFailed
 from jsclient.protocol.wire.headers import parse_headers
 from tests.publishing.kit import answer, now, payloads, published
 from tests.support.fake import connected
@@ -95,7 +95,7 @@ async def test_chunks():
         headers = [dict(parse_headers(sent.header)[1]) for sent in published(connection)]
         assert headers == [{"Nats-Msg-Id": f"NUID-{number}"} for number in (1, 2, 3)]
         assert (upload.splitter.size, upload.splitter.chunks) == (11, 3)
-        assert connection.listening == [], "nothing listens for acks any more"
+        assert upload._publisher.is_closed
 
 
 @virtual
@@ -263,15 +263,15 @@ async def test_refused_chunk(refusal, kind):
         answer(connection, published(connection)[0], {"error": refusal})
         with pytest.raises(kind) as caught:
             await task
-        assert caught.value.__suppress_context__
+        assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True)
         await upload.undo()
         assert remove.called == [], "nothing was stored"
-        assert connection.listening == []
+        assert upload._publisher.is_closed
 
 
 @virtual
 async def test_refusal_ends_the_reading():
-    """The source is closed, and nothing further is read from it."""
+    """Nothing further is read from the source."""
     async with connected() as (js, connection):
         read = []
 
@@ -303,14 +303,14 @@ async def failed_upload(js, connection, remove, *, is_acked=True) -> ChunkUpload
 
 @virtual
 async def test_undo_before_anything_is_sent():
-    async with connected() as (js, connection):
+    async with connected() as (js, _):
         remove = Removal()
         upload = upload_of(js, remove=remove)
         with pytest.raises(ConfigError):
             await upload.run([None])
         await upload.undo()
         assert remove.called == []
-        assert connection.listening == []
+        assert upload._publisher.is_closed
 
 
 @virtual
@@ -322,7 +322,39 @@ async def test_undo_removes():
         await upload.undo()
         assert remove.called == [begin]
         assert await reported(connection) == []
-        assert connection.listening == []
+        assert upload._publisher.is_closed
+
+
+@virtual
+async def test_undo_after_some_chunks():
+    """The first is stored, and the others are refused. That is raised once, and no event repeats it."""
+    async with connected() as (js, connection):
+        remove = Removal()
+        upload = upload_of(js, remove=remove)
+        task = await started(upload, b"abcdefghij")
+        acks(connection, 0)
+        for sent in published(connection)[1:]:
+            answer(connection, sent, {"error": FULL})
+        with pytest.raises(BucketFullError):
+            await task
+        await upload.undo()
+        await settle()
+        assert len(remove.called) == 1
+        assert connection.told(PublishFailed) == []
+
+
+@virtual
+async def test_cancelled_upload():
+    """What becomes of the chunk is still learned: here, that nothing was stored."""
+    async with connected() as (js, connection):
+        remove = Removal()
+        upload = upload_of(js, remove=remove)
+        task = await started(upload, b"abc")
+        task.cancel()
+        await asyncio.wait({task})
+        answer(connection, published(connection)[0], {"error": FULL})
+        await upload.undo()
+        assert remove.called == []
 
 
 @virtual
