@@ -203,6 +203,23 @@ async def test_missing_and_odd_objects(store: Any, oracle: Any) -> None:
             await store.get("b")
 
 
+@pytest.mark.covers("O10", "O15")
+async def test_odd_description_is_replaced(store: Any, oracle: Any) -> None:
+    """It can be overwritten and deleted. Otherwise nobody could use the name any more."""
+    for change in (store.put("a", b"1"), store.delete("a")):
+        await oracle.publish(info_subject(store.bucket, "a"), b"{")
+        for call in (
+            store.info("a"),
+            store.update_info("a"),
+            store.rename("a", "b"),
+            store.add_link("a", "x"),
+        ):
+            with pytest.raises((ObjectInfoError, ObjectNotFoundError)):
+                await call
+        await change
+    assert (await store.info("a", deleted=True)).is_deleted
+
+
 @pytest.mark.covers("O29")
 async def test_delete(store: Any, oracle: Any, chunks: Any) -> None:
     await store.put("a", bytes(300_000))

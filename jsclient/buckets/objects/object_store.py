@@ -175,11 +175,11 @@ class ObjectStore:
 
         self._site.space.check_writable()
         try:
-            before, _ = await self._site.change(name, deleted)
+            before, _ = await self._site.change(name, deleted, replacing=True)
         except BucketFullError:  # there is no room for the description, until the chunks are tombstone
-            full = await self._site.current(name)
+            full = await self._site.current(name, replacing=True)
             await self._site.remove_chunks("" if full is None or full.is_deleted else full.nuid)
-            before, _ = await self._site.change(name, deleted)
+            before, _ = await self._site.change(name, deleted, replacing=True)
         if before is not None and not before.is_deleted:
             await self._site.remove_chunks(before.nuid)
 

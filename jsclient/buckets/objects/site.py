@@ -19,6 +19,7 @@ from ...errors import (
     DisconnectedError,
     JetStreamError,
     ObjectChangedError,
+    ObjectInfoError,
     RequestTimeoutError,
     WrongLastSequenceError,
 )
@@ -49,8 +50,10 @@ class ObjectSite(BucketHandle):
         self.space: ObjectSpace = space
         self._is_unambiguous = context.api.prefix == DEFAULT_PREFIX
 
-    async def current(self, name: str) -> ObjectInfo | None:
+    async def current(self, name: str, *, replacing: bool = False) -> ObjectInfo | None:
         """Return the description of an object, that of a deletion included, or None. From the leader of the stream.
+
+        ``replacing``: of one that is not valid return the revision alone, so that it can be replaced.
 
         Raises:
             ObjectInfoError: It is not valid.
@@ -62,9 +65,14 @@ class ObjectSite(BucketHandle):
         message = await self._stored({"last_by_subj": self.space.info_subject(name)})
         if message is None:
             return None
-        return read_info(
-            message.data, bucket=self.bucket, name=name, revision=message.seq, time_ns=message.time_ns
-        )
+        try:
+            return read_info(
+                message.data, bucket=self.bucket, name=name, revision=message.seq, time_ns=message.time_ns
+            )
+        except ObjectInfoError:
+            if not replacing:
+                raise
+            return ObjectInfo(bucket=self.bucket, name=name, revision=message.seq, is_counted=False)
 
     async def stored_chunk(self, info: ObjectInfo) -> bytes | None:
         """Return the last chunk of an object, or None if the bucket has none."""
@@ -85,16 +93,17 @@ class ObjectSite(BucketHandle):
         make: Callable[[ObjectInfo | None], ObjectInfo | None],
         *,
         read: tuple[ObjectInfo | None] | None = None,
+        replacing: bool = False,
     ) -> tuple[ObjectInfo | None, ObjectInfo | None]:
         """Replace the description of an object, and repeat that if another client was faster.
 
         ``make`` returns the new description for the current one, or None to change nothing. It raises if the change is
-        not possible. ``read`` has the current one, if it was read before. Returns the description before, and the one
-        that is stored now.
+        not possible. ``read`` has the current one, if it was read before. ``replacing``: see `current`. Returns the
+        description before, and the one that is stored now.
         """
         attempt = 0
         while True:
-            before = read[0] if read is not None else await self.current(name)
+            before = read[0] if read is not None else await self.current(name, replacing=replacing)
             read = None
             after = make(before)
             if after is None:

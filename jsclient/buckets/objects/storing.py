@@ -89,7 +89,7 @@ async def store_object(
         timeout: Seconds until a chunk must be acked.
         progress, size: See `ObjectStore.put`.
     """
-    current = await site.current(info.name)
+    current = await site.current(info.name, replacing=True)
     condition.check(info.bucket, info.name, current)  # nothing is sent in vain
     info = msgspec.structs.replace(info, nuid=nuid_of(secrets.randbits(_NUID_BITS)))
     splitter = ChunkSplitter(info.max_chunk_size)
@@ -138,7 +138,7 @@ async def _describe(
         return info
 
     try:
-        before, stored = await site.change(info.name, described, read=(current,))
+        before, stored = await site.change(info.name, described, read=(current,), replacing=True)
     except (RequestTimeoutError, DisconnectedError):
         raise  # the description may be stored, and then its chunks are needed
     except BaseException:
