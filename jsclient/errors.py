@@ -976,16 +976,18 @@ class ObjectChangedError(_Fields):
     Attributes:
         bucket, name: The bucket and the name.
         expected: The revision that was read or expected.
-        current: The revision of the object now, 0 if it is gone.
+        current: The revision of the object now, 0 if it is gone, None if other clients change it again and again.
     """
 
     bucket: str
     name: str
     expected: int
-    current: int = 0
+    current: int | None = 0
 
     def __str__(self) -> str:
         now = f"it is at revision {self.current} now" if self.current else "it is gone now"
+        if self.current is None:
+            now = "other clients change it again and again"
         return f"object {self.name!r} of bucket {self.bucket!r} is not at revision {self.expected} any more: {now}"
 
 
