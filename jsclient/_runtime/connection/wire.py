@@ -293,7 +293,7 @@ class Outbox:
         self._owner = owner
         self.commands: list[bytes] = []
         self.size: int = 0
-        self.bytes_written = 0
+        self.bytes_written: int = 0
         self._unsent_pongs = 0  # written since the buffer was full
         self._backlog = 0  # bytes that the transport had not sent when it was last checked
         self.scheduled: bool = False  # whether a command was written in this iteration of the loop

@@ -140,7 +140,7 @@ class Handshake:
         self._secure = secure
         self._state = _State.INFO
         self.info: ServerInfo | None = None
-        self.unread = b""
+        self.unread: bytes = b""
 
     def begin(self) -> list[Step]:
         """Return what precedes INFO."""

@@ -26,7 +26,7 @@ class Liveness:
         self._interval = interval
         self._most = most
         self._unanswered = 0
-        self.due = now + interval
+        self.due: float = now + interval
 
     def tick(self, now: float) -> PingDue:
         """Return what is due. After STALE, the connection has to be given up."""

@@ -29,11 +29,11 @@ class Server:
     __slots__ = ("discovered", "failures", "last_attempt", "refusals", "tls_name", "url")
 
     def __init__(self, url: ParseResult, *, discovered: bool = False, tls_name: str | None = None) -> None:
-        self.url = url
-        self.discovered = discovered
-        self.tls_name = tls_name
-        self.failures = 0
-        self.refusals = 0
+        self.url: ParseResult = url
+        self.discovered: bool = discovered
+        self.tls_name: str | None = tls_name
+        self.failures: int = 0
+        self.refusals: int = 0
         self.last_attempt: float | None = None
 
     @property

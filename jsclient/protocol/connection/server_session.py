@@ -22,8 +22,8 @@ class ServerSession:
     """
 
     def __init__(self, info: ServerInfo, max_payload: int = DEFAULT_MAX_PAYLOAD) -> None:
-        self.info = info
-        self.max_payload = info.max_payload or max_payload
+        self.info: ServerInfo = info
+        self.max_payload: int = info.max_payload or max_payload
         self._leaving = False
 
     def receive_info(self, body: bytes, pool: ServerPool) -> list[Event]:

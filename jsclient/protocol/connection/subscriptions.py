@@ -20,11 +20,11 @@ class WireSubscription:
     __slots__ = ("denied", "key", "limit", "queue", "sid", "subject")
 
     def __init__(self, sid: int, subject: str, queue: str, limit: int = 0) -> None:
-        self.sid = sid
-        self.key = b"%d" % sid
-        self.subject = subject
-        self.queue = queue
-        self.limit = limit
+        self.sid: int = sid
+        self.key: bytes = b"%d" % sid
+        self.subject: str = subject
+        self.queue: str = queue
+        self.limit: int = limit
         self.denied: PermissionDeniedError | None = None
 
     def command(self) -> bytes:
