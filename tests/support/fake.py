@@ -363,6 +363,7 @@ class PullServer:
                 self._seen += 1
                 over = loop.time() + pull.json.get("expires", 0) / 1e9
                 self._held.append((pull.reply, pull.json["batch"], over))
+            # Serve a part of the oldest request, as a server with few messages does.
             if self._held and self.sent < self.total:
                 inbox, expected, over = self._held.pop(0)
                 count = min(expected, self.total - self.sent, self.chance.randint(1, 5))

@@ -168,6 +168,7 @@ def stream(chance: Random) -> bytes:
             parts.append(chance.choice(LINES))
         else:
             parts.append(chance.choice(LINES[:6]))
+    # rarely a line that is longer than the parser accepts, since such a line ends the stream
     if chance.random() < 0.005:
         parts.insert(
             chance.choice((len(parts), len(parts) // 2)), b"z" * (MAX_CONTROL_LINE + chance.choice((0, 1)))

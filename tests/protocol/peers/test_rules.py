@@ -201,6 +201,7 @@ def test_excess_requests_wait():
     for which in "pqr":
         a.ask("subscription", wellKnown_Tx=b.wk, Id=which)
     for _ in range(20):
+        # one step of one peer, or one delivery, until both are idle
         if a.todo or b.todo:
             (a if a.todo else b).step()
         elif world.network:

@@ -234,6 +234,7 @@ class Bursts(Simulation):
         payloads = [b"%d" % n for n in numbers]
         replies = [b"r.%d" % n for n in numbers]
         sizes = [len(header) + len(payload) for header, payload in zip(headers, payloads, strict=True)]
+        # only messages with ids are sent again before their deadline
         due = min(deadline, self.now + ATTEMPT) if repeatable else deadline
         burst = Burst(
             OfBurst(self), replies, [b"s"] * count, headers, payloads, sizes, first, deadline, due, repeatable

@@ -187,6 +187,7 @@ def damaged(chance: random.Random) -> bytes:
         line, end, remainder = frame.partition(b"\r\n")
         words = line.split(b" ")
         where = chance.randrange(len(words))
+        # Damage a word of the line, the end of the line, or any byte of the frame.
         words[where] = chance.choice([words[where] + b"\r", words[where] + b"\n", b"", *LENGTHS, b"hmsg"])
         spot = chance.randrange(len(frame))
         parts[index] = chance.choice(

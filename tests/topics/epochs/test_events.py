@@ -52,6 +52,7 @@ class CompletedEpochSuite:
                     assert epoch.time not in got
                     got[epoch.time] = [item async for batch in epoch for item in batch]
                     token = sub.position.to_json()
+                    # The process ends here, after it has saved its token.
                     if chance.random() < 0.3:
                         over = 0
                         break

@@ -164,6 +164,7 @@ class SubscriptionSuite:
             for _ in range(12):
                 await sub.close()
                 sub = await topic.subscribe(start=token)
+                # Stop after a few events, and continue from the token as another process would.
                 for _ in range(chance_of(token)):
                     try:
                         event = await sub.next(5)

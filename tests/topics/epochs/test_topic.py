@@ -32,6 +32,7 @@ class TopicSuite:
         whole = sub.completed()
         for time in (1, 2, 3):
             for number, pub in enumerate(pubs):
+                # the publisher has completed the times before its number
                 if time >= number:
                     await pub.send(time, [f"{number}:{time}"])
         for pub in pubs:
