@@ -183,6 +183,7 @@ async def test_ids_stored_exactly_once(
 
     publishers = [asyncio.create_task(publisher(first)) for first in range(1, 3001, 150)]
     await eventually(lambda: len(results) > 300, 20, "publishes before the fault")
+    # each of these loses acks, and perhaps messages, on their way
     if end == "stop":
         await own.restart()
     elif end == "kill":

@@ -56,6 +56,7 @@ async def test_silence_in_three_heartbeats(
     await take(sub, 1)
     await tap.wait_for(is_heartbeat)
     started = time.monotonic()
+    # Each fault stops the bytes at another place: in the proxy, in one direction, or in the server.
     if fault == "stall":
         tap.stall()
     elif fault == "half-open":
@@ -202,6 +203,7 @@ async def test_fetch_ends_with_connection(
     fetch = asyncio.create_task(psub.fetch(10, expires=20.0, idle_heartbeat=0.5))
     await oracle.wait_consumer(stream.name, "d", lambda info: info["num_waiting"])
     started = time.monotonic()
+    # a lost connection is an error at once, a silent one after missed heartbeats
     if fault == "cut":
         tap.refuse()
         tap.cut()
