@@ -384,6 +384,28 @@ async def test_ack_of_chunk_lost(store: Any, proxy: Any, connect: Any, chunks: A
 
 
 @pytest.mark.covers("O26")
+@pytest.mark.parametrize("which", [0, 1, 9])
+async def test_chunk_lost(store: Any, proxy: Any, connect: Any, chunks: Any, oracle: Any, which: int) -> None:
+    """It is sent again, when others are stored behind it. The order of the chunks is right all the same."""
+    data = random.Random(which).randbytes(30 * 100_000)
+    slow = await proxy()
+    other = await (await connect(slow)).object_store(store.bucket)
+    is_chunk = published(f"$O.{store.bucket}.C.>")
+    number = -1
+
+    def is_lost(frame: Any) -> bool:
+        nonlocal number
+        number += is_chunk(frame)
+        return is_chunk(frame) and number in (which, which + 3)
+
+    rule = slow.drop_frames(is_lost)
+    info = await other.put("a", data, chunk_size=100_000)
+    assert rule.count == 2
+    assert await chunks() == {info.nuid: 30}
+    assert digest(await store.get("a")) == digest(data)
+
+
+@pytest.mark.covers("O26")
 @pytest.mark.parametrize("arrives", [True, False])
 async def test_answer_about_description_lost(
     store: Any, proxy: Any, connect: Any, chunks: Any, arrives: bool

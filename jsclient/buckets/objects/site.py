@@ -18,6 +18,7 @@ from ...errors import (
     ConfigError,
     DisconnectedError,
     JetStreamError,
+    MessageNotFoundError,
     ObjectChangedError,
     ObjectInfoError,
     RequestTimeoutError,
@@ -32,7 +33,7 @@ from ...protocol.wire.codec import from_wire
 from ..bucket_handle import BucketHandle
 from .upload import named_refusal
 
-__all__ = ["ObjectSite"]
+__all__ = ["ObjectChunks", "ObjectSite"]
 
 _ATTEMPTS: Final = 100  # to change a description, while other clients change it
 _PAUSE: Final = 0.002  # seconds, the first of the pauses between attempts
@@ -154,6 +155,25 @@ class ObjectSite(BucketHandle):
             return None
         return stored if stored and stored.revision > expected and encode_info(stored) == data else None
 
+    def chunks(self, nuid: str) -> ObjectChunks:
+        """Return the chunks of an object."""
+        return ObjectChunks(self, nuid)
+
+    async def remove_chunk(self, seq: int) -> None:
+        """Remove one chunk, if it is there."""
+        body = {"seq": seq, "no_erase": True}
+        try:
+            await self._call(self._context.api.stream_msg_delete(self.stream), body, "remove a chunk")
+        except MessageNotFoundError:
+            pass  # an earlier attempt has removed it
+
+    async def count_chunks(self, nuid: str) -> int:
+        """Return the number of chunks of an object."""
+        subject = self.space.chunk_subject(nuid)
+        body = {"subjects_filter": subject}
+        answer = await self._call(self._context.api.stream_info(self.stream), body, "count chunks")
+        return (from_wire(StreamInfo, answer).state.subjects or {}).get(subject, 0)
+
     async def remove_chunks(self, nuid: str) -> None:
         """Remove the chunks of an object."""
         if nuid:  # otherwise the chunks of all objects would be removed
@@ -192,3 +212,27 @@ class ObjectSite(BucketHandle):
                 "delete one, or connect to the other domain"
             )
         self._is_unambiguous = True
+
+
+class ObjectChunks:
+    """The chunks of one object: a `ChunkSubject`."""
+
+    def __init__(self, site: ObjectSite, nuid: str) -> None:
+        self._site, self._nuid = site, nuid
+
+    @property
+    def subject(self) -> str:
+        """Their subject."""
+        return self._site.space.chunk_subject(self._nuid)
+
+    async def remove(self, seq: int) -> None:
+        """Remove one chunk."""
+        await self._site.remove_chunk(seq)
+
+    async def remove_all(self) -> None:
+        """Remove all chunks."""
+        await self._site.remove_chunks(self._nuid)
+
+    async def count(self) -> int:
+        """Return the number of chunks."""
+        return await self._site.count_chunks(self._nuid)

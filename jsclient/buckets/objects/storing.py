@@ -95,12 +95,11 @@ async def store_object(
     splitter = ChunkSplitter(info.max_chunk_size)
     upload = ChunkUpload(
         site.context,
-        site.space.chunk_subject(info.nuid),
+        site.chunks(info.nuid),
         splitter,
         timeout=timeout,
         progress=progress,
         total=size,
-        remove=lambda: site.remove_chunks(info.nuid),
     )
     try:
         await upload.run(source)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from ..._runtime.context import Context
-from ...errors import ApiError, BucketFullError, BucketSealedError, JetStreamError
+from ...errors import ApiError, BucketFullError, BucketSealedError, JetStreamError, PublishError
 from ...protocol.buckets.object_content import ChunkSplitter
 from ...protocol.events import ErrorRaised, HandlerFailed
 from ...protocol.models.publish import PubAck
@@ -25,6 +25,7 @@ _WINDOW: Final = 8 * 1024 * 1024  # bytes in flight
 _MOST: Final = 4096  # chunks in flight
 _SETTLE: Final = 30.0  # seconds that an upload that fails waits for its chunks, and then tries to remove them
 _PAUSE: Final = 0.25  # seconds between two attempts
+_MOST_REPAIRS: Final = 20
 
 _FULL: Final = 10077
 _SEALED: Final = 10109
@@ -52,8 +53,33 @@ def report_progress(context: Context, progress: Progress | None, done: int, tota
         context.emit(HandlerFailed(error=error))
 
 
+class ChunkSubject(Protocol):
+    """The subject under which the chunks of one object are stored, and nothing else."""
+
+    @property
+    def subject(self) -> str: ...
+    async def remove(self, seq: int) -> None:
+        """Remove one chunk."""
+
+    async def remove_all(self) -> None:
+        """Remove all chunks."""
+
+    async def count(self) -> int:
+        """Return the number of chunks."""
+
+
+class _Chunk(NamedTuple):
+    """A chunk whose ack was not yet examined."""
+
+    data: bytes
+    stored: asyncio.Future[PubAck]
+
+
 class ChunkUpload:
-    """Stores the content of one object under its own subject.
+    """Stores the content of one object, with a window of publishes in flight.
+
+    A publish that is sent again may be stored behind those that followed it. The sequences in the acks show that, and
+    then the chunks that are not in order are removed and stored again.
 
     Attributes:
         splitter: The size, the number of chunks, and the digest of what was sent.
@@ -62,23 +88,23 @@ class ChunkUpload:
     def __init__(
         self,
         context: Context,
-        subject: str,
+        target: ChunkSubject,
         splitter: ChunkSplitter,
         *,
         timeout: float,
         progress: Progress | None,
         total: int | None,
-        remove: Callable[[], Awaitable[None]],
     ) -> None:
-        """Prepare to store. ``remove`` removes all chunks. ``timeout``: seconds until a chunk must be acked."""
-        self._context, self._subject, self._remove = context, subject, remove
+        """Prepare to store. ``timeout``: seconds until a chunk must be acked."""
+        self._context, self._target = context, target
         self._progress, self._total = progress, total
-        self._in_flight: deque[tuple[asyncio.Future[PubAck], int]] = deque()
+        self._in_flight: deque[_Chunk] = deque()
         self._acked = 0  # bytes
+        self._last_seq = 0  # of the last chunk that is in order
+        self._repairs = 0
+        self._number = 0  # of the publish, for its id
         in_flight = max(2, min(_WINDOW // splitter.chunk_size, _MOST))
         self._publisher = Publisher(context, max_in_flight=in_flight, max_bytes=2 * _WINDOW, timeout=timeout)
-        # The ids are unique, since the subject is: a chunk whose ack is lost is sent again, and stored once.
-        self._id = subject.rpartition(".")[2]
         self.splitter: ChunkSplitter = splitter
 
     async def run(self, source: Any) -> None:
@@ -91,26 +117,55 @@ class ChunkUpload:
             await self._send(chunk)
         while self._in_flight:
             await self._take()
+        # The ids of a bucket with a short TTL are forgotten soon, and then a chunk may be stored twice.
+        if self._publisher.resent and (count := await self._target.count()) != self.splitter.chunks:
+            raise PublishError(
+                f"{self.splitter.chunks} chunks were sent, and the bucket has {count}: store it again"
+            )
         await self._publisher.close()
 
     async def _send(self, chunk: bytes) -> None:
-        future = await self._publisher.publish(
-            self._subject, chunk, msg_id=f"{self._id}-{self.splitter.chunks}"
-        )
-        self._in_flight.append((future, len(chunk)))
-        while self._in_flight and self._in_flight[0][0].done():
+        await self._publish(chunk)
+        while self._in_flight and self._in_flight[0].stored.done():
             await self._take()
+
+    async def _publish(self, chunk: bytes) -> None:
+        # With an id, a chunk whose ack is lost is stored once. The subject, and so the prefix of the ids, is unique.
+        self._number += 1
+        msg_id = f"{self._target.subject.rpartition('.')[2]}-{self._number}"
+        stored = await self._publisher.publish(self._target.subject, chunk, msg_id=msg_id)
+        self._in_flight.append(_Chunk(chunk, stored))
 
     async def _take(self) -> None:
         """Wait for the ack of the oldest chunk. Raises why it was not stored."""
-        future, size = self._in_flight[0]
+        chunk = self._in_flight[0]
+        seq = await self._seq(chunk)
+        if seq < self._last_seq:
+            await self._store_again()
+            return
+        self._in_flight.popleft()
+        self._last_seq = seq
+        self._acked += len(chunk.data)
+        report_progress(self._context, self._progress, self._acked, self._total)
+
+    @staticmethod
+    async def _seq(chunk: _Chunk) -> int:
         try:
-            await asyncio.shield(future)
+            return (await asyncio.shield(chunk.stored)).seq
         except ApiError as error:
             raise named_refusal(error) from None
-        self._in_flight.popleft()
-        self._acked += size
-        report_progress(self._context, self._progress, self._acked, self._total)
+
+    async def _store_again(self) -> None:
+        """Remove all chunks in flight, and store them again behind those that are in order."""
+        self._repairs += 1
+        if self._repairs > _MOST_REPAIRS:
+            raise PublishError(f"the chunks were stored in another order {_MOST_REPAIRS} times")
+        misplaced = list(self._in_flight)
+        for seq in [await self._seq(chunk) for chunk in misplaced]:
+            await self._target.remove(seq)
+        self._in_flight.clear()
+        for chunk in misplaced:
+            await self._publish(chunk.data)
 
     async def undo(self) -> None:
         """Wait for what is in flight, and remove what was stored.
@@ -126,11 +181,11 @@ class ChunkUpload:
                 await publisher.acks.idle()
         except TimeoutError:
             pass
-        for future, _ in self._in_flight:
+        for _, future in self._in_flight:
             if future.done() and not future.cancelled():
                 future.exception()  # the first failure is raised, and the others say the same
         sent = publisher.published - publisher.failed  # a failure may be stored if its outcome is unknown
-        unknown = any(not _is_refused(future) for future, _ in self._in_flight)
+        unknown = any(not _is_refused(future) for _, future in self._in_flight)
         await publisher.close()
         if sent or unknown:
             await self._remove_patiently()
@@ -141,7 +196,7 @@ class ChunkUpload:
         while True:
             try:
                 await connection.wait_connected(deadline)
-                await self._remove()
+                await self._target.remove_all()
             except ApiError as error:
                 return self._report(error)
             except JetStreamError as error:
