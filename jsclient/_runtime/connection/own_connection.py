@@ -7,8 +7,8 @@ and requested TLS is required.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ...errors import (
@@ -156,8 +156,7 @@ class OwnConnection(Connection):
         self._denials = Denials()
         for command in self.subscriptions.commands():
             self._out.write(command)
-        ended = functools.partial(self._ended, link.transport)
-        link.transport.deliver_to(self.reader, self._out, ended, link.rest)
+        link.transport.deliver_to(self.reader, self._out, partial(self._ended, link.transport), link.rest)
 
     def _take_limits(self) -> None:
         self._max_payload = self.reader.max_payload = self._session.max_payload
@@ -233,7 +232,6 @@ class OwnConnection(Connection):
         A server that accepts credentials in the second in which they expire ends the connection before that. It is
         then an attempt that has failed.
         """
-        assert self._connector is not None
         self._begin(link)
         if self._broken is None:
             try:
@@ -242,6 +240,7 @@ class OwnConnection(Connection):
                 self._broken = self._broken or error
         if self._broken is None:
             return True
+        assert self._connector is not None
         if self._connector.attempt_failed(link.server, self._broken, self._attempt_failed):
             self._give_up()
         return False
