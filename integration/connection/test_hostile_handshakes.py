@@ -14,7 +14,6 @@ import trustme
 
 import jsclient
 from integration.connection.test_tls import certificate, context
-from integration.kit.clients.readers import FAST
 from integration.kit.judge.leaks import running_tasks
 from integration.kit.judge.reading import of, wait_for_event
 from integration.kit.judge.waiting import eventually
@@ -30,6 +29,7 @@ from jsclient import (
 )
 
 CANARY = "canary-hostile"
+FAST = {"reconnect_time_wait": 0.05, "connect_timeout": 5.0}
 MEGABYTES = 1 << 20
 
 
@@ -306,7 +306,7 @@ async def test_greeting_changes_at_each_reconnect(connect: Any, events: list[Any
     """What no first connect would take leads to the next attempt, and is forgotten with it."""
     greetings = [b"INFO {", b"", b"INFO []\r\n", b"SSH-2.0\r\n", b"INFO " + b"x" * 100_000, b"\x00" * 100]
     async with FakeServer() as fake:
-        js = await connect(fake.url, **{**FAST, "connect_timeout": 0.3})
+        js = await connect(fake.url, **{**FAST, "connect_timeout": 1.0})
         for greeting in greetings:
             fake.greeting = greeting
             before = len(fake.clients)

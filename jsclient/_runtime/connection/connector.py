@@ -83,10 +83,18 @@ class Connector:
                 return await self._try(server, first=False)
             except Exception as error:  # noqa: BLE001  a transport, a callback or a file can raise anything
                 self._end_if_over()  # it may have failed because the connection was closed
-                gives_up = self.pool.failed(server, refused=is_refusal(error))
-                failed(server, error)
-                if gives_up:
+                if self.attempt_failed(server, error, failed):
                     return None
+
+    def attempt_failed(self, server: Server, error: Exception, failed: OnFailure) -> bool:
+        """Record an attempt that has failed, call ``failed``, and return whether the client has to give up."""
+        gives_up = self.pool.failed(server, refused=is_refusal(error))
+        failed(server, error)
+        return gives_up
+
+    def confirmed(self, link: ServerLink) -> None:
+        """Record that a connection is in use."""
+        self.pool.connected(link.server, link.transport.peer())
 
     async def _try(self, server: Server, *, first: bool) -> ServerLink:
         self._end_if_over()
@@ -101,8 +109,8 @@ class Connector:
             raise
         finally:
             self._attempt = None
-        self.pool.connected(server, link.transport.peer())
         if first:
+            self.confirmed(link)
             self.pool.announce(link.info)
         return link
 

@@ -7,8 +7,8 @@ and requested TLS is required.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ...errors import (
@@ -20,17 +20,18 @@ from ...errors import (
     ProtocolError,
 )
 from ...protocol.connection.connection_stats import ConnectionStats
+from ...protocol.connection.handshake import RefusedError
 from ...protocol.connection.pool import Server
 from ...protocol.connection.server_info import ServerInfo
 from ...protocol.connection.server_session import DEFAULT_MAX_PAYLOAD, ServerSession
 from ...protocol.connection.subscriptions import Subscriptions, WireSubscription
 from ...protocol.connection.urls import shown
-from ...protocol.events import AcksLost, Disconnected, Reconnected, ServersChanged
+from ...protocol.events import Disconnected, Reconnected, ServersChanged
 from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.server_error import read_server_error
 from ..event_hub import OnEvent
 from .attempt import ServerLink
-from .connect_errors import connect_error
+from .connect_errors import connect_error, reason
 from .connection import CLOSED, Connection, HoldingSink, Lifecycle
 from .connector import Connector
 from .credentials import check_file, expiry_of
@@ -43,10 +44,6 @@ from .unconfirmed_acks import LIMIT, NAK, NOT_AGAIN, UnconfirmedAcks
 from .wire import CHUNK, FrameReader, Outbox
 
 __all__ = ["OwnConnection"]
-
-
-class ServerEndsError(Exception):
-    """The server reported an error with which it closes the connection."""
 
 
 class OwnConnection(Connection):
@@ -71,6 +68,7 @@ class OwnConnection(Connection):
         self._session = ServerSession(ServerInfo())
         self._max_payload = DEFAULT_MAX_PAYLOAD
         self._up = False
+        self._broken: Exception | None = None  # why a connection ended before it was confirmed
         self._closing = False
         self._given_up = ""  # why the client has closed the connection itself
         self._denials = Denials()
@@ -104,17 +102,16 @@ class OwnConnection(Connection):
             link = await connector.first()
         except ConnectError:
             self.abort()
-            failures = connector.failures
-            check_file([failure.error for failure in failures])
-            failed = connect_error(
-                failures, identified=connector.identity.is_given, expiry=expiry_of(options)
-            )
+            check_file([failure.error for failure in connector.failures])
+            identified = connector.identity.is_given
+            failed = connect_error(connector.failures, identified=identified, expiry=expiry_of(options))
             raise failed from failed.__cause__
         except asyncio.CancelledError:
             self.abort()
             raise
-        self._establish(link)
-        self._deliver(link)
+        self._up = True
+        self._pings.start()
+        self._begin(link)
 
     # --- state ---------------------------------------------------------------------------------------------
 
@@ -150,32 +147,31 @@ class OwnConnection(Connection):
 
     # --- the connection comes and goes -------------------------------------------------------------------------
 
-    def _establish(self, link: ServerLink) -> None:
-        """Use a connection whose handshake is complete."""
-        self.transport = link.transport
+    def _begin(self, link: ServerLink) -> None:
+        """Use a connection whose handshake is complete: make the subscriptions on it, and read from it."""
+        self.transport, self._broken = link.transport, None
         self._session = ServerSession(link.info, self._max_payload)
         self._take_limits()
         self.reader.reset()
         self._denials = Denials()
-        self._up = True
         for command in self.subscriptions.commands():
             self._out.write(command)
-        self._pings.start()
-
-    def _deliver(self, link: ServerLink) -> None:
-        ended = functools.partial(self._ended, link.transport)
-        link.transport.deliver_to(self.reader, self._out, ended, link.rest)
+        link.transport.deliver_to(self.reader, self._out, partial(self._ended, link.transport), link.rest)
 
     def _take_limits(self) -> None:
         self._max_payload = self.reader.max_payload = self._session.max_payload
 
-    def _ended(self, transport: Transport, error: BaseException) -> None:
+    def _ended(self, transport: Transport, error: Exception) -> None:
         """Called by the transport when it can no longer be read."""
         if transport is not self.transport:
             return
-        if not isinstance(error, OSError | ServerEndsError):
+        if not isinstance(error, OSError | RefusedError):
             self.report(error)
-        self._lose(error)
+        if self._up:
+            self._lose(error)
+        else:  # the connection was not confirmed yet
+            self._broken = error
+            self._pings.stop(DisconnectedError(reason(error)))
 
     def _stale(self) -> None:
         self._lose(DisconnectedError("the server does not answer PINGs"))
@@ -187,7 +183,6 @@ class OwnConnection(Connection):
         self._up = False
         self._outage = Outage(error)
         self._drop_transport()
-        self._out.clear()
         self._acks.connection_lost()
         self.hub.emit(Disconnected(reason=self._outage.lost))
         self._notify(Lifecycle.DISCONNECTED)
@@ -196,14 +191,14 @@ class OwnConnection(Connection):
     def _drop_transport(self) -> None:
         """Close at once: otherwise the client would wait until the peer has read everything, which it may never do."""
         self._pings.stop(DisconnectedError("the connection was lost before a PONG came"))
+        self._out.clear()
         if self.transport is not None:
             self.transport.abort()
             self.transport = None
 
     async def _reconnect(self) -> None:
-        while (
-            not self._up and not self._closing
-        ):  # a connection may be lost again in the moment it is restored
+        # It repeats, because a connection may be lost again in the moment in which it is restored.
+        while not self._up and not self._closing:
             try:
                 await self._restore()
             except Exception as error:  # noqa: BLE001  otherwise reconnecting would end silently
@@ -217,22 +212,41 @@ class OwnConnection(Connection):
         link = await self._connector.again(self._attempt_failed)
         if link is None:
             self._give_up()
-            return
-        self._establish(link)
-        self.hub.emit(Reconnected(url=self.url))
-        self._announced(link.info)
-        self._resend_acks()
-        self._notify(Lifecycle.CONNECTED)
-        self._deliver(link)
+        elif not await self._is_confirmed(link):
+            self._drop_transport()
+        else:
+            self._connector.confirmed(link)
+            self._up = True
+            self._pings.start()
+            self.hub.emit(Reconnected(url=self.url))
+            for event in self._session.take_servers(link.info, self._connector.pool):
+                self.hub.emit(event)
+            if (lost := self._acks.write_again(self._out)) is not None:
+                self.hub.emit(lost)
+                self._pings.send()
+            self._notify(Lifecycle.CONNECTED)
 
-    def _announced(self, info: ServerInfo) -> None:
+    async def _is_confirmed(self, link: ServerLink) -> bool:
+        """Make the subscriptions, and wait until the server has read them.
+
+        A server that accepts credentials in the second in which they expire ends the connection before that. It is
+        then an attempt that has failed.
+        """
+        self._begin(link)
+        if self._broken is None:
+            try:
+                await self._pings.round_trip(self._options["connect_timeout"], str, reconnecting=True)
+            except JetStreamError as error:
+                self._broken = self._broken or error
+        if self._broken is None:
+            return True
         assert self._connector is not None
-        for event in self._session.take_servers(info, self._connector.pool):
-            self.hub.emit(event)
+        if self._connector.attempt_failed(link.server, self._broken, self._attempt_failed):
+            self._give_up()
+        return False
 
     def _attempt_failed(self, server: Server, error: Exception) -> None:
-        refused = self._outage.attempt_failed(server, error, lambda: expiry_of(self._options))
-        if refused is not None:
+        if refused := self._outage.attempt_failed(server, error, lambda: expiry_of(self._options)):
             self.report(refused)
 
     def _give_up(self) -> None:
@@ -246,7 +260,7 @@ class OwnConnection(Connection):
         self.report(error)
 
     def on_other(self, sid: bytes, frame: Frame) -> None:
-        """Drop a message of a subscription that has ended."""
+        pass  # the subscription has ended
 
     def on_line(self, line: bytes) -> None:
         if line.startswith(b"PING"):
@@ -276,9 +290,10 @@ class OwnConnection(Connection):
                 self.subscriptions.deny(error)
             self._permission_denied(error)
             return
-        self.report(error)
+        if self._up or not closes:
+            self.report(error)
         if closes:
-            raise ServerEndsError(text)  # the transport passes it to `_ended`
+            raise RefusedError(text)  # the transport passes it to `_ended`
 
     # --- sending -------------------------------------------------------------------------------------------
 
@@ -351,19 +366,6 @@ class OwnConnection(Connection):
             self._pings.send()
         return True
 
-    def _resend_acks(self) -> None:
-        """Send acks again that may have been lost with the connection, since a repeated ack changes nothing.
-
-        Naks are not repeated: a repeated nak would cause another delivery.
-        """
-        count = len(self._acks.acks)
-        if count:
-            again = self._acks.take_again()
-            for command in again:
-                self._out.write(command)
-            self.hub.emit(AcksLost(count=count, resent=len(again)))
-            self._pings.send()
-
     async def wait_for_space(self) -> None:
         self.check_sendable()
         try:
@@ -372,6 +374,11 @@ class OwnConnection(Connection):
             raise DisconnectedError("the connection was lost while writing") from error
 
     # --- subscriptions -----------------------------------------------------------------------------------------
+
+    @property
+    def _takes_commands(self) -> bool:
+        """Whether there is a server that knows the subscriptions, even if it has not confirmed them yet."""
+        return self.transport is not None and not self._closing
 
     async def subscribe(
         self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0
@@ -386,13 +393,13 @@ class OwnConnection(Connection):
         sinks[key] = sink
         if isinstance(sink, HoldingSink):
             sink.installed(sinks, key)
-        if self._up:  # otherwise it is made with the next connection
+        if self._takes_commands:  # otherwise it is made with the next connection
             self._out.write(inbox.command())
         return inbox
 
     def end_after(self, inbox: Any, count: int, *, earlier: int) -> None:
         inbox.limit = count - earlier
-        if self._up:
+        if self._takes_commands:
             self._out.write(b"UNSUB %d %d\r\n" % (inbox.sid, inbox.limit))
 
     def expect_large(self, inbox: Any) -> None:
@@ -401,7 +408,7 @@ class OwnConnection(Connection):
     async def unsubscribe(self, inbox: Any) -> None:
         self.reader.sinks.pop(inbox.key, None)
         self.reader.large.discard(inbox.key)
-        if self.subscriptions.remove(inbox) and self._up:
+        if self.subscriptions.remove(inbox) and self._takes_commands:
             self._out.write(b"UNSUB %d\r\n" % inbox.sid)
 
     async def drain(self, inbox: Any, timeout: float) -> None:
@@ -415,12 +422,6 @@ class OwnConnection(Connection):
             await self.unsubscribe(inbox)
 
     async def reconnect(self, timeout: float) -> None:
-        """Connect again, to another server if there is one, after the server has read what was written.
-
-        Raises:
-            DisconnectedError: Not connected again in time. The attempts continue.
-            ClosedError: The connection is closed.
-        """
         self.check_here()
         self.check_open()
         deadline = self.now() + timeout
@@ -437,18 +438,18 @@ class OwnConnection(Connection):
         self.check_here()
         added, removed = self._connector.set_servers(servers)
         if added or removed:
-            known = len(self._connector.pool.servers)
-            self.hub.emit(ServersChanged(added=added, removed=removed, known=known))
+            self.hub.emit(
+                ServersChanged(added=added, removed=removed, known=len(self._connector.pool.servers))
+            )
 
     def stats(self) -> ConnectionStats:
-        backlog = self.transport.backlog() if self.transport is not None else 0
         return ConnectionStats(
             messages_received=self.reader.messages_read,
             bytes_received=self.reader.bytes_read,
             bytes_sent=self._out.bytes_written,
             reconnects=self.connects,
             subscriptions=len(self.subscriptions),
-            bytes_waiting=self._out.size + backlog,
+            bytes_waiting=self._out.size + (self.transport.backlog() if self.transport is not None else 0),
             unconfirmed_acks=len(self._acks),
         )
 

@@ -69,10 +69,13 @@ class Pings:
         elif due is PingDue.STALE:
             self._stale()
 
-    def send(self, waiter: asyncio.Future[None] | None = None) -> None:
-        """Write a PING after all that was written before it."""
+    def send(self, waiter: asyncio.Future[None] | None = None, *, reconnecting: bool = False) -> None:
+        """Write a PING after all that was written before it.
+
+        ``reconnecting``: the acks until now were written to another connection, so its PONG confirms none of them.
+        """
         self._out.flush()
-        self._acks.ping_sent()
+        self._acks.ping_sent(reconnecting=reconnecting)
         self._waiters.append(waiter)
         self._out.write(b"PING\r\n")
         self._out.flush()
@@ -86,7 +89,9 @@ class Pings:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    async def round_trip(self, timeout: float, why: Callable[[], str]) -> float:
+    async def round_trip(
+        self, timeout: float, why: Callable[[], str], *, reconnecting: bool = False
+    ) -> float:
         """Send a PING, wait for its PONG, and return the seconds between them.
 
         Raises:
@@ -95,7 +100,7 @@ class Pings:
         """
         started = time.perf_counter()  # finer than the clock of uvloop's loop
         waiter = asyncio.get_running_loop().create_future()
-        self.send(waiter)
+        self.send(waiter, reconnecting=reconnecting)
         try:
             async with asyncio.timeout(timeout):
                 await waiter

@@ -45,11 +45,11 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._large: memoryview | None = None
         self._reader: FrameReader | None = None
         self._out: Outbox | None = None
-        self._when_ended: Callable[[BaseException], None] | None = None
+        self._when_ended: Callable[[Exception], None] | None = None
         self._unread = bytearray()  # of the handshake
         self._changed = Signal()  # bytes have arrived, there is space to write, or the connection is lost
         self._at_end = self._paused = self._lost = False
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self._call_soon: Callable[..., object] | None = None
 
     # --- connecting ----------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         return words
 
     def deliver_to(
-        self, reader: FrameReader, out: Outbox, ended: Callable[[BaseException], None], rest: bytes
+        self, reader: FrameReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
     ) -> None:
         """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of it."""
         self._reader, self._out, self._when_ended = reader, out, ended
@@ -125,7 +125,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001  the client reconnects after any error
             self._end(error)
 
-    def _end(self, error: BaseException | None) -> None:
+    def _end(self, error: Exception | None) -> None:
         """Stop reading, and tell the owner, once."""
         ended, self._reader, self._when_ended = self._when_ended, None, None
         if ended is not None:

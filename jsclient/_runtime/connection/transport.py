@@ -44,7 +44,7 @@ class Transport(Protocol):
         """Return the bytes that were received but not read when the connection ended or TLS failed."""
 
     def deliver_to(
-        self, reader: FrameReader, out: Outbox, ended: Callable[[BaseException], None], rest: bytes
+        self, reader: FrameReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
     ) -> None:
         """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of it."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from ...protocol.consumers.ack import AckKind
+from ...protocol.events import AcksLost
+from .wire import Outbox
 
 __all__ = ["LIMIT", "NAK", "NOT_AGAIN", "UnconfirmedAcks"]
 
@@ -40,9 +42,11 @@ class UnconfirmedAcks:
         self._ping_due = True
         return True
 
-    def ping_sent(self) -> None:
-        """Record a PING."""
-        self._marks.append(self._written)
+    def ping_sent(self, *, reconnecting: bool = False) -> None:
+        """Record a PING. While reconnecting, the earlier acks were written to another connection."""
+        if reconnecting:
+            self._marks.clear()  # left by a failed attempt
+        self._marks.append(self._confirmed if reconnecting else self._written)
 
     def pong_received(self) -> None:
         """Confirm the acks written before the oldest PING in flight."""
@@ -53,12 +57,18 @@ class UnconfirmedAcks:
                 self.acks.popleft()
                 self._confirmed += 1
 
-    def take_again(self) -> list[bytes]:
-        """Forget the naks, and return the acks, which must be written again."""
+    def write_again(self, out: Outbox) -> AcksLost | None:
+        """Write the acks that may have been lost with a connection, since a repeated ack changes nothing.
+
+        Naks are not repeated: a repeated nak would cause another delivery. Returns the event to report.
+        """
+        count = len(self.acks)
         again = [command for command in self.acks if command is not NOT_AGAIN]
         self.acks.clear()
         self.acks.extend(again)
-        return again
+        for command in again:
+            out.write(command)
+        return AcksLost(count=count, resent=len(again)) if count else None
 
     def connection_lost(self) -> None:
         """Forget the PINGs in flight, which will not be answered."""

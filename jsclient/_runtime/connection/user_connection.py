@@ -139,15 +139,20 @@ class UserConnection(Connection):
         up, reconnects = self.is_connected, self._nc.stats["reconnects"]
         if self._was_up and (not up or reconnects != self._reconnects):
             self._was_up = False
-            for task, connection in list(self._waiting.items()):
-                if not up or connection != reconnects:  # its PONG was lost with the earlier connection
-                    task.cancel()
+            self._end_waiting()
             self.hub.emit(Disconnected())
             self._notify(Lifecycle.DISCONNECTED)
         if up and not self._was_up:
             self._was_up, self._reconnects = True, reconnects
             self.hub.emit(Reconnected())
             self._notify(Lifecycle.CONNECTED)
+
+    def _end_waiting(self) -> None:
+        """End the tasks that wait for a PONG that was lost with an earlier connection."""
+        up, reconnects = self.is_connected, self._nc.stats["reconnects"]
+        for task, connection in list(self._waiting.items()):
+            if not up or connection != reconnects:
+                task.cancel()
 
     # --- traffic -----------------------------------------------------------------------------------------------
 
@@ -312,6 +317,7 @@ class UserConnection(Connection):
     async def close(self) -> None:
         """Stop using the connection, which the user closes."""
         self._end()
+        self._end_waiting()
         await self._tasks.cancel()
         for inbox in list(self._inboxes):  # left by handles whose end was cancelled
             await self.unsubscribe(inbox)

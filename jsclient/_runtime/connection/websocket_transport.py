@@ -110,7 +110,7 @@ class WebSocketTransport:
         return words
 
     def deliver_to(
-        self, reader: FrameReader, out: Outbox, ended: Callable[[BaseException], None], rest: bytes
+        self, reader: FrameReader, out: Outbox, ended: Callable[[Exception], None], rest: bytes
     ) -> None:
         """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of it."""
 
