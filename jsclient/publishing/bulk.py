@@ -30,7 +30,7 @@ from ..protocol.publishing.in_flight import ATTEMPT, MAX_BYTES, InFlight
 from ..protocol.publishing.progress import Progress
 from ..protocol.publishing.publish_window import NEVER
 from ..protocol.wire.checks import check_count, check_seconds
-from ..protocol.wire.commands import BurstCommands, burst_commands
+from ..protocol.wire.commands import BurstCommands, burst_commands, large_command
 from .ack_window import AckWindow, FailureSink
 from .admission import YIELD_AFTER, Limits
 
@@ -327,16 +327,19 @@ class BulkPublisher:
             self._repeatable,
         )
         window.add_burst(burst, sum(sizes))
-        self._out.write(self._commands(burst, columns.heads[part]))
+        self._write(burst, columns.heads[part])
         if (next_check := min(due, self._progress.gives_up_at)) < window.next_check:
             acks.next_check(next_check)
 
-    def _commands(self, burst: Burst[RowsTicket], heads: list[int]) -> bytes:
-        """Return the commands that publish a burst. ``heads`` are the sizes of its header blocks."""
+    def _write(self, burst: Burst[RowsTicket], heads: list[int]) -> None:
+        """Write the commands that publish a burst. ``heads`` are the sizes of its header blocks."""
         subjects, replies, headers, payloads = burst.subjects, burst.replies, burst.headers, burst.payloads
-        if self._compiled is not None:
-            return self._compiled(list(subjects), replies, list(headers), list(payloads))
-        return burst_commands(subjects, replies, headers, payloads, heads, burst.sizes)
+        if len(payloads) == 1 and len(payloads[0]) > CHUNK:
+            self._out.write_parts(*large_command(subjects[0], replies[0], headers[0], payloads[0]))
+        elif self._compiled is not None:
+            self._out.write(self._compiled(list(subjects), replies, list(headers), list(payloads)))
+        else:
+            self._out.write(burst_commands(subjects, replies, headers, payloads, heads, burst.sizes))
 
     def _end_of_burst(self, columns: _Columns, start: int, stop: int) -> int:
         """Return where the burst ends that begins at ``start``, at ``stop`` at the latest. It has one message at least.

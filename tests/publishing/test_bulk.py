@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from jsclient._runtime.connection.wire import LARGE_WRITE
 from jsclient.errors import MaxPayloadError, PublishManyError, RequestTimeoutError
 from jsclient.publishing.bulk import BulkPublisher
 from tests.publishing.kit import add_outbox, answer, published
@@ -85,6 +86,23 @@ async def test_rows_with_and_without_headers():
             actual = [(sent.subject, sent.header, sent.payload) for sent in published(connection)[-3:]]
             assert actual == list(zip(["s.a", "s.b", "s.a"], headers, [b"1", b"", b"333"], strict=True))
         assert len({sent.reply for sent in published(connection)}) == 9
+        await bulk.close()
+
+
+@virtual
+async def test_large_payloads_are_not_copied():
+    """Each is a burst of its own, and is written as the object that the caller passed."""
+    header, large = b"NATS/1.0\r\nA: 1\r\n\r\n", b"x" * LARGE_WRITE
+    async with connected() as (js, connection):
+        transport = add_outbox(connection)
+        pieces, write = [], transport.transport.write
+        transport.transport.write = lambda data: (pieces.append(data), write(data))
+        bulk = BulkPublisher(js._context, max_in_flight=10, max_bytes=1 << 20, timeout=5.0, repeatable=False)
+        await bulk.send(range(4), [b"s.a"] * 4, [b"", header, b"", b""], [b"1", large, large, b"2"])
+        await settle()
+        assert [sent.payload for sent in published(connection)] == [b"1", large, large, b"2"]
+        assert [sent.header for sent in published(connection)] == [b"", header, b"", b""]
+        assert sum(piece is large for piece in pieces) == 2
         await bulk.close()
 
 
