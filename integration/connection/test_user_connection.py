@@ -11,7 +11,7 @@ import jsclient
 from integration.kit.clients.foreign import client
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.recording import in_order
-from integration.kit.network.wire import TO_CLIENT
+from integration.kit.network.wire import TO_CLIENT, TO_SERVER
 
 pytestmark = pytest.mark.nats_py
 
@@ -38,6 +38,27 @@ async def test_drain_without_pong_leaves_no_subscription(proxy: Any) -> None:
         await within(5, connection.drain(inbox, 0.5), "the drain")
         tap.unstall()
         assert await subjects_after_reconnect(tap, nc) == []
+
+
+def pings(tap: Any) -> int:
+    """How many PINGs the client has sent."""
+    return len(tap.find(lambda frame: frame.op == "PING" and frame.direction is TO_SERVER))
+
+
+async def test_ping_that_outlasts_its_handle_asks_no_more(proxy: Any) -> None:
+    """A round trip has two PINGs. The second one had nobody who ended its wait with the client."""
+    tap = await proxy()
+    async with client(tap) as nc:
+        async with jsclient.JetStream(nc) as js:
+            await js.ping()
+            before = pings(tap)
+            tap.stall(TO_CLIENT)
+            with pytest.raises(jsclient.errors.RequestTimeoutError):
+                await js.ping(0.1)
+        tap.unstall()
+        for _ in range(2):  # PONGs come in order, so the one of the first PING has come
+            await nc.flush()
+        assert pings(tap) == before + 1 + 2
 
 
 async def test_drain_of_lost_connection_leaves_no_subscription(proxy: Any) -> None:

@@ -297,8 +297,8 @@ def reset(transport: asyncio.Transport | None) -> None:
     """Close so that the peer sees RST and not FIN."""
     if transport is None:
         return
-    # A transport that is closing may have closed its socket already, and uvloop's then has none.
-    with contextlib.suppress(OSError):
+    # A transport that is closing may have closed its socket already. uvloop's then has none, or a negative descriptor.
+    with contextlib.suppress(OSError, ValueError):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

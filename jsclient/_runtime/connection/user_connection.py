@@ -291,7 +291,10 @@ class UserConnection(Connection):
 
     async def _round_trip(self) -> float:
         # nats-py writes a PING before commands that wait for its flusher. The second PING comes after them.
+        reconnects = self._nc.stats["reconnects"]
         await self._nc.flush(_PONG)
+        if self._ended or reconnects != self._nc.stats["reconnects"]:
+            raise nats.errors.ConnectionClosedError  # nobody would end the wait for a second PONG
         started = time.perf_counter()
         await self._nc.flush(_PONG)  # its `rtt` does the same, from nats-py 2.15 on
         return time.perf_counter() - started
