@@ -227,7 +227,7 @@ def delivered(numbers):
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 203, 1000])
-def test_last_control_line_found(size):
+def test_tail_reads_last_control_line(size):
     data = delivered(range(1, 12))
     tail = wire.Tail(1000)
     results = []

@@ -85,7 +85,7 @@ TREE = {
 }
 
 
-def made(kind: type[BaseException]) -> BaseException:
+def example_of(kind: type[BaseException]) -> BaseException:
     """An error with something in every field, in the order of its constructor."""
     values = {
         "code": 409,
@@ -138,7 +138,7 @@ def test_errors_described_in_tree(kind):
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_errors_pickle_with_fields(kind):
-    error = made(kind)
+    error = example_of(kind)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert str(copy) == str(error)

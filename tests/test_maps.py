@@ -60,9 +60,9 @@ def fixtures_of(path: Path) -> dict[str, set[str]]:
     return {one.name: {argument.arg for argument in one.args.args} for one in functions}
 
 
-def has_session(place: str) -> bool:
+def has_session(position: str) -> bool:
     """Whether a test needs a session of Spark, by its fixtures and those that they use."""
-    path, _, test = place.partition("::")
+    path, _, test = position.partition("::")
     known: dict[str, set[str]] = {}
     for file in (*(folder / "conftest.py" for folder in reversed((ROOT / path).parents)), ROOT / path):
         known |= fixtures_of(file) if file.exists() else {}
@@ -85,7 +85,7 @@ def test_every_item_of_the_pipeline_has_a_test_with_spark():
 
 
 def test_no_mark_names_item_does_not_exist():
-    odd = {which: places for which, places in shown().items() if which not in IDS}
+    odd = {which: positions for which, positions in shown().items() if which not in IDS}
     assert odd == {}
 
 
@@ -148,7 +148,7 @@ def test_map_says_what_its_tool_says(map_of: str) -> None:
     for line in lines:
         if row := re.match(r"\| ([A-Z]\d+) \|", line):
             claimed = set(re.findall(r"`([^`]+\.py)`", line.rpartition(" | ")[2]))
-            assert claimed <= {place.partition("::")[0] for place in shown().get(row[1], [])}, (
+            assert claimed <= {position.partition("::")[0] for position in shown().get(row[1], [])}, (
                 f"{row[1]}: {again}"
             )
 

@@ -94,9 +94,9 @@ def _is_command(node: ast.AST) -> bool:
 
 def test_all_publishes_are_known():
     actual = set(publishes())
-    new = {place for place in actual - CHECKED.keys() if not place.startswith(tuple(OWN))}
-    assert new == set(), "a new place that publishes: see the docstring of this test"
-    assert CHECKED.keys() - actual == set(), "these places are gone"
+    new = {function for function in actual - CHECKED.keys() if not function.startswith(tuple(OWN))}
+    assert new == set(), "a new function publishes: see the docstring of this test"
+    assert CHECKED.keys() - actual == set(), "these functions publish no more"
 
 
 def test_checked_publishes_name_check():

@@ -65,7 +65,7 @@ def test_folder_size():
     for path in FILES:
         if path.name != "__init__.py":
             modules[name(path.parent)].append(path.name)
-    assert {folder: len(found) for folder, found in modules.items() if len(found) > MAX_MODULES} == {}
+    assert {folder: len(names) for folder, names in modules.items() if len(names) > MAX_MODULES} == {}
     top = [entry for entry in (ROOT / "jsclient").iterdir() if not entry.name.startswith("_")]
     rooms = [entry.name for entry in top if entry.is_dir()]
     assert len(rooms) <= MAX_ROOMS
@@ -86,16 +86,16 @@ def test_public_class_names_unique():
     public = {word for word in dir(jsclient) if not word.startswith("_")}
     for module in ("epochs", "errors", "events", "peers", "server", "spark", "testing"):
         public |= set((getattr(jsclient, module, None) and getattr(jsclient, module).__all__) or ())
-    twice = {word: places for word, places in classes().items() if word in public and len(places) > 1}
+    twice = {word: paths for word, paths in classes().items() if word in public and len(paths) > 1}
     assert twice == {}
 
 
 def test_class_names_unique_in_room():
     twice = {}
-    for word, positions in classes().items():
-        rooms = [tuple(place.split("/")[1:-1]) for place in positions]
+    for word, paths in classes().items():
+        rooms = [tuple(path.split("/")[1:-1]) for path in paths]
         if len(rooms) != len(set(rooms)):
-            twice[word] = positions
+            twice[word] = paths
     assert twice == {}
 
 

@@ -34,7 +34,7 @@ def test_defaults():
     assert check_columns(None, actual) == ("subject", "data", "headers", "stream", "sequence", "timestamp")
 
 
-def test_places():
+def test_start_and_end():
     noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
     assert read(start=noon, end="2026-02-01T00:00:00Z").start.time == "2026-01-31T12:00:00Z"
     assert read(start=7, end=8).end == Place("sequence", sequence=8, argument="end")

@@ -85,7 +85,7 @@ async def test_one_header():
     ],
 )
 @pytest.mark.parametrize("domain", [None, "hub", "_"])
-async def test_ack_publish_to_jsack_as_came(call, payload, domain):
+async def test_ack_goes_to_reply_subject(call, payload, domain):
     connection = FakeConnection()
     msg = message(connection, data(7, domain=domain))
     await call(msg)

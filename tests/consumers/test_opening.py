@@ -185,7 +185,7 @@ async def test_misfit_consumer_untouched():
 
 @virtual
 @pytest.mark.covers("J40")
-async def test_early_deliveries_kept():
+async def test_early_deliveries_are_not_lost():
     async with connected() as (js, connection):
 
         def early(request):

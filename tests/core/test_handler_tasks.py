@@ -23,7 +23,7 @@ class Handlers:
         self.background = Tasks(self._unexpected)
         context: Any = SimpleNamespace(connection=connection, tasks=self.background)
         self.queue: deque[int] = deque()
-        self.begun: list[int] = []
+        self.started: list[int] = []
         self.done: list[int] = []
         self.release = asyncio.Semaphore(0)
         self.tasks: HandlerTasks[int] = HandlerTasks(
@@ -34,7 +34,7 @@ class Handlers:
         raise error
 
     async def _handle(self, number: int) -> None:
-        self.begun.append(number)
+        self.started.append(number)
         await self.release.acquire()
         self.done.append(number)
 
@@ -57,9 +57,9 @@ class Handlers:
 async def test_one_at_a_time():
     handlers = Handlers(1)
     await handlers.add(1, 2, 3)
-    assert handlers.begun == [1]
+    assert handlers.started == [1]
     await handlers.finish(2)
-    assert (handlers.begun, handlers.done) == ([1, 2, 3], [1, 2])
+    assert (handlers.started, handlers.done) == ([1, 2, 3], [1, 2])
     handlers.tasks.end()
     await handlers.finish(1)
     assert await handlers.tasks.join(0.1)
@@ -69,7 +69,7 @@ async def test_one_at_a_time():
 async def test_no_more_tasks_than_items():
     handlers = Handlers(10)
     await handlers.add(1, 2)
-    assert handlers.begun == [1, 2]
+    assert handlers.started == [1, 2]
     assert len(handlers.tasks._tasks) == 2
     await handlers.finish(2)
     await handlers.add(3)
@@ -81,7 +81,7 @@ async def test_no_more_tasks_than_items():
 async def test_limit_of_tasks():
     handlers = Handlers(3)
     await handlers.add(*range(10))
-    assert handlers.begun == [0, 1, 2]
+    assert handlers.started == [0, 1, 2]
     await handlers.finish(10)
     assert sorted(handlers.done) == list(range(10))
     await handlers.tasks.cancel(1)
@@ -109,15 +109,15 @@ async def test_cancelled_idle_task_passes_item_on():
     for task in (first, second):
         task.cancel()
         await handlers.turn()
-        if 3 in handlers.begun:
+        if 3 in handlers.started:
             break
-    assert 3 in handlers.begun
+    assert 3 in handlers.started
     await handlers.finish(1)
     await handlers.tasks.cancel(1)
 
 
 @virtual
-async def test_end_handles_rest():
+async def test_end_handles_queued_items():
     handlers = Handlers(1)
     await handlers.add(1, 2, 3)
     handlers.tasks.end()

@@ -1,4 +1,4 @@
-"""What a peer takes in: how often its handlers are told of an event, whatever becomes of its deliveries."""
+"""What a peer takes in: how often its handlers are notified of an event, whatever becomes of its deliveries."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Ground:
     def __init__(self, failing: int = 0) -> None:
         self.options = EngineOptions(max_deliver=3)
         self.failing = failing
-        self.told: list[int] = []
+        self.attempts: list[int] = []
         self.events: list[Any] = []
         self.emit = self.events.append
-        self.asked_again: list[float] = []
+        self.retries: list[float] = []
         self.refused: list[str] = []
         self.intake = Dispatcher("b", self, self, None, self.notify)
 
@@ -34,13 +34,13 @@ class Ground:
         return [Raise(domain=event.domain, type=event.type, attrs=event.attrs, eci=event.eci)]
 
     async def notify(self, command: Raise, attempt: int) -> None:
-        self.told.append(attempt)
-        if len(self.told) <= self.failing:
+        self.attempts.append(attempt)
+        if len(self.attempts) <= self.failing:
             raise HandlerError from ValueError("not now")
 
     async def delivered(self, attempt: int, ident: bytes = b"1") -> None:
         async def later(seconds: float) -> None:
-            self.asked_again.append(seconds)
+            self.retries.append(seconds)
 
         async def refuse(why: str) -> None:
             self.refused.append(why)
@@ -51,10 +51,10 @@ class Ground:
 
 @virtual
 async def test_first_time_is_first():
-    """A delivery that was given back, as when a process stops, came to no handler: who waits has to be told yet."""
+    """A delivery that was returned, as when a process stops, came to no handler: whoever waits is not notified yet."""
     ground = Ground()
     await ground.delivered(attempt=7)
-    assert (ground.told, ground.events, ground.refused) == ([1], [], [])
+    assert (ground.attempts, ground.events, ground.refused) == ([1], [], [])
 
 
 @virtual
@@ -62,17 +62,17 @@ async def test_handlers_get_all_tries():
     ground = Ground(failing=99)
     for attempt in range(8, 11):
         await ground.delivered(attempt)
-    assert ground.told == [1, 2, 3]
+    assert ground.attempts == [1, 2, 3]
     assert [event.attempt for event in ground.events if isinstance(event, PeerHandlerFailed)] == [1, 2, 3]
     assert [event.attempts for event in ground.events if isinstance(event, EventGivenUp)] == [3]
-    assert (len(ground.asked_again), len(ground.refused)) == (2, 1)
+    assert (len(ground.retries), len(ground.refused)) == (2, 1)
 
 
 @virtual
 async def test_event_no_process_survives_abandoned():
     ground = Ground()
     await ground.delivered(attempt=24)
-    assert ground.told == []
+    assert ground.attempts == []
     assert [str(event.error) for event in ground.events if isinstance(event, EventGivenUp)] == [
         "no process survived it"
     ]
@@ -84,7 +84,7 @@ async def test_settled_tries_forgotten():
     ground = Ground(failing=1)
     await ground.delivered(1)
     await ground.delivered(2)
-    assert ground.told == [1, 2]
+    assert ground.attempts == [1, 2]
     assert ground.intake._failures == {}
     ground = Ground(failing=99_999)
     for number in range(10_100):

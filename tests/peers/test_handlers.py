@@ -31,7 +31,7 @@ async def test_handlers_that_match_in_their_order():
 
 
 @virtual
-async def test_handler_that_raises_skips_the_rest():
+async def test_handler_that_raises_skips_later_handlers():
     handlers, seen = Handlers(), []
 
     async def fail(_):
@@ -75,7 +75,7 @@ async def test_wait_for_an_event_with_attributes():
 
 
 @virtual
-async def test_only_the_last_events_are_kept():
+async def test_only_latest_events_are_stored():
     handlers = Handlers()
     for number in range(200):
         handlers.note(event(number=number))
@@ -111,8 +111,8 @@ async def test_query_is_answered_with_its_arguments():
     answers.add("door", "state", state)
     answers.add("door", "plain", plain)
     assert answers.find("door", "other") is None
-    found = answers.find("door", "state")
-    assert await answers.call(found, {"n": 1, "relationship": "forged"}, {"Id": "fleet"}) == (
+    query = answers.find("door", "state")
+    assert await answers.call(query, {"n": 1, "relationship": "forged"}, {"Id": "fleet"}) == (
         1,
         {"Id": "fleet"},
     )

@@ -116,8 +116,8 @@ async def test_event_no_process_survives_abandoned():
             await a._incoming.receive(Delivery(subject, b"", b"1", attempt, keep, keep))
         assert len(reports) == 1
         assert refused == ["its handler failed too often"]
-    (given_up,) = [event for event in events if isinstance(event, EventGivenUp)]
-    assert isinstance(given_up.error, DeliveriesExhaustedError)
+    (failure,) = [event for event in events if isinstance(event, EventGivenUp)]
+    assert isinstance(failure.error, DeliveriesExhaustedError)
 
 
 @virtual

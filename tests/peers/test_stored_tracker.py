@@ -42,10 +42,10 @@ class Owner:
     """A machine, what it gave out, and its tasks."""
 
     def __init__(self, store: MemoryStore, **options) -> None:
-        self.given: list[Raise | Send] = []
+        self.commands: list[Raise | Send] = []
         self.tasks, self.stopping = Tasks(print), Stopping()
         self.tracker = PeerTracker("a", EngineOptions(**options))
-        self.machine = Machine(self.tracker, store, self.given.append, self.tasks, self.stopping)
+        self.machine = Machine(self.tracker, store, self.commands.append, self.tasks, self.stopping)
 
     async def open(self) -> Owner:
         await self.machine.load()
@@ -65,7 +65,7 @@ class Owner:
 
 
 @virtual
-async def test_foreign_write_judged_again():
+async def test_concurrent_write_is_checked_again():
     store = MemoryStore()
     one, other = await Owner(store).open(), await Owner(store).open()
     assert one.tracker.well_known_rx == other.tracker.well_known_rx
@@ -94,7 +94,7 @@ class Replaced(MemoryStore):
 
 @virtual
 @pytest.mark.covers("P10")
-async def test_foreign_message_removes_nothing():
+async def test_message_of_another_client_removes_nothing():
     """A stranger's message on the key of a relationship, of a channel, of the secret: what is known counts on."""
     store = Replaced()
     owner = await Owner(store).open()
@@ -121,7 +121,7 @@ async def test_catches_up_with_another_process():
     assert other.lists() == []
     assert await other.machine.catch_up()
     assert other.lists() == ["fleet"]
-    assert [item.id for item in other.given] == [item.id for item in one.given], (
+    assert [item.id for item in other.commands] == [item.id for item in one.commands], (
         "the same messages, once each"
     )
     await one.machine.do(Raised("wrangler", "outbound_cancellation", {"Id": "fleet"}, one.machine.fresh()))
@@ -155,7 +155,7 @@ async def test_both_processes_make_secret():
 
 @pytest.mark.parametrize("late", [True, False])
 @virtual
-async def test_nobody_knows_looked_up(late):
+async def test_unknown_outcome_is_read_back(late):
     store = Failing()
     owner = await Owner(store).open()
     store.errors, store.late = [DisconnectedError("gone")], late
@@ -163,7 +163,7 @@ async def test_nobody_knows_looked_up(late):
         await owner.request()
     await settle()
     assert owner.lists() == (["fleet"] if late else [])
-    assert bool(owner.given) is late  # what it has to tell is not forgotten
+    assert bool(owner.commands) is late  # what it has to tell is not forgotten
     await owner.close()
 
 
@@ -192,10 +192,10 @@ async def test_outbox_empty_written_when_can_be():
     owner = await Owner(store).open()
     await owner.request()
     store.errors = [DisconnectedError("gone")] * 5
-    while len(owner.given) > 1 or isinstance(owner.given[0], Send):
-        await owner.machine.done(owner.given.pop(0))
-    await owner.machine.done(owner.given.pop())
-    task = asyncio.create_task(owner.machine.done(owner.given.pop()))
+    while len(owner.commands) > 1 or isinstance(owner.commands[0], Send):
+        await owner.machine.done(owner.commands.pop(0))
+    await owner.machine.done(owner.commands.pop())
+    task = asyncio.create_task(owner.machine.done(owner.commands.pop()))
     await asyncio.sleep(1.0)
     assert owner.tracker.relationships[0].outbox
     await asyncio.sleep(10.0)
@@ -205,7 +205,7 @@ async def test_outbox_empty_written_when_can_be():
 
 
 @virtual
-async def test_too_large_reported_and_not_looked_up():
+async def test_too_large_is_reported_without_reading_back():
     store = Failing()
     owner = await Owner(store).open()
     store.errors = [MaxPayloadError(2, 1)]
@@ -242,8 +242,8 @@ async def test_what_is_over_is_forgotten(monkeypatch):
     await owner.machine.do(
         Raised("wrangler", "outbound_cancellation", {"Id": "fleet"}, owner.machine.fresh())
     )
-    while owner.given:
-        await owner.machine.done(owner.given.pop(0))
+    while owner.commands:
+        await owner.machine.done(owner.commands.pop(0))
     await owner.machine.do(Tick())
     assert len(await store.entries()) == 3
     now[0] += 61

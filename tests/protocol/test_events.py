@@ -19,7 +19,7 @@ CLASSES = [value for _, value in inspect.getmembers(events, inspect.isclass) if 
 VALUES = {"str": "text", "bool": True, "int": 7, "float": 1.5, "tuple": (7, 8)}
 
 
-def made(kind: type[Event]) -> Event:
+def example_of(kind: type[Event]) -> Event:
     """An event with a value in every field."""
     values = {}
     for field in msgspec.structs.fields(kind):
@@ -33,7 +33,7 @@ def made(kind: type[Event]) -> Event:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_event_prints_and_pickles(kind):
-    event = made(kind)
+    event = example_of(kind)
     for field in msgspec.structs.fields(kind):
         assert f"{field.name}=" in repr(event)
         with pytest.raises(AttributeError):

@@ -169,7 +169,7 @@ async def test_smaller_limit_ends_it():
 
 
 @virtual
-async def test_denials_looked_through_once_turn(monkeypatch):
+async def test_denials_are_processed_once_per_turn(monkeypatch):
     async with connected() as (js, connection):
         add_outbox(connection)
         async with js.publisher() as pub:

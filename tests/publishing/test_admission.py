@@ -25,9 +25,9 @@ from tests.support.virtual import settle, virtual
 
 @virtual
 async def test_gate_admits_in_order():
-    room = 2
+    limit = 2
     in_flight: list[str] = []
-    gate = Gate(lambda count, _: len(in_flight) + count <= room)
+    gate = Gate(lambda count, _: len(in_flight) + count <= limit)
 
     async def enter(name: str) -> None:
         waiter = await gate.enter(name, 1, 1e9, 1e9)
@@ -39,7 +39,7 @@ async def test_gate_admits_in_order():
     await settle()
     assert in_flight == ["a", "b"]
     tasks[3].cancel()
-    room = 4
+    limit = 4
     gate.admit()
     await settle()
     assert in_flight == ["a", "b", "c", "e"]
@@ -117,11 +117,11 @@ def test_error_for_each_and_one_for_all():
 @example("a", "")
 @example(" a", "b ")
 def test_fast_id_headers_equal(msg_id: str, after: str | None):
-    def made(make):
+    def result_of(make):
         try:
             return make()
         except ConfigError as error:
             return str(error)
 
-    long = made(lambda: encode_headers(publish_headers(msg_id=msg_id, expected_last_msg_id=after)))
-    assert made(lambda: header_of_ids(msg_id, after)) == long
+    long = result_of(lambda: encode_headers(publish_headers(msg_id=msg_id, expected_last_msg_id=after)))
+    assert result_of(lambda: header_of_ids(msg_id, after)) == long

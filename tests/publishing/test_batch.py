@@ -191,7 +191,7 @@ async def test_no_commit_offline():
         assert numbers(connection) == ["1"]
 
 
-async def begun(js: Any, connection: FakeConnection, count: int = 3, **options: Any) -> Any:
+async def start_batch(js: Any, connection: FakeConnection, count: int = 3, **options: Any) -> Any:
     """A batch of which the server has confirmed the first message."""
     batch = js.batch(**options)
     await batch.publish("s.a", b"1")
@@ -207,7 +207,7 @@ async def begun(js: Any, connection: FakeConnection, count: int = 3, **options: 
 @virtual
 async def test_batch_lost_in_election_sent_again():
     async with connected() as (js, connection):
-        batch = await begun(js, connection, timeout=20.0)
+        batch = await start_batch(js, connection, timeout=20.0)
         committing = asyncio.ensure_future(batch.commit())
         await settle()
         await lost_in_an_election(connection, 6.0)
@@ -223,7 +223,7 @@ async def test_batch_lost_in_election_sent_again():
 @virtual
 async def test_answered_middle_survives():
     async with connected() as (js, connection):
-        batch = await begun(js, connection, 3, ack_every=3, timeout=20.0)
+        batch = await start_batch(js, connection, 3, ack_every=3, timeout=20.0)
         adding = asyncio.ensure_future(batch.publish("s.a", b"4"))
         await settle()
         await lost_in_an_election(connection, 6.0)
@@ -241,7 +241,7 @@ async def test_answered_middle_survives():
 @virtual
 async def test_silent_resend_stores_nothing():
     async with connected() as (js, connection):
-        batch = await begun(js, connection, timeout=20.0)
+        batch = await start_batch(js, connection, timeout=20.0)
         committing = asyncio.ensure_future(batch.commit())
         await settle()
         await lost_in_an_election(connection, 6.0)
@@ -253,7 +253,7 @@ async def test_silent_resend_stores_nothing():
 @virtual
 async def test_cancelled_resend_abandons():
     async with connected() as (js, connection):
-        batch = await begun(js, connection, timeout=20.0)
+        batch = await start_batch(js, connection, timeout=20.0)
         committing = asyncio.ensure_future(batch.commit())
         await settle()
         await lost_in_an_election(connection, 6.0)
@@ -266,7 +266,7 @@ async def test_cancelled_resend_abandons():
 @virtual
 async def test_incomplete_is_error():
     async with connected() as (js, connection):
-        batch = await begun(js, connection)
+        batch = await start_batch(js, connection)
         committing = asyncio.ensure_future(batch.commit())
         await settle()
         answer(connection, INCOMPLETE)
@@ -279,7 +279,7 @@ async def test_incomplete_is_error():
 async def test_large_batch_not_resent(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tracker_module, "MAX_KEPT", 2)
     async with connected() as (js, connection):
-        batch = await begun(js, connection, timeout=20.0)
+        batch = await start_batch(js, connection, timeout=20.0)
         committing = asyncio.ensure_future(batch.commit())
         await settle()
         await lost_in_an_election(connection, 6.0)

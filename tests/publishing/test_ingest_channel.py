@@ -38,7 +38,7 @@ async def test_silence_pings_then_ends():
 
 
 @virtual
-async def test_ack_moves_renews_patience():
+async def test_ack_progress_restarts_timeout():
     async with connected() as (js, connection):
         ingest = await started(js, connection, timeout=3.0, ack_every=1, max_outstanding_acks=1, msgs=1)
         loop = asyncio.get_running_loop()

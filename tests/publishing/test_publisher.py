@@ -110,7 +110,7 @@ async def test_nobody_overtakes(outbox):
 
 @virtual
 @both
-async def test_place_passes_to_next(outbox):
+async def test_free_slot_passes_to_next(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)
@@ -130,7 +130,7 @@ async def test_place_passes_to_next(outbox):
 
 @virtual
 @both
-async def test_patience_with_full_window_ends(outbox):
+async def test_wait_for_full_window_ends(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)
@@ -147,7 +147,7 @@ async def test_patience_with_full_window_ends(outbox):
 
 @virtual
 @both
-async def test_offline_patience_is_timeout(outbox):
+async def test_offline_wait_is_timeout(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)
@@ -191,7 +191,7 @@ async def test_wire_slower_waited_for():
 
 
 @virtual
-async def test_with_no_patience_slow_wire_error():
+async def test_slow_wire_is_error_without_waiting():
     async with connected(timeout=1000.0) as (js, connection):
         transport = add_outbox(connection)
         async with js.publisher(max_bytes=None, room_timeout=0) as pub:

@@ -100,7 +100,7 @@ async def test_cancelled_wait_keeps_failure():
 
 
 @virtual
-async def test_more_failures_than_kept_reported():
+async def test_failures_beyond_limit_are_reported():
     async with connected() as (js, connection):
         add_outbox(connection)
         with pytest.raises(PublishesFailedError) as caught:  # noqa: PT012
@@ -158,7 +158,7 @@ async def test_like_failures_one_event():
 
 @virtual
 @both
-async def test_nothing_said_of_failures_looked_at(outbox):
+async def test_retrieved_failures_are_not_reported(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)

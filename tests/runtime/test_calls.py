@@ -64,14 +64,14 @@ async def test_deletion_says_whether_there_was_one(answer, existed):
 
 
 @pytest.mark.parametrize(
-    ("answer", "gone"),
+    ("answer", "expected"),
     [(NO_CONSUMER, True), (NO_STREAM, True), (SILENCE, False), (Refusal(10039, 503), False)],
 )
 @virtual
-async def test_only_the_server_can_say_that_it_is_gone(answer, gone):
+async def test_only_server_can_report_deletion(answer, expected):
     async with connected() as (js, connection):
         connection.api.on("CONSUMER.INFO", *[answer] * 5)
-        assert await calls.is_gone(js._context, "S", "c") is gone
+        assert await calls.is_gone(js._context, "S", "c") is expected
 
 
 @virtual

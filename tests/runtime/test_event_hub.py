@@ -181,7 +181,7 @@ async def test_close_delivers_then_cancels():
 
 
 @virtual
-async def test_reader_gets_kept_and_new():
+async def test_reader_gets_old_and_new_events():
     log = EventLog()
     log.add(event(1))
 
@@ -201,7 +201,7 @@ async def test_reader_gets_kept_and_new():
 
 
 @virtual
-async def test_only_last_thousand_kept():
+async def test_only_last_thousand_events_are_stored():
     log = EventLog()
     for number in range(2500):
         log.add(event(number))

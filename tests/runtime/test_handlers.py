@@ -47,7 +47,7 @@ def test_coroutine_function(function, actual):
 
 
 @pytest.mark.parametrize(
-    "handler", [coroutine, Object(), print, lambda message, *rest: None, partial(max, 1), int]
+    "handler", [coroutine, Object(), print, lambda message, *others: None, partial(max, 1), int]
 )
 def test_handlers_of_one_argument(handler):
     check_handler("callback", handler)

@@ -31,10 +31,10 @@ class Handlers:
     def __init__(self):
         self.loop = asyncio.get_running_loop()
         self.running = {}
-        self.told = []
+        self.reports = []
         self.watch = LoopWatch(
             lambda: [(began, message) for message, began in self.running.items()],
-            lambda *reported: self.told.append(reported),
+            lambda *reported: self.reports.append(reported),
         )
 
     def start(self, message):
@@ -52,7 +52,7 @@ async def test_each_block_reported_with_its_message():
         handlers.loop.advance(seconds)
         await asyncio.sleep(0.01)
         del handlers.running[number]
-    assert [(round(seconds, 2), times, message) for seconds, times, message in handlers.told] == [
+    assert [(round(seconds, 2), times, message) for seconds, times, message in handlers.reports] == [
         (1.5, 1, 2),
         (1.25, 2, 4),
         (1.1, 4, 6),
@@ -67,7 +67,7 @@ async def test_waits_between_are_no_blocks():
     await asyncio.sleep(3600)
     handlers.loop.advance(1.3)
     await asyncio.sleep(0.01)
-    ((seconds, times, message),) = handlers.told
+    ((seconds, times, message),) = handlers.reports
     assert (times, message) == (1, "a")
     assert 1.3 <= seconds <= 1.45
     handlers.running.clear()
@@ -75,7 +75,7 @@ async def test_waits_between_are_no_blocks():
     handlers.loop.advance(100)  # something else blocks, while no handler runs
     handlers.start("b")
     await asyncio.sleep(0.5)
-    assert len(handlers.told) == 1
+    assert len(handlers.reports) == 1
     handlers.watch.close()
 
 

@@ -45,7 +45,7 @@ async def test_stored_message_of_a_former_subject_is_enough():
 
 
 @virtual
-async def test_changed_stream_is_looked_up():
+async def test_configuration_of_changed_stream_is_requested():
     """The configuration that is known may be an old one."""
     async with connected() as (js, connection):
         old = StreamConfig(name="ORDERS", subjects=["before"])
@@ -65,7 +65,7 @@ async def test_filter_is_not_refused_without_an_answer(answer):
 
 
 @virtual
-async def test_users_own_connection_is_not_asked_for_an_unknown_stream():
+async def test_unknown_stream_is_not_requested_on_users_connection():
     """It would not show a denial, and take the whole timeout."""
     async with connected() as (js, connection):
         assert connection.outbox is None

@@ -62,7 +62,7 @@ async def test_twenty_lost_answers_final():
 
 
 @virtual
-async def test_patience_ends():
+async def test_retries_end():
     count, seconds = await tried([NoRespondersError()] * 500, PATIENT)
     assert (count, seconds) == (120, 30.0)
     assert await tried([StreamNotFoundError(404, 10059, "stream not found")], PATIENT) == (0, 0.0)

@@ -171,7 +171,7 @@ class NearMoments(asyncio.AbstractEventLoop):
         return False
 
 
-def test_moment_kept_where_loop_does_not(monkeypatch):
+def test_timer_moves_nearer_with_plain_handles(monkeypatch):
     loop = NearMoments()
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
     timer = Timer(pytest.fail)
@@ -225,7 +225,7 @@ def test_empty_wait_is_error():
         run(main())
 
 
-def test_task_left_over_error():
+def test_task_still_running_is_error():
     async def main():
         main.task = asyncio.ensure_future(asyncio.sleep(3600))
 
@@ -292,7 +292,7 @@ def test_a_set_is_not_remembered():
 
 
 @virtual
-async def test_deadline_kept_and_tells():
+async def test_wait_until_deadline_returns_false():
     signal, loop = Signal(), asyncio.get_running_loop()
     start = loop.time()
     assert await signal.wait_until(start + 7200.0) is False

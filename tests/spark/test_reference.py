@@ -25,13 +25,13 @@ def table(heading):
 
 
 class Recorder(OptionReader):
-    """Remembers what it was asked for."""
+    """Remembers the options that were read."""
 
     def __init__(self, options, what):
         super().__init__(options, what)
         self.defaults = {}
         self.choices = {}
-        made.append(self)
+        recorders.append(self)
 
     def note(self, name, default):
         if default is not None or name not in self.defaults:
@@ -59,20 +59,20 @@ class Recorder(OptionReader):
         return super().seconds(name, default)
 
 
-made = []
+recorders = []
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """What a parser asks for: name → default, and name → choices."""
+def options_read_by(monkeypatch):
+    """The options that parsers read: name → default, and name → choices."""
 
     def ask(module, *parses):
-        made.clear()
+        recorders.clear()
         monkeypatch.setattr(module, "OptionReader", Recorder)
         for parse in parses:
             parse()
         defaults, choices = {}, {}
-        for one in made:
+        for one in recorders:
             for name, default in one.defaults.items():
                 defaults.setdefault(name, default)
             choices |= one.choices
@@ -84,17 +84,17 @@ def asked(monkeypatch):
 def compare(rows, defaults, choices):
     assert sorted(rows) == sorted(defaults)
     for name, default in defaults.items():
-        reports, meaning = rows[name]
+        documented, meaning = rows[name]
         if default is not None:
-            assert reports.split(";")[0].strip("`") == default, name
+            assert documented.split(";")[0].strip("`") == default, name
         for choice in choices.get(name, ()):
-            assert f"`{choice}`" in f"{reports} {meaning}", f"{name}: {choice}"
+            assert f"`{choice}`" in f"{documented} {meaning}", f"{name}: {choice}"
 
 
-def test_options_of_source_those_of_page(asked):
+def test_options_of_source_those_of_page(options_read_by):
     parse = source_options.SourceOptions.parse
     common = {"servers": "nats://x", "stream": "S"}
-    defaults, choices = asked(
+    defaults, choices = options_read_by(
         source_options,
         lambda: parse(common, streaming=True),
         lambda: parse(common, streaming=False),
@@ -104,8 +104,10 @@ def test_options_of_source_those_of_page(asked):
     compare(rows, defaults, choices)
 
 
-def test_options_of_sink_those_of_page(asked):
-    defaults, choices = asked(sink_options, lambda: sink_options.SinkOptions.parse({"servers": "nats://x"}))
+def test_options_of_sink_those_of_page(options_read_by):
+    defaults, choices = options_read_by(
+        sink_options, lambda: sink_options.SinkOptions.parse({"servers": "nats://x"})
+    )
     compare(table("Options of the connection") | table("Options of the sink"), defaults, choices)
 
 

@@ -29,25 +29,27 @@ def info() -> dict[str, Any]:
     }
 
 
-async def read(batch: Any, found: list[int]) -> None:
+async def read(batch: Any, seqs: list[int]) -> None:
     async for stored in batch:
-        found.append(stored.seq)  # noqa: PERF401  what came before an error counts
+        seqs.append(stored.seq)  # noqa: PERF401  what came before an error counts
 
 
-async def begun(connection: FakeConnection, batch: Any, found: list[int]) -> tuple[asyncio.Task[None], str]:
+async def start_reading(
+    connection: FakeConnection, batch: Any, seqs: list[int]
+) -> tuple[asyncio.Task[None], str]:
     """A batch that is being read, and where its messages go."""
-    reading = asyncio.ensure_future(read(batch, found))
+    reading = asyncio.ensure_future(read(batch, seqs))
     await settle()
     return reading, connection.to(API)[-1].reply
 
 
 @virtual
-async def test_message_renews_patience():
+async def test_message_restarts_timeout():
     async with connected() as (js, connection):
         stream, actual = await opened(js, connection), list[int]()
         batch = stream.get_batch(10, timeout=2.0)
         connection.api.script["DIRECT.GET"] = [SILENCE, SILENCE]
-        reading, reply = await begun(connection, batch, actual)
+        reading, reply = await start_reading(connection, batch, actual)
         for seq in (1, 2, 3):
             await asyncio.sleep(1.5)
             connection.deliver(reply, [message(seq)])
@@ -64,7 +66,7 @@ async def test_lost_request_is_sent_again(late):
     async with connected() as (js, connection):
         stream, actual = await opened(js, connection), list[int]()
         connection.api.script["DIRECT.GET"] = [SILENCE, SILENCE]
-        reading, first = await begun(connection, stream.get_batch(10, timeout=2.0), actual)
+        reading, first = await start_reading(connection, stream.get_batch(10, timeout=2.0), actual)
         await asyncio.sleep(0.4)
         assert len(connection.to(API)) == 1
         await asyncio.sleep(0.2)
@@ -84,11 +86,11 @@ async def test_lost_request_is_sent_again(late):
     ("what", "error"),
     [("disconnect", DisconnectedError), ("close", ClosedError), ("deny", PermissionDeniedError)],
 )
-async def test_came_before_error_given_first(what, error):
+async def test_messages_before_error_come_first(what, error):
     async with connected() as (js, connection):
         stream, actual = await opened(js, connection), list[int]()
         connection.api.script["DIRECT.GET"] = [SILENCE]
-        reading, reply = await begun(connection, stream.get_batch(10), actual)
+        reading, reply = await start_reading(connection, stream.get_batch(10), actual)
         connection.deliver(reply, [message(1), message(2)])
         if what == "disconnect":
             connection.disconnect()
@@ -108,7 +110,7 @@ async def test_frames_together_or_apart():
         stream, actual = await opened(js, connection), list[int]()
         batch = stream.get_batch(3)
         connection.api.script["DIRECT.GET"] = [SILENCE]
-        reading, reply = await begun(connection, batch, actual)
+        reading, reply = await start_reading(connection, batch, actual)
         connection.deliver(reply, [message(1)])
         await settle()
         connection.deliver(reply, [message(2), message(3), end(3, 9), message(4)])

@@ -114,7 +114,7 @@ async def test_info_is_remembered():
 
 
 @virtual
-async def test_consumers_are_created_and_looked_up():
+async def test_consumers_are_created_and_fetched():
     async with connected() as (js, _):
         stream = await opened(js)
         created = await stream.create_consumer(durable_name="d", max_deliver=3)

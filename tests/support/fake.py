@@ -246,7 +246,7 @@ class FakeApi:
         self.last_seq = 0
         self.replicas = 1
         self.script: dict[str, list[Answer]] = defaultdict(list)
-        self._made = 0
+        self._consumer_count = 0
 
     def on(self, verb: str, *answers: Answer) -> None:
         """The next answers to a verb: an object, a `Refusal`, `SILENCE`, bytes, or a function of the request."""
@@ -308,7 +308,7 @@ class FakeApi:
 
     def _consumer_create(self, request: Sent) -> Answer:
         config = request.json["config"]
-        self._made += 1
+        self._consumer_count += 1
         name = config.get("durable_name") or config.get("name") or f"made{self._made}"
         self.consumers[name] = config
         before = config.get("opt_start_seq", self.delivered + 1) - 1

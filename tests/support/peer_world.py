@@ -45,13 +45,13 @@ class Message:
 
 @dataclass
 class Node:
-    """A peer's process and what survives it: ``kept`` is the store, by key bytes and revision."""
+    """A peer's process and what survives it: ``store`` has bytes and revision by key."""
 
     world: World
     name: str
     options: EngineOptions = field(default_factory=EngineOptions)
     accepts: Callable[[Attrs], bool] | None = None
-    kept: dict[str, tuple[bytes | None, int]] = field(default_factory=dict)
+    store: dict[str, tuple[bytes | None, int]] = field(default_factory=dict)
     todo: list[Send | Raise] = field(default_factory=list)  # of outboxes, to be carried out
     raised: list[Raise] = field(default_factory=list)
     refused: list[Refuse] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Node:
         """The process dies and another one starts: only the store is left."""
         self.todo = []
         self.tracker = PeerTracker(self.name, self.options, self.accepts)
-        for key, (data, revision) in self.kept.items():
+        for key, (data, revision) in self.store.items():
             if data is not None:
                 self.queue(self.tell(Stored(key, read_value(key, data), revision)))
 
@@ -105,11 +105,11 @@ class Node:
         return True
 
     def write(self, command: StoreValue) -> bool:
-        before, revision = self.kept.get(command.key, (None, 0))
+        before, revision = self.store.get(command.key, (None, 0))
         if (0 if before is None else revision) == command.revision:
             self.revision += 1
             data = None if command.value is None else write_value(command.value)
-            self.kept[command.key] = data, self.revision
+            self.store[command.key] = data, self.revision
             self.queue(self.tell(Stored(command.key, command.value, self.revision)))
             return True
         value = None if before is None else read_value(command.key, before)

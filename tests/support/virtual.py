@@ -87,8 +87,8 @@ def virtual(test: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
 def noting(into: list[Any]) -> Callable[[Any], Awaitable[None]]:
     """A handler that runs on the loop: a plain function would run in a thread, for which virtual time does not wait."""
 
-    async def note(given: Any) -> None:
-        into.append(given)
+    async def note(item: Any) -> None:
+        into.append(item)
 
     return note
 

@@ -33,7 +33,7 @@ def test_names_that_match(name, pattern, fits):
 
 
 @pytest.mark.covers("L36")
-def test_losses_are_logged_once_and_not_kept(caplog):
+def test_losses_are_logged_once_in_bounded_memory(caplog):
     policy = LossPolicy(fail=False)
     for number in range(2000):
         for _ in range(3):

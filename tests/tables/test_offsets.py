@@ -47,7 +47,7 @@ def test_offset_no_more_than_needs():
 
 
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [
         {},
         {"seq": 7},
@@ -65,9 +65,9 @@ def test_offset_no_more_than_needs():
         {"b": 3, "runs": [[1, 1, 5, 1]]},
     ],
 )
-def test_no_offset_refused(given):
+def test_no_offset_refused(value):
     with pytest.raises(PositionInvalidError, match="not valid in mode 'log'"):
-        LogOffset.of_json(given)
+        LogOffset.of_json(value)
 
 
 def test_offset_parts():
@@ -106,7 +106,7 @@ def test_offsets_of_several_streams_round_trip():
 
 
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [
         {},
         {"streams": 1},
@@ -118,9 +118,9 @@ def test_offsets_of_several_streams_round_trip():
         {"b": 3, "runs": [[1, 1, 5, 1]]},
     ],
 )
-def test_no_offsets_of_several_refused(given):
+def test_no_offsets_of_several_refused(value):
     with pytest.raises(PositionInvalidError, match="not valid in mode 'log'"):
-        StreamOffsets.of_json(given)
+        StreamOffsets.of_json(value)
 
 
 def test_several_streams_where_one_is_expected():
@@ -168,14 +168,14 @@ def test_stream_ends_before_read():
     assert cut_short(LogOffset(101, FACTS.created, init=True), FACTS) is None  # it waits
 
 
-@pytest.mark.parametrize(("first", "last", "gone"), [(10, 20, 10), (1, 5, 5), (1, 100, 10)])
-def test_a_head_that_is_gone(first, last, gone):
+@pytest.mark.parametrize(("first", "last", "last_removed"), [(10, 20, 10), (1, 5, 5), (1, 100, 10)])
+def test_error_of_removed_head(first, last, last_removed):
     error = lost_head(first, last, FACTS)
     assert isinstance(error, HistoryTruncatedError)
-    assert (error.wanted, error.gone, error.first_available) == (first, gone, 11)
+    assert (error.wanted, error.gone, error.first_available) == (first, last_removed, 11)
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
-    assert f"messages {first} to {gone} of stream 'ORDERS'" in str(error)
+    assert f"messages {first} to {last_removed} of stream 'ORDERS'" in str(error)
 
 
 def test_a_head_that_is_there():

@@ -38,7 +38,7 @@ def test_token_is_the_function(module):
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 
 
-def made(seed: str = SEED, **claims: object) -> str:
+def credentials_text(seed: str = SEED, **claims: object) -> str:
     """The text of a credentials file. Nobody checks its signature here."""
     parts = [{"typ": "JWT", "alg": "ed25519-nkey"}, {"sub": "U", **claims}]
     encoded = [
@@ -57,7 +57,7 @@ def credentials():
 
 def test_credentials_are_taken_apart(module):
     """The JWT and the signature of one attempt come from one call. None is made before."""
-    texts = [made(name="one"), made(name="two")]
+    texts = [credentials_text(name="one"), credentials_text(name="two")]
     ahead = iter(texts)
     module.creds = lambda: next(ahead)
     arguments = credentials()
@@ -72,9 +72,9 @@ def test_credentials_are_taken_apart(module):
     [
         ("", "what our_secrets:creds returned has no user JWT"),
         ("abc.def.ghi", "what our_secrets:creds returned has no user JWT"),
-        (made()[:150], "the JWT in what our_secrets:creds returned is malformed"),
-        (made(SEED[:-2]), "the seed in what our_secrets:creds returned is malformed"),
-        (made().partition("-----BEGIN USER")[0], "what our_secrets:creds returned has no seed"),
+        (credentials_text()[:150], "the JWT in what our_secrets:creds returned is malformed"),
+        (credentials_text(SEED[:-2]), "the seed in what our_secrets:creds returned is malformed"),
+        (credentials_text().partition("-----BEGIN USER")[0], "what our_secrets:creds returned has no seed"),
         (None, "what our_secrets:creds returned is NoneType: the text of a credentials file is needed"),
         (7, "what our_secrets:creds returned is int: the text of a credentials file is needed"),
     ],
@@ -94,7 +94,7 @@ def test_function_that_raises(module):
 
 
 def test_expiry_is_reported(module):
-    module.creds = lambda: made(exp=1_700_000_000)
+    module.creds = lambda: credentials_text(exp=1_700_000_000)
     arguments = credentials()
     arguments.signature("nonce")
     assert arguments.expired(1_700_000_060.0) == (

@@ -68,7 +68,7 @@ def test_one_subject_and_several():
     assert narrow(both, direct=True) == (Narrowed(), [both])
 
 
-def test_subject_within_filters_given():
+def test_subject_within_filters():
     assert narrow(EqualTo(SUBJECT, "a.b"), subjects=("a.*",))[0].subjects == ("a.b",)
     assert narrow(EqualTo(SUBJECT, "b.b"), subjects=("a.*",))[0].nothing
     assert narrow(EqualTo(SUBJECT, "a.b"), EqualTo(SUBJECT, "a.c"))[0].nothing
@@ -80,7 +80,7 @@ def test_prefix_of_whole_tokens():
     assert narrow(StringStartsWith(SUBJECT, "a.b."), direct=True) == (Narrowed(subjects=("a.b.>",)), [])
 
 
-def test_prefix_within_filters_given():
+def test_prefix_within_filters():
     one = StringStartsWith(SUBJECT, "a.b.")
     assert narrow(one, subjects=("a.>",)) == (Narrowed(subjects=("a.b.>",)), [])
     assert narrow(one, subjects=("a.b.c", "a.x.>")) == (Narrowed(subjects=("a.b.c",)), [])
@@ -116,7 +116,7 @@ def test_subject_no_utf_8_left_to_spark():
     assert narrow(one) == (Narrowed(), [one])
 
 
-def test_times_narrow_and_looked_at_again():
+def test_time_filters_narrow_and_are_evaluated_again():
     filters = (GreaterThan(TIME, NOON), GreaterThanOrEqual(TIME, NOON.replace(hour=11)), LessThan(TIME, NOON))
     narrowed, remaining = narrow(*filters)
     assert narrowed.since == "2026-01-31T12:00:00Z"

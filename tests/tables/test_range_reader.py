@@ -56,7 +56,7 @@ def test_hole_at_head_or_behind_there_before() -> None:
     assert tracked.lost(18) == 10
 
 
-def test_end_leader_told_looked_at_too() -> None:
+def test_hole_before_reported_end_may_be_loss() -> None:
     tracked = RangeTracker(5, 20)
     took(tracked, *range(5, 11))
     tracked.next_found(None)

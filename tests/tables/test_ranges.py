@@ -33,20 +33,20 @@ class Stream:
 
     def __init__(self, seqs):
         self.seqs = list(seqs)
-        self.asked = 0
+        self.requests = 0
 
-    def rest(self, seq):
+    def count_from(self, seq):
         return len(self.seqs) - bisect_left(self.seqs, seq)
 
     def within(self, part):
-        return self.rest(part.first) - self.rest(part.last + 1)
+        return self.count_from(part.first) - self.count_from(part.last + 1)
 
     def drive(self, counting, lie=0):
         try:
             ask = next(counting)
             while True:
-                self.asked += 1
-                ask = counting.send(max(0, self.rest(ask) - lie))
+                self.requests += 1
+                ask = counting.send(max(0, self.count_from(ask) - lie))
         except StopIteration as done:
             return done.value
 
@@ -96,7 +96,7 @@ def test_equal_parts_by_sequence(whole, pieces):
 @given(messages, wholes, st.integers(1, 12))
 def test_parts_by_counts_whole(seqs, whole, pieces):
     stream = Stream(seqs)
-    counting = plan_sparse(whole, stream.rest(whole.first), stream.rest(whole.last + 1), pieces)
+    counting = plan_sparse(whole, stream.count_from(whole.first), stream.count_from(whole.last + 1), pieces)
     parts = stream.drive(counting)
     assert together(parts) == whole
     assert 1 <= len(parts) <= pieces
@@ -106,7 +106,7 @@ def test_parts_by_counts_whole(seqs, whole, pieces):
 def test_parts_by_wrong_counts_whole_too(seqs, whole, pieces, lie):
     """A replica that is behind, or messages that go meanwhile."""
     stream = Stream(seqs)
-    counting = plan_sparse(whole, stream.rest(whole.first), stream.rest(whole.last + 1), pieces)
+    counting = plan_sparse(whole, stream.count_from(whole.first), stream.count_from(whole.last + 1), pieces)
     assert together(stream.drive(counting, lie)) == whole
 
 
@@ -117,7 +117,7 @@ def test_equal_parts_by_count():
     parts = stream.drive(plan_sparse(whole, 1001, 0, 4))
     assert len(parts) == 4
     assert all(200 <= stream.within(part) <= 300 for part in parts)
-    assert stream.asked <= 4 * 24
+    assert stream.requests <= 4 * 24
 
 
 @given(messages, wholes, st.integers(1, 12))
@@ -133,7 +133,7 @@ def test_parts_by_messages(seqs, whole, pieces):
 @given(messages, wholes, st.integers(1, 100))
 def test_parts_within_a_maximum(seqs, whole, most):
     stream = Stream(seqs)
-    remainder, after = stream.rest(whole.first), stream.rest(whole.last + 1)
+    remainder, after = stream.count_from(whole.first), stream.count_from(whole.last + 1)
     parts = stream.drive(plan_bounded_parts(whole, remainder, after, most))
     assert together(parts) == whole
     assert all(stream.within(part) <= most for part in parts)
@@ -142,14 +142,14 @@ def test_parts_within_a_maximum(seqs, whole, most):
 @given(messages, wholes, st.integers(1, 100), st.integers(-50, 50))
 def test_parts_within_a_maximum_by_wrong_counts(seqs, whole, most, lie):
     stream = Stream(seqs)
-    remainder, after = stream.rest(whole.first), stream.rest(whole.last + 1)
+    remainder, after = stream.count_from(whole.first), stream.count_from(whole.last + 1)
     assert together(stream.drive(plan_bounded_parts(whole, remainder, after, most), lie)) == whole
 
 
 def test_few_parts_within_a_maximum():
     """Messages that lie close together at first."""
     stream = Stream([*range(1, 2_001), *range(1_000_000, 50_000_001, 10_000)])
-    parts = stream.drive(plan_bounded_parts(SequenceRange(1, 50_000_000), stream.rest(1), 0, 1000))
+    parts = stream.drive(plan_bounded_parts(SequenceRange(1, 50_000_000), stream.count_from(1), 0, 1000))
     assert all(stream.within(part) <= 1000 for part in parts)
     assert len(parts) <= 9
 
@@ -157,7 +157,7 @@ def test_few_parts_within_a_maximum():
 @given(messages, wholes, st.integers(1, 100))
 def test_batch_within_limit(seqs, whole, most):
     stream = Stream(seqs)
-    last = stream.drive(admit(whole, stream.rest(whole.first), stream.rest(whole.last + 1), most))
+    last = stream.drive(admit(whole, stream.count_from(whole.first), stream.count_from(whole.last + 1), most))
     assert whole.first <= last <= whole.last
     assert stream.within(SequenceRange(whole.first, last)) <= most
     assert last >= min(whole.last, whole.first + most - 1)
@@ -166,15 +166,15 @@ def test_batch_within_limit(seqs, whole, most):
 def test_batch_of_sparse_stream_nearly_full():
     stream = Stream(range(1, 50_000_001, 10_000))
     whole = SequenceRange(1, 50_000_000)
-    last = stream.drive(admit(whole, stream.rest(1), 0, 1000))
+    last = stream.drive(admit(whole, stream.count_from(1), 0, 1000))
     assert 900 <= stream.within(SequenceRange(1, last)) <= 1000
-    assert stream.asked <= 10
+    assert stream.requests <= 10
 
 
 @given(messages, wholes, st.integers(1, 100), st.integers(-50, 50))
 def test_wrong_counts_bounded(seqs, whole, most, lie):
     stream = Stream(seqs)
-    counting = admit(whole, stream.rest(whole.first), stream.rest(whole.last + 1), most)
+    counting = admit(whole, stream.count_from(whole.first), stream.count_from(whole.last + 1), most)
     assert whole.first <= stream.drive(counting, lie) <= whole.last
 
 
@@ -212,8 +212,8 @@ def test_shares_are_the_limit(counts, most):
 
 
 @pytest.mark.parametrize(
-    ("counts", "most", "given"),
+    ("counts", "most", "expected"),
     [([], 5, []), ([3, 2], 5, [3, 2]), ([300, 100], 100, [75, 25]), ([1000, 1, 0], 10, [9, 1, 0])],
 )
-def test_shares_in_proportion(counts, most, given):
-    assert shares(counts, most) == given
+def test_shares_in_proportion(counts, most, expected):
+    assert shares(counts, most) == expected

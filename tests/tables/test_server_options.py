@@ -12,13 +12,13 @@ from jsclient.tables.server_options import ServerOptions
 from jsclient.tables.spark_files import distributed_files
 
 
-def found(name):
+def seed_file(name):
     options = ServerOptions.of({"servers": "nats://x", "nkeySeedFile": name})
     return options.arguments(distributed_files)["nkeys_seed"]
 
 
 @pytest.fixture
-def places(tmp_path, monkeypatch):
+def folders(tmp_path, monkeypatch):
     """The working directory, and the one of Spark's files."""
     here, shared = tmp_path / "here", tmp_path / "shared"
     here.mkdir()
@@ -30,50 +30,50 @@ def places(tmp_path, monkeypatch):
     return here, shared
 
 
-def test_file_in_working_directory_first(places):
-    for position in places:
-        (position / "app.nk").touch()
-    assert found("app.nk") == "app.nk"
+def test_file_in_working_directory_first(folders):
+    for folder in folders:
+        (folder / "app.nk").touch()
+    assert seed_file("app.nk") == "app.nk"
 
 
-def test_file_that_spark_distributed(places):
-    _, shared = places
+def test_file_that_spark_distributed(folders):
+    _, shared = folders
     (shared / "app.nk").touch()
-    assert found("app.nk") == str(shared / "app.nk")
+    assert seed_file("app.nk") == str(shared / "app.nk")
 
 
-def test_process_that_plans_a_stream(places, monkeypatch):
+def test_process_that_plans_a_stream(folders, monkeypatch):
     """Spark names a directory below the one with the files."""
-    _, shared = places
+    _, shared = folders
     (shared / "app.nk").touch()
     below = str(shared / "streaming_job")
     monkeypatch.setattr(sys.modules["pyspark"].SparkFiles, "getRootDirectory", lambda: below)
-    assert found("app.nk") == str(shared / "app.nk")
+    assert seed_file("app.nk") == str(shared / "app.nk")
 
 
-def test_relative_file_in_neither_place(places):
-    here, shared = places
+def test_relative_file_in_neither_folder(folders):
+    here, shared = folders
     with pytest.raises(ConfigError, match=r"'nkeySeedFile': no file 'app.nk'") as raised:
-        found("app.nk")
+        seed_file("app.nk")
     assert repr(str(here)) in str(raised.value)
     assert repr(str(shared)) in str(raised.value)
 
 
-def test_absolute_file_is_nowhere_else(places, tmp_path):
-    _, shared = places
+def test_absolute_file_is_nowhere_else(folders, tmp_path):
+    _, shared = folders
     (shared / "app.nk").touch()
     with pytest.raises(ConfigError, match=r"no file '.*app.nk' on .*; pass the file to spark-submit"):
-        found(str(tmp_path / "app.nk"))
+        seed_file(str(tmp_path / "app.nk"))
 
 
 @pytest.mark.parametrize("error", [AssertionError, ConnectionError], ids=["no session", "session stopped"])
-def test_no_application_of_spark(places, monkeypatch, error):
+def test_no_application_of_spark(folders, monkeypatch, error):
     def fail():
         raise error
 
     monkeypatch.setattr(sys.modules["pyspark"].SparkFiles, "getRootDirectory", fail)
     with pytest.raises(ConfigError, match=r"no file 'app.nk'"):
-        found("app.nk")
+        seed_file("app.nk")
 
 
 def test_options_of_client_passed_on():

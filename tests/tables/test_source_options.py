@@ -63,16 +63,16 @@ def test_columns_by_mode():
 
 
 @pytest.mark.parametrize(
-    ("given", "time"),
+    ("value", "time"),
     [
         ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
         ("2026-01-31T12:00:00.5+01:00", "2026-01-31T12:00:00.5+01:00"),
         ("1769860800000", "2026-01-31T12:00:00Z"),
     ],
 )
-def test_times_rfc_3339_or_milliseconds(given, time):
-    assert parse(startingTimestamp=given).start == Place("time", time=time)
-    assert parse(streaming=False, endingTimestamp=given).end == Place("time", time=time)
+def test_times_rfc_3339_or_milliseconds(value, time):
+    assert parse(startingTimestamp=value).start == Place("time", time=time)
+    assert parse(streaming=False, endingTimestamp=value).end == Place("time", time=time)
 
 
 def test_all_subjects_are_no_filter():
@@ -147,7 +147,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG, ids=[",".join(given) for given, _ in WRONG])
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[",".join(options) for options, _ in WRONG])
 def test_what_cannot_work_is_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         parse(**options)

@@ -54,10 +54,10 @@ class Replicated(MemoryLog):
         super().__init__("a")
         self.ends = [*ends]
         self.connects = connects or [1]
-        self.asked: list[float] = []
+        self.request_times: list[float] = []
 
     async def extent(self) -> Extent:
-        self.asked.append(asyncio.get_running_loop().time())
+        self.request_times.append(asyncio.get_running_loop().time())
         end = self.ends.pop(0) if len(self.ends) > 1 else self.ends[0]
         connects = self.connects.pop(0) if len(self.connects) > 1 else self.connects[0]
         if isinstance(end, Exception):

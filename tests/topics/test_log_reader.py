@@ -279,7 +279,7 @@ async def test_what_cannot_be_is_refused():
 
 @pytest.mark.covers("T10")
 @virtual
-async def test_window_loss_in_place():
+async def test_window_loss_raised_in_order():
     log = MemoryLog("a", max_records=5)
     await append(log, 4)
     async with await open_reader(log, max_pending=2) as reader:

@@ -131,7 +131,7 @@ async def test_message_id_appended_once():
 
 
 @virtual
-async def test_kind_record_and_headers_kept():
+async def test_kind_and_headers_are_stored():
     log = MemoryLog("a")
     await log.append(b"", kind=Kind.FINISH, headers={"Trace": "7"})
     record = await log.last()

@@ -102,7 +102,7 @@ async def ground(timeout: float = 30.0) -> AsyncIterator[Ground]:
 
 
 @virtual
-async def test_lost_goes_again_in_place():
+async def test_lost_record_is_sent_again_in_order():
     async with ground() as here:
         futures = [await here.append(b"%d" % number, Tag=["a", "b"]) for number in range(3)]
         here.take()
@@ -120,7 +120,7 @@ async def test_lost_goes_again_in_place():
 
 
 @virtual
-async def test_mended_chain_keeps_place():
+async def test_repaired_chain_preserves_order():
     """It goes out under a link that is over: it is refused, and what comes behind it must not take its place."""
     async with ground() as here:
         futures = [await here.append(b"1"), await here.append(b"2")]
@@ -142,7 +142,7 @@ async def test_mended_chain_keeps_place():
 
 
 @virtual
-async def test_records_acked_and_gone_end_chain():
+async def test_loss_of_acked_records_ends_chain():
     """A stream in memory was restarted: what follows would have no predecessor."""
     async with ground(timeout=60) as here:
         for number in range(3):
@@ -158,7 +158,7 @@ async def test_records_acked_and_gone_end_chain():
 
 
 @virtual
-async def test_look_behind_repeated():
+async def test_outdated_last_message_is_read_again():
     async with ground() as here:
         one = await here.append(b"1")
         await here.run(0.2)
@@ -195,7 +195,7 @@ async def test_full_stream_reported_at_once():
 
 
 @virtual
-async def test_append_deadline_in_doubt():
+async def test_append_deadline_while_uncertain():
     async with ground(timeout=5.0) as here:
         future = await here.append(b"1")
         await asyncio.sleep(2.5)  # the chain is broken: no answer
@@ -214,7 +214,7 @@ async def test_append_deadline_in_doubt():
 
 
 @virtual
-async def test_failed_look_ends_it():
+async def test_failed_check_of_stream_ends_chain():
     async with ground() as here:
         here.connection.api.script["STREAM.INFO"] = [Refusal(10000, 400, "no")] * 3
         future = await here.append(b"1")

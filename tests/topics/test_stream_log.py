@@ -56,9 +56,9 @@ def log_of(leader: StoredMessage | Exception, *, end: int = 9, replicas: int = 1
     )
 
 
-async def checked(given: Page, leader: StoredMessage | Exception) -> Page:
+async def checked(unchecked: Page, leader: StoredMessage | Exception) -> Page:
     """What becomes of a page after sequence 2, if the leader answers so."""
-    return await StreamLog._checked(log_of(leader), given, 2)
+    return await StreamLog._checked(log_of(leader), unchecked, 2)
 
 
 @pytest.mark.parametrize("seqs", [(), (5,), (4, 5)])
@@ -72,8 +72,8 @@ async def test_record_that_mirror_lacks_is_the_leaders(seqs):
 @pytest.mark.parametrize("seqs", [(3,), (3, 4), (4, 5)])
 @virtual
 async def test_page_that_begins_where_leader_does_is_whole(seqs):
-    arguments = page(*seqs)
-    assert await checked(arguments, message(seqs[0])) is arguments
+    unchecked = page(*seqs)
+    assert await checked(unchecked, message(seqs[0])) is unchecked
 
 
 @virtual
@@ -94,6 +94,6 @@ async def test_former_leader_lacks_records():
 
 
 @virtual
-async def test_leader_that_may_not_be_asked():
-    arguments = page(5)
-    assert await checked(arguments, PermissionDeniedError("publish", "$JS.API.STREAM.MSG.GET.S")) is arguments
+async def test_page_passes_if_leader_is_denied():
+    unchecked = page(5)
+    assert await checked(unchecked, PermissionDeniedError("publish", "$JS.API.STREAM.MSG.GET.S")) is unchecked

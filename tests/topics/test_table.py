@@ -46,7 +46,7 @@ class Stored:
         self.failures: list[BaseException] = []
         self.looks: list[float] = []
         self.compared: list[float] = []
-        self.asked: list[str] = []
+        self.leader_requests: list[str] = []
         self.replicas = 1
         self.meanwhile: Any = None
 
@@ -64,7 +64,7 @@ class Stored:
     async def last(self, subject: str | None = None) -> Record | None:
         if subject is None:
             return max(self.records.values(), key=lambda record: record.seq, default=None)
-        self.asked.append(subject)
+        self.leader_requests.append(subject)
         if self.meanwhile is not None:
             self.meanwhile()
         return self.records.get(subject)
@@ -137,7 +137,7 @@ async def test_compared_twice_after_each_removal(monkeypatch):
         stored.removed = 1
         await asyncio.sleep(10)
         assert (len(stored.looks), len(stored.compared)) == (20, 4)
-    assert stored.asked == []
+    assert stored.leader_requests == []
 
 
 @virtual
@@ -160,7 +160,7 @@ async def test_comparisons_of_many_subjects_apart(monkeypatch):
 
 
 @virtual
-async def test_what_the_leader_is_asked(monkeypatch):
+async def test_requests_to_the_leader(monkeypatch):
     """Not about what the reader still brings, nor about records stored after the look."""
     stored = Stored(record("s.a", 90), record("s.b", 120), record("s.marked", 80, marked=True))
     stored.records |= {"s.late": record("s.late", 98), "s.dead": record("s.dead", 60, marked=True)}
@@ -168,7 +168,7 @@ async def test_what_the_leader_is_asked(monkeypatch):
     mine = A, B, missing, after, record("s.marked", 7)
     async with Tabled(monkeypatch, stored, *mine, read=95) as table:
         await asyncio.sleep(1.5)
-        assert sorted(stored.asked) == ["s.a", "s.gone", "s.marked"]
+        assert sorted(stored.leader_requests) == ["s.a", "s.gone", "s.marked"]
         assert {subject: one.seq for subject, one in table.items()} == {"s.a": 90, "s.b": 5, "s.after": 130}
 
 
@@ -183,7 +183,7 @@ async def test_the_reader_is_newer_than_the_leader(monkeypatch):
 
         stored.meanwhile = read
         await asyncio.sleep(1.5)
-        assert stored.asked == ["s.a"]
+        assert stored.leader_requests == ["s.a"]
         assert table["s.a"].seq == 101
         stored.meanwhile = None
 
@@ -196,7 +196,7 @@ async def test_what_the_leader_has_is_still_to_be_read(monkeypatch):
         changed = table.changes()
         stored.meanwhile = lambda: stored.records.update({"s.a": record("s.a", 101)})
         await asyncio.sleep(1.5)
-        assert (stored.asked, table["s.a"]) == (["s.a"], A)
+        assert (stored.leader_requests, table["s.a"]) == (["s.a"], A)
         assert not changed._pending
 
 
@@ -210,7 +210,7 @@ async def test_former_leader_takes_nothing_back(monkeypatch, remaining):
     async with Tabled(monkeypatch, stored, *newer) as table:
         changed = table.changes()
         await asyncio.sleep(2.5)
-        assert stored.asked or not remaining
+        assert stored.leader_requests or not remaining
         stored.records = {one.subject: one for one in newer}
         await asyncio.sleep(20)
         assert (dict(table), changed._pending) == ({one.subject: one for one in newer}, {})
@@ -224,7 +224,7 @@ async def test_removed_records_of_a_replicated_stream(monkeypatch):
         await asyncio.sleep(3)
         assert set(table) == {"s.a", "s.b"}
         await asyncio.sleep(4)
-        assert (set(table), stored.asked) == ({"s.b"}, ["s.a", "s.a"])
+        assert (set(table), stored.leader_requests) == ({"s.b"}, ["s.a", "s.a"])
         stored.records.clear()
         stored.removed = 2
         await asyncio.sleep(8)
@@ -288,7 +288,7 @@ async def test_the_error_of_the_reader(monkeypatch):
     tabled = Tabled(monkeypatch, stored, A, B)
     async with tabled as table:
         tabled.reader.error = PositionInvalidError("another stream")
-        waiting = asyncio.ensure_future(table.wait_for(lambda found: len(found) == 9))
+        waiting = asyncio.ensure_future(table.wait_for(lambda records: len(records) == 9))
         await settle()
         tabled.reader.ended.set()
         with pytest.raises(PositionInvalidError):

@@ -64,7 +64,7 @@ def test_deletion(headers, operation):
 
 
 @pytest.mark.parametrize(("text", "size"), [("1234", 1234), ("0", 0), ("no number", 0)])
-def test_value_left_out(text, size):
+def test_size_without_value(text, size):
     """A consumer with headers only has the size in a header."""
     entry = entry_of(KEYS, delivered(b"", headers={"Nats-Msg-Size": text}), is_initial=True)
     assert (entry.value, entry.size) == (b"", size)

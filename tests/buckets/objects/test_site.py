@@ -69,10 +69,10 @@ def serve_publishes(connection, *answers) -> None:
     def answer(request):
         if not request.subject.startswith("$O."):
             return of_api(request)
-        given = remaining.pop(0) if remaining else SILENCE
-        if isinstance(given, Refusal):
-            return {"error": given._asdict()}
-        return {"stream": "OBJ_b", "seq": given} if isinstance(given, int) else given
+        reply = remaining.pop(0) if remaining else SILENCE
+        if isinstance(reply, Refusal):
+            return {"error": reply._asdict()}
+        return {"stream": "OBJ_b", "seq": reply} if isinstance(reply, int) else reply
 
     connection.api.answer = answer
 
@@ -261,9 +261,9 @@ async def test_first_description():
     async with connected() as (js, connection):
         serve_publishes(connection, 1)
         connection.api.on("STREAM.MSG", ABSENT)
-        given = []
-        before, after = await site_of(js).change("n", lambda current: given.append(current) or description())
-        assert given == [None]
+        seen = []
+        before, after = await site_of(js).change("n", lambda current: seen.append(current) or description())
+        assert seen == [None]
         assert (before, after.revision) == (None, 1)
         (sent,) = published(connection)
         assert parse_headers(sent.header)[1]["Nats-Expected-Last-Subject-Sequence"] == "0"

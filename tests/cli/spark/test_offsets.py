@@ -48,9 +48,9 @@ class Streams:
         self._created = created
 
     def __call__(self, options):
-        looked_up = Streams(**self._created)
-        looked_up._facts = facts_of(options.stream, self._created[options.stream])
-        return looked_up
+        lookup = Streams(**self._created)
+        lookup._facts = facts_of(options.stream, self._created[options.stream])
+        return lookup
 
     def facts(self):
         return self._facts
@@ -131,7 +131,7 @@ def test_rewind_to_future_refused(checkpoint, to):
 
 
 @pytest.mark.parametrize("to", ["2", "42", "0", "-1", "soon", "2026-01-31", ""])
-def test_other_places_refused(checkpoint, to):
+def test_other_rewind_targets_refused(checkpoint, to):
     with pytest.raises(ConfigError, match="--rewind-to is"):
         rewind(checkpoint, to)
 
@@ -256,16 +256,16 @@ def test_options_without_server_refused(capsys, checkpoint, option, value):
     assert "need --server" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("given", ["user", "=ann"])
-def test_malformed_option_refused(capsys, checkpoint, given):
+@pytest.mark.parametrize("option", ["user", "=ann"])
+def test_malformed_option_refused(capsys, checkpoint, option):
     with pytest.raises(SystemExit) as ended:
-        main(["spark", "offsets", str(checkpoint), "--server", "nats://127.0.0.1:1", "--option", given])
+        main(["spark", "offsets", str(checkpoint), "--server", "nats://127.0.0.1:1", "--option", option])
     assert ended.value.code == 2
     assert "NAME=VALUE is needed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("option", "says"),
     [
         ("tlsCaa=ca.pem", "'tlsCaa'.*'tlsCa'"),
         ("mode=queue", "has no option 'mode'"),
@@ -273,9 +273,9 @@ def test_malformed_option_refused(capsys, checkpoint, given):
         ("credentialsFile=x", "use --server, --stream or --cred"),
     ],
 )
-def test_unknown_option_refused(capsys, checkpoint, given, says):
+def test_unknown_option_refused(capsys, checkpoint, option, says):
     assert (
-        main(["spark", "offsets", str(checkpoint), "--server", "nats://127.0.0.1:1", "--option", given]) == 1
+        main(["spark", "offsets", str(checkpoint), "--server", "nats://127.0.0.1:1", "--option", option]) == 1
     )
     assert re.search(says, capsys.readouterr().err)
 

@@ -38,8 +38,8 @@ def sequences(messages) -> list[int]:
     return [message.metadata.stream_seq for message in messages]
 
 
-async def asked(reader) -> asyncio.Task:
-    """Somebody waits for a message, so that there is a request."""
+async def start_next(reader) -> asyncio.Task:
+    """A task that waits for the next message, so that there is a request."""
     waiting = asyncio.ensure_future(reader.next())
     await settle()
     return waiting

@@ -18,11 +18,11 @@ from jsclient.errors import (
 )
 from tests.consumers.ordered.kit import (
     arrives,
-    asked,
     batches,
     creates,
     read_inboxes,
     sequences,
+    start_next,
     taken,
 )
 from tests.support.fake import STREAM, Refusal, connected
@@ -69,7 +69,7 @@ async def test_reset_keeps_filters():
             description="mine",
             metadata={"who": "me"},
         )
-        await asked(oc)
+        await start_next(oc)
         arrives(connection, data(7, 1), data(9, 3))
         await settle(60)
         first, second = creates(connection)
@@ -96,7 +96,7 @@ async def test_context_exit_deletes_consumer():
     async with connected() as (js, connection):
         async with js.ordered_consumer(STREAM) as oc:
             name = oc.consumer
-            waiting = await asked(oc)
+            waiting = await start_next(oc)
             assert len(read_inboxes(connection)) == 1
         assert connection.deleted() == [name]
         assert read_inboxes(connection) == []
@@ -161,7 +161,7 @@ async def test_bad_arguments_refused(options):
 async def test_mixed_reads_skip_nothing():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         arrives(connection, *[data(number) for number in range(1, 31)])
         assert sequences([await waiting]) == [1]
         assert await taken(oc, 2) == [2, 3]
@@ -200,7 +200,7 @@ async def test_one_way_to_read_at_a_time():
         assert sequences([await oc.next()]) == [4], "one of the same iteration"
         del loop
         gc.collect()
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         with pytest.raises(ConcurrentReadError):
             await oc.fetch(1)
         arrives(connection, data(5), data(6))
@@ -209,11 +209,11 @@ async def test_one_way_to_read_at_a_time():
 
 
 @virtual
-async def test_stop_and_drain_leave_rest():
+async def test_stop_and_drain_lose_no_message():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         reader = oc.messages(max_messages=10)
-        waiting = await asked(reader)
+        waiting = await start_next(reader)
         arrives(connection, *[data(number) for number in range(1, 6)])
         await waiting
         await reader.stop()
@@ -224,10 +224,10 @@ async def test_stop_and_drain_leave_rest():
         assert await taken(other, 2) == [2, 3]
         await other.drain()
         assert [message.metadata.stream_seq async for message in other] == [4, 5]
-        asked_for = sum(batches(connection))
+        before = sum(batches(connection))
         arrives(connection, data(6))
         assert await taken(oc, 1) == [6]
-        assert sum(batches(connection)) > asked_for
+        assert sum(batches(connection)) > before
         assert not oc.is_closed
         unread = oc.messages()
         await unread.drain()

@@ -13,7 +13,7 @@ from jsclient.errors import (
 )
 from jsclient.protocol.consumers.status import Ending
 from jsclient.protocol.events import DeleteFailed
-from tests.consumers.ordered.kit import arrives, asked, batches, creates, read_inboxes, sequences, taken
+from tests.consumers.ordered.kit import arrives, batches, creates, read_inboxes, sequences, start_next, taken
 from tests.support.fake import SILENCE, STREAM, PullServer, connected
 from tests.support.strategies import data
 from tests.support.virtual import settle, virtual
@@ -76,7 +76,7 @@ async def test_close_in_reset_leaves_nothing(end):
     """Row 102."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM, name_prefix="p")
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         held: list = []
         connection.api.on("CONSUMER.CREATE", lambda request: held.append(request) or SILENCE)
         arrives(connection, data(2, 2))
@@ -106,7 +106,7 @@ async def test_close_in_wait_leaves_no_task(end):
     """Row 102."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         connection.disconnect()
         arrives(connection, data(2, 2))
         await settle()
@@ -147,7 +147,7 @@ async def test_draining_takes_in_under_way():
 async def test_waits_after_draining_can_be_fetched():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         arrives(connection, data(1), data(2), data(3))
         await waiting
         await oc.drain()
@@ -176,10 +176,10 @@ async def test_fetch_under_way_ends_when_stopped():
 async def test_it_ends_with_the_connection():
     async with connected() as (js, connection):
         oc, other = await js.ordered_consumer(STREAM), await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         arrives(connection, data(1), data(2))
         await waiting
-        waiting = await asked(other)
+        waiting = await start_next(other)
         await connection.close()
         assert await taken(oc, 1) == [2]
         for read in (waiting, oc.next(), oc.fetch(1)):
@@ -193,7 +193,7 @@ async def test_it_ends_with_the_connection():
 async def test_closing_client_deletes_consumers():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         name = oc.consumer
         await js.close()
         assert connection.deleted() == [name]

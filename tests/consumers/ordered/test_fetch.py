@@ -13,7 +13,7 @@ from jsclient.errors import (
 )
 from jsclient.protocol.consumers.status import Ending
 from jsclient.protocol.events import HeartbeatMissed
-from tests.consumers.ordered.kit import arrives, asked, batches, creates, sequences
+from tests.consumers.ordered.kit import arrives, batches, creates, sequences, start_next
 from tests.support.fake import STREAM, Refusal, connected
 from tests.support.strategies import data, status
 from tests.support.virtual import settle, virtual
@@ -123,7 +123,7 @@ async def test_bytes_of_fetch_bounded():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         size = sum(map(len, data(1)))
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         arrives(connection, *[data(number) for number in range(1, 8)])
         await waiting
         batch = await oc.fetch(100, max_bytes=3 * size + 1)

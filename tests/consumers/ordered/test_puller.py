@@ -17,7 +17,15 @@ from jsclient.errors import (
 from jsclient.protocol.consumers.ordered import ephemeral_config
 from jsclient.protocol.events import DeleteFailed
 from jsclient.protocol.models.consumer import ConsumerConfig
-from tests.consumers.ordered.kit import arrives, asked, batches, creates, read_inboxes, sequences, unanswered
+from tests.consumers.ordered.kit import (
+    arrives,
+    batches,
+    creates,
+    read_inboxes,
+    sequences,
+    start_next,
+    unanswered,
+)
 from tests.support.fake import SILENCE, STREAM, Refusal, connected
 from tests.support.strategies import data
 from tests.support.virtual import settle, virtual
@@ -46,7 +54,7 @@ async def test_consumer_nobody_waits_for_deleted(way, prefix):
 
 
 @virtual
-async def test_foreign_consumer_not_deleted():
+async def test_consumer_of_another_client_not_deleted():
     async with connected() as (js, connection):
         connection.api.has("p_1", durable_name=None)
         connection.api.on("CONSUMER.CREATE", SILENCE)
@@ -60,7 +68,7 @@ async def test_foreign_consumer_not_deleted():
 async def test_reset_deletes_orphan():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         unanswered(connection)
         connection.api.on("CONSUMER.DELETE", SILENCE)
         arrives(connection, data(2, 2))
@@ -93,7 +101,7 @@ async def test_refills_at_half():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         reader = oc.messages(max_messages=4)
-        waiting = await asked(reader)
+        waiting = await start_next(reader)
         arrives(connection, *[data(number) for number in range(1, 5)])
         assert sequences([await waiting]) == [1]
         assert batches(connection) == [4]

@@ -14,7 +14,7 @@ from jsclient.errors import (
     StreamNotFoundError,
 )
 from jsclient.protocol.events import ConsumerReset, ErrorRaised, HeartbeatMissed, StreamReset
-from tests.consumers.ordered.kit import arrives, asked, creates, read_inboxes, sequences, taken
+from tests.consumers.ordered.kit import arrives, creates, read_inboxes, sequences, start_next, taken
 from tests.support.fake import STREAM, Refusal, connected
 from tests.support.strategies import data, heartbeat, status
 from tests.support.virtual import settle, virtual
@@ -25,7 +25,7 @@ from tests.support.virtual import settle, virtual
 async def test_gap_recreates_consumer():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         first, old = oc.consumer, connection.pulls()[-1].reply
         arrives(connection, data(3, 1), data(4, 2), data(9, 5))
         await settle(60)
@@ -47,7 +47,7 @@ async def test_missed_heartbeats_make_new_consumer():
     """Row 99."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         arrives(connection, data(1))
         connection.api.last_seq = 1
         await waiting
@@ -72,7 +72,7 @@ async def test_idle_reconnect_recreates():
         await settle(60)
         config = creates(connection)[-1]
         assert (config["deliver_policy"], config["opt_start_seq"]) == ("by_start_sequence", 101)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         arrives(connection, data(101, 1))
         assert sequences([await waiting]) == [101]
 
@@ -83,7 +83,7 @@ async def test_pause_keeps_buffer():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         reader = oc.messages(max_messages=4)
-        waiting = await asked(reader)
+        waiting = await start_next(reader)
         arrives(connection, *[data(number) for number in range(1, 5)])
         connection.api.last_seq = 4
         await waiting
@@ -101,7 +101,7 @@ async def test_pause_keeps_buffer():
 async def test_failed_create_retried():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         connection.api.on("CONSUMER.CREATE", *[Refusal(10008, 503)] * 5)
         arrives(connection, data(1, 2))
         await asyncio.sleep(4.5)
@@ -115,7 +115,7 @@ async def test_failed_create_retried():
 async def test_repeated_loss_backs_off():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         for _ in range(200):
             arrives(connection, status(503))
             await asyncio.sleep(0.01)
@@ -131,7 +131,7 @@ async def test_after_so_many_attempts_abandoned(read):
     """Row 110."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM, max_reset_attempts=3)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         connection.api.on("CONSUMER.CREATE", *[Refusal(10008, 503)] * 5)
         arrives(connection, data(1, 1), data(2, 2), data(5, 5))
         await asyncio.sleep(8)
@@ -152,7 +152,7 @@ async def test_stream_deleted_ends_behind_waits():
     """Row 96."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         connection.api.on("CONSUMER.CREATE", *[Refusal(10059, 404, "stream not found")] * 50)
         arrives(connection, data(1, 1), status(409, "Consumer Deleted"))
         fetched = await waiting
@@ -169,7 +169,7 @@ async def test_stream_recreated_read_from_start():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         await settle(60)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         arrives(connection, data(1, 1), data(2, 2))
         await waiting
         connection.api.stream_created = "2026-06-01T00:00:00Z"
@@ -190,22 +190,22 @@ async def test_refused_pull_ends_reader():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM, max_batch=10)
         reader = oc.messages()
-        waiting = await asked(reader)
+        waiting = await start_next(reader)
         arrives(connection, status(409, "Exceeded MaxRequestBatch of 10"))
         with pytest.raises(PullLimitError):
             await waiting
         assert reader.is_closed
-        waiting = await asked(oc.messages(max_messages=10))
+        waiting = await start_next(oc.messages(max_messages=10))
         arrives(connection, data(1))
         assert sequences([await waiting]) == [1]
         assert len(creates(connection)) == 1
 
 
 @virtual
-async def test_who_may_not_pull_is_told_so():
+async def test_denied_pull_raises():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
+        waiting = await start_next(oc)
         connection.deny("publish", connection.pulls()[-1].subject)
         with pytest.raises(PermissionDeniedError):
             await waiting

@@ -255,7 +255,7 @@ async def test_former_leader_does_not_restart_reader():
 
 @virtual
 @pytest.mark.parametrize("message_comes", [False, True])
-async def test_lower_end_of_replicas_is_asked_again(message_comes):
+async def test_lower_end_of_replicas_is_checked_again(message_comes):
     """Believed after 10 s, unless a message after the position comes, which the former leader does not know."""
     async with connected() as (js, connection):
         connection.api.replicas = 3
@@ -270,7 +270,7 @@ async def test_lower_end_of_replicas_is_asked_again(message_comes):
 
 
 @virtual
-async def test_doubt_is_over_with_another_stream():
+async def test_another_stream_is_reported_without_delay():
     async with connected() as (js, connection):
         connection.api.replicas = 3
         await reader_at_two(js, connection)
@@ -282,7 +282,7 @@ async def test_doubt_is_over_with_another_stream():
 
 
 @virtual
-async def test_doubt_ends_with_reader():
+async def test_end_check_stops_with_reader():
     async with connected() as (js, connection):
         connection.api.replicas = 3
         sub = await reader_at_two(js, connection)

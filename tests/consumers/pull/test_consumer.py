@@ -94,7 +94,7 @@ async def test_reset_to_a_sequence_of_the_stream():
     ],
 )
 @virtual
-async def test_older_server_is_not_asked(version, call, monkeypatch):
+async def test_older_server_gets_no_request(version, call, monkeypatch):
     async with connected() as (js, connection):
         monkeypatch.setattr(type(connection), "server_version", version)
         with pytest.raises(ConfigError, match=version):

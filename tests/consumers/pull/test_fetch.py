@@ -94,7 +94,7 @@ async def test_error_raised_or_in_batch(frame, error):
 @virtual
 @pytest.mark.covers("J106")
 @pytest.mark.parametrize("first", [[], [data(1)]], ids=["nothing", "one message"])
-async def test_nobody_answers_asked_again(first):
+async def test_no_responders_is_retried(first):
     """The consumer exists: three more requests, and no more."""
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
@@ -182,7 +182,7 @@ async def test_silence_does_not_say_nothing_there():
 
 
 @virtual
-async def test_reconnect_requests_the_rest():
+async def test_reconnect_requests_remaining_messages():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         async with fetching(sub, connection, 3, expires=10.0) as fetch:

@@ -222,10 +222,10 @@ async def test_stopping_gives_back_nobody_took():
 async def test_drain_serves_waiting_reader():
     async with connected() as (js, connection), reading(connection, js, max_messages=10) as read:
 
-        async def rest():
+        async def read_all():
             return [message.metadata.stream_seq async for message in read.reader]
 
-        reader = asyncio.ensure_future(rest())
+        reader = asyncio.ensure_future(read_all())
         await settle()
         inbox = connection.pulls()[-1].reply
         connection.under_way = [(inbox, [data(number)]) for number in range(1, 6)]

@@ -64,7 +64,7 @@ async def test_stalled_heartbeat_answered_once():
 
 @virtual
 @pytest.mark.covers("J105", "J106", "J107")
-async def test_error_statuses_raised_at_place():
+async def test_error_statuses_raised_in_order():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         connection.deliver(
@@ -140,7 +140,7 @@ async def test_missed_heartbeats_configurable():
 
 @virtual
 @pytest.mark.covers("J82", "J83")
-async def test_found_heartbeat_is_watched():
+async def test_heartbeat_of_existing_consumer_is_watched():
     async with connected() as (js, connection):
         connection.api.has("d", deliver_subject="_INBOX.there", idle_heartbeat=5_000_000_000)
         sub = await js.subscribe("orders.new", durable="d")
@@ -154,7 +154,7 @@ async def test_found_heartbeat_is_watched():
 
 @virtual
 @pytest.mark.parametrize("deleted_after", [0.1, 2.4, 2.6, 4.9])
-async def test_without_heartbeats_told_in_5_s(deleted_after):
+async def test_deletion_without_heartbeats_reported_in_5_s(deleted_after):
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", queue="crew", delete_on_close=True)
         await asyncio.sleep(deleted_after)
@@ -184,7 +184,7 @@ async def test_looks_in_silence_only():
 
 
 @virtual
-async def test_gone_consumer_named_once():
+async def test_deleted_consumer_reported_once():
     async with connected() as (js, connection):
         await js.subscribe("orders.new", config=BEATS)
         connection.api.consumers.clear()

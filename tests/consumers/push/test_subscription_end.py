@@ -39,7 +39,7 @@ async def test_unsubscribe_then_delete(how):
 @virtual
 @pytest.mark.covers("J112")
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
-async def test_kept_consumer_not_deleted(end):
+async def test_consumer_stays_without_delete_on_close(end):
     async with connected() as (js, connection):
         connection.api.has("d", deliver_subject="_INBOX.there")
         for sub in [
@@ -201,7 +201,7 @@ async def test_failed_deletion_is_event():
 
 
 @virtual
-async def test_untaken_returned_if_kept():
+async def test_unread_messages_returned_if_consumer_stays():
     async with connected() as (js, connection):
         connection.api.has("d", deliver_subject="_INBOX.there")
         sub = await js.subscribe("orders.new", durable="d")

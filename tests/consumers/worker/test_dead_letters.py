@@ -141,7 +141,7 @@ async def test_unsurvived_is_dead_lettered():
 
 
 @virtual
-async def test_server_gave_up_found_by_advisory():
+async def test_advisory_of_server_makes_dead_letter():
     handler = Handler()
     async with working(handler, config=ConsumerConfig(max_deliver=2), dead_letter="dead") as work:
         stored = Stored(work)

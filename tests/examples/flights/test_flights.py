@@ -47,7 +47,7 @@ def test_short_time_after_midnight(data, time, shown):
     assert flight.scheduled == f"2013-01-01T{shown}"
 
 
-def test_columns_are_found_by_name(data):
+def test_columns_are_read_by_name(data):
     header, row = HEADER.split(","), LANDED.split(",")
     turned = data(",".join(reversed(header)), ",".join(reversed(row)))
     assert next(read_flights(turned)).carrier == "UA"
@@ -79,11 +79,11 @@ def test_broken_or_missing_archive_refused(tmp_path):
         list(read_flights(tmp_path))
 
 
-def test_package_not_installed_not_found():
+def test_data_of_missing_package_is_none():
     assert find_data("a_package_that_nobody_has") is None
 
 
-def test_package_found_without_importing(tmp_path, monkeypatch):
+def test_package_is_located_without_import(tmp_path, monkeypatch):
     package = tmp_path / "package_that_breaks_when_imported"
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('imported')")

@@ -65,7 +65,7 @@ def test_text_at_end_fits_narrow_terminal():
     assert "[FAILED] b" in text
 
 
-def test_few_flights_and_no_time_no_trouble():
+def test_summary_of_one_flight_in_no_time():
     text = summary(
         FlightSums([ROWS[-1]]), {}, [], pace(1, 1, published=0.0, counted=0.0, acked=0.0, whole=0.0)
     )
@@ -91,7 +91,7 @@ def test_plain_lines_and_phases():
     assert lines[-1].endswith("workers 1")
 
 
-def test_an_event_is_told_in_a_line():
+def test_event_is_described_in_one_line():
     assert in_words(Disconnected(reason="gone\nfor now")) == "Disconnected: reason gone for now"
 
 

@@ -56,7 +56,7 @@ def test_no_filter_is_all():
         (["a.b", "a.c"], ["a.b", "a.c"]),
     ],
 )
-def test_included_filters_left_out(filters, remaining):
+def test_redundant_filters_are_removed(filters, remaining):
     assert check_filters(filters) == remaining
 
 

@@ -53,7 +53,7 @@ def test_deletion():
     assert read(encode_info(info)) == info
 
 
-def test_what_is_empty_is_left_out():
+def test_empty_fields_are_omitted():
     fields = {"name": "n", "bucket": "b", "nuid": "", "size": 0, "chunks": 0, "digest": ""}
     assert json.loads(encode_info(ObjectInfo(bucket="b", name="n"))) == fields
 

@@ -47,8 +47,8 @@ def connect_fields(settings: ConnectSettings = SETTINGS, **identity) -> dict[str
     shake = Handshake(settings, wants_tls=False)
     shake.receive(INFO)
     (write,) = shake.identified(identity)
-    connect, ping, rest = write.data.split(b"\r\n")
-    assert (ping, rest) == (b"PING", b"")
+    connect, ping, tail = write.data.split(b"\r\n")
+    assert (ping, tail) == (b"PING", b"")
     verb, _, body = connect.partition(b" ")
     assert verb == b"CONNECT"
     return json.loads(body)

@@ -65,7 +65,7 @@ def test_servers_that_full_server_announces_are_tried_too():
     assert servers.take_untried(0.0) is None
 
 
-def test_order_is_shuffled_where_asked():
+def test_order_is_shuffled_on_request():
     urls = [f"a:{port}" for port in range(1, 30)]
     assert addresses(pool(*urls)) == urls
     mixed = addresses(pool(*urls, shuffle=random.Random(1).shuffle))
@@ -172,7 +172,7 @@ def test_announced_servers_are_added_and_forgotten():
     assert addresses(servers) == ["c:3", "d:4", "a:1"]
 
 
-def test_given_servers_stay():
+def test_configured_servers_stay():
     servers = connected(pool("a:1", "b:2"))
     announce(servers, "c:3")
     assert sorted(addresses(servers)) == ["a:1", "b:2", "c:3"]
@@ -212,7 +212,7 @@ def test_ignore_discovered():
 
 
 @pytest.mark.parametrize("url", ["", "x:y", ":", "a:0", "a:99999", "//", "u:p@b:2", "[::1", "a b:c"])
-def test_announced_nonsense_is_left_out(url):
+def test_invalid_announced_urls_are_ignored(url):
     servers = connected(pool("a:1"))
     announce(servers, url, "b:2", "b:2")
     assert addresses(servers) == ["b:2", "a:1"]

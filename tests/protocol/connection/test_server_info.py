@@ -62,7 +62,7 @@ def test_odd_fields_have_defaults():
     assert info.connect_urls == ("a:1",)
 
 
-def test_no_more_servers_than_kept():
+def test_announced_servers_are_limited():
     urls = ",".join(f'"a:{port}"' for port in range(1, 5000))
     info = read_info(b'{"connect_urls":[%b]}' % urls.encode())
     assert info.connect_urls is not None

@@ -112,11 +112,11 @@ def test_wrong_start_or_count_refused(reply):
 
 @pytest.mark.covers("J66")
 @pytest.mark.parametrize("form", [V1, V2], ids=["v1", "v2"])
-@pytest.mark.parametrize("place", range(1, 6))
+@pytest.mark.parametrize("from_end", range(1, 6))
 @pytest.mark.parametrize("text", NOT_NUMBERS)
-def test_numeric_tokens_64_bits(form, place, text):
+def test_numeric_tokens_64_bits(form, from_end, text):
     tokens = form.split(".")
-    tokens[-place] = text
+    tokens[-from_end] = text
     reply = ".".join(tokens)
     assert outcome(read_jsack, reply.encode()) is NotJetStreamMessageError
     assert outcome(sequences, reply.encode()) is NotJetStreamMessageError
@@ -170,7 +170,7 @@ def test_account_hash_not_used():
 
 
 @pytest.mark.covers("J70")
-def test_nanoseconds_of_timestamp_kept():
+def test_timestamp_has_nanoseconds():
     metadata = read_jsack((V1).encode())
     assert metadata.timestamp_ns == 1_700_000_000_123_456_789
     assert metadata.timestamp == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
@@ -253,20 +253,20 @@ damages = st.sampled_from(["none", "repeat", "gap", "longer", "shorter", "other 
 
 @settings(max_examples=examples(800))
 @given(numbers, numbers, st.integers(ack._MANY, 60), st.integers(0, 100), damages)
-def test_runs_compared_at_once_and_one_by_one_agree(seq, due, size, place, damage):
+def test_runs_compared_at_once_and_one_by_one_agree(seq, due, size, index, damage):
     """A run of many frames is compared as one text: it must accept what the comparison of each number accepts."""
     frames = [data(seq + number, due + number) for number in range(size)]
-    run, place = run_of(frames[0][1]), place % size
-    reply = frames[place][1]
+    run, index = run_of(frames[0][1]), index % size
+    reply = frames[index][1]
     head, stream, consumer, remainder = (
         reply.rsplit(b".", 4)[0],
-        seq + place,
-        due + place,
+        seq + index,
+        due + index,
         reply.split(b".", 7)[-1],
     )
     reply = {
         "none": reply,
-        "repeat": frames[place - 1][1],
+        "repeat": frames[index - 1][1],
         "gap": b"%b.%d.%d.%b" % (head, stream + 1, consumer, remainder),
         "consumer gap": b"%b.%d.%d.%b" % (head, stream, consumer + 1, remainder),
         "longer": b"%b.%d.%d0.%b" % (head, stream, consumer, remainder),
@@ -274,7 +274,7 @@ def test_runs_compared_at_once_and_one_by_one_agree(seq, due, size, place, damag
         "other run": b"x" + reply,
         "odd": b"%b.%dx.%d.%b" % (head, stream, consumer, remainder),
     }[damage]
-    frames[place] = (b"s", reply, b"", b"")
+    frames[index] = (b"s", reply, b"", b"")
     at_once = ack._consecutive(frames, run, due)
     assert at_once in (0, by_one(frames, run, due))
     assert last_of_run(frames, run, due) == by_one(frames, run, due)

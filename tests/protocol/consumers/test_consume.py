@@ -130,7 +130,7 @@ def test_message_ends_row_of_refusals():
     assert buffer.paused_until == 100.05
 
 
-def test_new_connection_asked_at_once():
+def test_new_connection_gets_request_at_once():
     buffer = online(10, 5)
     buffer.ask()
     buffer.delivered(1)

@@ -70,7 +70,7 @@ def stream(config: dict | None = None, *, last: float = 60, **fields) -> StreamI
 
 
 def codes(info, stream=None, local=HERE) -> list[str]:
-    return [found.code for found in diagnose(info, stream, local) if is_cause(found)]
+    return [finding.code for finding in diagnose(info, stream, local) if is_cause(finding)]
 
 
 # --- each reason -------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def test_nobody_pulls():
         (PermissionDeniedError("publish", "$JS.API.CONSUMER.INFO.S.c"), "could_not_look", "unknown"),
     ],
 )
-def test_what_a_failed_look_says(error, code, level):
+def test_finding_of_failed_lookup(error, code, level):
     finding = cannot_look(error, "S", "c")
     assert (finding.code, finding.level) == (code, level)
     assert finding.evidence

@@ -40,8 +40,8 @@ class Simulation:
     def end(self, meaning: Meaning, ending: Ending) -> None:
         """The oldest request ends unfilled. The server says how much of it."""
         if self.held:
-            messages, room = self.held.pop(0)
-            fields = {"Nats-Pending-Messages": str(messages), "Nats-Pending-Bytes": str(room)}
+            messages, size = self.held.pop(0)
+            fields = {"Nats-Pending-Messages": str(messages), "Nats-Pending-Bytes": str(size)}
             self.buffer.ended(meaning, ending, Headers(fields), self.now)
 
     def deliver(self) -> None:

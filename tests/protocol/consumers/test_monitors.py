@@ -154,7 +154,7 @@ def test_new_consumer_starts_at_one():
     assert (event.last_consumer_seq, event.missed, event.resume_stream_seq) == (0, 2, 1)
 
 
-def test_found_consumer_starts_anywhere():
+def test_existing_consumer_starts_anywhere():
     tracker = GapTracker()
     assert tracker.message(900, 512) is None
     assert isinstance(tracker.message(902, 514), GapDetected)
@@ -201,7 +201,7 @@ def test_subject_answered_not_answered_again():
 
 
 @pytest.mark.covers("J100", "J101")
-def test_stalled_waits_for_its_place():
+def test_stalled_request_is_answered_once():
     flow = FlowControl()
     assert flow.requested(b"a")
     assert not flow.requested(b"a")
@@ -246,7 +246,7 @@ def test_unsent_answer_repeated():
     assert flow.reached(b"a")
 
 
-def test_one_missing_heartbeat_is_a_reason_to_look():
+def test_one_missing_heartbeat_is_a_reason_to_check():
     monitor = HeartbeatMonitor(10.0)
     monitor.heard(100.0)
     assert monitor.look(100.0) == (False, 112.5)

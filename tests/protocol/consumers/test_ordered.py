@@ -56,7 +56,7 @@ def test_configuration_of_adr_17():
     )
 
 
-def test_user_may_choose_kept():
+def test_user_settings_are_preserved():
     arguments = ConsumerConfig(
         idle_heartbeat=1.0,
         deliver_policy="new",
@@ -257,7 +257,7 @@ def test_last_per_subject_until_first():
         (ReportedEnd("B", 9, 3, 0), "", "read on"),
     ],
 )
-def test_first_look_at_end(end, incarnation, verdict):
+def test_first_check_of_end(end, incarnation, verdict):
     assert RestartCheck(5).check(5, end, 100.0, incarnation=incarnation) == verdict
 
 
@@ -298,7 +298,7 @@ def test_new_consumer_flow_control():
     assert tracker.take() == (None, [AnswerFlowControl(FC % 1)])
 
 
-def test_broken_jsack_reported_at_place():
+def test_broken_jsack_raised_in_order():
     tracker = reader()
     tracker.receive([data(1, 1), (b"a", b"$JS.ACK.broken", b"", b"")], 0.0)
     tracker.take()
@@ -306,14 +306,14 @@ def test_broken_jsack_reported_at_place():
         tracker.take()
 
 
-@pytest.mark.parametrize("place", [-2, -1], ids=["time", "pending"])
-def test_odd_number_of_run_reported(place):
+@pytest.mark.parametrize("index", [-2, -1], ids=["time", "pending"])
+def test_odd_number_of_run_reported(index):
     """Among frames that arrive together: it is an error at its place, and the message is read again."""
     tracker = reader()
     frames = [data(number) for number in range(1, 21)]
     subject, reply, header, payload = frames[9]
     parts = reply.split(b".")
-    parts[place] = b"7x"
+    parts[index] = b"7x"
     frames[9] = subject, b".".join(parts), header, payload
     tracker.receive(frames[:2], 0.0)
     tracker.receive(frames[2:], 0.0)
@@ -337,7 +337,7 @@ def test_mark_of_last_message():
     assert tracker.cursor.mark is None
 
 
-def test_patience_with_a_new_consumer():
+def test_create_timeout_grows():
     """It grows, so that a slow server is not asked for ever. A short timeout is kept."""
     assert [create_timeout(failures, 5.0) for failures in (0, 1, 2, 3, 10**6)] == [1.25, 2.5, 5.0, 5.0, 5.0]
     assert create_timeout(0, 2.0) == 1.0

@@ -65,7 +65,7 @@ def test_configuration_of_adr_17():
     )
 
 
-def test_user_may_choose_kept():
+def test_user_settings_are_preserved():
     arguments = ConsumerConfig(
         deliver_policy="new",
         headers_only=True,
@@ -309,7 +309,7 @@ def test_last_per_subject_until_first():
     assert taken(tracker) == [7, 30]
 
 
-def test_consumer_server_removed_not_asked():
+def test_consumer_removed_for_inactivity_is_recreated():
     tracker = reading(inactive_threshold=100.0)
     tracker.receive([data(number) for number in range(1, 11)], 20.0)
     assert not tracker.is_forgotten(100.0)
@@ -340,7 +340,7 @@ def fetching(batch: int = 5, expires: float = 10.0, **fields) -> OrderedConsume:
     return tracker
 
 
-def test_fetch_over_when_all_asked_for():
+def test_fetch_is_over_when_full():
     tracker = fetching(2)
     assert tracker.receive([data(1), data(2)], 0.0) == []
     assert tracker.request.ending is Ending.FULL

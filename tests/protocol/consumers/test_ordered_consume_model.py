@@ -24,7 +24,7 @@ class Server:
     def __init__(self) -> None:
         self.generation = 0
         self.last = 0
-        self.gone = False
+        self.deleted = False
         self.refuses = True  # says that nobody is there, where nobody is
         self.out: list[tuple[int, int, int] | Frame] = []
         self.start(1)
@@ -33,7 +33,7 @@ class Server:
         """A new consumer. The stream sequence before its start."""
         self.next = min(start, self.last + 1)
         self.consumer_seq = 0
-        self.gone, self.asked_at = False, now
+        self.deleted, self.last_request = False, now
         self.requests: list[list[float]] = []  # number, messages owed, over at
         self.out = []
         return self.next - 1
@@ -44,15 +44,15 @@ class Server:
         self.vanish(says=False)
 
     def vanish(self, *, says: bool) -> None:
-        if says and not self.gone:
+        if says and not self.deleted:
             self.out += [say(number, 409, "Consumer Deleted") for number, _, _ in self.requests]
-        self.gone = True
+        self.deleted = True
         self.requests = []
 
     def ask(self, ask: SendPull, now: float) -> None:
         self.forget(now)
-        if not self.gone:
-            self.asked_at = now
+        if not self.deleted:
+            self.last_request = now
             self.requests.append([ask.number, ask.pull.batch, now + (ask.pull.expires or 0.0)])
             self.deliver()
             if ask.pull.no_wait:
@@ -61,13 +61,13 @@ class Server:
             self.out.append(say(ask.number, 503))
 
     def forget(self, now: float) -> None:
-        """Nobody asked for a long time."""
-        if not self.requests and now - self.asked_at >= FORGOTTEN:
-            self.gone = True
+        """Remove the consumer if no request came for a long time."""
+        if not self.requests and now - self.last_request >= FORGOTTEN:
+            self.deleted = True
 
     def deliver(self) -> None:
         """What the consumer has to send now, to one request after the other."""
-        while self.requests and not self.gone and self.next <= self.last:
+        while self.requests and not self.deleted and self.next <= self.last:
             request = self.requests.pop(0)
             self.consumer_seq += 1
             self.out.append((self.generation, self.next, self.consumer_seq))

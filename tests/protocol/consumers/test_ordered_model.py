@@ -20,24 +20,24 @@ class Server:
     def __init__(self) -> None:
         self.generation = 0
         self.last = 0
-        self.gone = False
+        self.deleted = False
         self.start(1)
 
     def start(self, start: int) -> int:
         """A new consumer. The stream sequence before its start."""
         self.next = min(start, self.last + 1)
         self.consumer_seq = 0
-        self.gone = False
+        self.deleted = False
         return self.next - 1
 
     def stream_again(self) -> None:
         self.generation += 1
-        self.last, self.gone = 0, True
+        self.last, self.deleted = 0, True
 
     def deliver(self) -> list[tuple[int, int, int]]:
         """What the consumer has to send now: generation, stream and consumer sequence."""
         out = []
-        while not self.gone and self.next <= self.last:
+        while not self.deleted and self.next <= self.last:
             self.consumer_seq += 1
             out.append((self.generation, self.next, self.consumer_seq))
             self.next += 1
@@ -47,7 +47,7 @@ class Server:
 class Simulation:
     """A reader, the server, and what goes wrong between them, all from one seed."""
 
-    def __init__(self, seed: int, room: int | None = None) -> None:
+    def __init__(self, seed: int, max_pending: int | None = None) -> None:
         self.random = random.Random(seed)
         self.server = Server()
         self.now = 0.0
@@ -58,7 +58,7 @@ class Simulation:
         self.reader = OrderedTracker(
             "ORDERS",
             "c",
-            room or self.random.choice([1, 2, 5, 100]),
+            max_pending or self.random.choice([1, 2, 5, 100]),
             10_000_000,
             heartbeat=HeartbeatMonitor(INTERVAL),
         )
@@ -86,7 +86,7 @@ class Simulation:
 
     def beat(self) -> None:
         self.now += INTERVAL
-        if not self.server.gone and not self.chance(0.2):
+        if not self.server.deleted and not self.chance(0.2):
             self.reader.receive([heartbeat(self.server.consumer_seq, self.server.next - 1)], self.now)
 
     def time_passes(self) -> None:
@@ -95,7 +95,7 @@ class Simulation:
             self.reader.tick(self.reader.deadline)
 
     def consumer_vanishes(self) -> None:
-        self.server.gone = self.server.gone or self.chance(0.5)
+        self.server.deleted = self.server.deleted or self.chance(0.5)
 
     def reconnect(self) -> None:
         if self.chance(0.5):
@@ -116,7 +116,7 @@ class Simulation:
                 self.got.append((generation, stream_seq))
 
     def recreate(self) -> None:
-        """What the handle does: once there is room, a new consumer, and a look at which stream it is."""
+        """As the handle does: create a new consumer when there is room, and check which stream it belongs to."""
         reader, server = self.reader, self.server
         if reader.cursor.wants is None or not reader.may_recreate:
             return
@@ -182,7 +182,7 @@ def test_each_message_once_in_order():
 
 def test_without_faults_there_no_reset():
     for seed in range(50):
-        simulation = Simulation(seed, room=10_000)
+        simulation = Simulation(seed, max_pending=10_000)
         simulation.faults = False
         actions = [simulation.publish, simulation.network, simulation.beat, simulation.take]
         for _ in range(80):

@@ -233,11 +233,11 @@ def test_refused_pin_or_refusal(text):
     request = PullRequest(Pull(1, 5.0, pin="p"), 0.0)
     request.status(423, text, 1.0)
     assert (request.ending, request.is_unpinned, request.settled) == (Ending.UNPINNED, True, True)
-    given_one = PullRequest(Pull(2, 5.0), 0.0)
-    given_one.data(0.5)
-    given_one.pin = "p"
-    given_one.status(423, text, 1.0)
-    assert given_one.is_unpinned
+    with_pin = PullRequest(Pull(2, 5.0), 0.0)
+    with_pin.data(0.5)
+    with_pin.pin = "p"
+    with_pin.status(423, text, 1.0)
+    assert with_pin.is_unpinned
     without = PullRequest(Pull(1, 5.0), 0.0)
     without.status(423, text, 1.0)
     assert (without.is_unpinned, type(without.error)) == (False, StatusError)
@@ -261,7 +261,7 @@ class reading:  # noqa: N801  reads as: read = reading(10, 5)
         self.pull = Pull(batch, 30.0, group=GroupRequest("a"), **fields)
         self.tracker = ConsumeTracker(STREAM, CONSUMER, self.pull, threshold, self.pin)
         self.asks = [command for command in self.tracker.connected(0.0) if isinstance(command, SendPull)]
-        self.told = []
+        self.events = []
 
     def arrives(self, *frames) -> None:
         self.carry_out(self.tracker.receive(list(frames), 0.0) + self.tracker.ask())
@@ -272,7 +272,7 @@ class reading:  # noqa: N801  reads as: read = reading(10, 5)
 
     def carry_out(self, commands) -> None:
         self.asks += [command for command in commands if isinstance(command, SendPull)]
-        self.told += [command.event for command in commands if isinstance(command, Emit)]
+        self.events += [command.event for command in commands if isinstance(command, Emit)]
 
     @property
     def shown(self) -> list[tuple[int, str | None]]:
@@ -300,7 +300,7 @@ def test_requests_show_pin_as_soon_as_came():
     read.take(6)
     assert read.shown == [(10, None), (5, "one")]
     assert [ask.number for ask in read.asks] == [1, 2]
-    assert read.told == [pinned("one")]
+    assert read.events == [pinned("one")]
 
 
 @pytest.mark.row(87)
@@ -312,9 +312,9 @@ def test_refused_amount_asked_again():
     assert read.shown == [(10, None), (5, "one")]
     read.arrives(refusal(2, MISMATCH))
     assert read.shown[2:] == [(8, None)]
-    assert read.told[1:] == [unpinned("one")]
+    assert read.events[1:] == [unpinned("one")]
     read.arrives(refusal(1, WRONG, **unserved(2)))
-    assert read.told[2:] == []
+    assert read.events[2:] == []
     assert read.tracker.buffer.owed == 8
     assert read.tracker.buffer.paused_until is None
 
@@ -326,7 +326,7 @@ def test_pin_given_while_waiting():
     read.take(1)
     read.arrives(refusal(1, WRONG, **unserved(9)))
     assert read.shown == [(10, None), (10, None)]
-    assert read.told == [pinned("one"), unpinned("one")]
+    assert read.events == [pinned("one"), unpinned("one")]
 
 
 @pytest.mark.row(87)
@@ -345,7 +345,7 @@ def test_late_refusal_keeps_new_pin():
     assert (read.shown[4:], read.pin.id) == ([(8, "two")], "two")
     read.arrives(refusal(5, MISMATCH))
     assert (read.shown[5:], read.pin.id) == ([(8, None)], None)
-    assert read.told == [pinned("one"), pinned("two"), unpinned("two")]
+    assert read.events == [pinned("one"), pinned("two"), unpinned("two")]
 
 
 @pytest.mark.row(83, 87)
@@ -357,7 +357,7 @@ def test_strange_refusals_not_hot():
         assert read.tracker.buffer.paused_until is not None
         read.tracker.tick(read.tracker.buffer.paused_until)
         read.carry_out(read.tracker.ask())
-    assert [type(event) for event in read.told] == [ErrorRaised] * 3
+    assert [type(event) for event in read.events] == [ErrorRaised] * 3
 
 
 @pytest.mark.parametrize("number", ["0", "3", "x", "-1", "1" * 30, "²"])
@@ -381,13 +381,13 @@ def test_each_refused_asked_once(first):
     numbers = range(1, before + 1)
     for number in numbers if first == "oldest" else reversed(numbers):
         read.arrives(refusal(number, WRONG, **unserved(200 if number == 1 else 1)))
-    assert read.told == [pinned("one"), unpinned("one")]
+    assert read.events == [pinned("one"), unpinned("one")]
     assert len(read.asks) == 2 * before
     assert {pin_id for _, pin_id in read.shown[before + 1 :]} == {None}
     assert read.tracker.buffer.owed == 500
 
 
-def test_unknown_old_pin_asked_again():
+def test_unknown_old_pin_is_requested_again():
     read = reading(100, 99)
     for number in range(1, 51):
         read.arrives(message(number, f"pin{number}"))

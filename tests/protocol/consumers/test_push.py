@@ -1,4 +1,4 @@
-"""The tracker of a push subscription: what comes out, what is answered, what is told."""
+"""The tracker of a push subscription: what comes out, what is answered, what is reported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def watching(**fields) -> PushTracker:
     return tracker(gaps=GapTracker("ORDERS", "worker", 0), heartbeat=HeartbeatMonitor(1.0), **fields)
 
 
-def told(commands) -> list[Event]:
+def events_of(commands) -> list[Event]:
     assert all(isinstance(command, Emit) for command in commands), commands
     return [command.event for command in commands]
 
@@ -67,7 +67,9 @@ def messages(*numbers: int):
 def test_first_batch_is_taken_whole(make, monkeypatch):
     single = []
     one = PushTracker._data
-    monkeypatch.setattr(PushTracker, "_data", lambda *given: single.append(given[1]) or one(*given))
+    monkeypatch.setattr(
+        PushTracker, "_data", lambda *arguments: single.append(arguments[1]) or one(*arguments)
+    )
     push = make()
     frames = messages(*range(1, 51))
     assert push.receive(frames, 0.0) == []
@@ -79,7 +81,7 @@ def test_first_batch_is_taken_whole(make, monkeypatch):
 def test_unknown_status_100_reported_once():
     push = watching()
     frames = [status(100, "Something New"), status(100), *messages(1), heartbeat(1, 1)]
-    (event,) = told(push.receive(frames, 0.0))
+    (event,) = events_of(push.receive(frames, 0.0))
     assert (event.error.code, event.error.description) == (100, "Something New")
     assert drained(push) == [b"1"]
 
@@ -126,13 +128,13 @@ def test_broken_jsack_then_next():
 
 @pytest.mark.covers("J66")
 @pytest.mark.parametrize("make", [tracker, watching])
-@pytest.mark.parametrize("place", [-4, -3, -2, -1])
+@pytest.mark.parametrize("index", [-4, -3, -2, -1])
 @pytest.mark.parametrize("odd", [b"x", b"", b"1_0", b"+1", b"-1", b" 1", b"9" * 21, b"9" * 400])
-def test_odd_number_in_run_reaches_no_handler(make, place, odd):
+def test_odd_number_in_run_reaches_no_handler(make, index, odd):
     """A number is damaged within a batch that arrives together: the message is no data, the others are."""
     push, frames = make(), messages(*range(1, 40))
     tokens = frames[20][1].split(b".")
-    tokens[place] = odd
+    tokens[index] = odd
     frames[20] = (frames[20][0], b".".join(tokens), *frames[20][2:])
     push.receive(frames, 0.0)
     expected: list[object] = [b"%d" % number for number in range(1, 40)]
@@ -142,7 +144,7 @@ def test_odd_number_in_run_reaches_no_handler(make, place, odd):
 
 def test_foreign_reported_at_doubling():
     push = tracker()
-    events = told(push.receive([foreign()] * 100, 0.0))
+    events = events_of(push.receive([foreign()] * 100, 0.0))
     assert [event.count for event in events] == [1, 2, 4, 8, 16, 32, 64]
     assert all(isinstance(event, ForeignMessage) for event in events)
     assert push.foreign == 100
@@ -160,7 +162,7 @@ def test_anything_delays_alarm(frame):
     assert push.deadline == 13.0
     assert push.tick(12.9) == []
     assert push.tick(13.0) == []  # a second look
-    (event,) = told(push.tick(13.1))
+    (event,) = events_of(push.tick(13.1))
     assert event == HeartbeatMissed(stream="ORDERS", consumer="worker", silent_for=pytest.approx(3.1))
 
 
@@ -187,7 +189,7 @@ def test_after_alarm_messages_come_as_before():
 @pytest.mark.covers("J88", "J90")
 def test_hole_between_messages_reported():
     push = watching()
-    (event,) = told(push.receive(messages(1, 2, 5), 0.0))
+    (event,) = events_of(push.receive(messages(1, 2, 5), 0.0))
     assert (event.last_consumer_seq, event.consumer_seq, event.missed) == (2, 5, 2)
     assert event.resume_stream_seq == 3
     assert drained(push) == [b"1", b"2", b"5"]
@@ -197,16 +199,16 @@ def test_hole_between_messages_reported():
 @pytest.mark.parametrize("first", [2, 5])
 def test_hole_before_first_message_reported(first):
     push = watching()
-    (event,) = told(push.receive(messages(first, first + 1), 0.0))
+    (event,) = events_of(push.receive(messages(first, first + 1), 0.0))
     assert isinstance(event, GapDetected)
     assert (event.last_consumer_seq, event.consumer_seq, event.missed) == (0, first, first - 1)
-    assert told(push.receive(messages(first + 2), 0.0)) == [], "once"
+    assert events_of(push.receive(messages(first + 2), 0.0)) == [], "once"
 
 
 @pytest.mark.covers("J89")
 def test_hole_before_heartbeat_reported():
     push = watching()
-    (event,) = told(push.receive([*messages(1), heartbeat(4, 40)], 0.0))
+    (event,) = events_of(push.receive([*messages(1), heartbeat(4, 40)], 0.0))
     assert isinstance(event, GapDetected)
     assert (event.consumer_seq, event.stream_seq) == (4, 40)
 
@@ -226,7 +228,7 @@ def test_without_gap_tracker_nothing_reported():
 
 
 def test_consumer_begins_again_reported():
-    (event,) = told(watching().receive(messages(1, 2, 3, 1), 0.0))
+    (event,) = events_of(watching().receive(messages(1, 2, 3, 1), 0.0))
     assert isinstance(event, ConsumerReset)
 
 
@@ -234,7 +236,7 @@ def test_consumer_begins_again_reported():
 
 
 @pytest.mark.covers("J95", "J96")
-def test_flow_control_at_its_place():
+def test_flow_control_answered_in_order():
     push = tracker()
     assert push.receive([*messages(1, 2), flow_control(7), *messages(3)], 0.0) == []
     assert push.take()[1] == []
@@ -255,14 +257,14 @@ def test_trailing_request_answered():
 @pytest.mark.covers("J100", "J101")
 def test_stalled_heartbeat_answered():
     push = tracker()
-    (event,) = told(push.receive([*messages(1), heartbeat(1, 1, stalled=FC % 7)], 0.0))
+    (event,) = events_of(push.receive([*messages(1), heartbeat(1, 1, stalled=FC % 7)], 0.0))
     assert event == FlowControlStalled(stream="ORDERS", consumer="worker", subject=(FC % 7).decode())
     assert "answer on '$JS.FC" in str(event)
     assert "it is sent once all earlier messages are taken" in str(event)
     assert drained(push) == [b"1", FC % 7]
     assert push.receive([heartbeat(1, 1, stalled=FC % 7)], 0.0) == []
     assert drained(push) == []
-    (event,) = told(push.receive([heartbeat(1, 1, stalled=FC % 7)], 60.0))
+    (event,) = events_of(push.receive([heartbeat(1, 1, stalled=FC % 7)], 60.0))
     assert event.again
     assert "it was sent, did not arrive, and is sent again once" in str(event)
     assert drained(push) == [FC % 7]
@@ -298,7 +300,7 @@ def test_legal_subjects_answered():
 )
 def test_illegal_subject_refused(subject):
     push = tracker(api_prefix=b"own.api")
-    (event,) = told(
+    (event,) = events_of(
         push.receive([(b"_INBOX.x", subject, b"NATS/1.0 100 FlowControl Request\r\n\r\n", b"")], 0.0)
     )
     assert event == FlowControlRefused(stream="ORDERS", consumer="worker", subject=subject.decode())
@@ -316,7 +318,7 @@ def test_request_flood_bounded():
 
 
 @pytest.mark.covers("J105", "J106", "J107")
-def test_errors_in_place_then_on():
+def test_errors_raised_in_order():
     push = tracker()
     frames = [*messages(1), status(409, "Consumer Deleted"), *messages(2), status(503), status(777, "New")]
     assert push.receive(frames, 0.0) == []
@@ -326,7 +328,7 @@ def test_errors_in_place_then_on():
 @pytest.mark.covers("J105", "J106", "J107")
 def test_with_callback_errors_events():
     push = tracker(raises=False)
-    events = told(push.receive([status(409, "Consumer Deleted"), status(503), status(777, "New")], 0.0))
+    events = events_of(push.receive([status(409, "Consumer Deleted"), status(503), status(777, "New")], 0.0))
     assert all(isinstance(event, ErrorRaised) for event in events)
     assert [event.error.code for event in events] == [409, 503, 777]
     assert not push.waits
@@ -352,7 +354,7 @@ def test_error_put_back_raised_again():
 
 def test_error_flood_bounded():
     push = tracker(max_pending=10)
-    events = told(push.receive([status(503)] * 1000, 0.0))
+    events = events_of(push.receive([status(503)] * 1000, 0.0))
     assert len(drained(push)) <= 11
     assert len(events) >= 989
 
@@ -363,16 +365,16 @@ def test_error_flood_bounded():
 @pytest.mark.parametrize("limits", [{"max_pending": 3}, {"max_pending_bytes": 3 * 60}])
 def test_overflow_once_per_episode(limits):
     push = tracker(**limits)
-    events = told(push.receive(messages(1, 2, 3, 4, 5, 6), 0.0))
+    events = events_of(push.receive(messages(1, 2, 3, 4, 5, 6), 0.0))
     expected = SlowConsumer(
         stream="ORDERS", consumer="worker", dropped=1, first_stream_seq=4, last_stream_seq=4
     )
     assert events == [expected, msgspec.structs.replace(expected, dropped=2, last_stream_seq=5)]
     assert push.dropped == 3
     assert push.take()[0] == messages(1)[0]
-    (over,) = told(push.receive(messages(7), 0.0))  # room again: the episode is over
+    (over,) = events_of(push.receive(messages(7), 0.0))  # room again: the episode is over
     assert (over.dropped, over.first_stream_seq, over.last_stream_seq, over.ended) == (3, 4, 6, True)
-    again = told(push.receive(messages(8, 9), 0.0))[0]
+    again = events_of(push.receive(messages(8, 9), 0.0))[0]
     assert (again.first_stream_seq, push.dropped) == (8, 5)
     assert drained(push) == [b"2", b"3", b"7"]
     assert (push.pending, push.pending_bytes) == (0, 0)
@@ -380,29 +382,31 @@ def test_overflow_once_per_episode(limits):
 
 @pytest.mark.parametrize(("dropped", "sums"), [(0, []), (1, []), (2, []), (3, [3]), (4, []), (7, [7])])
 def test_end_counts_drops_not_reported(dropped, sums):
-    """Each doubling was told. The subscription ends before there is room again."""
+    """Each doubling was reported. The subscription ends before there is room again."""
     push = tracker(max_pending=1)
     push.receive(messages(*range(1, 2 + dropped)), 0.0)
-    assert [(event.dropped, event.ended) for event in told(push.end())] == [(count, True) for count in sums]
+    assert [(event.dropped, event.ended) for event in events_of(push.end())] == [
+        (count, True) for count in sums
+    ]
     assert push.end() == []
 
 
 @pytest.mark.parametrize("dropped", [1, 2, 3])
-def test_overflow_end_told_if_more_dropped(dropped):
+def test_overflow_end_reported_if_more_dropped(dropped):
     """The first event has said 1: an end says how many, if they were more."""
     push = tracker(max_pending=1)
-    told(push.receive(messages(*range(1, 2 + dropped)), 0.0))
+    events_of(push.receive(messages(*range(1, 2 + dropped)), 0.0))
     push.take()
-    ends = told(push.receive(messages(9), 0.0))
+    ends = events_of(push.receive(messages(9), 0.0))
     assert [(end.dropped, end.last_stream_seq, end.ended) for end in ends] == (
         [] if dropped == 1 else [(dropped, 1 + dropped, True)]
     )
 
 
 def test_long_overflow_reported_at_doublings():
-    """Somebody who takes nothing any more is told how much is lost, too."""
+    """A reader that takes nothing any more learns how much is lost, too."""
     push = tracker(max_pending=3)
-    events = told(push.receive(messages(*range(1, 2904)), 0.0))
+    events = events_of(push.receive(messages(*range(1, 2904)), 0.0))
     assert [event.dropped for event in events] == [2**power for power in range(12)]
     assert (
         "2,048 messages, from 4 to 2051, were dropped so far. Take messages faster, raise max_pending"

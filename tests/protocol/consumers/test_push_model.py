@@ -28,42 +28,42 @@ INTERVAL = 1.0
 class PushAndServer(RuleBasedStateMachine):
     """The server sends while its window has room, asks for an answer at half of it, and tells when it is idle."""
 
-    @initialize(room=st.integers(1, 12))
-    def begin(self, room):
+    @initialize(max_pending=st.integers(1, 12))
+    def begin(self, max_pending):
         self.push = PushTracker(
             "ORDERS",
             "worker",
-            room,
+            max_pending,
             10_000,
             heartbeat=HeartbeatMonitor(INTERVAL),
             gaps=GapTracker("ORDERS", "worker", 0),
         )
-        self.room = room
+        self.max_pending = max_pending
         self.now = 0.0
-        self.heard = 0.0
+        self.last_arrival = 0.0
         self.sent = 0  # the server's consumer sequence
         self.under_way = 0  # bytes since the last answer
-        self.asked = 0  # the request that waits for an answer, 0: none
+        self.unanswered = 0  # the request that waits for an answer, 0: none
         self.count = 0
         self.answers: list[bytes] = []
         self.waiting: list[object] = []  # what the user is to get: a number, "error"
         self.dropped = 0
-        self.lost = 0  # on the way, not told yet
-        self.told_missing = 0
+        self.lost = 0  # on the way, not reported yet
+        self.reported_missing = 0
         self.missing = 0
 
     def arrives(self, *frames):
-        self.heard = self.now
+        self.last_arrival = self.now
         self.carry_out(self.push.receive(list(frames), self.now))
 
     def carry_out(self, commands):
         for command in commands:
             if isinstance(command, AnswerFlowControl):
                 self.answers.append(command.subject)
-                if command.subject == b"$JS.FC.%d" % self.asked:
-                    self.asked, self.under_way = 0, 0
+                if command.subject == b"$JS.FC.%d" % self.unanswered:
+                    self.unanswered, self.under_way = 0, 0
             elif isinstance(command.event, GapDetected):
-                self.told_missing += command.event.missed
+                self.reported_missing += command.event.missed
             elif isinstance(command.event, ErrorRaised):
                 self.waiting.pop()  # told instead, since too much waits already
             else:
@@ -82,27 +82,27 @@ class PushAndServer(RuleBasedStateMachine):
                 self.missing += 1
             else:
                 # The model drops what does not fit, as the tracker must.
-                if len([w for w in self.waiting if w != "error"]) < self.room:
+                if len([w for w in self.waiting if w != "error"]) < self.max_pending:
                     self.waiting.append(self.sent)
                 else:
                     self.dropped += 1
                 self.arrives(frame)
-                assert self.told_missing == self.missing
-            if not self.asked and self.under_way > WINDOW // 2:
+                assert self.reported_missing == self.missing
+            if not self.unanswered and self.under_way > WINDOW // 2:
                 self.ask()
 
     def ask(self):
         self.count += 1
-        self.asked = self.count
-        self.arrives(flow_control(subject=b"$JS.FC.%d" % self.asked))
+        self.unanswered = self.count
+        self.arrives(flow_control(subject=b"$JS.FC.%d" % self.unanswered))
 
     @rule(lost=st.booleans())
     def the_server_is_idle(self, lost):
         self.now += INTERVAL
         if not lost:
-            stalled = b"$JS.FC.%d" % self.asked if self.asked else b""
+            stalled = b"$JS.FC.%d" % self.unanswered if self.unanswered else b""
             self.arrives(heartbeat(self.sent, self.sent, stalled))
-            assert self.told_missing == self.missing
+            assert self.reported_missing == self.missing
         elif self.now >= self.push.deadline:
             self.carry_out(self.push.tick(self.now))
 
@@ -132,22 +132,22 @@ class PushAndServer(RuleBasedStateMachine):
     @invariant()
     def the_books_are_right(self):
         numbers = [item for item in self.waiting if item != "error"]
-        assert self.push.pending == len(numbers) <= self.room
+        assert self.push.pending == len(numbers) <= self.max_pending
         assert self.push.pending_bytes == sum(frame_size(data(number)) for number in numbers)
         assert self.push.dropped == self.dropped
         assert self.push.received + self.missing == self.sent
-        assert self.push.deadline >= self.heard + 3 * INTERVAL
+        assert self.push.deadline >= self.last_arrival + 3 * INTERVAL
 
     def teardown(self):
         """Whatever happened: once all is taken and a heartbeat came, the server does not wait any more."""
         if not hasattr(self, "push"):
             return
-        if self.asked:
-            self.arrives(heartbeat(self.sent, self.sent, b"$JS.FC.%d" % self.asked))
+        if self.unanswered:
+            self.arrives(heartbeat(self.sent, self.sent, b"$JS.FC.%d" % self.unanswered))
         while self.push.waits:
             self.the_user_takes(100)
         assert not self.waiting
-        assert self.asked == 0
+        assert self.unanswered == 0
 
 
 PushAndServer.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

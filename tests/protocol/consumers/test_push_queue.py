@@ -16,8 +16,9 @@ class Model:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.room, self.bytes_room = self.chance.choice([1, 3, 40]), self.chance.choice([100, 1000, 10**6])
-        self.queue = DeliveryQueue[str](self.room, self.bytes_room)
+        self.max_messages = self.chance.choice([1, 3, 40])
+        self.max_bytes = self.chance.choice([100, 1000, 10**6])
+        self.queue = DeliveryQueue[str](self.max_messages, self.max_bytes)
         self.plain: list = []
         self.number = 0
 
@@ -30,7 +31,10 @@ class Model:
             self.number += 1
             frames.append(data(self.number, payload=b"x" * self.chance.randint(0, 60)))
         waiting = self.messages()
-        fits = len(waiting) + len(frames) <= self.room and total_size([*waiting, *frames]) <= self.bytes_room
+        fits = (
+            len(waiting) + len(frames) <= self.max_messages
+            and total_size([*waiting, *frames]) <= self.max_bytes
+        )
         alone = not waiting and len(frames) == 1
         assert self.queue.add(frames) is (fits or alone)
         if fits or alone:

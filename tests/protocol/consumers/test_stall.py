@@ -1,4 +1,4 @@
-"""When a reader from which nothing comes is looked at, and what is told, in virtual time."""
+"""When a reader from which nothing comes is checked, and what is reported, in virtual time."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ class Reader:
             self.now += self.tracker.interval
 
     @property
-    def told(self) -> list[str]:
+    def reports(self) -> list[str]:
         return [f"{type(event).__name__} {event.reason}" for event in self.events]
 
 
-def test_the_first_look_is_before_ack_wait():
+def test_first_check_is_before_ack_wait():
     assert StallTracker(STALL_AFTER).interval * 2 + STALL_AFTER < 30
 
 
-def test_healthy_reader_is_asked_seldom_and_told_nothing():
+def test_healthy_reader_is_checked_seldom_without_reports():
     reader = Reader()
     reader.run(3600)
     assert reader.looks == list(range(25, 3600, 25))
     assert reader.events == []
 
 
-def test_a_reader_that_gets_messages_is_not_looked_at():
+def test_reader_that_gets_messages_is_not_checked():
     reader = Reader()
     for _ in range(200):
         reader.run(20)
@@ -69,7 +69,7 @@ def test_a_reader_that_gets_messages_is_not_looked_at():
     assert reader.looks == []
 
 
-def test_a_program_that_is_busy_is_not_looked_at():
+def test_busy_program_is_not_checked():
     reader = Reader()
     reader.waits = False
     reader.run(600)
@@ -95,14 +95,14 @@ def test_a_poll_between_two_calls_shows_no_busy_program():
         reader.run(reader.tracker.interval)
         reader.asks += number % 4 == 3
     assert reader.looks == [25]
-    assert reader.told == ["ConsumerStalled paused"]
+    assert reader.reports == ["ConsumerStalled paused"]
 
 
 def test_a_reason_is_reported_once_and_its_end():
     reader = Reader()
     reader.findings = [PAUSED]
     reader.run(500)
-    assert reader.told == ["ConsumerStalled paused"]
+    assert reader.reports == ["ConsumerStalled paused"]
     (event,) = reader.events
     assert event == ConsumerStalled(
         reason="paused", evidence="it is paused: 9 wait", fix="call resume()", stood_for=25.0, **NAMES
@@ -112,7 +112,7 @@ def test_a_reason_is_reported_once_and_its_end():
     )
     reader.arrived += 1
     reader.run(10)
-    assert reader.told == ["ConsumerStalled paused", "ConsumerResumed paused"]
+    assert reader.reports == ["ConsumerStalled paused", "ConsumerResumed paused"]
     assert reader.events[-1].stood_for == pytest.approx(500, abs=3)
 
 
@@ -124,19 +124,19 @@ def test_another_reason_is_reported_too():
     reader.run(30)
     reader.findings = []
     reader.run(100)
-    assert reader.told == [
+    assert reader.reports == [
         "ConsumerStalled paused",
         "ConsumerStalled max_ack_pending",
         "ConsumerResumed max_ack_pending",
     ]
 
 
-def test_fault_after_a_long_idle_time_is_told_as_soon():
+def test_fault_after_long_idle_time_is_reported_as_soon():
     reader = Reader()
     reader.run(3590)
     reader.findings = [PAUSED]
     reader.run(35)
-    assert reader.told == ["ConsumerStalled paused"]
+    assert reader.reports == ["ConsumerStalled paused"]
 
 
 def test_looks_are_rare_once_a_reason_is_reported():
@@ -147,7 +147,7 @@ def test_looks_are_rare_once_a_reason_is_reported():
     assert max(after - before for before, after in pairwise(reader.looks)) == 300
 
 
-def test_program_that_never_acks_is_told_after_pauses_that_double():
+def test_program_that_never_acks_is_reported_at_doubling_pauses():
     """Each redelivery looks like progress."""
     reader = Reader()
     reader.findings = [FULL]
@@ -162,7 +162,7 @@ def test_program_that_never_acks_is_told_after_pauses_that_double():
     assert len(reported_at) == 7  # in two hours
     pauses = [after - before for before, after in pairwise(reported_at)]
     assert pauses == sorted(pauses)
-    assert reader.told.count("ConsumerResumed max_ack_pending") == 7
+    assert reader.reports.count("ConsumerResumed max_ack_pending") == 7
 
 
 def test_thousands_of_readers_share_a_budget():
@@ -186,7 +186,7 @@ def test_looks_are_frequent_again_after_a_message():
     reader.run(800)
     reader.arrived, reader.findings = 1, [PAUSED]
     reader.run(30)
-    assert reader.told == ["ConsumerStalled paused"]
+    assert reader.reports == ["ConsumerStalled paused"]
 
 
 def test_notes_are_no_reason():
@@ -196,7 +196,7 @@ def test_notes_are_no_reason():
     assert reader.events == []
 
 
-def test_that_it_could_not_look_is_information():
+def test_failed_check_is_information():
     reader = Reader()
     reader.findings = [Finding(code="could_not_look", level="unknown", what="unknown", fix="permit it")]
     reader.run(60)
@@ -206,7 +206,7 @@ def test_that_it_could_not_look_is_information():
     assert len(reader.events) == 1
 
 
-def test_look_again_when_a_handler_is_due():
+def test_next_check_when_a_handler_is_due():
     tracker = StallTracker(25.0)
     tracker.poll(0, 0, 0, asking=True, **NAMES)
     assert tracker.poll(25, 0, 0, asking=True, **NAMES) == [Look(25)]

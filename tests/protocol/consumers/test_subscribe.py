@@ -34,7 +34,7 @@ def test_the_filter_is_the_subject():
 
 
 @pytest.mark.covers("J48")
-def test_acks_explicit_unless_told_otherwise():
+def test_acks_explicit_by_default():
     assert created(subject="a").ack_policy is AckPolicy.EXPLICIT
     assert created(subject="a", pull=True).ack_policy is AckPolicy.EXPLICIT
     assert created(subject="a", config=ConsumerConfig(ack_policy="none")).ack_policy == "none"

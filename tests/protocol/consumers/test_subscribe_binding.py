@@ -1,4 +1,4 @@
-"""Whether a consumer that was found fits: the table of ADR-15."""
+"""Whether an existing consumer fits: the table of ADR-15."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.support.strategies import info
 PUSH = {"deliver_subject": "_INBOX.there"}
 
 
-def refusal(request: SubscribeRequest, found) -> type[BindError] | None:
+def refusal(request: SubscribeRequest, existing) -> type[BindError] | None:
     refused = None
     try:
-        check_binding(request, found)
+        check_binding(request, existing)
     except BindError as error:
         refused = error
     if refused is None:
@@ -41,7 +41,7 @@ def refusal(request: SubscribeRequest, found) -> type[BindError] | None:
     return type(refused)
 
 
-def wanted(**fields) -> SubscribeRequest:
+def request(**fields) -> SubscribeRequest:
     return SubscribeRequest(**({"subject": "orders.new"} | fields))
 
 
@@ -74,7 +74,7 @@ ANY = (True, False)
 )
 def test_queue_group_and_push_bound(queue, group, bound, error):
     existing = info(push_bound=bound, deliver_group=group, **PUSH)
-    assert refusal(wanted(queue=queue), existing) is error
+    assert refusal(request(queue=queue), existing) is error
 
 
 @pytest.mark.covers("J27", "J28", "J29", "J30")
@@ -89,7 +89,7 @@ def test_queue_group_and_push_bound(queue, group, bound, error):
 )
 def test_errors_say_in_words_of_adr(queue, group, bound, words):
     with pytest.raises(BindError, match=words):
-        check_binding(wanted(queue=queue), info(push_bound=bound, deliver_group=group, **PUSH))
+        check_binding(request(queue=queue), info(push_bound=bound, deliver_group=group, **PUSH))
 
 
 @pytest.mark.covers("J33")
@@ -103,53 +103,53 @@ def test_other_filter_is_mismatch(pull):
         ("", None),
         (None, None),
     ]:
-        assert refusal(wanted(pull=pull), info(filter_subject=filter_subject, **push)) is error
+        assert refusal(request(pull=pull), info(filter_subject=filter_subject, **push)) is error
     for several, error in [
         (["orders.old", "orders.new"], SubjectMismatchError),
         (["orders.new"], None),
         ([], None),
     ]:
-        assert refusal(wanted(pull=pull), info(filter_subjects=several, **push)) is error
+        assert refusal(request(pull=pull), info(filter_subjects=several, **push)) is error
 
 
 @pytest.mark.covers("J33")
 def test_without_subject_any_filter_fits():
-    assert refusal(wanted(subject=None, stream="ORDERS"), info(filter_subject="a", **PUSH)) is None
+    assert refusal(request(subject=None, stream="ORDERS"), info(filter_subject="a", **PUSH)) is None
 
 
 @pytest.mark.covers("J34")
 def test_pull_refuses_push_consumer():
     with pytest.raises(PushConsumerError, match="cannot create a pull subscription for a push consumer"):
-        check_binding(wanted(pull=True), info(**PUSH))
-    assert refusal(wanted(pull=True), info()) is None
+        check_binding(request(pull=True), info(**PUSH))
+    assert refusal(request(pull=True), info()) is None
 
 
 @pytest.mark.covers("J35")
 @pytest.mark.parametrize("deliver_subject", [None, ""])
 def test_push_refuses_pull_consumer(deliver_subject):
     with pytest.raises(PullConsumerError, match="a pull subscription is required"):
-        check_binding(wanted(), info(deliver_subject=deliver_subject))
+        check_binding(request(), info(deliver_subject=deliver_subject))
 
 
 @pytest.mark.covers("J38")
 def test_queue_refuses_flow_control():
     existing = info(deliver_group="q", flow_control=True, idle_heartbeat=1.0, **PUSH)
     with pytest.raises(QueueFlowControlError, match="flow control is not supported over queues"):
-        check_binding(wanted(queue="q"), existing)
-    assert refusal(wanted(), info(flow_control=True, idle_heartbeat=1.0, **PUSH)) is None
+        check_binding(request(queue="q"), existing)
+    assert refusal(request(), info(flow_control=True, idle_heartbeat=1.0, **PUSH)) is None
 
 
 @pytest.mark.covers("J39")
 def test_queue_refuses_heartbeats():
     with pytest.raises(QueueHeartbeatError, match="heartbeats are not supported over queues"):
-        check_binding(wanted(queue="q"), info(deliver_group="q", idle_heartbeat=1.0, **PUSH))
-    assert refusal(wanted(), info(idle_heartbeat=1.0, **PUSH)) is None
+        check_binding(request(queue="q"), info(deliver_group="q", idle_heartbeat=1.0, **PUSH))
+    assert refusal(request(), info(idle_heartbeat=1.0, **PUSH)) is None
 
 
 @pytest.mark.covers("J55")
 def test_pull_ignores_push_fields():
     existing = info(push_bound=True, flow_control=True, idle_heartbeat=1.0)
-    assert refusal(wanted(pull=True), existing) is None
+    assert refusal(request(pull=True), existing) is None
 
 
 # --- the configuration ---------------------------------------------------------------------------------------
@@ -205,11 +205,11 @@ def test_field_user_did_not_set_not_compared(field):
 def test_all_differs_reported_at_once():
     config = ConsumerConfig(ack_wait=5.0, max_deliver=3, description="same", replay_policy="original")
     with pytest.raises(ConfigMismatchError) as caught:
-        check_binding(wanted(config=config), info(ack_wait=30.0, max_deliver=-1, description="same", **PUSH))
+        check_binding(request(config=config), info(ack_wait=30.0, max_deliver=-1, description="same", **PUSH))
     assert [field for field, _, _ in caught.value.mismatches] == ["ack_wait", "max_deliver", "replay_policy"]
 
 
 @pytest.mark.covers("J37")
 def test_another_deliver_subject_no_mismatch():
     config = ConsumerConfig(deliver_subject="my.inbox", ack_wait=30.0)
-    assert refusal(wanted(config=config), info(ack_wait=30.0, **PUSH)) is None
+    assert refusal(request(config=config), info(ack_wait=30.0, **PUSH)) is None

@@ -49,7 +49,7 @@ def test_pull_subscription_nothing_of_push(fields):
 
 
 @pytest.mark.parametrize("name", ["subject", "stream", "consumer", "durable", "queue"])
-def test_empty_text_is_not_taken_for_not_given(name):
+def test_empty_text_is_refused(name):
     fields = {"subject": "a", name: ""}
     assert f"{name} is an empty text" in str(refused(**fields))
 

@@ -50,8 +50,8 @@ NO_CONSUMER = [
 THERE = {"deliver_subject": "_INBOX.there"}
 
 
-def made(step: Create):
-    """The server's answer to a create: what was asked for, under a name."""
+def create_reply(step: Create):
+    """The server's answer to a create: the configuration of the request, under a name."""
     return info(
         step.config.durable_name or "made1", **{f: getattr(step.config, f) for f in ("deliver_subject",)}
     )
@@ -80,7 +80,7 @@ def play(*answers: object, **fields: object) -> tuple[list[object], Binding | Je
 
 @pytest.mark.covers("J16")
 def test_only_stream_holds_subject_used():
-    steps, binding = play(["ORDERS"], "_INBOX.mine", made)
+    steps, binding = play(["ORDERS"], "_INBOX.mine", create_reply)
     assert steps[0] == FindStream("orders.new")
     assert steps[2].stream == "ORDERS"
     assert isinstance(binding, Binding)
@@ -106,14 +106,14 @@ def test_error_of_lookup_raised(error):
 
 
 @pytest.mark.covers("J20")
-def test_given_stream_no_lookup():
-    steps, _ = play("_INBOX.mine", made, stream="ORDERS")
+def test_named_stream_needs_no_lookup():
+    steps, _ = play("_INBOX.mine", create_reply, stream="ORDERS")
     assert [type(step) for step in steps] == [Listen, Create]
     assert steps[1].config.filter_subject == "orders.new"
 
 
 @pytest.mark.covers("J20", "J33")
-def test_given_stream_checks_subject():
+def test_subject_is_checked_against_named_stream():
     _, error = play(info(filter_subject="orders.old", **THERE), stream="ORDERS", consumer="worker")
     assert isinstance(error, SubjectMismatchError)
 
@@ -192,7 +192,7 @@ def test_durable_exists_bound_to():
 @pytest.mark.covers("J43", "J50", "J52")
 @pytest.mark.parametrize("how", [{"durable": "d"}, {"config": ConsumerConfig(durable_name="d")}])
 def test_durable_does_not_exist_created(how):
-    steps, binding = play(NOT_FOUND, "_INBOX.mine", made, stream="ORDERS", **how)
+    steps, binding = play(NOT_FOUND, "_INBOX.mine", create_reply, stream="ORDERS", **how)
     assert [type(step) for step in steps] == [LookUp, Listen, Create]
     assert steps[2].config.durable_name == "d"
     assert binding.created
@@ -209,7 +209,7 @@ def test_uncertain_durable_not_created(error, pull):
 
 @pytest.mark.covers("J24", "J49")
 def test_queue_created_by_name():
-    steps, _ = play(NOT_FOUND, "_INBOX.mine", made, stream="ORDERS", queue="q")
+    steps, _ = play(NOT_FOUND, "_INBOX.mine", create_reply, stream="ORDERS", queue="q")
     assert steps[:2] == [LookUp("ORDERS", "q"), Listen(None, "q")]
     assert (steps[2].config.durable_name, steps[2].config.deliver_group) == ("q", "q")
 
@@ -219,7 +219,7 @@ def test_queue_created_by_name():
 
 @pytest.mark.covers("J40", "J41", "J45", "J51", "J52", "J53")
 def test_listens_before_create():
-    steps, binding = play("_INBOX.mine", made, stream="ORDERS")
+    steps, binding = play("_INBOX.mine", create_reply, stream="ORDERS")
     assert steps[0] == Listen(None, None)
     assert isinstance(steps[1], Create)
     assert steps[1].config.deliver_subject == "_INBOX.mine"
@@ -231,14 +231,14 @@ def test_listens_before_create():
 @pytest.mark.covers("J40")
 def test_own_deliver_subject():
     config = ConsumerConfig(deliver_subject="my.orders")
-    steps, _ = play("my.orders", made, stream="ORDERS", config=config)
+    steps, _ = play("my.orders", create_reply, stream="ORDERS", config=config)
     assert steps[0] == Listen("my.orders", None)
     assert steps[1].config.deliver_subject == "my.orders"
 
 
 @pytest.mark.covers("J46")
 def test_pull_create_without_inbox():
-    steps, binding = play(made, stream="ORDERS", pull=True)
+    steps, binding = play(create_reply, stream="ORDERS", pull=True)
     assert [type(step) for step in steps] == [Create]
     assert steps[0].config.deliver_subject is None
     assert binding.created
@@ -247,7 +247,7 @@ def test_pull_create_without_inbox():
 @pytest.mark.covers("J44")
 def test_users_configuration_as():
     mine = ConsumerConfig(ack_wait=5.0)
-    play("_INBOX.mine", made, stream="ORDERS", config=mine, queue=None)
+    play("_INBOX.mine", create_reply, stream="ORDERS", config=mine, queue=None)
     assert mine == ConsumerConfig(ack_wait=5.0)
 
 
@@ -336,7 +336,7 @@ def test_pull_race_checks_winner(fields, error):
 
 
 @pytest.mark.covers("J54")
-def test_gone_after_race_is_error():
+def test_consumer_deleted_after_race_is_error():
     assert (
         play(NOT_FOUND, "_INBOX.mine", EXISTS, None, NOT_FOUND, stream="ORDERS", durable="d")[1] is NOT_FOUND
     )

@@ -57,9 +57,9 @@ def test_bad_metadata(metadata):
 
 
 def test_metadata_is_copied():
-    given = {"a": "b"}
-    copy = check_metadata(given)
-    given["a"] = "c"
+    metadata = {"a": "b"}
+    copy = check_metadata(metadata)
+    metadata["a"] = "c"
     assert copy == {"a": "b"}
     assert check_metadata(None) == {}
 

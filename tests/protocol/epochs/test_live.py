@@ -58,7 +58,7 @@ def test_queue_starts_at_snapshot():
 
 
 @pytest.mark.covers("S39")
-def test_left_subscriber_may_return():
+def test_disconnected_subscriber_may_return():
     publisher = EpochBroadcast(EpochPublisher(INT))
     publisher.connect("a")
     publisher.disconnect("a")

@@ -36,9 +36,9 @@ from tests.protocol.epochs.orders import INT, PAIR, snapshot, subscriber, update
 LATENT, ACTIVE, COMPLETED = EpochState.LATENT, EpochState.ACTIVE, EpochState.COMPLETED
 
 
-def given_by(made: EpochSubscriber[Any], *times: int, partition: Any = 0) -> list[int]:
+def passed_times(tracker: EpochSubscriber[Any], *times: int, partition: Any = 0) -> list[int]:
     """The times of which data passes."""
-    events = [event for time in times for event in made.receive(partition, DataMessage(time, b"x"))]
+    events = [event for time in times for event in tracker.receive(partition, DataMessage(time, b"x"))]
     return [event.time for event in events]
 
 
@@ -141,7 +141,7 @@ def test_no_frontier_record_reported(data):
 
 
 @given(st.integers(0, 2**64 - 1), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5))
-def test_a_place_as_json_and_back(since, times):
+def test_position_json_round_trip(since, times):
     position = EpochPosition(PAIR, since, tuple(times), (tuple(times), ()))
     assert EpochPosition.from_json(position.to_json(), PAIR) == position
 
@@ -163,7 +163,7 @@ def test_a_place_as_json_and_back(since, times):
         '{"v":1,"since":1,"missed":[' + "[" * 100_000,
     ],
 )
-def test_what_is_no_place_is_refused(token):
+def test_invalid_position_is_refused(token):
     with pytest.raises(PositionInvalidError, match="not a valid position"):
         EpochPosition.from_json(token, INT)
 
@@ -183,7 +183,7 @@ def test_the_example_of_the_text():
     assert tracker.frontier.elements == (3,)
     assert [tracker.is_completed(time) for time in (2, 3, 4)] == [True, False, False]
     assert tracker.filter.elements == (5,)
-    assert given_by(tracker, 3, 6, 4, 5, 7, 8) == [6, 7, 8]
+    assert passed_times(tracker, 3, 6, 4, 5, 7, 8) == [6, 7, 8]
 
 
 @pytest.mark.covers("S33", "S41", "S49")
@@ -213,7 +213,7 @@ def test_filter_ends_when_passed():
     assert tracker.filter.elements == (5,), "5 itself may still come"
     tracker.receive(0, update((5, -1), (6, 1)))
     assert not tracker.filter
-    assert given_by(tracker, 6) == [6]
+    assert passed_times(tracker, 6) == [6]
 
 
 @pytest.mark.covers("S19", "S52")
@@ -237,7 +237,7 @@ def test_completed_not_in_filter():
 def test_a_coarser_filter():
     tracker = subscriber(coarser=(8,))
     tracker.receive(0, snapshot([3], [5]))
-    assert given_by(tracker, 6, 8, 9) == [9]
+    assert passed_times(tracker, 6, 8, 9) == [9]
     [event] = tracker.receive(0, DataMessage(10, b""))
     assert event.whole
     tracker.receive(0, update((3, -1), (9, 1)))
@@ -329,7 +329,7 @@ def test_completed_does_not_come_again(message):
 def test_loss_names_partial_epochs():
     tracker = subscriber()
     tracker.receive(0, snapshot([0], []))
-    assert given_by(tracker, 4, 2, 1) == [4, 2, 1]
+    assert passed_times(tracker, 4, 2, 1) == [4, 2, 1]
     tracker.receive(0, update((0, -1), (2, 1)))
     error = tracker.lost("the history was cut")
     assert isinstance(error, EpochsLostError)
@@ -338,7 +338,7 @@ def test_loss_names_partial_epochs():
     with pytest.raises(ProtocolError):
         tracker.receive(0, DataMessage(5, ""))
     tracker.receive(0, snapshot([3], [5]))
-    assert given_by(tracker, 4, 5, 6) == [6]
+    assert passed_times(tracker, 4, 5, 6) == [6]
 
 
 def test_held_epoch_unconsumed():
@@ -361,17 +361,17 @@ def test_resume_with_several_frontiers():
     position = EpochPosition(INT, 10, (), ((3,), (5,)), ((0, 10),))
     tracker = subscriber(resumed=position)
     tracker.receive(0, snapshot([0], []), 10)
-    assert given_by(tracker, 2, 3, 4, 5, 6) == [5, 6]
+    assert passed_times(tracker, 2, 3, 4, 5, 6) == [5, 6]
     tracker.receive(0, update((0, -1), (5, 1)), 16)
     assert tracker.position.frontiers == ((5,),), "nothing before 5 can come: neither is needed any more"
 
     position = EpochPosition(PAIR, 10, (), (((0, 2),), ((1, 0),)), ((0, 10),))
     tracker = subscriber(order=PAIR, resumed=position)
     tracker.receive(0, snapshot([(0, 0)], []), 10)
-    assert given_by(tracker, (0, 2), (1, 1), (0, 3), (1, 2), (3, 3)) == [(1, 2), (3, 3)]
+    assert passed_times(tracker, (0, 2), (1, 1), (0, 3), (1, 2), (3, 3)) == [(1, 2), (3, 3)]
 
 
-def test_snapshot_as_of_earlier_place():
+def test_snapshot_as_of_earlier_record():
     tracker = subscriber()
     tracker.receive(0, snapshot([3], [4]), 20, as_of=10)
     assert tracker.lower_of(0).elements == (3,)
@@ -415,28 +415,28 @@ def test_skipped_epoch_completes():
     assert buffer.completed(tracker.frontier) == []
 
 
-def test_parts_of_epochs_never_given():
-    created = EpochBuffer(INT)
-    created.add(data(3, "part", whole=False), 10)
-    created.add(data(4, "all"), 10)
-    created.clear()
-    created.add(data(5, "all"), 10)
-    assert [epoch.time for epoch in created.completed(chain())] == [5]
-    assert created.retained_bytes == 0
+def test_partial_epochs_are_never_delivered():
+    buffer = EpochBuffer(INT)
+    buffer.add(data(3, "part", whole=False), 10)
+    buffer.add(data(4, "all"), 10)
+    buffer.clear()
+    buffer.add(data(5, "all"), 10)
+    assert [epoch.time for epoch in buffer.completed(chain())] == [5]
+    assert buffer.retained_bytes == 0
 
 
-def test_too_large_let_go_and_place_reported():
-    created = EpochBuffer(INT, max_bytes=100)
-    created.add(data(1, "a", 7), 60)
-    created.add(data(2, "b", 8), 30)
-    created.add(data(1, "c", 9), 20)
-    assert created.retained_bytes == 30
-    created.add(data(1, "d", 12), 90)
-    assert created.retained_bytes == 30, "what was let go stays so"
-    assert created.completed(chain()) == [Epoch(1, None, 7, 12, 3), Epoch(2, ("b",), 8, 8, 1)]
+def test_too_large_epoch_is_dropped_and_reported():
+    buffer = EpochBuffer(INT, max_bytes=100)
+    buffer.add(data(1, "a", 7), 60)
+    buffer.add(data(2, "b", 8), 30)
+    buffer.add(data(1, "c", 9), 20)
+    assert buffer.retained_bytes == 30
+    buffer.add(data(1, "d", 12), 90)
+    assert buffer.retained_bytes == 30, "what was let go stays so"
+    assert buffer.completed(chain()) == [Epoch(1, None, 7, 12, 3), Epoch(2, ("b",), 8, 8, 1)]
 
 
-def test_invalid_messages_waited_set_aside():
+def test_invalid_messages_that_waited_are_listed():
     """They withhold nothing that waited with them."""
     tracker = subscriber(0, 1)
     tracker.receive(0, snapshot([3], []), 1)

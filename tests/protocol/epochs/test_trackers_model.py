@@ -39,7 +39,7 @@ def partition_log(
     log: Log = [publisher.first_record()]
     order, held = publisher.order, [publisher.order.bottom]
 
-    def told(changes: list[tuple[Any, int]]) -> None:
+    def announce(changes: list[tuple[Any, int]]) -> None:
         record = publisher.update(changes)
         if record is not None:
             log.append(record)
@@ -60,9 +60,9 @@ def partition_log(
             into = [chance.choice(later) for _ in range(0 if what < 0.6 else 1 if what < 0.85 else 2)]
             held.remove(one)
             held += into
-            told([(one, -1), *((time, 1) for time in into)])
+            announce([(one, -1), *((time, 1) for time in into)])
     if chance.random() < 0.7:
-        told([(time, -1) for time in held])
+        announce([(time, -1) for time in held])
     return log
 
 

@@ -23,19 +23,19 @@ def test_older_record_true_at_once(state, incarnation):
 
 
 @pytest.mark.parametrize(
-    ("state", "patience", "verdict"),
+    ("state", "delay", "verdict"),
     [(replicated(7), 3.0, "removed"), (replicated(6), 10.0, "restored"), (None, 10.0, "removed")],
 )
-def test_older_record_true_if_repeated(state, patience, verdict):
+def test_older_record_true_if_repeated(state, delay, verdict):
     uncertain = BackwardCheck()
     assert uncertain.check(7, state, 100.0) == "ask again"
     assert uncertain.since == 100.0
-    assert uncertain.check(7, state, 100.0 + patience - 0.1) == "ask again"
-    assert uncertain.check(7, state, 100.0 + patience) == verdict
+    assert uncertain.check(7, state, 100.0 + delay - 0.1) == "ask again"
+    assert uncertain.check(7, state, 100.0 + delay) == verdict
     assert uncertain.since is None
 
 
-def test_doubt_begins_again():
+def test_check_starts_over():
     """After an answer that does not go back, a reconnect, or an end of the stream before the record."""
     uncertain = BackwardCheck()
     assert uncertain.check(7, replicated(7), 0.0) == "ask again"

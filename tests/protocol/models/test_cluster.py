@@ -36,7 +36,7 @@ def test_during_an_election_there_is_no_leader():
     assert from_wire(ClusterInfo, {"name": "C", "replicas": None}).leader is None
 
 
-def test_unknown_fields_are_kept():
+def test_unknown_fields_survive():
     cluster = from_wire(ClusterInfo, WIRE | {"of_the_future": 1})
     assert to_wire(cluster)["of_the_future"] == 1
 

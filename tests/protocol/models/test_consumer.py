@@ -71,7 +71,7 @@ def test_the_words_of_the_wire(enum, words):
     assert [str(member) for member in enum] == words.split()
 
 
-def test_unknown_word_kept_or_refused():
+def test_unknown_word_is_accepted_from_server_only():
     with pytest.raises(ConfigError, match="'sometimes' is none of 'none', 'all', 'explicit', 'flow_control'"):
         ConsumerConfig(ack_policy="sometimes")
     config = from_wire(ConsumerConfig, {"ack_policy": "sometimes"})
@@ -97,5 +97,5 @@ def test_what_a_user_set():
         (ConsumerConfig(filter_subjects=["a", "b"]), ["a", "b"]),
     ],
 )
-def test_filters_however_they_given(config, filters):
+def test_filters_in_any_form(config, filters):
     assert config.filters == filters

@@ -46,14 +46,14 @@ def test_two_ways_to_filter():
         check_consumer(ConsumerConfig(filter_subject="a", filter_subjects=["b"]), NOW)
 
 
-@pytest.mark.parametrize("as_given", [lambda moment: moment, datetime.isoformat])
-def test_start_in_the_future(as_given):
+@pytest.mark.parametrize("form", [lambda moment: moment, datetime.isoformat])
+def test_start_in_the_future(form):
     late, soon = NOW + timedelta(hours=1), NOW + timedelta(minutes=1)
     with pytest.raises(
         ConfigError, match=r"2026-11-23T13:00:00\+00:00, in the future.*deliver_policy=\"new\""
     ):
-        check_consumer(ConsumerConfig(opt_start_time=as_given(late)), NOW)
-    check_consumer(ConsumerConfig(opt_start_time=as_given(soon)), NOW)  # the server's clock may be ahead
+        check_consumer(ConsumerConfig(opt_start_time=form(late)), NOW)
+    check_consumer(ConsumerConfig(opt_start_time=form(soon)), NOW)  # the server's clock may be ahead
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_same_value_no_mismatch(field, value):
 
 
 @pytest.mark.covers("J36")
-def test_all_mismatches_told_in_order():
+def test_all_mismatches_reported_in_order():
     expected = ConsumerConfig(max_deliver=3, ack_wait=1, description="x", extra={"new": 1})
     existing = ConsumerConfig(max_deliver=4, ack_wait=2, description="x", extra={"new": 2})
     assert config_mismatches(expected, existing) == [
@@ -140,14 +140,14 @@ SERVER_MADE_OF_IT = [
 
 
 @pytest.mark.covers("J36")
-@pytest.mark.parametrize(("expected", "found"), SERVER_MADE_OF_IT)
-def test_no_conflict_with_own(expected, found):
-    assert config_mismatches(ConsumerConfig(**expected), ConsumerConfig(**found)) == []
+@pytest.mark.parametrize(("expected", "existing"), SERVER_MADE_OF_IT)
+def test_no_conflict_with_own(expected, existing):
+    assert config_mismatches(ConsumerConfig(**expected), ConsumerConfig(**existing)) == []
 
 
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize(
-    ("expected", "found", "field"),
+    ("expected", "existing", "field"),
     [
         ({"max_deliver": -1}, {"max_deliver": 5}, "max_deliver"),
         ({"max_ack_pending": -1}, {"max_ack_pending": 1000}, "max_ack_pending"),
@@ -163,6 +163,6 @@ def test_no_conflict_with_own(expected, found):
         ({"ack_policy": "explicit"}, {"ack_policy": "all"}, "ack_policy"),
     ],
 )
-def test_what_looks_alike_and_is_not(expected, found, field):
-    mismatches = config_mismatches(ConsumerConfig(**expected), ConsumerConfig(**found))
+def test_what_looks_alike_and_is_not(expected, existing, field):
+    mismatches = config_mismatches(ConsumerConfig(**expected), ConsumerConfig(**existing))
     assert [name for name, _, _ in mismatches] == [field]

@@ -61,7 +61,7 @@ def test_message_without_headers_and_payload():
     assert (actual.headers, actual.data) == ({}, b"")
 
 
-def test_batch_message_counts_rest():
+def test_batch_message_has_num_pending():
     extra = {"Nats-Num-Pending": "7", "Nats-Last-Sequence": "103", "Nats-UpTo-Sequence": "200"}
     actual = read_direct_message(direct(**extra), b"pay")
     assert actual.num_pending == 7

@@ -119,7 +119,7 @@ def test_cannot_approve_own_request():
     assert a.live("fleet").state is RelationshipState.OUTBOUND
 
 
-def test_policy_can_be_given_on_both_sides():
+def test_policy_on_both_sides():
     world, a, b = two()
     policy = Policy(events=("door:opened",))
     a.ask("subscription", policy=policy, wellKnown_Tx=b.wk, Id="fleet")

@@ -101,10 +101,10 @@ def test_to_end_again_changes_nothing(type, by):
     name = {by: getattr(node.live("fleet"), by.lower())}
     node.ask(type, **name)
     world.settle()
-    count, saved = len(world.sent), dict(node.kept)
+    count, saved = len(world.sent), dict(node.store)
     node.raised.clear()
     node.ask(type, **name)
-    assert (len(world.sent), node.kept, node.types) == (count, saved, [])
+    assert (len(world.sent), node.store, node.types) == (count, saved, [])
 
 
 def test_who_may_reject_and_who_may_revoke():
@@ -154,7 +154,7 @@ def test_revocation_faster_than_request():
     assert b.live("fleet").state is RelationshipState.INBOUND, "a new request with the same Id is another one"
 
 
-def test_told_of_request_revoked_at_once():
+def test_request_revoked_at_once_is_reported():
     world, a, b = two()
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
     a.ask("outbound_cancellation", Id="fleet")

@@ -1,4 +1,4 @@
-"""The record of a relationship: stored and read, found, listed."""
+"""The record of a relationship: how it is stored, read, looked up and listed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from jsclient.protocol.peers.relationship import (
 )
 
 
-def made(which: str, state: RelationshipState = RelationshipState.ESTABLISHED, **fields) -> Relationship:
+def build(which: str, state: RelationshipState = RelationshipState.ESTABLISHED, **fields) -> Relationship:
     defaults = {"rx": f"a.{which}", "tx": f"b.{which}"}
     return Relationship(id=which, state=state, **(defaults | fields))
 
 
 RECORDS = [
-    made("one", rx_role="node", tx_role="hub"),
-    made("two", rx_role="node", tx_role="leaf"),
-    made("three", rx_role="owner"),
-    made("four", RelationshipState.INBOUND, rx_role="node"),
-    made("five", RelationshipState.OUTBOUND, tx=None),
-    made("six", RelationshipState.REMOVED, tx=None),
+    build("one", rx_role="node", tx_role="hub"),
+    build("two", rx_role="node", tx_role="leaf"),
+    build("three", rx_role="owner"),
+    build("four", RelationshipState.INBOUND, rx_role="node"),
+    build("five", RelationshipState.OUTBOUND, tx=None),
+    build("six", RelationshipState.REMOVED, tx=None),
 ]
 
 
@@ -40,7 +40,7 @@ def ids(records):
 
 
 def test_record_comes_back_from_store():
-    record = made(
+    record = build(
         "one",
         RelationshipState.REMOVED,
         policy=Policy(events=("door:*",)),
@@ -55,7 +55,7 @@ def test_record_comes_back_from_store():
 
 
 def test_words_in_store_those_of_picos():
-    text = write_value(made("one", tx_role="hub", tx_host="nats://h", well_known_tx="b.wk")).decode()
+    text = write_value(build("one", tx_role="hub", tx_host="nats://h", well_known_tx="b.wk")).decode()
     for word in (
         '"Id":"one"',
         '"Tx":"b.one"',
@@ -79,19 +79,19 @@ def test_words_in_store_those_of_picos():
         b"[" * 10**5,
     ],
 )
-def test_no_record_told_as_such(data):
+def test_error_names_invalid_record(data):
     with pytest.raises(ProtocolError, match="relationship"):
         read_value("relationship.one", data)
 
 
-def test_no_channel_told_as_such():
+def test_error_names_invalid_channel():
     with pytest.raises(ProtocolError, match="channel"):
         read_value("channel.x", b'{"eci":"a.b","policy":{"events":["odd"]}}')
 
 
 @pytest.mark.covers("P65")
 def test_dead_request_until_its_time():
-    record = made("one", RelationshipState.REMOVED, dead=(Dead("b.x", 12.5), Dead("b.y", 20.0)))
+    record = build("one", RelationshipState.REMOVED, dead=(Dead("b.x", 12.5), Dead("b.y", 20.0)))
     assert record.knows_dead("b.x", 12.4)
     assert not record.knows_dead("b.x", 12.5), "its time is over"
     assert record.knows_dead("b.y", 12.5)
@@ -101,7 +101,7 @@ def test_dead_request_until_its_time():
 
 
 @pytest.mark.parametrize(
-    ("attrs", "found"),
+    ("attrs", "expected"),
     [
         ({"Id": "one"}, "one"),
         ({"Id": "one", "Rx": "a.two", "Tx": "b.two"}, "one"),
@@ -118,9 +118,9 @@ def test_dead_request_until_its_time():
     ],
 )
 @pytest.mark.covers("P62")
-def test_lookup_order_of_message(attrs, found):
+def test_lookup_order_of_message(attrs, expected):
     record = selected(RECORDS, attrs, "a.four")
-    assert (record and record.id) == found
+    assert (record and record.id) == expected
 
 
 def test_no_channel_names_nothing():
@@ -157,7 +157,7 @@ def test_lists_by_state_and_by_key_and_value():
 
 @pytest.mark.covers("P26", "P39")
 def test_list_all_needed_and_unknown_none():
-    (one,) = filtered([made("one", rx_role="node")], RelationshipState.ESTABLISHED)
+    (one,) = filtered([build("one", rx_role="node")], RelationshipState.ESTABLISHED)
     assert one == {
         "Id": "one",
         "Tx": "b.one",

@@ -165,7 +165,7 @@ def test_request_makes_no_sense_refused(odd):
     _, _, b = two()
     b.receive(b.wk, "new_subscription_request", {"Id": "x", "Tx": "a.x"} | odd)
     assert [one.refusal for one in b.refused] == [Refusal.MALFORMED]
-    assert len(b.kept) == 1
+    assert len(b.store) == 1
 
 
 def test_second_same_id_refused():

@@ -41,14 +41,14 @@ def test_it_is_created_once():
     a.restart()
     a.install()
     assert a.wk == before
-    assert len(a.kept) == 1
+    assert len(a.store) == 1
 
 
 def test_concurrent_install_makes_one():
     world = World()
     a = world.node("a")
     rival = Node(world, "a")
-    rival.kept = a.kept
+    rival.store = a.store
     rival.install()
     assert rival.wk == a.wk
 
@@ -112,7 +112,7 @@ def test_request_on_open_channel():
     assert b.live("child").state is RelationshipState.ESTABLISHED
 
 
-def test_channel_can_be_made_and_removed():
+def test_channel_is_opened_and_closed():
     _, a, _ = two()
     a.do(OpenChannel(("door",), Policy(events=("door:opened",)), Fresh("i", "door")))
     a.receive("a.door", "opened", {"n": 1}, "door")

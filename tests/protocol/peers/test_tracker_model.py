@@ -38,21 +38,21 @@ ID = "friends"
 
 # --- all interleavings --------------------------------------------------------------------------------
 
-Kept = tuple[tuple[str, bytes], ...]  # what a peer's store holds
+Store = tuple[tuple[str, bytes], ...]  # what a peer's store holds
 
 
 class Whole(NamedTuple):
-    """Both stores, all messages that were sent, those of them that have arrived, what was asked for."""
+    """Both stores, all messages that were sent, those of them that have arrived, which moves were made."""
 
-    a: Kept = ()
-    b: Kept = ()
+    a: Store = ()
+    b: Store = ()
     sent: frozenset[bytes] = frozenset()
     arrived: frozenset[bytes] = frozenset()
     done: frozenset[str] = frozenset()
 
     @property
     def quiet(self) -> bool:
-        """Everything has arrived, and nothing is left to be told."""
+        """Everything has arrived, and nothing is in an outbox."""
         return self.sent == self.arrived and not outbox(self.a) and not outbox(self.b)
 
 
@@ -67,18 +67,18 @@ MOVES = {
 DECISIONS = set(MOVES) - {"request"}
 
 
-def load(name: str, kept: Kept) -> PeerTracker:
+def load(name: str, store: Store) -> PeerTracker:
     """A peer that has just started: it knows what its store holds."""
     tracker = PeerTracker(name)
-    (store,) = tracker.handle(Install(Fresh("", "wk")), NOW)
-    tracker.handle(Stored(store.key, store.value, 1), NOW)
-    for key, data in kept:
+    (secret,) = tracker.handle(Install(Fresh("", "wk")), NOW)
+    tracker.handle(Stored(secret.key, secret.value, 1), NOW)
+    for key, data in store:
         tracker.handle(Stored(key, read_value(key, data), 1), NOW)
     return tracker
 
 
-def after(kept: Kept, commands: list[Command]) -> Kept:
-    held = dict(kept)
+def after(store: Store, commands: list[Command]) -> Store:
+    held = dict(store)
     for command in commands:
         if isinstance(command, StoreValue):
             assert command.value is not None
@@ -87,35 +87,35 @@ def after(kept: Kept, commands: list[Command]) -> Kept:
 
 
 @cache
-def outbox(kept: Kept) -> tuple[tuple[bytes, Kept], ...]:
+def outbox(store: Store) -> tuple[tuple[bytes, Store], ...]:
     """Of each kind the first item: what is sent ("" for what is raised), and the store when that is noted."""
     results = []
-    for key, data in kept:
+    for key, data in store:
         record = read_value(key, data)
         for index, item in enumerate(record.outbox):
             if not any(type(one) is type(item) for one in record.outbox[:index]):
                 remainder = tuple(one for one in record.outbox if one is not item)
-                less = dict(kept) | {key: write_value(msgspec.structs.replace(record, outbox=remainder))}
+                less = dict(store) | {key: write_value(msgspec.structs.replace(record, outbox=remainder))}
                 message = msgspec.json.encode(item) if isinstance(item, Send) else b""
                 results.append((message, tuple(sorted(less.items()))))
     return tuple(results)
 
 
 @cache
-def received(kept: Kept, message: bytes, fresh: Fresh) -> Kept:
+def received(store: Store, message: bytes, fresh: Fresh) -> Store:
     """The store when a message has arrived."""
     send = msgspec.json.decode(message, type=Send)
     event = Received(send.eci, send.domain, send.type, send.attrs, fresh)
-    return after(kept, load(send.eci[0], kept).handle(event, NOW))
+    return after(store, load(send.eci[0], store).handle(event, NOW))
 
 
 @cache
-def asked_for(kept: Kept, which: str) -> Kept | None:
+def after_move(store: Store, which: str) -> Store | None:
     """The store when a move was made. None where it could not be."""
     name, event, attrs = MOVES[which]
-    commands = load(name, kept).handle(Raised("wrangler", event, attrs, Fresh("n", "rx")), NOW)
+    commands = load(name, store).handle(Raised("wrangler", event, attrs, Fresh("n", "rx")), NOW)
     failed = any(isinstance(command, Raise) and command.error for command in commands)
-    return None if failed else after(kept, commands)
+    return None if failed else after(store, commands)
 
 
 def steps(whole: Whole, moves: set[str]) -> Iterator[Whole]:
@@ -132,7 +132,7 @@ def steps(whole: Whole, moves: set[str]) -> Iterator[Whole]:
             yield arrived._replace(**{side: received(getattr(whole, side), message, fresh)})
     for which in moves - whole.done:
         side = MOVES[which][0]
-        if (saved := asked_for(getattr(whole, side), which)) is not None:
+        if (saved := after_move(getattr(whole, side), which)) is not None:
             yield whole._replace(**{side: saved}, done=whole.done | {which})
 
 
@@ -167,7 +167,7 @@ def test_interleavings_converge(moves):
 
 def agreed(whole: Whole) -> tuple[str, str]:
     """Both have it, or neither. Pending only where nobody has decided."""
-    a, b = (read_value(*kept[0]) if kept else None for kept in (whole.a, whole.b))
+    a, b = (read_value(*store[0]) if store else None for store in (whole.a, whole.b))
     pair = tuple("nothing" if one is None or not one.live else one.state.value for one in (a, b))
     assert pair in {("nothing", "nothing"), ("outbound", "inbound"), ("established", "established")}, pair
     if pair == ("outbound", "inbound"):
@@ -232,10 +232,10 @@ class TwoPeers(RuleBasedStateMachine):
     def conflict(self, which):
         """Another process of the same peer has written the same again: the revisions are new."""
         node = self.node(which)
-        for key, (data, _) in list(node.kept.items()):
+        for key, (data, _) in list(node.store.items()):
             if data is not None:
                 node.revision += 1
-                node.kept[key] = data, node.revision
+                node.store[key] = data, node.revision
 
     @rule(id=st.sampled_from(["one", "two"]), which=st.integers(0, 1))
     def stranger(self, id, which):

@@ -161,7 +161,7 @@ class Simulation:
     def again(self, sends) -> None:
         self.to_server += [(reply, entry.header, entry.payload) for reply, entry in sends]
 
-    def look(self) -> None:
+    def check_stream(self) -> None:
         """As the publisher does while the chain is broken. A new leader may not have applied all yet."""
         window, stored = self.window, self.server.stored
         if not window.is_broken or not window._connected or not self.server.there:
@@ -200,7 +200,7 @@ class Simulation:
         if not self.window._connected and chance.random() < 0.5:
             self.again(self.window.connected(self.now))
         if chance.random() < 0.3:
-            self.look()
+            self.check_stream()
         self.now += chance.choice([0.0, 0.1, 1.0])
         if self.now >= self.window.next_check:
             failures, sends = self.window.tick(self.now)
@@ -214,7 +214,7 @@ class Simulation:
             if not self.window._connected:
                 self.again(self.window.connected(self.now))
             self.network()
-            self.look()
+            self.check_stream()
             self.now += 0.05
             if self.now >= self.window.next_check:
                 failures, sends = self.window.tick(self.now)
@@ -231,9 +231,7 @@ class Simulation:
         numbers = [int(payload) for _, payload in self.server.stored if payload != b"rival"]
         assert numbers == sorted(set(numbers)), "a repeat, or out of order"
         positions = {
-            int(payload): place
-            for place, (_, payload) in enumerate(self.server.stored, 1)
-            if payload != b"rival"
+            int(payload): seq for seq, (_, payload) in enumerate(self.server.stored, 1) if payload != b"rival"
         }
         for number, ticket in self.tickets.items():
             if ticket.ack is not None:
@@ -248,8 +246,10 @@ class Simulation:
         ]
         assert not missing, "a hole"
         if rival:
-            foreign = [payload for _, payload in self.server.stored].index(b"rival")
-            assert all(payload == b"rival" for _, payload in self.server.stored[foreign:]), "behind a rival"
+            first_rival = [payload for _, payload in self.server.stored].index(b"rival")
+            assert all(payload == b"rival" for _, payload in self.server.stored[first_rival:]), (
+                "behind a rival"
+            )
         assert self.window.size == 0
         assert self.window.in_flight == {}
 
@@ -295,7 +295,7 @@ def test_refused_has_no_successor():
         answer = simulation.server.take(header, payload)
         simulation.failed(simulation.window.answers([(reply, b"", *answer)], 0.0))
     assert simulation.window.is_broken
-    simulation.look()
+    simulation.check_stream()
     assert simulation.errors.keys() == {1, 2, 3}
     assert [error.err_code for error in simulation.errors.values() if isinstance(error, ApiError)] == [
         10054,

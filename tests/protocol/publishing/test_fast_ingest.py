@@ -54,7 +54,7 @@ def final(count: int, seq: int = 100) -> Frame:
 NOBODY: Frame = (b"_INBOX.id.10.fail.3.1.$FI", b"", b"NATS/1.0 503\r\n\r\n", b"")
 
 
-def begun(sent: int = 1, **options: Any) -> IngestTracker:
+def started(sent: int = 1, **options: Any) -> IngestTracker:
     """One that the server accepted, with so many messages sent."""
     ingest = tracker(**options)
     ingest.next_reply()
@@ -90,7 +90,7 @@ def test_one_before_first_answer():
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 70_000)), max_size=20), st.integers(1, 5))
 def test_window_follows_newest_ack(acks, max_acks):
-    ingest = begun(100, ack_every=50, max_acks=max_acks)
+    ingest = started(100, ack_every=50, max_acks=max_acks)
     highest = 0
     for seq, msgs in acks:
         ingest.receive(ack(seq, msgs))
@@ -101,7 +101,7 @@ def test_window_follows_newest_ack(acks, max_acks):
 
 
 def test_ack_stands_for_those_before():
-    ingest = begun(30)
+    ingest = started(30)
     ingest.receive(ack(30))
     ingest.receive(ack(10))  # late
     assert ingest.acked == 30
@@ -111,7 +111,7 @@ def test_ack_stands_for_those_before():
 
 
 def test_without_gaps_first_missing_ends():
-    ingest = begun(10)
+    ingest = started(10)
     assert ingest.receive(gap(4, 6)) is None
     assert isinstance(ingest.failure, JetStreamError)
     assert (ingest.limit, ingest.ended, ingest.lost) == (0, False, 2)
@@ -123,7 +123,7 @@ def test_without_gaps_first_missing_ends():
 
 
 def test_with_gaps_missing_reported():
-    ingest = begun(10, gap_ok=True)
+    ingest = started(10, gap_ok=True)
     reports = ingest.receive(gap(4, 6))
     assert reports == IngestGap(ingest="id", first=4, last=5)
     assert (ingest.failure, ingest.lost) == (None, 2)
@@ -133,7 +133,7 @@ def test_with_gaps_missing_reported():
 
 
 def test_a_refused_message():
-    strict, lax = begun(10), begun(10, gap_ok=True)
+    strict, lax = started(10), started(10, gap_ok=True)
     assert strict.receive(error(10071, 5, typed=True)) is None
     assert isinstance(strict.failure, WrongLastSequenceError)
     reports = lax.receive(error(10071, 5, typed=True))
@@ -144,12 +144,12 @@ def test_a_refused_message():
 
 @pytest.mark.parametrize("refusal", [error(10054, 3), NOBODY])
 def test_uncounted_refusal_missed(refusal):
-    lax = begun(4, gap_ok=True)
+    lax = started(4, gap_ok=True)
     assert isinstance(lax.receive(refusal), IngestRefused)
     assert lax.receive(gap(3, 4)) is None
     assert (lax.refused, lax.lost) == (1, 0)
     assert isinstance(lax.receive(gap(3, 4)), IngestGap)  # known once
-    strict = begun(4)
+    strict = started(4)
     assert strict.receive(refusal) is None
     failure = strict.failure
     assert isinstance(failure, ApiError | NoRespondersError)
@@ -159,7 +159,7 @@ def test_uncounted_refusal_missed(refusal):
 
 
 def test_some_of_a_gap_may_be_known():
-    lax = begun(9, gap_ok=True)
+    lax = started(9, gap_ok=True)
     lax.receive(error(10054, 3))
     lax.receive(error(10054, 8))
     reports = lax.receive(gap(2, 6))
@@ -183,10 +183,10 @@ def test_ingest_not_accepted_stored_nothing(code, kind):
 
 
 def test_refused_first_stores_nothing():
-    ingest = begun()
+    ingest = started()
     ingest.receive(error(10071, 1))
     assert (ingest.ended, ingest.complete, ingest.acked) == (True, True, 0)
-    lax = begun(2, gap_ok=True)
+    lax = started(2, gap_ok=True)
     lax.receive(error(10071, 1, typed=True))
     assert (lax.ended, lax.failure) == (False, None)
 
@@ -196,7 +196,7 @@ def test_refused_first_stores_nothing():
 @pytest.mark.parametrize("sent", [1, 3])
 def test_no_responders_refuses_none(op, gap_ok, sent):
     """An election: who leads next goes on with the ingest, and is asked again."""
-    ingest = begun(sent, gap_ok=gap_ok)
+    ingest = started(sent, gap_ok=gap_ok)
     subject = b"_INBOX.id.10.fail.%d.%d.$FI" % (sent, op)
     unavailable = json.dumps({"error": {"code": 503, "err_code": 10023, "description": "no"}}).encode()
     for answer in ((subject, b"", b"NATS/1.0 503\r\n\r\n", b""), (subject, b"", b"", unavailable)):
@@ -213,7 +213,7 @@ def test_before_it_is_accepted_too():
 
 
 def test_restart_by_ping_is_unknown():
-    ingest = begun(1)
+    ingest = started(1)
     ingest.receive(gap(1, 2))
     ingest.receive(frame({"stream": "S", "seq": 0, "batch": "id", "count": 0}, op=4))
     assert ingest.ended
@@ -221,7 +221,7 @@ def test_restart_by_ping_is_unknown():
 
 
 def test_forgotten_leaves_unknown():
-    ingest = begun(20)
+    ingest = started(20)
     ingest.receive(ack(10))
     ingest.receive(error(10208, 20))
     assert isinstance(ingest.failure, ApiError)
@@ -234,8 +234,8 @@ def test_forgotten_leaves_unknown():
 
 
 @pytest.mark.parametrize("gap_ok", [False, True])
-def test_foreign_stream_ends_it(gap_ok):
-    ingest = begun(3, gap_ok=gap_ok)
+def test_unknown_id_ends_ingest(gap_ok):
+    ingest = started(3, gap_ok=gap_ok)
     ingest.receive(error(10208, 3))
     assert (ingest.ended, type(ingest.failure)) == (False, ApiError)
     ingest.close()
@@ -246,7 +246,7 @@ def test_foreign_stream_ends_it(gap_ok):
 
 
 def test_all_well_when_all_counted():
-    ingest = begun(12)
+    ingest = started(12)
     ingest.close()
     ingest.receive(final(12))
     assert ingest.final is not None
@@ -254,7 +254,7 @@ def test_all_well_when_all_counted():
 
 
 def test_fewer_than_sent_no_success():
-    ingest = begun(12)
+    ingest = started(12)
     ingest.close()
     ingest.receive(final(11))
     assert ingest.failure is not None
@@ -262,8 +262,8 @@ def test_fewer_than_sent_no_success():
 
 
 @pytest.mark.parametrize("gap_ok", [False, True])
-def test_end_nobody_asked_for_failure(gap_ok):
-    ingest = begun(12, gap_ok=gap_ok)
+def test_unrequested_end_is_failure(gap_ok):
+    ingest = started(12, gap_ok=gap_ok)
     ingest.receive(final(12))
     assert ingest.failure is not None
     assert ingest.acked == 12
@@ -292,7 +292,7 @@ def test_single_store_is_detected():
     ],
 )
 def test_nonsense_changes_nothing(payload):
-    ingest = begun(5)
+    ingest = started(5)
     before = repr(ingest)
     with pytest.raises(ProtocolError):
         ingest.receive(frame(payload))
@@ -301,14 +301,14 @@ def test_nonsense_changes_nothing(payload):
 
 @pytest.mark.parametrize("subject", [b"x", b"a.b.c.d", b"a.1.x.$FI.z", b"", b"a." + b"1" * 30 + b".1.$FI"])
 def test_error_on_odd_subject_nonsense(subject):
-    ingest = begun(5)
+    ingest = started(5)
     with pytest.raises(ProtocolError):
         ingest.receive((subject, b"", b"", error(10054, 1)[3]))
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=60))
 def test_no_input_breaks_it(subject, header, payload):
-    ingest = begun(5)
+    ingest = started(5)
     try:
         ingest.receive((subject, b"", header, payload))
     except ProtocolError:

@@ -20,7 +20,7 @@ class Server:
         self.chance = chance
         self.stored: list[int] = []
         self.last = self.flow_sent = 0  # the last number seen, and acked
-        self.flow = self.asked = 0
+        self.flow = self.max_flow = 0
         self.open = self.known = False
         self.answers: list[Frame] = []
 
@@ -34,8 +34,8 @@ class Server:
             return self.say(reply, {"error": {"code": 400, "err_code": 10208, "description": "unknown"}})
         if not self.known:
             self.known = self.open = True
-            self.asked = int(requests)
-            self.flow = self.chance.choice([1, self.asked])
+            self.max_flow = int(requests)
+            self.flow = self.chance.choice([1, self.max_flow])
         # a ping, which is no message
         if op == 4:
             return self.ping(reply, number, gap)
@@ -74,7 +74,7 @@ class Server:
         if self.last < self.flow_sent + self.flow:
             return False
         self.flow_sent += (self.last - self.flow_sent) // self.flow * self.flow
-        self.flow = self.chance.choice([max(1, self.flow // 2), min(self.asked, self.flow * 2)])
+        self.flow = self.chance.choice([max(1, self.flow // 2), min(self.max_flow, self.flow * 2)])
         self.say(reply, {"type": "ack", "seq": self.flow_sent, "msgs": self.flow})
         return True
 
@@ -94,7 +94,7 @@ class Run:
             "_INBOX.id", self.chance.choice([1, 3, 10]), self.chance.choice([1, 2, 3]), gap_ok=gap_ok
         )
         self.lost: list[int] = []
-        self.told: list[tuple[int, int]] = []
+        self.gaps: list[tuple[int, int]] = []
 
     def send(self, reply: bytes) -> None:
         if self.chance.random() < self.loss:
@@ -106,7 +106,7 @@ class Run:
                 continue
             event = self.tracker.receive(answer)
             if event is not None:
-                self.told.append((event.first, event.last))  # type: ignore[attr-defined]
+                self.gaps.append((event.first, event.last))  # type: ignore[attr-defined]
 
     def publish(self, count: int) -> None:
         tracker, waited = self.tracker, 0
@@ -135,7 +135,7 @@ class Run:
 
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("gap_ok", [False, True])
-def test_without_loss_all_stored_and_told_so(seed, gap_ok):
+def test_without_loss_all_stored_and_acked(seed, gap_ok):
     run = Run(seed, gap_ok=gap_ok, loss=0.0)
     run.publish(100)
     tracker = run.tracker
@@ -168,7 +168,7 @@ def test_gaps_reopen_window(seed):
     tracker = run.tracker
     missing = sorted(set(range(1, tracker.sent + 1)) - set(run.server.stored))
     assert missing == run.lost
-    reports = {number for first, last in run.told for number in range(first, last + 1)}
+    reports = {number for first, last in run.gaps for number in range(first, last + 1)}
     assert reports <= set(missing)
     assert tracker.lost == len(reports)
     if tracker.failure is None:
@@ -189,6 +189,6 @@ def test_gaps_reported_with_answers(seed):
     run.server.receive = lossy  # type: ignore[method-assign]
     run.publish(60)
     missing = sorted(set(range(1, 61)) - set(run.server.stored))
-    reports = sorted(number for first, last in run.told for number in range(first, last + 1))
+    reports = sorted(number for first, last in run.gaps for number in range(first, last + 1))
     assert reports == missing
     assert (run.tracker.lost, run.tracker.failure, run.tracker.acked) == (len(missing), None, 60)

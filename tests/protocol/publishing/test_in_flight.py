@@ -153,7 +153,7 @@ def test_late_refusal_of_earlier_try(late):
     assert answers(under, [ack(second)], 2.6)[0] == ["1"]
 
 
-def test_no_time_left_for_another_try():
+def test_no_time_for_another_try():
     under = window()
     send(under, timeout=0.2)
     assert errors(answers(under, [nobody(1)], 0.0)[2]) == [("1", NoRespondersError)]
@@ -170,7 +170,7 @@ def test_time_over_while_waits_for_next_try():
 # --- a second try that fails by the first -----------------------------------------------------------------------
 
 
-def asked() -> tuple[PublishWindow[str], bytes]:
+def uncertain_window() -> tuple[PublishWindow[str], bytes]:
     """A window whose publish asks whether it was stored, and where the answer goes."""
     under = window()
     send(under, with_id=True, timeout=30)
@@ -189,19 +189,19 @@ def asked() -> tuple[PublishWindow[str], bytes]:
 
 
 def test_it_was_stored_before():
-    under, at = asked()
+    under, at = uncertain_window()
     assert answers(under, [ack(at, duplicate=True)], 2.2)[0] == ["1"]
     assert under.size == 0
 
 
 @pytest.mark.parametrize("code", [10070, 10111])  # one server, a cluster
 def test_it_was_not(code):
-    under, at = asked()
+    under, at = uncertain_window()
     assert errors(answers(under, [refusal(at, code)], 2.2)[2]) == [("1", WrongLastSequenceError)]
 
 
-def test_whether_cannot_be_found_out():
-    under, at = asked()
+def test_outcome_stays_unknown():
+    under, at = uncertain_window()
     assert errors(answers(under, [refusal(at, 10077)], 2.2)[2]) == [("1", RequestTimeoutError)]
 
 
@@ -239,7 +239,7 @@ def test_old_cluster_still_storing():
     assert answers(under, [ack(at, duplicate=True)], 0.3)[0] == ["1"]
 
 
-def test_first_try_fails_not_asked_about():
+def test_failed_first_try_is_not_checked():
     under = window()
     send(under, with_id=True)
     assert errors(answers(under, [refusal(1, 10071)], 0.1)[2]) == [("1", WrongLastSequenceError)]

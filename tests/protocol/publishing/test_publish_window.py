@@ -152,7 +152,7 @@ def test_looks_are_some_time_apart():
     assert len(looks) == 2
 
 
-def test_doubt_ends_unknown():
+def test_uncertain_publish_ends_unknown():
     """An earlier try may have been stored, so it must not be said that no stream took it."""
     under = window()
     send(under, with_id=True, timeout=5)
@@ -239,7 +239,7 @@ def test_offline_at_deadline_unknown():
 # --- who does not wait any more -----------------------------------------------------------------------------------
 
 
-def test_unawaited_keeps_place():
+def test_unawaited_publish_stays_in_flight():
     under = window()
     for entry in (send(under, 1, with_id=True), send(under, 2), send(under, 3, with_id=True)):
         entry.ticket.over = True
@@ -250,7 +250,7 @@ def test_unawaited_keeps_place():
     assert (under.connected(3.0), under.size) == ([], 0)
 
 
-def test_ack_nobody_waits_for_frees_place():
+def test_ack_nobody_waits_for_frees_window():
     under = window()
     send(under, 1).ticket.over = True
     send(under, 2, with_id=True)

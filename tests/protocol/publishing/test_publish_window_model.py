@@ -66,10 +66,10 @@ class Ticket:
         self.simulation, self.number = simulation, number
 
     def done(self) -> bool:
-        return self.number in self.simulation.gone or self.number in self.simulation.outcomes
+        return self.number in self.simulation.cancelled or self.number in self.simulation.outcomes
 
     def set_result(self, ack: PubAck) -> None:
-        assert self.number not in self.simulation.gone
+        assert self.number not in self.simulation.cancelled
         self.simulation.end(self.number, ack)
 
 
@@ -81,7 +81,7 @@ class Simulation:
         self.server = Server()
         self.now = 0.0
         self.window: PublishWindow[Ticket] = PublishWindow("never an id")
-        self.gone: set[int] = set()
+        self.cancelled: set[int] = set()
         self.up = True
         self.to_server: list[tuple[bytes, bytes, bytes]] = []
         self.to_client: list[tuple[bytes, bytes, bytes, bytes]] = []
@@ -183,7 +183,7 @@ class Simulation:
     def forget(self) -> None:
         open_ones = [number for number in self.deadlines if number not in self.outcomes]
         if open_ones:
-            self.gone.add(self.chance.choice(open_ones))
+            self.cancelled.add(self.chance.choice(open_ones))
 
     def run(self, steps: int) -> None:
         actions = (
@@ -209,7 +209,7 @@ def check(simulation: Simulation) -> None:
         outcome = simulation.outcomes.get(number)
         # a publish whose future was cancelled has no outcome
         if outcome is None:
-            assert number in simulation.gone, "no outcome"
+            assert number in simulation.cancelled, "no outcome"
             continue
         if not isinstance(outcome, JetStreamError):
             assert simulation.server.stored[outcome.seq - 1] == number, "another message's sequence"

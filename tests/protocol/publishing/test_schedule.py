@@ -74,7 +74,7 @@ def test_message_can_end_schedule():
         (datetime(1970, 1, 1, tzinfo=UTC), "1970-01-01T00:00:00Z"),
     ],
 )
-def test_a_moment_is_told_exactly(at, text):
+def test_time_is_written_exactly(at, text):
     assert pattern(at=at) == f"@at {text}"
 
 
@@ -135,7 +135,7 @@ def test_what_is_no_interval(every):
 
 
 @given(st.floats(1.0, 1e9))
-def test_any_interval_kept_to_nanosecond(every):
+def test_any_interval_is_exact_to_nanosecond(every):
     text = pattern(every=every).removeprefix("@every ").removesuffix("s")
     whole, _, fraction = text.partition(".")
     assert int(whole) * 10**9 + int(fraction.ljust(9, "0")) == round(every * 1e9) or every > 2**23

@@ -70,7 +70,7 @@ class SlotSimulation(Simulation):
 
 
 @pytest.fixture
-def short_rest(monkeypatch):
+def short_pause(monkeypatch):
     monkeypatch.setattr(slot_window, "_RESTING", 3)
 
 
@@ -89,7 +89,7 @@ def simulate(kind, seeds) -> None:
     }  # fmt: skip
 
 
-def test_one_true_outcome_in_time(short_rest):
+def test_one_true_outcome_in_time(short_pause):
     simulate(Slots, range(400))
 
 
@@ -164,7 +164,7 @@ def test_answer_that_is_no_ack(body):
     assert isinstance(error, JetStreamError)
 
 
-def test_no_responders_are_asked_again():
+def test_publish_without_responders_is_sent_again():
     window, _, tickets = filled(2)
     assert window.answers([nobody(1), ack(2)], 1.0) == []
     assert list(window.in_flight) == [reply(1)]

@@ -134,7 +134,7 @@ def test_requests_are_bounded():
 
 
 @given(st.lists(st.text("ab", min_size=1, max_size=9), max_size=30), st.integers(0, 60))
-def test_all_subjects_asked_for_once(subjects, limit):
+def test_all_subjects_requested_once(subjects, limit):
     start, requests = 0, []
     while start < len(subjects):
         end = next_chunk(subjects, start, limit)

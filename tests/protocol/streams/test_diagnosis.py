@@ -36,7 +36,7 @@ def stream(config: dict | None = None, *, last: float = 60, **fields) -> StreamI
 
 
 def codes(info: StreamInfo, **options) -> list[str]:
-    return [found.code for found in diagnose_stream(info, after=25.0, **options)]
+    return [finding.code for finding in diagnose_stream(info, after=25.0, **options)]
 
 
 def test_idle_stream_is_no_stand_still():

@@ -166,7 +166,7 @@ def test_why_it_ended(batch, pending, ending):
     assert (tracker.ending, tracker.num_pending, tracker.up_to_seq) == (ending, pending, 77)
 
 
-def test_nothing_found_is_no_error():
+def test_missing_message_is_no_error():
     tracker = DirectBatchTracker(5)
     assert tracker.take(status("404 Message Not Found")) is None
     assert (tracker.ending, tracker.error, tracker.num_pending) == (Ending.NO_MESSAGES, None, 0)

@@ -27,7 +27,7 @@ def test_silence_costs_nothing():
     assert hints.deadline == math.inf
 
 
-def test_one_look_for_one_record():
+def test_one_search_for_one_record():
     hints = Hints()
     hints.add("r", 0.0)
     hints.heard(1, 10.0)
@@ -37,7 +37,7 @@ def test_one_look_for_one_record():
     assert looks(hints, 1000.0) == []
 
 
-def test_late_record_is_looked_for():
+def test_late_record_is_searched_for():
     """It may be stored later than it is heard of, or never."""
     hints = Hints()
     hints.add("r", 0.0)
@@ -75,7 +75,7 @@ def test_slow_reader_does_not_hold_up():
         hints.found("fast", 1)
 
 
-def test_unheard_records_are_looked_for():
+def test_unannounced_records_are_searched_for():
     hints = Hints(all_heard=False)
     hints.add("r", 10.0)
     assert len(looks(hints, 20.0)) >= 12

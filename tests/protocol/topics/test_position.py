@@ -27,7 +27,7 @@ def extent(first: int, last: int, **fields: object) -> Extent:
 
 @pytest.mark.covers("T40")
 @given(st.text(min_size=1), st.text(), st.integers(0, 2**64 - 1), st.integers(0, 2**63 - 1))
-def test_token_all_must_be_kept(stream, incarnation, seq, time_ns):
+def test_token_holds_all_fields(stream, incarnation, seq, time_ns):
     try:
         position = Position(stream, incarnation, seq, time_ns)
         token = position.to_json()
@@ -220,7 +220,7 @@ def short(connects: int = 0) -> Extent:
 
 
 @pytest.mark.covers("T12")
-def test_end_in_doubt_for_ten_seconds():
+def test_lower_end_is_refused_after_ten_seconds():
     uncertain = EndCheck()
     for now in (0.0, 5.0, 9.9):
         assert not uncertain.check(short(), AT, now)
@@ -230,7 +230,7 @@ def test_end_in_doubt_for_ten_seconds():
 
 @pytest.mark.covers("T12")
 @pytest.mark.parametrize("how", ["reconnected", "interrupted", "answered well"])
-def test_end_in_doubt_begins_anew(how):
+def test_ten_seconds_start_over(how):
     """Another server answers now, or the same one knows better: the ten seconds begin again."""
     uncertain, connects = EndCheck(), 1 if how == "reconnected" else 0
     assert not uncertain.check(short(), AT, 0.0)
@@ -251,10 +251,10 @@ def test_certain_at_once(odd):
         EndCheck().check(Extent(first_seq=1, last_seq=4, **fields), AT, 0.0)
 
 
-@pytest.mark.parametrize("given", [("S",), ("S", "then")])
-def test_created_by_hand(given):
+@pytest.mark.parametrize("arguments", [("S",), ("S", "then")])
+def test_created_by_hand(arguments):
     with pytest.raises(TypeError, match=r"take that of a record \(record\.position\), or read a saved one"):
-        Position(*given)
+        Position(*arguments)
 
 
 def test_other_stream_says_what_to_do():

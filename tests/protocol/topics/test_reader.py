@@ -45,8 +45,8 @@ def ask(since: int, limit: int = 10_000, max_bytes: int = 64 * 1024 * 1024) -> A
     return AskHistory(since, limit, max_bytes)
 
 
-def seqs(made: Reader, limit: int = 100) -> list[int]:
-    return [taken.seq for taken in made.take(limit)[0]]
+def seqs(tracker: Reader, limit: int = 100) -> list[int]:
+    return [taken.seq for taken in tracker.take(limit)[0]]
 
 
 # --- pushes ---------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_timer_finds_nothing():
 
 
 @pytest.mark.covers("T2", "T24", "T25", "T26", "T27", "T35", "T36", "T37")
-def test_found_means_push_failed():
+def test_missed_record_means_push_failed():
     tracker = reader(catch_up="timer")
     tracker.offer("r-1", [record(11)], 0.0)
     tracker.offer("r-1", [record(13)], 0.0)
@@ -335,7 +335,7 @@ def test_closed_does_nothing_any_more():
 
 
 @pytest.mark.covers("T2", "T10")
-def test_removed_is_error_in_place():
+def test_removed_records_raise_in_order():
     tracker = reader()
     tracker.offer("r-1", [record(11)], 0.0)
     [request] = tracker.offer("r-1", [record(20)], 0.0)

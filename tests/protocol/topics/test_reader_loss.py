@@ -36,8 +36,8 @@ def quiet_reader(**options: Any) -> Reader:
     return tracker
 
 
-def seqs(made: Reader) -> list[int]:
-    return [taken.seq for taken in made.take(100)[0]]
+def seqs(tracker: Reader) -> list[int]:
+    return [taken.seq for taken in tracker.take(100)[0]]
 
 
 def test_push_newer_than_answer():

@@ -81,7 +81,7 @@ class Simulation:
         self.got_by: list[tuple[int, int]] = []  # reader and sequence
         self.in_flight: list[tuple[str, Record]] = []
         self.questions: list[AskHistory] = []
-        self.asked = 0
+        self.history_requests = 0
         for _ in range(self.chance.randint(0, 3)):
             self.topic.publish()
         self.start_seq = self.topic.last
@@ -108,7 +108,7 @@ class Simulation:
     def carry_out(self, commands: list[Command]) -> None:
         for command in commands:
             if isinstance(command, AskHistory):
-                self.asked += 1
+                self.history_requests += 1
                 self.questions.append(command)
             elif isinstance(command, Subscribe):
                 if self.faults and self.chance.random() < 0.1:
@@ -275,7 +275,7 @@ def test_no_loss_no_requests():
         simulation = Simulation(seed, 0.0)
         simulation.faults = False
         reader = Reader(Position("S", "1", simulation.topic.last), "quiet", max_pending=10_000)
-        simulation.reader, simulation.topic.replays, simulation.asked = reader, True, 0
+        simulation.reader, simulation.topic.replays, simulation.history_requests = reader, True, 0
         simulation.topic.subscriptions.clear()
         simulation.got, simulation.start_seq = [], simulation.topic.last
         simulation.carry_out(reader.begin(0.0))
@@ -284,6 +284,6 @@ def test_no_loss_no_requests():
         for _ in range(60):
             for action in (simulation.publish, simulation.send, simulation.arrive, simulation.take):
                 action()
-        assert simulation.asked == 0
+        assert simulation.history_requests == 0
         simulation.take()
         assert reader.discarded == reader.repeated == 0

@@ -139,11 +139,11 @@ def test_bytes_equal_those_in_the_queue(steps):
 
 
 def test_early_records_return_in_order():
-    aside = Aside(3, 25)
-    assert all(aside.add(record(seq)) for seq in (9, 7))
-    assert not aside.add(record(8)), "30 bytes"
-    assert aside.add(record(8, 0))
-    assert not aside.add(record(6, 0)), "four records"
-    assert [one.seq for one in aside.take_all()] == [7, 8, 9]
-    assert aside.take_all() == []
-    assert aside.add(record(1, 25)), "its bytes are free again"
+    early = Aside(3, 25)
+    assert all(early.add(record(seq)) for seq in (9, 7))
+    assert not early.add(record(8)), "30 bytes"
+    assert early.add(record(8, 0))
+    assert not early.add(record(6, 0)), "four records"
+    assert [one.seq for one in early.take_all()] == [7, 8, 9]
+    assert early.take_all() == []
+    assert early.add(record(1, 25)), "its bytes are free again"

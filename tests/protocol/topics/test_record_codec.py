@@ -180,10 +180,10 @@ def test_any_stored_header_block_just_data(block, linked):
 def test_odd_header_block_is_data(block):
     plain = republished(b"", "a", 7, "2026-01-31T12:00:00Z", 3)
     odd = (*plain[:2], block[:-2] + plain[2][10:], plain[3])
-    foreign = []
-    actual = RepublishedRecords("S").read([plain, odd, plain], foreign.append)
+    rejected = []
+    actual = RepublishedRecords("S").read([plain, odd, plain], rejected.append)
     assert [(one.seq, one.previous, one.subject, one.data) for one in actual] == [(7, 3, "a", b"x")] * 3
-    assert foreign == []
+    assert rejected == []
 
 
 # --- what is pushed ----------------------------------------------------------------------------------------------
@@ -202,19 +202,19 @@ def republished(own: bytes, subject: str, seq: int, time: str, before: int = 4) 
 @given(stored())
 def test_republished_like_single(lie):
     frames = [republished(*one, before=0) for one in lie]
-    foreign = []
-    assert RepublishedRecords("S").read(frames, foreign.append) == [
+    rejected = []
+    assert RepublishedRecords("S").read(frames, rejected.append) == [
         republished_record(f, "S") for f in frames
     ]
-    assert foreign == []
+    assert rejected == []
 
 
 @pytest.mark.parametrize(("seq", "before"), [(0, 0), (4, 4), (4, 5), (2**64, 3), (2**70, 2**69)])
 def test_republished_out_of_range_returned(seq, before):
     frame = republished(b"", "a", seq, "2026-01-31T12:00:00Z", before)
-    foreign = []
-    assert RepublishedRecords("S").read([frame], foreign.append) == []
-    assert foreign == [frame]
+    rejected = []
+    assert RepublishedRecords("S").read([frame], rejected.append) == []
+    assert rejected == [frame]
     with pytest.raises(ProtocolError):
         republished_record(frame, "S")
 
@@ -234,10 +234,10 @@ def test_stream_did_not_republish_returned():
         (b"p.a", b"", b"", b"x"),
         (*good[:2], good[2].replace(b"Sequence: 5", b"Sequence: " + b"9" * 5000), b""),
     ]
-    foreign = []
-    got = RepublishedRecords("S").read([others[0], good, *others[1:]], foreign.append)
+    rejected = []
+    got = RepublishedRecords("S").read([others[0], good, *others[1:]], rejected.append)
     assert [record.seq for record in got] == [5]
-    assert foreign == others
+    assert rejected == others
 
 
 @given(st.sampled_from(OWN), st.sampled_from([None, 0, 6]), st.booleans())

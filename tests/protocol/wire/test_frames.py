@@ -41,13 +41,13 @@ def test_inline_status_without_jsack_control(frame):
         (b"a", b"$JS.ACK", b"", b""),
     ],
 )
-def test_everything_else_is_foreign(frame):
+def test_other_frames_are_neither_data_nor_control(frame):
     assert not is_data(frame)
     assert not is_control(frame)
 
 
 @given(st.tuples(st.binary(), st.binary(), st.binary(), st.binary()))
-def test_any_bytes_judged_without_error(frame):
+def test_any_bytes_are_classified_without_error(frame):
     is_data(frame)
     is_control(frame)
     assert frame_size(frame) == len(b"".join(frame))

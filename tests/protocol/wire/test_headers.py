@@ -389,7 +389,7 @@ def test_expected_stream_stream_name():
 
 
 @pytest.mark.parametrize("subject", ["", "a..b", "a b", ">.a", 7])
-def test_subject_looked_at_filter(subject):
+def test_subject_of_expectation_is_validated(subject):
     with pytest.raises(InvalidNameError, match="invalid subject"):
         publish_headers(expected_last_subject_seq=0, expected_last_subject_seq_subject=subject)
 

@@ -54,7 +54,7 @@ def public(cls: type) -> list[str]:
     return sorted({name for name in (*dir(cls), *fields) if not name.startswith("_")})
 
 
-def told(cls: type, name: str) -> str:
+def attribute_error(cls: type, name: str) -> str:
     """The text of the error for an attribute of an instance that nothing else is known of."""
     with pytest.raises(AttributeError) as caught:
         getattr(blank(cls), name)
@@ -74,7 +74,9 @@ def test_each_name_has_counterpart(theirs: type, ours: type) -> None:
     names = public(theirs)
     assert len(names) > 2
     silent = [
-        name for name in names if not hasattr(ours, name) and f"nats-py's {name} " not in told(ours, name)
+        name
+        for name in names
+        if not hasattr(ours, name) and f"nats-py's {name} " not in attribute_error(ours, name)
     ]
     assert silent == []
 
@@ -93,11 +95,11 @@ def test_table_is_current(kind: str) -> None:
 
 def test_unknown_name_suggests_public_one() -> None:
     assert (
-        told(jsclient.JetStream, "publishh")
+        attribute_error(jsclient.JetStream, "publishh")
         == "JetStream has no attribute 'publishh'; did you mean 'publish'?"
     )
-    assert told(jsclient.JetStream, "zebra") == "JetStream has no attribute 'zebra'"
-    assert told(jsclient.JetStream, "_strem") == "JetStream has no attribute '_strem'"
+    assert attribute_error(jsclient.JetStream, "zebra") == "JetStream has no attribute 'zebra'"
+    assert attribute_error(jsclient.JetStream, "_strem") == "JetStream has no attribute '_strem'"
 
 
 @pytest.mark.parametrize("name", ["add_stream", "streem", "_strean"])

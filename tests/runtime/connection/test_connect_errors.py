@@ -59,9 +59,9 @@ def test_what_each_failure_says(error, text):
     assert not isinstance(caught, AuthenticationError)
 
 
-def test_refusals_say_whether_credentials_were_given():
-    given = server_error(WHERE, REFUSED, expiry=" (expired at noon)")
-    assert (type(given), str(given)) == (
+def test_refusal_says_whether_credentials_are_missing():
+    refused = server_error(WHERE, REFUSED, expiry=" (expired at noon)")
+    assert (type(refused), str(refused)) == (
         AuthenticationError,
         f"{WHERE} refused the credentials: Authorization Violation (expired at noon)",
     )
@@ -78,7 +78,7 @@ def test_error_of_a_callback_is_the_cause():
     assert several.__cause__ is cause
 
 
-def test_refusal_is_more_important_than_a_server_that_is_gone():
+def test_refusal_is_more_important_than_unreachable_server():
     error = connect_error([failed(OSError("gone")), failed(REFUSED, "b")])
     assert isinstance(error, AuthenticationError)
     assert "nats://b:4222" in str(error)

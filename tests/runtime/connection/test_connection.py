@@ -37,7 +37,7 @@ def test_close_drops_held_frames():
     assert got == []
 
 
-def test_order_is_kept_while_opening():
+def test_order_is_preserved_while_opening():
     intake, got = HoldingSink(), []
 
     def target(frames):
@@ -50,7 +50,7 @@ def test_order_is_kept_while_opening():
     assert got == [ONE, TWO]
 
 
-def test_open_puts_target_in_place():
+def test_open_installs_target():
     intake, got, sinks = HoldingSink(), [], {}
     sinks[b"1"] = intake
     intake.installed(sinks, b"1")

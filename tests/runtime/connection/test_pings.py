@@ -52,7 +52,7 @@ async def test_pongs_come_in_order_of_pings():
 
 
 @virtual
-async def test_waiter_that_gave_up_keeps_its_place():
+async def test_pong_of_timed_out_waiter_is_consumed():
     wire = Wire()
     with pytest.raises(RequestTimeoutError, match="the reason"):
         await asking(wire, 1.0)

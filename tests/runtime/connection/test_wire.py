@@ -106,11 +106,11 @@ def test_a_transcript_in_one_piece():
 
 def test_a_transcript_byte_by_byte():
     host = Host(b"1", b"2")
-    host.feed(*[TRANSCRIPT[place : place + 1] for place in range(len(TRANSCRIPT))])
+    host.feed(*[TRANSCRIPT[index : index + 1] for index in range(len(TRANSCRIPT))])
     assert host.seen == WANTED
 
 
-def test_transcript_cut_once_at_every_place():
+def test_transcript_cut_once_at_every_byte():
     for index in range(len(TRANSCRIPT)):
         host = Host(b"1", b"2")
         host.feed(TRANSCRIPT[:index], TRANSCRIPT[index:])
@@ -229,7 +229,7 @@ def test_run_refuses_what_one_refuses():
     assert host.batches == [3]
 
 
-def test_lengths_kept_are_bounded():
+def test_cached_lengths_are_bounded():
     host = Host(b"1")
     host.feed(b"".join(msg(b"1", b"x" * size) for size in range(5000)))
     assert len(host.seen) == 5000

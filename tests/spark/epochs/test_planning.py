@@ -293,7 +293,7 @@ def test_tasks_share_segments(widths, tasks, changes):
     assert BatchCut.of(segments, tasks).share(segments) == shared
 
 
-def test_replay_shares_the_rest_as_before():
+def test_replay_shares_remainder_as_before():
     cut = BatchCut.of([Segment(0, 1, 10, ()), Segment(1, 11, 30, ())], 3)
     owners = ((0, "a"),)
     remaining = [Segment(1, 15, 30, owners)]

@@ -100,7 +100,7 @@ def test_other_directories_refused(tmp_path, content):
         "file://",
     ],
 )
-def test_places_that_are_not_local_refused(url):
+def test_urls_that_are_not_local_are_refused(url):
     with pytest.raises(NotACheckpointError, match=f"^{url} is not a local directory"):
         Checkpoint.read(url)
 

@@ -67,7 +67,7 @@ def test_lag_in_seconds():
 @pytest.mark.parametrize(
     "requested", [LogPosition("ORDERS", OTHER, 20), LogPosition("ORDERS", CREATED, 21), JOBS]
 )
-def test_answer_about_another_place_ignored(requested):
+def test_answer_about_another_position_is_ignored(requested):
     one = stream(log(20, 50))
     one.answered(requested, Unread(80, 90.0))
     assert one.unread is None
@@ -155,7 +155,7 @@ def test_fields_do_not_hide_those_of_log_records():
     assert (record.event, record.query, record.batch, record.lag_messages) == ("QueryProgress", "copy", 7, 30)
 
 
-def test_rates_at_rest():
+def test_rates_when_idle():
     created = figures(report(log(input_rate=1.0)))
     created.rest()
     assert (created.sources[0].report.input_rate, created.sources[0].report.processed_rate) == (0.0, 0.0)

@@ -34,7 +34,9 @@ def mostly(**fields):
     one = st.dictionaries(st.sampled_from(sorted(fields)), values, max_size=1)
     missing = st.sampled_from([None, None, *fields])
     return st.builds(
-        lambda given, odd, gone: {name: one for name, one in {**given, **odd}.items() if name != gone},
+        lambda fields, odd, missing: {
+            name: one for name, one in {**fields, **odd}.items() if name != missing
+        },
         whole,
         one,
         missing,
@@ -79,9 +81,9 @@ progress = st.builds(
 
 
 @given(st.lists(progress, max_size=3))
-def test_any_progress_leaves_metrics_readable(given):
+def test_any_progress_leaves_metrics_readable(reports):
     query = QueryFigures("i", "r")
-    for one in given:
+    for one in reports:
         for figures in query.add(read_progress(one)):
             query.line(figures, 0.0)
     for source in query.sources.values():

@@ -72,14 +72,14 @@ def test_what_a_sink_does_not_take(options):
 
 
 class Recorder(OptionReader):
-    asked: set[str]
+    option_names: set[str]
 
     def __init__(self, options, what):
         super().__init__(options, what)
-        Recorder.asked = set()
+        Recorder.option_names = set()
 
     def text(self, name, default=None):
-        Recorder.asked.add(name)
+        Recorder.option_names.add(name)
         return super().text(name, default)
 
 
@@ -92,16 +92,16 @@ class Recorder(OptionReader):
 )
 def test_options_those_of_page(monkeypatch, heading, parses):
     monkeypatch.setattr(epoch_options, "OptionReader", Recorder)
-    requests = set()
+    actual = set()
     for parse in parses:
         parse()
-        requests |= Recorder.asked
-    reports = set()
+        actual |= Recorder.option_names
+    documented = set()
     for part in ("Options of the connection", heading):
-        reports |= set(
+        documented |= set(
             re.findall(r"^\| `([\w.]+)`", PAGE.split(f"\n## {part}\n")[1].split("\n## ")[0], re.MULTILINE)
         )
-    assert requests == reports
+    assert actual == documented
 
 
 def test_columns_those_of_page():

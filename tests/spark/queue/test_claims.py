@@ -101,12 +101,12 @@ def test_no_message_is_claimed_twice(taken):
     collector = ClaimCollector()
     for stream_seq, consumer_seq, delivered in taken:
         collector.add(stream_seq, consumer_seq, delivered, 0)
-    newest = {stream_seq: (stream_seq, *rest) for stream_seq, *rest in taken}
+    newest = {stream_seq: (stream_seq, *fields) for stream_seq, *fields in taken}
     assert sorted(each(collector.finish())) == sorted(newest.values())
 
 
 @pytest.mark.parametrize(("before", "behind"), [(V1, ""), (V2, ""), (V2, ".random")])
-def test_acks_rebuilt_in_form_in_they_came(before, behind):
+def test_acks_are_rebuilt_in_original_form(before, behind):
     reply = f"{before}.2.41.17.1769860800000000000.5{behind}"
     assert ack_form(reply) == (before, behind)
     (first, second) = ack_subjects([Run(41, 17, 2, 2, 5)], ack_form(reply))
@@ -210,25 +210,25 @@ def seqs_of(runs):
     st.sets(st.integers(1, 60)),
     st.integers(1, 9),
 )
-def test_every_claim_found_once_or_missing(wanted, gone, foreign, page):
+def test_every_claim_is_matched_once_or_missing(claimed, deleted, unclaimed, page):
     """Whatever else is in the stream, and however the messages come in pages."""
-    runs = runs_of(wanted)
-    consumer_seq = {seq: number for number, seq in enumerate(sorted(wanted), 1)}
-    stream = sorted((wanted | foreign) - gone)
+    runs = runs_of(claimed)
+    consumer_seq = {seq: number for number, seq in enumerate(sorted(claimed), 1)}
+    stream = sorted((claimed | unclaimed) - deleted)
     matcher, actual = ClaimMatcher(runs), []
     while matcher.remaining:
         messages = [seq for seq in stream if seq >= matcher.next_seq][:page]
         here = matcher.take(messages)
         actual += [
-            (messages[place], number, pending)
-            for place, number, pending in zip(here.indexes, here.consumer_seqs, here.pending, strict=True)
+            (messages[index], number, pending)
+            for index, number, pending in zip(here.indexes, here.consumer_seqs, here.pending, strict=True)
         ]
         assert set(here.delivered) <= {1}
         if len(messages) < page:
             matcher.passed(runs[-1].last)
-    assert [seq for seq, _, _ in actual] == sorted(wanted - gone)
+    assert [seq for seq, _, _ in actual] == sorted(claimed - deleted)
     assert all(consumer_seq[seq] == number and pending == 100 - number for seq, number, pending in actual)
-    assert seqs_of(matcher.missing) == sorted(wanted & gone)
+    assert seqs_of(matcher.missing) == sorted(claimed & deleted)
 
 
 @pytest.mark.parametrize("by_filter", [False, True])

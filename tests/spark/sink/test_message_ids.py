@@ -40,33 +40,33 @@ def ids_of(batches: list[list[Row]], *, partition: int | None = 0, plain: bool =
 
 
 @given(rows, st.randoms(use_true_random=False))
-def test_order_and_batches_do_not_matter(given_rows: list[Row], chance: random.Random) -> None:
+def test_order_and_batches_do_not_matter(partition_rows: list[Row], chance: random.Random) -> None:
     """The rows of a partition have the same ids in any order, cut into batches in any way."""
-    shuffled = chance.sample(given_rows, len(given_rows))
-    cut = chance.randint(0, len(given_rows))
-    first = ids_of([given_rows])
+    shuffled = chance.sample(partition_rows, len(partition_rows))
+    cut = chance.randint(0, len(partition_rows))
+    first = ids_of([partition_rows])
     second = ids_of([shuffled[:cut], shuffled[cut:]], plain=True)
     assert Counter(first) == Counter(second)
 
 
 @given(rows)
-def test_every_row_has_its_own_id(given_rows: list[Row]) -> None:
+def test_every_row_has_its_own_id(partition_rows: list[Row]) -> None:
     """Also equal rows, and a payload that looks like headers is not taken for them."""
-    actual = ids_of([given_rows])
+    actual = ids_of([partition_rows])
     assert len(set(actual)) == len(actual)
 
 
 @given(rows)
-def test_equal_rows_share_their_hash(given_rows: list[Row]) -> None:
+def test_equal_rows_share_their_hash(partition_rows: list[Row]) -> None:
     """Rows are numbered only among their like."""
-    contents = {found.split(b".")[3] for found in ids_of([given_rows])}
-    assert len(contents) == len(set(given_rows))
+    contents = {message_id.split(b".")[3] for message_id in ids_of([partition_rows])}
+    assert len(contents) == len(set(partition_rows))
 
 
 @given(rows, st.booleans())
-def test_rows_beside_it_do_not_matter(given_rows: list[Row], plain: bool) -> None:
+def test_rows_beside_it_do_not_matter(partition_rows: list[Row], plain: bool) -> None:
     """A row's id does not depend on the headers that the rows beside it have."""
-    one_subject = [(b"a", block, data) for _, block, data in given_rows]
+    one_subject = [(b"a", block, data) for _, block, data in partition_rows]
     assert ids_of([one_subject]) == ids_of([[row] for row in one_subject], plain=plain)
 
 
@@ -101,13 +101,13 @@ def test_queries_differ() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"b.c", b"d"]), st.integers(1, 5))))
-def test_source(made: list[tuple[bytes, int]]) -> None:
+def test_source(pairs: list[tuple[bytes, int]]) -> None:
     """An id names the message and the subject, whatever rows are beside it. Another write has other ids."""
-    subjects, messages = [one for one, _ in made], [b"S.1.%d" % number for _, number in made]
+    subjects, messages = [one for one, _ in pairs], [b"S.1.%d" % number for _, number in pairs]
     ids = SourceIds().ids(subjects, messages)
-    alone = [SourceIds().ids([subject], [b"S.1.%d" % number])[0] for subject, number in made]
+    alone = [SourceIds().ids([subject], [b"S.1.%d" % number])[0] for subject, number in pairs]
     assert ids == alone
-    assert len(set(ids)) == len(set(made))
+    assert len(set(ids)) == len(set(pairs))
     assert all(one.startswith(message + b".") for one, message in zip(ids, messages, strict=True))
     assert not set(ids) & set(SourceIds(1).ids(subjects, messages))
 

@@ -88,7 +88,7 @@ def test_other_ids_are_passed_over() -> None:
         assert StoredRow.of(other) is None
 
 
-def test_rows_that_are_gone() -> None:
+def test_stored_rows_missing_from_batch() -> None:
     """An earlier run has stored rows that the batch does not have any more."""
     stored = stored_rows(range(3), 0, [(id_of(b"0", one, 0), one) for one in range(3)])
     assert [one for one in stored.own if not stored.is_open(one)] == [content(one) for one in range(3)]
@@ -98,7 +98,7 @@ def test_rows_that_are_gone() -> None:
     assert (remainder.count, remainder.missing) == (0, 2)
 
 
-def test_old_run_is_told_if_it_has_rows_of_the_task() -> None:
+def test_old_run_is_reported_if_it_has_rows_of_task() -> None:
     for remaining, open_rows, reports in (([1], [], 0), ([], [], 99), ([1], [2], 99)):
         stored = StoredRows("OUT", range(3), 0, old=99)
         for partition, row in ((b"0", 1), (b"1", 2)):

@@ -56,7 +56,7 @@ def test_something_else_is_refused(value: bytes) -> None:
         RunRecord.decode(value)
 
 
-def test_latest_batches_are_kept() -> None:
+def test_latest_batches_are_retained() -> None:
     """Those that were written last, whatever their numbers: an older checkpoint may have been restored."""
     record = RunRecord(TARGET)
     for epoch in [*range(50, 50 + KEPT), 3]:
@@ -78,7 +78,7 @@ def test_batch_that_was_forgotten() -> None:
     assert record.with_run(90 + KEPT, "a", 10).earlier(90 + KEPT, "a") == range(10, 10)
 
 
-def test_first_run_is_kept() -> None:
+def test_first_run_is_retained() -> None:
     record = RunRecord(TARGET)
     for run in range(3 * MAX_RUNS):
         record = record.with_run(7, f"{run}", 10 * run + 1)

@@ -24,7 +24,7 @@ from tests.topics.notifiers.test_iteration import in_virtual_time
 class HistorySuite:
     """What is read from every history."""
 
-    async def test_came_between_look_and_take_counts(self, make):
+    async def test_record_between_read_and_takeover_counts(self, make):
         """The first record of who takes over says up to where it has looked: as a snapshot it is as of there."""
         topic = make()
         one = await topic.publisher()

@@ -72,7 +72,7 @@ async def test_committed_all_or_nothing():
 
 
 @virtual
-async def test_schema_is_made_once():
+async def test_schema_is_created_once():
     home = MemoryHome("t", MemoryLog("t.>"))
     with pytest.raises(TopicNotFoundError):
         await home.schema()

@@ -89,7 +89,7 @@ async def test_other_types_are_refused_with_ours():
 
 
 @virtual
-async def test_strangers_are_refused_and_reported_at_doubling():
+async def test_invalid_requests_are_refused_and_reported_at_doubling():
     async with publishing(max_subscribers=1) as (publisher, connection):
         request(connection, "connect", who="orders.new")
         request(connection, "", data=b"?")

@@ -177,7 +177,7 @@ class SubscriptionSuite:
             assert set(remainder) | set(counts) == {1, 2, 3, 4, 5}
             await sub.close()
 
-    async def test_no_place_for_refused(self, make):
+    async def test_unsuitable_position_is_refused(self, make):
         topic, other = make(partitions=2), make(partitions=2)
         for each in (topic, other):
             for number in range(2):

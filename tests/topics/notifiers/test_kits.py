@@ -85,7 +85,7 @@ class MemoryKits:
         return Notifier(source_of(internals, lambda source: source))
 
     def make_subscription(self, internals):
-        return IterationSubscription(source_of(internals, lambda given: source_on(*given)))
+        return IterationSubscription(source_of(internals, lambda arguments: source_on(*arguments)))
 
     async def settle(self):
         await settle(40)
@@ -327,7 +327,7 @@ async def test_other_producer_fences():
 @virtual
 @pytest.mark.covers("A50", "A66")
 @pytest.mark.parametrize("stored", [False, True])
-async def test_first_value_in_doubt_after_takeover(stored):
+async def test_uncertain_first_value_after_takeover(stored):
     """The newest record is the predecessor's, or the value itself: neither is another producer's takeover."""
     log = Faulty()
     before, subscription = kit_on(log)
@@ -341,7 +341,7 @@ async def test_first_value_in_doubt_after_takeover(stored):
 
 
 @virtual
-async def test_foreign_records_fence_and_end_nothing():
+async def test_unrelated_records_fence_and_end_nothing():
     """A stranger's request whose answer was stored under the subject, a copy of an end among them."""
     log = Faulty()
     publication, subscription = kit_on(log)
@@ -370,7 +370,7 @@ async def test_foreign_records_fence_and_end_nothing():
 
 
 @virtual
-async def test_server_says_both_not_asked_for_ever():
+async def test_contradicting_server_is_not_retried_for_ever():
     log = Faulty()
     publication, _ = kit_on(log)
     log.before = [WrongLastSequenceError(400, 10071, "wrong last sequence") for _ in range(100)]

@@ -89,7 +89,7 @@ async def test_end_follows_values():
 
 
 @virtual
-async def test_other_producer_is_found_out():
+async def test_other_producer_is_detected():
     log = AtOnceLog()
     mine, other = producer_of(log), producer_of(log)
     await other.publish(Kind.VALUE, "theirs")

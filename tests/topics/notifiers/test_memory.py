@@ -172,9 +172,9 @@ def test_refused_after_end_says_so(make):
 
 @virtual
 @pytest.mark.covers("A1")
-async def test_no_consumer_held_by_kit_when_gone():
+async def test_kit_holds_no_finished_consumer():
     for producer, iterable in (make_notifier_kit("a"), make_subscription_kit()):
-        missing = []
+        references = []
         for _ in range(50):
             iterator = aiter(iterable)
             if hasattr(iterable, "get_update_since"):
@@ -182,11 +182,11 @@ async def test_no_consumer_held_by_kit_when_gone():
             task = asyncio.create_task(iterator.__anext__())
             await settle(3)
             task.cancel()
-            missing += [weakref.ref(task), weakref.ref(task.get_coro())]
+            references += [weakref.ref(task), weakref.ref(task.get_coro())]
             del iterator, task
             await settle(3)
         gc.collect()
-        assert [one() for one in missing if one() is not None] == []
+        assert [one() for one in references if one() is not None] == []
         producer.update_state("b")
 
 
@@ -234,15 +234,15 @@ def test_long_history_can_be_dropped():
 
 @virtual
 @pytest.mark.covers("A9", "A11")
-async def test_unwanted_values_not_kept():
+async def test_unread_values_are_released():
     updater, notifier = make_notifier_kit(0)
     iterator = aiter(notifier)
     assert await anext(iterator) == 0
-    saved = []
+    references = []
     for _ in range(1000):
         value = Thing()
-        saved.append(weakref.ref(value))
+        references.append(weakref.ref(value))
         updater.update_state(value)
     del value
-    assert sum(one() is not None for one in saved) == 1
-    assert await anext(iterator) is saved[-1]()
+    assert sum(one() is not None for one in references) == 1
+    assert await anext(iterator) is references[-1]()

@@ -66,7 +66,7 @@ async def test_push_that_is_none_is_a_reason_to_request():
 
 
 @virtual
-async def test_push_before_the_answer_is_kept_until_it():
+async def test_push_before_the_answer_waits_for_it():
     async with connected() as (js, connection):
         arrived = []
         log = newest_log(js._context, at(), quiet=10, origin=ORIGIN)
@@ -107,7 +107,7 @@ async def test_newest_record_of_the_leader(answer, seq):
 
 
 @virtual
-async def test_leader_is_asked_if_no_replica_answers():
+async def test_leader_gets_request_if_no_replica_answers():
     async with connected(timeout=1.0) as (js, connection):
         connection.api.on("DIRECT.GET", SILENCE, SILENCE, SILENCE)
         connection.api.on("STREAM.MSG", MESSAGE)

@@ -40,8 +40,8 @@ async def test_methods_missing_not_called(methods):
     bob = Bob()
     observer = type("Observer", (), {name: staticmethod(getattr(bob, name)) for name in methods})()
     assert await observe_iteration(published("a"), observer) == "done"
-    all_told = {"update_state": ("value", "a"), "finish": ("finished", "done")}
-    assert bob.log == [all_told[name] for name in methods]
+    calls = {"update_state": ("value", "a"), "finish": ("finished", "done")}
+    assert bob.log == [calls[name] for name in methods]
 
 
 @virtual

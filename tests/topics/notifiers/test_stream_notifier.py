@@ -85,7 +85,7 @@ class Log(Pushes):
         super().__init__()
         self.replica = replica
         self.leader = leader
-        self.asked = []
+        self.requests = []
         self.stream = "S"
         self.state = Extent("S", "I", 1, 100)
         self.events = []
@@ -101,7 +101,7 @@ class Log(Pushes):
         return await self._answer("leader", self.replica if self.leader == "as the replica" else self.leader)
 
     async def _answer(self, who, what):
-        self.asked.append(who)
+        self.requests.append(who)
         for _ in range(5):
             await asyncio.sleep(0)
         if isinstance(what, Exception):
@@ -146,7 +146,7 @@ async def test_replica_lags_not_current():
     log = Log(replica=record(4), leader=record(5))
     task = await start(notifier(log, quiet=10).get_update_since(5))
     assert not task.done()
-    assert log.asked == ["replica", "leader"]
+    assert log.requests == ["replica", "leader"]
     log.replica = record(6)
     assert (await task).value == 6, "asked for again when it was quiet"
     await ended(log)
@@ -182,7 +182,7 @@ async def test_later_count_not_lowered():
     log = Log(replica=record(8), leader=record(9))
     one = notifier(log)
     first = asyncio.create_task(one.get_update_since(10**9))
-    while log.asked != ["replica", "leader"]:
+    while log.requests != ["replica", "leader"]:
         await asyncio.sleep(0)
     second = asyncio.create_task(one.get_update_since(10))
     log.replica = log.leader = record(10)
@@ -212,13 +212,13 @@ async def test_stream_recreated_begins_again():
 
 @virtual
 @pytest.mark.covers("A21", "A22")
-async def test_lost_push_asked_once():
+async def test_lost_push_is_requested_when_quiet():
     log = Log(replica=record(1))
     task = await start(notifier(log, quiet=30).get_update_since(1))
     before = asyncio.get_running_loop().time()
-    assert log.asked == ["replica"]
+    assert log.requests == ["replica"]
     await asyncio.sleep(95)
-    assert log.asked == ["replica"] * 4
+    assert log.requests == ["replica"] * 4
     log.replica = record(2)
     assert (await task).value == 2
     assert asyncio.get_running_loop().time() - before == 120
@@ -311,12 +311,12 @@ async def test_reconnect_asks_close_ends():
 
 @virtual
 @pytest.mark.covers("A45", "A46", "A67")
-async def test_the_end_is_asked_for_once():
+async def test_end_is_requested_once():
     log = Log(replica=record(3, "done", Kind.FINISH))
     shared = notifier(log)
     for count in (None, 2, 3, 10**9):
         assert await shared.get_update_since(count) == ("done", None)
-    assert log.asked == ["replica"]
+    assert log.requests == ["replica"]
 
 
 @virtual
@@ -365,16 +365,16 @@ async def test_former_leader_not_believed(waits):
     task = await start(shared.get_update_since(7 if waits else None))
     await asyncio.sleep(2)
     assert not task.done()
-    assert 3 <= log.asked.count("leader") <= 20
+    assert 3 <= log.requests.count("leader") <= 20
     log.replica = log.leader = record(8 if waits else 7)
     assert (await task).value == (8 if waits else 7)
     await ended(log)
 
 
 @virtual
-@pytest.mark.parametrize(("last_seq", "patience"), [(7, 3), (5, 10)])
-async def test_removed_record_accepted_in_the_end(last_seq, patience):
-    """After 3 s if the stream has had the later record. After 10 s, and told, if it has lost it."""
+@pytest.mark.parametrize(("last_seq", "delay"), [(7, 3), (5, 10)])
+async def test_removed_record_accepted_in_the_end(last_seq, delay):
+    """After 3 s if the stream has had the later record. After 10 s, with a report, if it has lost it."""
     log = Log(replica=record(7))
     log.state = replicated(last_seq)
     shared = notifier(log)
@@ -382,9 +382,9 @@ async def test_removed_record_accepted_in_the_end(last_seq, patience):
     log.replica = record(5)
     started = clock()
     assert (await shared.get_update_since()).value == 5
-    assert patience <= clock() - started < patience + 3
+    assert delay <= clock() - started < delay + 3
     assert (await shared.get_update_since()).value == 5
-    reports = [StreamReset(stream="S", last_stream_seq=7, stream_seq=5)] if patience == 10 else []
+    reports = [StreamReset(stream="S", last_stream_seq=7, stream_seq=5)] if delay == 10 else []
     assert log.events == reports
     await ended(log)
 
@@ -399,9 +399,9 @@ async def test_replicated_stream_recreated():
     assert (await shared.get_update_since()).value == 50
     log.replica, log.state = record(1), replicated(1, "later")
 
-    async def placed_again(found):
+    async def placed_again(newest):
         log._origin = Position("S", "later", 0)
-        return found
+        return newest
 
     log.placed_again = placed_again
     started = clock()
@@ -426,7 +426,7 @@ async def test_invented_count_delays_nobody_else():
 
 
 @virtual
-async def test_doubt_begins_again_after_a_failed_request():
+async def test_check_starts_over_after_failed_request():
     log = Log(replica=record(7))
     log.state = replicated(7)
     shared = notifier(log)
@@ -475,7 +475,7 @@ PUSHED = (
 
 
 @virtual
-async def test_push_before_the_stream_was_found_to_be_another_is_requested():
+async def test_push_before_change_of_stream_is_requested():
     """Its position would name the deleted stream."""
     server, arrived = Server(), []
     at = NotifierDescriptor(

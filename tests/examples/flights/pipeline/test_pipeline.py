@@ -136,7 +136,7 @@ def test_equal_rows_in_any_order_hold():
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_difference_in_any_column_found(column):
+def test_difference_in_any_column_detected(column):
     rows = list(EXPECTED.values())
     before = getattr(rows[0], column)
     changed = f"{before}x" if isinstance(before, str) else (before or 0) + 1
@@ -169,8 +169,8 @@ DONE = [
 ]
 
 
-def rebooked(found, *, pending=0, unacked=0):
-    return check_rebooked(found, cancelled_flights(WORK), pending=pending, unacked=unacked)
+def rebooked(actual, *, pending=0, unacked=0):
+    return check_rebooked(actual, cancelled_flights(WORK), pending=pending, unacked=unacked)
 
 
 def test_work_done_once_holds():
@@ -180,7 +180,7 @@ def test_work_done_once_holds():
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("actual", "said"),
     [
         (DONE[1:], "1 missing, as 2013-01-01T05:15 UA 1 EWR IAH"),
         ([*DONE, DONE[0]], "1 more than once, as 1"),
@@ -188,8 +188,8 @@ def test_work_done_once_holds():
         ([DONE[0], DONE[1], DONE[1]], "1 more than once, as 2"),
     ],
 )
-def test_work_missing_or_done_twice_reported(found, said):
-    claim = rebooked(found)
+def test_work_missing_or_done_twice_reported(actual, said):
+    claim = rebooked(actual)
     assert not claim.holds
     assert said in claim.text
 
@@ -241,7 +241,7 @@ def spark_is_there(monkeypatch):
 
 
 @pytest.mark.usefixtures("spark_is_there")
-def test_why_spark_left_out_said_in_line(monkeypatch):
+def test_reason_without_spark_is_one_line(monkeypatch):
     assert running.why_not() is None
     with monkeypatch.context() as changed:
         changed.setattr(importlib.util, "find_spec", lambda _: None)

@@ -48,11 +48,11 @@ def test_says_where_message_and_why():
     }
 
 
-def test_headers_kept_but_inert():
-    given_ = Headers(
+def test_headers_are_copied_but_inert():
+    original = Headers(
         [("trace", "1"), ("trace", "2"), ("Nats-Msg-Id", "o-7"), ("nats-expected-last-sequence", "9")]
     )
-    headers = dead_letter_headers(given_, ORIGIN, ValueError())
+    headers = dead_letter_headers(original, ORIGIN, ValueError())
     assert headers["trace"] == ["1", "2"]
     assert headers["Dead-Letter-Nats-Msg-Id"] == ["o-7"]
     assert headers["Dead-Letter-nats-expected-last-sequence"] == ["9"]

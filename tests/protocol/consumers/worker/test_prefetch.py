@@ -63,7 +63,7 @@ def test_slower_again_shrinks():
     assert ahead(prefetch) == 2
 
 
-def test_small_again_after_a_rest():
+def test_small_again_after_idle_time():
     prefetch = make()
     now = handle(prefetch, 5000, 0.00001)
     prefetch.rested()

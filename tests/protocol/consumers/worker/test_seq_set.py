@@ -33,10 +33,10 @@ def test_clear_forgets_all():
 
 
 @given(st.sets(SEQS, max_size=50), st.sets(SEQS, max_size=50))
-def test_discard_forgets_one(added: set[int], gone: set[int]):
+def test_discard_forgets_one(added: set[int], removed: set[int]):
     seqs = SeqSet()
     for seq in added:
         seqs.add(seq)
-    for seq in gone:
+    for seq in removed:
         seqs.discard(seq)
-    assert {seq for seq in added | gone if seq in seqs} == added - gone
+    assert {seq for seq in added | removed if seq in seqs} == added - removed

@@ -70,7 +70,7 @@ def test_backoff_replaces_ack_wait(config, waits):
 
 
 @pytest.mark.parametrize(
-    ("given", "consumer", "limit", "last"),
+    ("option", "consumer", "limit", "last"),
     [
         (None, None, None, None),
         (None, -1, None, None),
@@ -80,8 +80,8 @@ def test_backoff_replaces_ack_wait(config, waits):
         (7, 5, 5, 5),
     ],
 )
-def test_lower_limit_counts(given, consumer, limit, last):
-    work_rules = rules(ConsumerConfig(max_deliver=consumer), max_deliver=given)
+def test_lower_limit_counts(option, consumer, limit, last):
+    work_rules = rules(ConsumerConfig(max_deliver=consumer), max_deliver=option)
     for deliveries in range(1, 10):
         assert work_rules.is_final(deliveries) is (limit is not None and deliveries >= limit)
         assert work_rules.is_exhausted(deliveries) is (limit is not None and deliveries > limit)
@@ -94,10 +94,10 @@ def test_default_pause_doubles():
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"), [(None, [1.0, 5.0, 5.0]), (2, [2.0, 2.0, 2.0]), (lambda n: n * 10, [10, 20, 30])]
+    ("delay", "expected"), [(None, [1.0, 5.0, 5.0]), (2, [2.0, 2.0, 2.0]), (lambda n: n * 10, [10, 20, 30])]
 )
-def test_given_delay_wins(given, expected):
-    work_rules = rules(ConsumerConfig(backoff=[1.0, 5.0]), retry_delay=given)
+def test_delay_of_options_wins(delay, expected):
+    work_rules = rules(ConsumerConfig(backoff=[1.0, 5.0]), retry_delay=delay)
     assert [work_rules.retry_delay(attempt)[0] for attempt in (1, 2, 3)] == expected
 
 
@@ -133,7 +133,7 @@ def test_nak_allows_for_server_adds_to():
         ({"concurrency": 4, "ordered": True}, 36, 32),
     ],
 )
-def test_few_wait_fewer_asked(options, capacity, pull):
+def test_capacity_and_size_of_pull(options, capacity, pull):
     work_rules = rules(**options)
     assert (work_rules.capacity, work_rules.pull) == (capacity, pull)
 

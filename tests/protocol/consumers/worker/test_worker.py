@@ -206,7 +206,7 @@ def test_redelivery_of_in_hand_same_work():
 # --- time ----------------------------------------------------------------------------------------------------
 
 
-def test_kept_alive_each_third():
+def test_keep_alive_at_each_third_of_ack_wait():
     hands = Hands()
     one, two = hands.add(1, 2)
     hands.start()
@@ -234,7 +234,7 @@ def test_backoff_sets_each_deadline():
     assert hands.tick(2.0).keep_alive == [fresh]
 
 
-def test_after_reconnect_all_told_of_at_once():
+def test_keep_alive_of_all_after_reconnect():
     hands = Hands()
     works = hands.add(1, 2)
     hands.now += 1

@@ -106,7 +106,7 @@ class WorkerAndServer(RuleBasedStateMachine):
             assert not earlier
         self.running[id(work)] = work
 
-    def told(self, work, *, back: bool) -> None:
+    def settle(self, work, *, back: bool) -> None:
         """The server got its answer."""
         seq = work.message
         assert seq in self.expires, "settled twice, or never taken"
@@ -122,7 +122,7 @@ class WorkerAndServer(RuleBasedStateMachine):
             self.load.repeat(work, verdict.delay, self.now)
         else:
             assert verdict.outcome is not WorkOutcome.RETRY or not self.rules_.is_last(work.deliveries)
-            self.told(work, back=verdict.outcome is WorkOutcome.RETRY)
+            self.settle(work, back=verdict.outcome is WorkOutcome.RETRY)
 
     @precondition(lambda self: self.running)
     @rule(which=st.integers(0, 100), outcome=st.sampled_from(["raise", "return", "raise", "reject"]))
@@ -133,7 +133,7 @@ class WorkerAndServer(RuleBasedStateMachine):
         if not work.abandoned:
             error = {"return": None, "raise": ValueError(), "reject": Reject()}[outcome]
             if work.final_error is not None:
-                self.told(work, back=False)
+                self.settle(work, back=False)
             else:
                 self.decide(work, error)
         self.load.released(work)
@@ -181,8 +181,8 @@ class WorkerAndServer(RuleBasedStateMachine):
         assert {work.message for work in held} == set(self.expires)
         assert counts.waiting == len([work for work in held if work.phase is not Phase.RUNNING])
         assert len(self.finished) == len(set(self.finished))
-        given_up = {seq for seq in self.elsewhere if self.rules_.is_last(self.deliveries[seq])}
-        assert not given_up, "a last delivery was given back"
+        exhausted = {seq for seq in self.elsewhere if self.rules_.is_last(self.deliveries[seq])}
+        assert not exhausted, "a last delivery was given back"
         if self.rules_.options.keep_alive:
             assert all(self.now < at for at in self.expires.values())
 
