@@ -216,7 +216,23 @@ def versions(session: nox.Session) -> None:
             (*WIRE, "-q", "-rfE", form, *SIDE_BY_SIDE, *CORE)
             for form in ("--ack-v2", "--server-version=2.12.8", "--server-version=2.10.25")
         ),
+        *(
+            ("integration/connection/test_handshakes.py", version, *SIDE_BY_SIDE)
+            for version in ("--server-version=2.12.8", "--server-version=2.10.25")
+        ),
     )
+
+
+@nox.session(name="nats-py", reuse_venv=True)
+def nats_py(session: nox.Session) -> None:
+    """The tests of connections that nats-py has opened, on its oldest supported release and on the newest."""
+    session.install("--editable", ".", *group("integration"))
+    (lowest,) = (
+        one.partition(">=")[2] for one in PROJECT["project"]["dependencies"] if one.startswith("nats-py")
+    )
+    for release in (f"=={lowest}.*", f">={lowest}"):
+        session.install("--upgrade", f"nats-py{release}")
+        each(session, (*WIRE, "integration/connection", "-m", "nats_py", *SIDE_BY_SIDE))
 
 
 @nox.session(reuse_venv=True)
@@ -273,7 +289,7 @@ def speedups(session: nox.Session) -> None:
     """
     parts = ("pull/test_conformance.py", "ordered/test_conformance.py", "ordered/test_subscription.py")
     readers = (*parts, "test_subscribe_forms.py", "test_flow_control.py")
-    wire = tuple(f"integration/consumers/{one}" for one in readers)
+    wire = (*(f"integration/consumers/{one}" for one in readers), "integration/publishing/test_publisher.py")
     with_speedups(session, "--streams=100000", wire=wire, optional=True)
 
 
@@ -297,7 +313,8 @@ def with_speedups(
     pytest(session, "speedups/tests", "-n", "2", streams)
     if session.posargs:
         return
-    each(session, ("tests/runtime", "-n", "2"), (*wire, *SIDE_BY_SIDE, *CORE))
+    units = ("tests/runtime", "tests/publishing")
+    each(session, (*units, "-n", "2"), (*wire, *SIDE_BY_SIDE, *CORE))
 
 
 @nox.session(reuse_venv=True)
@@ -340,7 +357,7 @@ for version in PYTHONS:
 
 @nox.session(name="bench-page", reuse_venv=True)
 def bench_page(session: nox.Session) -> None:
-    """What docs/explanation/performance.md shows, with the compiled reader: about five minutes; fills the tables."""
+    """What docs/explanation/performance.md shows, with the compiled reader: about twenty minutes; fills the tables."""
     session.install("--editable", ".[server]", *group("bench"))
     install_speedups(session)
     session.run("python", "-m", "benchmarks.page", *session.posargs)
@@ -437,7 +454,7 @@ def full(session: nox.Session) -> None:
     several(
         session,
         ["lint", "types", "public-types", "docs", *others],
-        ["speedups-full", "uvloop", "coverage", "versions", "spark-full", "spark-4.2", "demo"],
+        ["speedups-full", "uvloop", "coverage", "versions", "nats-py", "spark-full", "spark-4.2", "demo"],
         at_once=1,
     )
 

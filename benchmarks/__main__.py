@@ -10,24 +10,21 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import jsclient
 from benchmarks import draw
 from benchmarks.clients import CLIENTS, load
 from benchmarks.figures import summarize
 from benchmarks.report import FORMAT, about_line, across, between, overview, report
-from benchmarks.run import Settings, compare
+from benchmarks.run import Settings, compare, has_tls
+from benchmarks.servers import plain_server, tls_server
 from benchmarks.works import GROUPS, WORKS, select
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "explanation" / "performance.md"
-
-# A client may be a gigabyte behind before the server cuts it off. By default that is 64 MB, which a push consumer
-# without flow control comes to at 1 KiB a message.
-SERVER = {"max_pending": 1 << 30}
 
 _EXAMPLES = """\
 examples:
@@ -75,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
         help="of a payload, where the work does not say (128)",
     )
     add("--headers", action="store_true", help="three headers on every message, one of which is read")
+    add("--tls", action="store_true", help="connect with TLS")
     add("--storage", choices=("memory", "file"), default="memory", help="of the streams (memory)")
     add("--loop", choices=("asyncio", "uvloop"), default="asyncio", help="event loop (asyncio)")
     add(
@@ -117,21 +115,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _measure(works: Sequence[Any], options: argparse.Namespace) -> dict[str, Any]:
     settings = Settings(
-        options.rounds, options.scale, options.size, options.headers, options.storage, options.loop
+        options.rounds,
+        options.scale,
+        options.size,
+        options.headers,
+        options.storage,
+        options.loop,
+        options.tls,
     )
     clients = {client: version for client in options.clients if (version := _version(client)) is not None}
-    async with jsclient.server.NatsServer(config=SERVER) as server:
+    async with AsyncExitStack() as stack:
+        targets = {False: await stack.enter_async_context(plain_server())}
+        if any(has_tls(work, settings) for work in works):
+            targets[True] = await stack.enter_async_context(tls_server())
         about = {
             "date": time.strftime("%Y-%m-%d"),
             "python": platform.python_version(),
             "system": f"{platform.system()} {platform.machine()}",
             "cores": os.cpu_count(),
-            "server": server.version,
+            "server": targets[False].server.version,
             "clients": clients,
             "loop": options.loop,
             "storage": options.storage,
             "size": options.size,
             "headers": options.headers,
+            "tls": options.tls,
             "rounds": options.rounds,
             "scale": options.scale,
             "works": options.works,
@@ -139,7 +147,7 @@ async def _measure(works: Sequence[Any], options: argparse.Namespace) -> dict[st
         return {
             "format": FORMAT,
             "about": about,
-            "runs": await compare(server, works, list(clients), settings),
+            "runs": await compare(targets, works, list(clients), settings),
         }
 
 
@@ -163,7 +171,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _save(stored: dict[str, Any]) -> None:
     about = stored["about"]
     works = "-".join(name.replace("*", "").replace("/", "") for name in about["works"])
-    size = f"{about['size']}B" + ("-headers" if about["headers"] else "")
+    size = f"{about['size']}B" + ("-headers" if about["headers"] else "") + ("-tls" if about["tls"] else "")
     name = f"{about['date']}-{works}-python{about['python']}-{about['loop']}-{about['storage']}-{size}.json"
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps(stored, indent=1)

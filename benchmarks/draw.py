@@ -77,12 +77,12 @@ class Axis:
     width: float
 
     @classmethod
-    def over(cls, values: Iterable[float], left: float, width: float) -> Axis:
+    def over(cls, values: Iterable[float], remaining: float, width: float) -> Axis:
         """The axis that holds all values."""
         result = [value for value in values if value > 0] or [1.0]
         # A third of a decade, so that no half of the picture is empty.
         low, high = math.floor(math.log10(min(result)) * 3), math.ceil(math.log10(max(result)) * 3)
-        return cls(10.0 ** (low / 3), 10.0 ** (max(high, low + 3) / 3), left, width)
+        return cls(10.0 ** (low / 3), 10.0 ** (max(high, low + 3) / 3), remaining, width)
 
     def at(self, value: float) -> float:
         """Where a value stands, px. Those outside at the end."""

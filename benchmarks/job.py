@@ -7,14 +7,14 @@ message, caches of the interpreter), then the part that is measured.
 from __future__ import annotations
 
 import json
-import resource
+import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import quantile
+from benchmarks.usage import cpu, cpu_of, memory
 
 __all__ = ["HEADER", "HEADERS", "Job", "Meter", "Part", "WorkSkippedError", "job_of", "payload"]
 
@@ -45,7 +45,13 @@ class Job:
         batch: Messages in one fetch.
         window: Messages that a continuous reader asks for at a time, or publishes that are under way.
         subscriptions: How many, on one connection. Each gets every message, so there are that many fewer.
+        handlers: Handlers of a worker that run at the same time.
+        pause: Seconds that each of them sleeps.
+        asks: Whether another process publishes the messages, each after the ack of the one before it, and measures the
+            time in between.
         host, port: The server.
+        server: Its process, 0 where its CPU is not measured.
+        ca: The file with the authority of its certificate, "" without TLS.
         loop: asyncio or uvloop.
     """
 
@@ -64,12 +70,21 @@ class Job:
     batch: int = 0
     window: int = 0
     subscriptions: int = 1
+    handlers: int = 0
+    pause: float = 0.0
+    asks: bool = False
+    server: int = 0
+    ca: str = ""
     loop: str = "asyncio"
 
     @property
     def url(self) -> str:
         """The server's address."""
-        return f"nats://{self.host}:{self.port}"
+        return f"{'tls' if self.ca else 'nats'}://{self.host}:{self.port}"
+
+    def tls(self) -> ssl.SSLContext | None:
+        """How a client checks the server, or None without TLS."""
+        return ssl.create_default_context(cafile=self.ca) if self.ca else None
 
     def as_dict(self) -> dict[str, Any]:
         """For the command line of the run."""
@@ -126,7 +141,7 @@ class Part:
 
 
 class Meter:
-    """The clock of a run: time, CPU and memory of this process."""
+    """The clock of a run: time, CPU and memory of this process, and the CPU of the server."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -154,11 +169,13 @@ class Meter:
         self._moved = moved
         self._figures = {}
         self._base = memory()[0]
+        self._served = cpu_of(self._job.server)
         self._begun = (time.perf_counter(), cpu())
 
     def end(self, moved: int, figures: dict[str, float] | None = None) -> None:
         """Stop the clock. ``figures``: of another clock."""
         seconds, used = time.perf_counter() - self._begun[0], cpu() - self._begun[1]
+        served = cpu_of(self._job.server) - self._served
         measured = moved - self._moved
         self._figures = figures or {
             "count": measured,
@@ -168,6 +185,8 @@ class Meter:
             "base_mb": self._base,
             "rss_mb": memory()[1],
         }
+        if self._job.server and not figures:
+            self._figures["server_us"] = served / measured * 1e6
 
     def figures(self) -> dict[str, float]:
         """What was measured. Call it after the work."""
@@ -180,21 +199,3 @@ class Meter:
             self._figures["p50_us"] = quantile(result, 0.5) / 1000
             self._figures["p99_us"] = quantile(result, 0.99) / 1000
         return self._figures
-
-
-def cpu() -> float:
-    """Seconds that this process has used, user and system."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def memory() -> tuple[float, float]:
-    """Resident MB of this process: now, and at most so far."""
-    try:
-        # Not ru_maxrss: on Linux a child that was started with vfork begins with that of its parent.
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        return peak, peak
-    fields = {name: value for name, _, value in (line.partition(":") for line in lines)}
-    return (int(fields["VmRSS"].split()[0]) / 1024, int(fields["VmHWM"].split()[0]) / 1024)

@@ -1,22 +1,24 @@
 """Publishes while a run reads, from a process of its own, so that it takes nothing from the one that is measured.
 
+As requests to a worker, it publishes each message after the ack of the one before it.
 At a steady rate, with the time in each payload, it is what end-to-end latency is measured with. The clock is
 CLOCK_MONOTONIC, which is the same in all processes of a machine.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 
-from benchmarks.job import Job, job_of
+from benchmarks.job import Job, Part, job_of
 from benchmarks.wire import Wire, publish_many
 
-__all__ = ["RATE", "flooded", "paced"]
+__all__ = ["RATE", "flooded", "paced", "requested"]
 
 RATE = 2000  # messages a second
 
@@ -44,6 +46,52 @@ def _published(job: Job, count: int, how: str) -> Iterator[None]:
         raise RuntimeError(f"the pacer ended with code {process.returncode}")
 
 
+@asynccontextmanager
+async def requested(job: Job, part: Part) -> AsyncIterator[None]:
+    """Have the messages of the part published meanwhile, each after the ack of the one before it, if the job says so.
+
+    Leaving adds the time between each message and its ack to the latencies of the part.
+    """
+    if not job.asks:
+        yield
+        return
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.pacer",
+        "requests",
+        str(part.count),
+        json.dumps(job.as_dict()),
+    ]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=1 << 24
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    await process.stdout.readline()  # it is ready
+    process.stdin.close()  # begin
+    part.begin(0)
+    yield
+    # The event loop runs on, since the last ack may not be sent yet.
+    part.latencies += json.loads(await process.stdout.readline())
+    await process.wait()
+
+
+def _request(wire: Wire, job: Job, count: int) -> list[int]:
+    """Publish a message, wait for its ack, and so on. Returns nanoseconds from each message to its ack."""
+    latencies = []
+    data = b"PUB %b %d\r\n%b\r\n" % (job.subject.encode(), job.size, b"x" * job.size)
+    wire.send(f"SUB $JS.ACK.{job.stream}.> 2\r\n".encode())
+    for _ in range(count):
+        began = time.perf_counter_ns()
+        wire.send(data)
+        answer = wire.read()
+        while answer.count(b"\r\n") < 2:  # a control line, and "+ACK" or nothing
+            answer += wire.read()
+        latencies.append(time.perf_counter_ns() - began)
+    return latencies
+
+
 def _pace(wire: Wire, job: Job, count: int) -> None:
     size = max(job.size, 19)
     head = f"PUB {job.subject} {size}\r\n".encode()
@@ -60,12 +108,14 @@ def _pace(wire: Wire, job: Job, count: int) -> None:
 
 
 def _main(how: str, count: int, job: Job) -> None:
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.send(b"SUB acks 1\r\n")
         print("ready", flush=True)
         sys.stdin.read()
         if how == "paced":
             _pace(wire, job, count)
+        elif how == "requests":
+            print(json.dumps(_request(wire, job, count)))
         else:
             publish_many(wire, job, count)
 

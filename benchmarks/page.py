@@ -1,7 +1,7 @@
-"""Measures what the documentation shows, and fills its tables: about five minutes.
+"""Measures what the documentation shows, and fills its tables: about twenty minutes.
 
-Works that are compared with other clients are measured first, then jsclient and nats-py on uvloop, and with each
-``--python``. Figures are saved in ``benchmarks/results/``.
+Works that are compared with other clients are measured first, with workers, payload sizes and TLS. Then come jsclient
+and nats-py on uvloop, and with each ``--python``. Figures are saved in ``benchmarks/results/``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ __all__ = ["main"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 _WORKS = ("table", "headers", "more")
+_APART = ("workers", "sizes", "tls")  # with the first interpreter and loop only
 _ALL = ("raw", "nats.go", "jsclient", "jsclient-speedups", "nats-py")
 _SOME = _ALL[2:]
 _SAVED = "saved as "
@@ -50,18 +51,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     began = time.monotonic()
     fewer = max(1, options.rounds // 2)
-    parts = [(sys.executable, "asyncio", _ALL, options.rounds)]
+    parts = [(sys.executable, "asyncio", _ALL, (*_WORKS, *_APART), options.rounds)]
     if importlib.util.find_spec("uvloop") is None:
         print("uvloop is left out: it is not installed", file=sys.stderr)
     else:
-        parts.append((sys.executable, "uvloop", _SOME, fewer))
-    parts += [(python, "asyncio", _SOME, fewer) for python in options.python]
+        parts.append((sys.executable, "uvloop", _SOME, _WORKS, fewer))
+    parts += [(python, "asyncio", _SOME, _WORKS, fewer) for python in options.python]
     files: list[str] = []
     failed = False
-    for python, loop, clients, rounds in parts:
+    for python, loop, clients, works, rounds in parts:
         print(f"after {time.monotonic() - began:.0f} s: {python}, {loop}", flush=True)
         size = ["--rounds", str(rounds), "--scale", str(options.scale), "--loop", loop]
-        code, text = _run(python, "benchmarks", "--works", *_WORKS, "--clients", *clients, *size, "--save")
+        code, text = _run(python, "benchmarks", "--works", *works, "--clients", *clients, *size, "--save")
         failed |= code != 0
         files += [line.removeprefix(_SAVED) for line in text.splitlines() if line.startswith(_SAVED)]
     steps: list[tuple[str, ...]] = [("benchmarks.import_time", "--save")]

@@ -17,21 +17,27 @@ __all__ = [
     "markdown",
     "overview",
     "report",
+    "section",
     "short",
     "table",
     "thousands",
     "verdict",
+    "workers",
 ]
 
 FORMAT = 2  # of the files
 Clients = Mapping[str, Mapping[str, Summary]]
 _MAIN = ("table", "headers", "more")  # groups
+_APART = ("workers", "sizes", "tls")  # groups with tables of their own in the documentation
 _COMPARED = (*OURS, "nats-py")
 
 _TITLES = {
     "table": "Rate and CPU",
     "latency": "Latency",
+    "workers": "Workers",
+    "tls": "TLS",
     "sizes": "Payload sizes",
+    "more-sizes": "Payload sizes, other workloads",
     "headers": "Headers on every message, one read",
     "more": "More ways to publish and to read",
     "window": "Asking for more at a time",
@@ -44,8 +50,8 @@ _TITLES = {
 
 def about_line(about: Mapping[str, Any]) -> str:
     """What the figures are of, in a sentence."""
-    versions = ", ".join(f"{name} {found}" for name, found in about["clients"].items() if found)
-    headers = ", with headers" if about["headers"] else ""
+    versions = ", ".join(f"{name} {version}" for name, version in about["clients"].items() if version)
+    headers = (", with headers" if about["headers"] else "") + (", TLS" if about.get("tls") else "")
     return (
         f"{about['date']}: Python {about['python']} ({about['loop']}), nats-server {about['server']}, {versions}; "
         f"{about['cores']} cores, {about['system']}; {about['size']} bytes{headers}, {about['storage']} storage; "
@@ -60,26 +66,65 @@ def report(stored: Mapping[str, Any]) -> str:
     blocks = [about_line(stored["about"])]
     for group in dict.fromkeys(work.group for work in done):
         some = [work for work in done if work.group == group]
+        if group in _APART:
+            blocks += section(group, some, runs)
+            continue
         blocks += [f"### {_TITLES[group]}", table(some, runs)]
         if group == "table":
             blocks += [
                 "### Against nats-py and the limit",
                 against(some, runs, goals=_aimed(stored["about"])),
             ]
-            timed = [work for work in some if "p50_us" in work.figures]
-            if timed:
+            if timed := _timed(some):
                 blocks += ["### Latency, one by one", latency(timed, runs)]
     return "\n\n".join(blocks) + "\n"
 
 
 def overview(stored: Mapping[str, Any]) -> str:
-    """Rate and CPU of one file in a single table, and the latencies."""
+    """Rate and CPU of one file in a single table, the latencies, and a section for each group apart from those."""
     runs = summarize(stored["runs"])
     works = [work for work in WORKS if work.name in runs and work.group in _MAIN]
-    blocks = [about_line(stored["about"]), table(works, runs)]
-    if timed := [work for work in works if "p50_us" in work.figures]:
+    blocks = [about_line(stored["about"]), table(works, runs, ways=True)]
+    if timed := _timed(works):
         blocks += ["Latency:", latency(timed, runs)]
+    for group in _APART:
+        blocks += section(group, [work for work in WORKS if work.name in runs and work.group == group], runs)
     return "\n\n".join(blocks) + "\n"
+
+
+def section(group: str, works: Sequence[Work], runs: Mapping[str, Clients]) -> list[str]:
+    """A heading with the tables of a group: rate and CPU, and the latencies of what is done one by one."""
+    if not works:
+        return []
+    if group == "workers":
+        timed = [work for work in works if work.asks]
+        others = [work for work in works if not work.asks]
+        tables = [workers(others, runs)] if others else []
+        words = "From a request to its ack at the server, one by one:"
+    else:
+        timed, tables, words = _timed(works), [table(works, runs, ways=True)], "Latency:"
+    return [f"### {_TITLES[group]}", *tables, *([words, latency(timed, runs)] if timed else [])]
+
+
+def workers(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
+    """Rate, CPU and the server's CPU, and how many times less CPU jsclient uses than nats-py."""
+    clients = _present(works, runs)
+    ours = [client for client in OURS if client in clients]
+    rows = []
+    for work in works:
+        cells = []
+        for client in clients:
+            served = runs[work.name].get(client, {}).get("server_us")
+            cell = _rate_and_cpu(runs[work.name].get(client))
+            cells.append(f"{cell} · {short(served.median)}" if served else cell)
+        less = [ratio(runs[work.name], "cpu_us", "nats-py", client) for client in ours]
+        cells.append(" · ".join("–" if value is None else f"{short(value)}x less" for value in less))
+        rows.append([work.title, *cells])
+    return markdown(["msg/s · CPU µs/msg · server's CPU µs/msg", *clients, "CPU against nats-py"], rows)
+
+
+def _timed(works: Iterable[Work]) -> list[Work]:
+    return [work for work in works if "p50_us" in work.figures]
 
 
 def across(files: Sequence[Mapping[str, Any]]) -> str:
@@ -92,11 +137,14 @@ def across(files: Sequence[Mapping[str, Any]]) -> str:
             about["storage"],
             f"{about['size']} B",
             *(["headers"] if about["headers"] else []),
+            *(["TLS"] if about.get("tls") else []),
         ]
         labels.append(", ".join([about["python"], *others]))
         columns.append(summarize(stored["runs"]))
     clients = [
-        client for client in _COMPARED if any(client in found for runs in columns for found in runs.values())
+        client
+        for client in _COMPARED
+        if any(client in results for runs in columns for results in runs.values())
     ]
     rows = []
     for work in (work for work in WORKS if work.group in _MAIN):
@@ -112,8 +160,8 @@ def _used(figures: Clients, clients: Sequence[str]) -> str:
     )
 
 
-def table(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
-    """The works of one group."""
+def table(works: Sequence[Work], runs: Mapping[str, Clients], *, ways: bool = False) -> str:
+    """The works of one group. With ``ways``, what nats.go does each with, too."""
     if works[0].group == "import":
         return imports(runs[works[0].name])
     if works[0].group == "memory":
@@ -122,12 +170,24 @@ def table(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
         return latency(works, runs)
     clients = _present(works, runs)
     rows = [[work.title, *(_rate_and_cpu(runs[work.name].get(c)) for c in clients)] for work in works]
-    return markdown(["msg/s · CPU µs/msg", *clients], rows)
+    header = ["msg/s · CPU µs/msg", *clients]
+    if ways and "nats.go" in clients:
+        rows = [
+            [*row, work.go if "nats.go" in runs[work.name] else ""]
+            for row, work in zip(rows, works, strict=True)
+        ]
+        header.append("nats.go by")
+    return markdown(header, rows)
 
 
 def _aimed(about: Mapping[str, Any]) -> bool:
     """Whether the goals are for these settings."""
-    return about["storage"] == "memory" and about["size"] == 128 and not about["headers"]
+    return (
+        about["storage"] == "memory"
+        and about["size"] == 128
+        and not about["headers"]
+        and not about.get("tls")
+    )
 
 
 def against(works: Sequence[Work], runs: Mapping[str, Clients], *, goals: bool) -> str:
@@ -224,13 +284,15 @@ def _rate_and_cpu(figures: Mapping[str, Summary] | None) -> str:
 
 
 def thousands(rate: float) -> str:
-    """A rate in thousands."""
+    """A rate in thousands, or as it is if it is lower."""
+    if rate < 995:
+        return f"{rate:.0f}"
     return f"{rate / 1000:,.0f}k" if rate >= 9950 else f"{rate / 1000:.1f}k"
 
 
 def short(value: float) -> str:
     """A figure with three digits at most."""
-    return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
 
 
 def verdict(text: str, *, met: bool) -> str:

@@ -10,17 +10,18 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jsclient
-from benchmarks.clients import ENVIRONMENT, works_of
+from benchmarks.clients import ENVIRONMENT, WITHOUT_TLS, works_of
 from benchmarks.job import Job, WorkSkippedError
+from benchmarks.servers import Target
 from benchmarks.stage import Stage, steps
 from benchmarks.works import Work
 
-__all__ = ["Settings", "compare"]
+__all__ = ["Settings", "compare", "has_tls"]
 
 _TIMEOUT = 120.0  # seconds for one run
 _IMPORTS = 5  # processes for one run of an import
@@ -43,6 +44,7 @@ class Settings:
     headers: bool
     storage: str
     loop: str
+    tls: bool = False
 
 
 class _RunFailedError(Exception):
@@ -50,60 +52,95 @@ class _RunFailedError(Exception):
 
 
 async def compare(
-    server: jsclient.server.NatsServer, works: Sequence[Work], clients: Sequence[str], settings: Settings
+    targets: Mapping[bool, Target], works: Sequence[Work], clients: Sequence[str], settings: Settings
 ) -> list[dict[str, Any]]:
-    """All works with all clients. A client that fails is told on stderr, and left out of that work from then on."""
+    """All works with all clients. ``targets``: the server of works without TLS, and that of works with it.
+
+    A client that fails is told on stderr, and left out of that work from then on.
+    """
     runs: list[dict[str, Any]] = []
-    async with jsclient.connect(server.url, timeout=30.0) as js:
-        stage = Stage(js, "127.0.0.1", server.port, settings.storage)
-        for (size, headers, _), some in _stages(works, settings).items():
-            stored = [
-                sum(steps(work, count, settings.scale))
-                for work in some
-                if work.reads and work.kind != "import"
-                for client, count in work.counts.items()
-                if client in clients
-            ]
-            if stored:
-                _progress(f"filling the stream: {max(stored):,} messages of {size} bytes")
-                await stage.fill(size, headers=headers, count=max(stored))
-            able = {work.name: [client for client in clients if _can(work, client)] for work in some}
-            failed: set[tuple[str, str]] = set()
-            for number, work in itertools.product(range(settings.rounds), some):
-                for client in _turn(able[work.name], number):
-                    if (work.name, client) in failed:
-                        continue
-                    _progress(f"round {number + 1} of {settings.rounds}: {work.name}, {client}")
-                    run: dict[str, Any] = {"work": work.name, "client": client, "round": number + 1}
-                    try:
-                        run["figures"] = await _one(stage, work, client, settings)
-                    except (_RunFailedError, WorkSkippedError) as error:
-                        failed.add((work.name, client))
-                        run["error"] = str(error)
-                        _progress("")
-                        print(f"{work.name}: {client} is left out: {error}", file=sys.stderr)
-                    runs.append(run)
+    for (size, headers, _, tls), some in _stages(works, settings).items():
+        target = targets[tls]
+        async with jsclient.connect(target.server.url, timeout=30.0, tls=target.ca or None) as js:
+            stage = Stage(js, target, settings.storage)
+            await _fill(stage, some, clients, settings, size=size, headers=headers)
+            runs += await _rounds(stage, some, clients, settings)
+            await stage.clear()
     _progress("")
     return runs
 
 
-def _can(work: Work, client: str) -> bool:
+async def _fill(
+    stage: Stage,
+    works: Sequence[Work],
+    clients: Sequence[str],
+    settings: Settings,
+    *,
+    size: int,
+    headers: bool,
+) -> None:
+    """Store as many messages as the longest run reads."""
+    stored = [
+        sum(steps(work, count, settings.scale))
+        for work in works
+        if work.reads and work.kind != "import"
+        for client, count in work.counts.items()
+        if client in clients
+    ]
+    if stored:
+        _progress(f"filling the stream: {max(stored):,} messages of {size} bytes")
+        await stage.fill(size, headers=headers, count=max(stored))
+
+
+async def _rounds(
+    stage: Stage, works: Sequence[Work], clients: Sequence[str], settings: Settings
+) -> list[dict[str, Any]]:
+    """All rounds of the works that share a stream."""
+    runs: list[dict[str, Any]] = []
+    able = {work.name: [client for client in clients if _can(work, client, settings)] for work in works}
+    failed: set[tuple[str, str]] = set()
+    for number, work in itertools.product(range(settings.rounds), works):
+        for client in _turn(able[work.name], number):
+            if (work.name, client) in failed:
+                continue
+            _progress(f"round {number + 1} of {settings.rounds}: {work.name}, {client}")
+            run: dict[str, Any] = {"work": work.name, "client": client, "round": number + 1}
+            try:
+                run["figures"] = await _one(stage, work, client, settings)
+            except (_RunFailedError, WorkSkippedError) as error:
+                # A client that cannot do its work would fail in every round, most of them after a time-out.
+                failed.add((work.name, client))
+                run["error"] = str(error)
+                _progress("")
+                print(f"{work.name}: {client} is left out: {error}", file=sys.stderr)
+            runs.append(run)
+    return runs
+
+
+def _can(work: Work, client: str, settings: Settings) -> bool:
     """Whether the client takes part. One that is to, and has not what it needs, is told on stderr."""
     if client not in work.counts:
         return False
-    if work.kind == "import" or work.kind in works_of(client):
+    knows = work.kind == "import" or work.kind in works_of(client)
+    if knows and not (client in WITHOUT_TLS and has_tls(work, settings)):
         return True
     print(f"{work.name}: {client} is left out: it cannot do that", file=sys.stderr)
     return False
 
 
-def _stages(works: Sequence[Work], settings: Settings) -> dict[tuple[int, bool, bool], list[Work]]:
+def has_tls(work: Work, settings: Settings) -> bool:
+    """Whether a work goes over TLS."""
+    return settings.tls if work.tls is None else work.tls
+
+
+def _stages(works: Sequence[Work], settings: Settings) -> dict[tuple[int, bool, bool, bool], list[Work]]:
     """The works that can share a stream. The large one is apart: it would weigh on the server for the others."""
-    results: dict[tuple[int, bool, bool], list[Work]] = {}
+    results: dict[tuple[int, bool, bool, bool], list[Work]] = {}
     for work in works:
         size = settings.size if work.size is None else work.size
         headers = settings.headers if work.headers is None else work.headers
-        results.setdefault((size, headers, work.group == "linear"), []).append(work)
+        key = (size, headers, work.group == "linear", has_tls(work, settings))
+        results.setdefault(key, []).append(work)
     return results
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import struct
 from dataclasses import replace
 from types import TracebackType
@@ -16,6 +17,7 @@ __all__ = ["JSACK", "SUBJECTS", "Tail", "Wire", "acks", "message", "publish_many
 
 JSACK = b"$JS.ACK."
 SUBJECTS = 500  # that a ``*`` in the subject of a job stands for
+_JOINED = 512 * 1024  # bytes that are joined for one call. Larger messages are sent one by one.
 _SPARE = 512  # bytes: more than a control line
 _SILENCE = 20  # seconds without a byte until it gives up
 
@@ -23,16 +25,23 @@ _SILENCE = 20  # seconds without a byte until it gives up
 class Wire:
     """A connection to a nats-server."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port))
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self.socket: socket.socket = socket.create_connection((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Not settimeout(), which polls before every call.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _SILENCE, 0))
         self._tail = Tail()
         self._until_line()
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self.send(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nPING\r\n')
         while self._until_line() != b"PONG\r\n":
             pass
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        """A connection to the server of a job."""
+        return cls(job.host, job.port, job.tls())
 
     def __enter__(self) -> Self:
         return self
@@ -141,13 +150,17 @@ def publish_many(wire: Wire, job: Job, count: int) -> int:
     names = [f"s{number}" for number in range(SUBJECTS)] if "*" in job.subject else ["*"]
     messages = [message(replace(job, subject=job.subject.replace("*", name)), b"acks") for name in names]
     half = max(1, job.window // 2)
+    piece = max(1, _JOINED // len(messages[0]))
     stored = sent = 0
     tail = b""
     while stored < count:
         while sent < count and sent - stored <= half:
             some = min(half, count - sent)
-            wire.send(b"".join([messages[number % len(messages)] for number in range(sent, sent + some)]))
-            sent += some
+            end = sent + some
+            for start in range(sent, end, piece):
+                numbers = range(start, min(start + piece, end))
+                wire.send(b"".join([messages[number % len(messages)] for number in numbers]))
+            sent = end
         data = wire.read()
         stored += acks(data)
         tail = (tail + data)[-200:]

@@ -33,7 +33,10 @@ class Work:
             run takes about a second or two.
         reads: Whether it reads what is stored. Otherwise it publishes, or has published, what a stream then holds.
         pulls: The ack policy of the pull consumer it needs, "" if none.
-        size, headers: Of the messages. None: as the options say.
+        handlers: Handlers of a worker that run at the same time, and ``pause``: seconds that each of them sleeps.
+        asks: Whether another process publishes the messages, each after the ack of the one before it.
+        size, headers, tls: Of the messages and the connection. None: as the options say.
+        go: What nats.go does it with, in Markdown.
         goal: What is to be reached.
     """
 
@@ -47,8 +50,13 @@ class Work:
     batch: int = 0
     window: int = 0
     subscriptions: int = 1
+    handlers: int = 0
+    pause: float = 0.0
+    asks: bool = False
     size: int | None = None
     headers: bool | None = None
+    tls: bool | None = None
+    go: str = ""
     goal: Goal | None = None
     figures: tuple[str, ...] = ("rate", "cpu_us")
 
@@ -79,6 +87,7 @@ TABLE = [
         "ordered",
         _counts(400_000, 400_000, 50_000, 10_000, 50_000, natsgo=400_000),
         goal=Goal(1.3, 15, 0.6),
+        go="`NextMsg`",
     ),
     Work(
         "callback",
@@ -87,6 +96,7 @@ TABLE = [
         "callback",
         _counts(400_000, 400_000, 200_000, natsgo=400_000),
         goal=Goal(1.2, 4, 0.65),
+        go="callback",
     ),
     Work(
         "messages",
@@ -97,6 +107,7 @@ TABLE = [
         pulls="explicit",
         window=500,
         goal=Goal(2.3, 12, 0.8),
+        go="`Messages`",
     ),
     Work(
         "fetch-500",
@@ -107,6 +118,7 @@ TABLE = [
         pulls="none",
         batch=500,
         goal=Goal(1.4, 18, 0.65),
+        go="`Fetch`",
     ),
     Work(
         "fetch-10",
@@ -117,6 +129,7 @@ TABLE = [
         pulls="none",
         batch=10,
         goal=Goal(7.5, 5, 0.7),
+        go="`Fetch`",
     ),
     Work(
         "publisher",
@@ -127,6 +140,7 @@ TABLE = [
         reads=False,
         window=1000,
         goal=Goal(2.5, 6, 0.5),
+        go="`PublishMsgAsync`",
     ),
     Work(
         "publish",
@@ -137,6 +151,7 @@ TABLE = [
         reads=False,
         goal=Goal(58, 2.1),
         figures=("rate", "cpu_us", "p50_us", "p99_us"),
+        go="`PublishMsg`",
     ),
 ]
 
@@ -149,6 +164,7 @@ LATENCY = [
         _counts(10_000, 8_000, 5_000, 5_000, 500, natsgo=8_000),
         pulls="none",
         figures=_LATENCY,
+        go="`Next`",
     ),
     Work(
         "end-to-end",
@@ -161,40 +177,42 @@ LATENCY = [
     ),
 ]
 
-_SIZES = {
-    # bytes: (name, how many messages against 128 bytes)
-    16: ("16 B", 1.0),
-    1024: ("1 KiB", 0.5),
-    16384: ("16 KiB", 0.1),
-}
 
-
-def _variant(work: Work, group: str, name: str, title: str, scale: float, **fields: Any) -> Work:
+def _variant(work: Work, group: str, name: str, suffix: str, scale: float, **fields: Any) -> Work:
     # 500 divides all counts, so that every fetch is full.
     counts = {client: max(500, int(count * scale) // 500 * 500) for client, count in work.counts.items()}
     clients = {
         client: count for client, count in counts.items() if client not in {"natsrpy", "nats-jetstream"}
     }
-    return replace(
-        work,
-        name=f"{work.name}/{name}",
-        title=f"{work.title}, {title}",
-        group=group,
-        counts=clients,
-        goal=None,
-        **fields,
-    )
+    values = {"title": f"{work.title}, {suffix}", "counts": clients} | fields
+    return replace(work, name=f"{work.name}/{name}", group=group, goal=None, **values)
 
 
-SIZES = [
-    _variant(work, "sizes", title.replace(" ", ""), title, scale, size=size)
-    for size, (title, scale) in _SIZES.items()
-    for work in TABLE
-]
 WITH_HEADERS = [
-    _variant(work, "headers", "headers", "headers", 0.25, headers=True)
+    _variant(
+        work,
+        "headers",
+        "headers",
+        "headers" if work.kind == "publisher" else "`msg.headers[…]`",
+        0.25,
+        headers=True,
+        go=work.go if work.kind == "publisher" else f"{work.go}, `Header.Get`",
+    )
     for work in TABLE
     if work.name in {"ordered", "callback", "messages", "publisher"}
+]
+BY_METHOD = [
+    _variant(
+        TABLE[0],
+        "headers",
+        "header",
+        "`msg.header(…)`",
+        0.25,
+        kind="ordered-header",
+        counts=_counts(0, 100_000),
+        headers=True,
+        go="",
+    )
 ]
 MORE = [
     Work(
@@ -220,9 +238,10 @@ MORE = [
         "atomic batches of 100",
         "more",
         "batches",
-        _counts(0, 50_000),
+        _counts(50_000, 50_000),
         reads=False,
         batch=100,
+        window=20,
     ),
     Work("topic", "topic, one by one", "more", "topic", _counts(0, 200_000)),
     Work("topic-batches", "topic, `batches()`", "more", "topic-batches", _counts(0, 200_000)),
@@ -230,6 +249,121 @@ MORE = [
 WIDE = [
     _variant(TABLE[2], "window", str(window), f"{window:,} asked for", 1.0, window=window)
     for window in (2_000, 10_000)
+]
+_SIZES = {
+    # bytes: (name, how many messages against 128 bytes)
+    16: ("16 B", 1.0),
+    1024: ("1 KiB", 0.5),
+    16384: ("16 KiB", 0.1),
+}
+# Large messages. As many take 400 to 450 MB, so fewer are fetched, or in flight, at a time.
+_HALF, _WHOLE = 512 * 1024, 1024 * 1024
+_AT_ONCE = {500: 50, 10: 10, 0: 0}  # in a fetch
+_IN_FLIGHT = 100
+
+
+def _large(work: Work, size: int, title: str) -> Work:
+    reading = _counts(800, 800, 200, natsgo=800)
+    batch = _AT_ONCE[work.batch]
+    fewer = work.title.replace("fetch(500)", f"fetch({batch})").replace("1,000 in", f"{_IN_FLIGHT} in")
+    return _variant(
+        work,
+        "sizes",
+        title.replace(" ", ""),
+        title,
+        1.0,
+        title=f"{fewer}, {title}",
+        counts=reading if work.reads else {client: 400 for client in work.counts if client in reading},
+        size=size,
+        batch=batch,
+        window=min(work.window, _IN_FLIGHT),
+    )
+
+
+def _sized(work: Work) -> list[Work]:
+    rows = [
+        _variant(work, "sizes", title.replace(" ", ""), title, scale, size=size)
+        for size, (title, scale) in _SIZES.items()
+    ]
+    rows.append(_large(work, _HALF, "512 KiB"))
+    if work.name in {"publisher", "publish-many"}:
+        rows.append(_large(work, _WHOLE, "1 MiB"))
+    # The documentation shows some of the rows.
+    return rows if work.name in _SHOWN else [replace(row, group="more-sizes") for row in rows]
+
+
+_SHOWN = {"ordered", "messages", "publisher", "publish-many"}
+SIZES = [row for work in (TABLE[0], TABLE[2], TABLE[5], MORE[1]) for row in _sized(work)]
+MORE_SIZES = [row for work in (TABLE[1], TABLE[3], TABLE[4], TABLE[6]) for row in _sized(work)]
+TLS = [
+    _variant(work, "tls", "tls", "TLS", 0.5, tls=True)
+    for work in TABLE
+    if work.name in {"ordered", "callback", "messages", "publisher", "publish"}
+]
+_SLEEP = 0.001  # seconds
+
+
+def _worker(name: str, title: str, ours: int, natspy: int, **fields: Any) -> Work:
+    return Work(name, title, "workers", "run", _counts(0, ours, natspy), pulls="explicit", **fields)
+
+
+WORKERS = [
+    *(
+        _worker(
+            f"run/{number}",
+            f"`run()`, {number} handler{'s' if number > 1 else ''}",
+            60_000,
+            20_000,
+            handlers=number,
+        )
+        for number in (1, 20, 200)
+    ),
+    *(
+        _worker(
+            f"run/{number}/sleep",
+            f"`run()`, {number} handlers that sleep 1 ms",
+            ours,
+            natspy,
+            handlers=number,
+            pause=_SLEEP,
+        )
+        for number, ours, natspy in ((20, 15_000, 15_000), (200, 40_000, 20_000))
+    ),
+    replace(
+        TABLE[2],
+        name="by-hand",
+        title="`messages()`, `ack` by hand",
+        group="workers",
+        counts=_counts(200_000, 200_000, 40_000, natsgo=200_000),
+        goal=None,
+    ),
+]
+ANSWERS = [
+    *(
+        _worker(
+            f"run/{number}/request",
+            f"`run()`, {number} handler{'s' if number > 1 else ''}",
+            3_000,
+            3_000,
+            handlers=number,
+            reads=False,
+            asks=True,
+            figures=_LATENCY,
+        )
+        for number in (1, 20)
+    ),
+    replace(
+        TABLE[2],
+        name="by-hand/request",
+        title="`messages()`, `ack` by hand",
+        group="workers",
+        counts=_counts(0, 3_000, 3_000),
+        reads=False,
+        asks=True,
+        goal=None,
+        figures=_LATENCY,
+        go="",
+    ),
 ]
 SUBSCRIPTIONS = [
     Work(
@@ -280,7 +414,23 @@ IMPORT = [
         figures=("cpu_ms",),
     )
 ]
-WORKS = [*TABLE, *LATENCY, *SIZES, *WITH_HEADERS, *MORE, *WIDE, *SUBSCRIPTIONS, *LINEAR, *MEMORY, *IMPORT]
+WORKS = [
+    *TABLE,
+    *LATENCY,
+    *WITH_HEADERS,
+    *BY_METHOD,
+    *MORE,
+    *WORKERS,
+    *ANSWERS,
+    *SIZES,
+    *TLS,
+    *MORE_SIZES,
+    *WIDE,
+    *SUBSCRIPTIONS,
+    *LINEAR,
+    *MEMORY,
+    *IMPORT,
+]
 GROUPS = list(dict.fromkeys(work.group for work in WORKS))
 
 

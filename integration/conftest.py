@@ -88,6 +88,13 @@ def pytest_report_header(config: pytest.Config) -> str:
         return f"nats-server: {error}"
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of connections that nats-py has opened."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    if "foreign_js" in getattr(item, "fixturenames", ()) or "nats-py" in parameters:
+        item.add_marker("nats_py")
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave what is there before the first test out of every later collection.
 

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         observe_iteration,
         observe_iterator,
     )
+    from .protocol.connection.connection_stats import ConnectionStats
     from .protocol.consumers.status import Ending
     from .protocol.consumers.worker.reasons import DeliveriesExhaustedError, Reject
     from .protocol.consumers.worker.worker import WorkCounts
@@ -91,6 +92,7 @@ __all__ = [
     "AtomicBatch",
     "Batch",
     "Codec",
+    "ConnectionStats",
     "Consumer",
     "Core",
     "CoreMessage",
@@ -199,6 +201,7 @@ _LAZY = {
     "AtomicBatch": "publishing.batch",
     "Batch": "consumers.pull.batch",
     "Codec": "protocol.topics.value_codec",
+    "ConnectionStats": "protocol.connection.connection_stats",
     "Consumer": "consumers.pull.consumer",
     "Core": "core.api",
     "CoreMessage": "core.message",

@@ -5,28 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
+from ._runtime.connection.certificates import tls_context
+from ._runtime.connection.connection import Connection
+from ._runtime.connection.credentials import check_credentials
+from ._runtime.connection.own_connection import OwnConnection
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
 from ._runtime.handle import Handle, Opening
-from ._runtime.nats.certificates import tls_context
-from ._runtime.nats.connection import Connection
-from ._runtime.nats.credentials import check_credentials
-from ._runtime.nats.own_connection import GuardedConnection
-from ._runtime.nats.seam import seam_gaps
-from ._runtime.nats.urls import server_urls, shown
 from ._runtime.retry import varied
 from ._runtime.tasks import until_done
 from .buckets.api import Buckets
 from .consumers.api import Subscribing
 from .errors import AuthenticationError, ConfigError, ConnectError, JetStreamError
-from .protocol.consumers.stall import STALL_AFTER
+from .protocol.connection.connection_stats import ConnectionStats
+from .protocol.connection.urls import server_urls, shown
+from .protocol.consumers.check_budget import STALL_AFTER
 from .protocol.wire.api import DEFAULT_PREFIX, Api
-from .protocol.wire.checks import check_seconds, no_such_name
+from .protocol.wire.checks import check_count, check_seconds, no_such_name
 from .protocol.wire.names import check_publish_subject
 from .publishing.api import Publishing
 from .streams.api import StreamManager
@@ -72,9 +73,9 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
             check_seconds("stall_after", stall_after)
         api = Api(prefix, domain)
         if not isinstance(nc, Connection):
-            from ._runtime.nats.user_connection import ForeignConnection
+            from ._runtime.connection.user_connection import UserConnection
 
-            nc = ForeignConnection(nc, on_event)
+            nc = UserConnection(nc, on_event)
         self._connection: Connection = nc
         self._context = Context(nc, api, timeout, stall_after)
         self._closing = asyncio.Lock()
@@ -117,6 +118,39 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
             RequestTimeoutError, DisconnectedError, ClosedError: The server did not answer.
         """
         return await self._connection.ping(timeout)
+
+    async def reconnect(self, timeout: float = 5.0) -> None:
+        """Close the connection to the server and connect again, to another server if one is known.
+
+        Use it to move a program to other servers, or after its credentials have changed. What was written before is
+        read by the server first, if it answers within half of the timeout. Subscriptions and readers go on.
+
+        Args:
+            timeout: Seconds until the connection must be restored.
+
+        Raises:
+            DisconnectedError: It was not restored in time. The attempts continue.
+            ConfigError: The connection was opened by the program with nats-py.
+            ClosedError: It is closed.
+        """
+        await self._connection.reconnect(check_seconds("timeout", timeout))
+
+    def set_servers(self, servers: str | Sequence[str]) -> None:
+        """Use other servers from the next connection on: those of the list, and those that their cluster announces.
+
+        The current connection stays, until it is lost or `reconnect` is called.
+
+        Args:
+            servers: As for `connect`. User info in a URL replaces that of the earlier ones.
+
+        Raises:
+            ConfigError: A URL is not valid, or the connection was opened by the program with nats-py.
+        """
+        self._connection.set_servers(server_urls(servers))
+
+    def stats(self) -> ConnectionStats:
+        """Return the counters of the connection: bytes, messages, reconnects, and what waits to be sent."""
+        return self._connection.stats()
 
     async def __aenter__(self) -> Self:
         self._connection.check_open()
@@ -184,9 +218,11 @@ _log = logging.getLogger("jsclient.connection")
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Options of nats-py's ``connect`` for identity and TLS."""
+    """Options for identity, TLS and the choice of the server."""
 
     dont_randomize: bool
+    ignore_discovered: bool
+    max_refusals: int | None
     name: str | None
     nkeys_seed: str | None
     nkeys_seed_str: str | None
@@ -239,9 +275,12 @@ def connect(
         ping_interval: Seconds between PINGs. After two PINGs without a reply the client reconnects.
         wait: Seconds for which connecting is repeated while no server can be reached, for a server that starts at the
             same time as this program. A warning is logged every 10 s. Refused credentials are raised at once.
-        options: Options of nats-py's ``connect`` for identity and TLS: ``name``, ``user``, ``password``, ``token``,
+        options: For identity and TLS, with the names of nats-py: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
-            ``tls_handshake_first``, ``no_echo``, ``dont_randomize``, ``signature_cb``, ``user_jwt_cb``.
+            ``tls_handshake_first``, ``no_echo``, ``signature_cb``, ``user_jwt_cb``, ``ws_connection_headers``.
+            ``dont_randomize`` keeps the order of the servers. ``ignore_discovered`` uses only the given ones.
+            ``max_refusals`` is the number of refusals of the credentials, in a row by one server, after which a lost
+            connection is closed instead of restored. None, the default: never.
             ``user_credentials`` is the path of a credentials file, which is read at each attempt to connect. A JWT
             that has expired by the clock of this machine is logged as a warning, and sent: the server decides.
             ``tls`` is an ``ssl.SSLContext``, True for the authorities that this machine trusts, or the path of a file
@@ -267,29 +306,14 @@ def connect(
             check_seconds(what, seconds)
         if wait:
             check_seconds("wait", wait)
-        settings |= {**times, "max_outstanding_pings": 2}
-        if gaps := seam_gaps():
-            _log.warning(
-                "this version of nats-py is not known to jsclient (%s): its public API is used, which is slower, "
-                "and odd input from a server can end the connection",
-                ", ".join(gaps),
-            )
+        settings |= {**times, "version": sys.modules["jsclient"].__version__}
 
-            async def attempt() -> JetStream:
-                from ._runtime.nats.user_connection import open_plain
-
-                plain = await open_plain(
-                    urls, on_event, inbox_prefix, reconnect_time_wait=reconnect_time_wait, options=settings
-                )
-                return JetStream(plain, domain, prefix, timeout, stall_after=stall_after)
-        else:
-
-            async def attempt() -> JetStream:
-                connection = GuardedConnection(on_event, inbox_prefix)
-                js = JetStream(connection, domain, prefix, timeout, stall_after=stall_after)
-                await connection.open(urls, **pauses, options=settings)
-                _log.info("connected to %s, nats-server %s", connection.url, connection.server_version)
-                return js
+        async def attempt() -> JetStream:
+            connection = OwnConnection(on_event, inbox_prefix)
+            js = JetStream(connection, domain, prefix, timeout, stall_after=stall_after)
+            await connection.open(urls, **pauses, options=settings)
+            _log.info("connected to %s, nats-server %s", connection.url, connection.server_version)
+            return js
 
         return await _until_up(attempt, wait, pauses["reconnect_time_wait"])
 
@@ -319,7 +343,7 @@ _OPTIONS = ConnectOptions.__annotations__.keys()
 
 
 def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the options and return them as nats-py takes them. Raises `ConfigError`."""
+    """Check the options and return them with the credentials as callbacks. Raises `ConfigError`."""
     if unknown := sorted(set(options) - _OPTIONS):
         known = (connect.__kwdefaults__ or {}).keys() | _OPTIONS | {"servers"}
         raise ConfigError(". ".join(no_such_name("connect()", "option", name, known) for name in unknown))
@@ -330,6 +354,8 @@ def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> 
     if empty := sorted(name for name, value in values.items() if value == ""):
         raise ConfigError(f"{', '.join(empty)} is an empty text: leave it out, or pass None")
     checked = {**options, **check_credentials(values)}
+    if "max_refusals" in values:
+        check_count("max_refusals", values["max_refusals"])
     if "tls" in values:
         checked["tls"] = tls_context(values["tls"])
     return checked

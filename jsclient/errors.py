@@ -270,7 +270,8 @@ _ADVICE = {
     "or max_memory_store of the server",
     10047: "no space for files is left for it: lower max_bytes of the stream, purge messages, or raise max_file of "
     "the account or max_file_store of the server",
-    10049: "the server has no disk space left for it: raise max_file_store of its configuration, or delete messages",
+    10049: "the log of the server says why: its disk may be full, it may have too many files open, or it cannot write "
+    "to its store_dir",
     10054: "the message is larger than max_msg_size of the stream, headers included: raise it, or send less",
     10026: f"raise the limit of the stream (max_consumers), of the account or of the server, or {_FEWER}",
     10014: "check both names, or create the consumer first",
@@ -975,16 +976,18 @@ class ObjectChangedError(_Fields):
     Attributes:
         bucket, name: The bucket and the name.
         expected: The revision that was read or expected.
-        current: The revision of the object now, 0 if it is gone.
+        current: The revision of the object now, 0 if it is gone, None if other clients change it again and again.
     """
 
     bucket: str
     name: str
     expected: int
-    current: int = 0
+    current: int | None = 0
 
     def __str__(self) -> str:
         now = f"it is at revision {self.current} now" if self.current else "it is gone now"
+        if self.current is None:
+            now = "other clients change it again and again"
         return f"object {self.name!r} of bucket {self.bucket!r} is not at revision {self.expected} any more: {now}"
 
 

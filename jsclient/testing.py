@@ -18,8 +18,8 @@ from typing import Any, Literal, Self, cast
 import msgspec
 
 from ._exports import set_module
+from ._runtime.connection.connection import Connection
 from ._runtime.context import Requests
-from ._runtime.nats.connection import Connection
 from ._runtime.publish import check_payload
 from .consumers.message import AckChannel, Message
 from .errors import ConfigError

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -15,13 +17,14 @@ from benchmarks import draw, wire
 from benchmarks.__main__ import main
 from benchmarks.clients import CLIENTS, load, works_of
 from benchmarks.figures import Summary, quantile, ratio, summarize
-from benchmarks.job import Job, Meter, WorkSkippedError, job_of
+from benchmarks.job import HEADERS, Job, Meter, WorkSkippedError, job_of
 from benchmarks.objects.__main__ import report as object_report
-from benchmarks.report import FORMAT, across, between, report
+from benchmarks.report import FORMAT, across, between, overview, report
 from benchmarks.stage import steps
 from benchmarks.topics import report as topic_report
 from benchmarks.topics import works as topic_works
 from benchmarks.topics.child import RUNS
+from benchmarks.usage import cpu_of
 from benchmarks.works import GROUPS, WORKS, select
 
 JOB = Job("jsclient", "ordered", 1000, 100, "BENCH", "bench.data", "127.0.0.1", 4222, last=5000)
@@ -96,6 +99,11 @@ def test_job_survives_command_line():
     assert job_of(json.dumps(job.as_dict())) == job
 
 
+def test_job_over_tls():
+    assert (JOB.url, JOB.tls()) == ("nats://127.0.0.1:4222", None)
+    assert replace(JOB, ca="ca.pem").url == "tls://127.0.0.1:4222"
+
+
 # --- measuring ---------------------------------------------------------------------------------------------------
 
 
@@ -111,6 +119,20 @@ def test_run_warms_up_first():
     assert figures["count"] == 1000
     assert figures["p50_us"] == pytest.approx(499.5, abs=1)
     assert figures["rss_mb"] >= figures["base_mb"] > 0
+
+
+def test_cpu_of_server_measured(monkeypatch):
+    seconds = iter([1.0, 2.0, 2.0, 2.5])  # before and after each part
+    monkeypatch.setattr("benchmarks.job.cpu_of", lambda pid: next(seconds))
+    meter = Meter(replace(JOB, server=77))
+    for part in meter.parts():
+        part.done(part.count, 5000)
+    assert meter.figures()["server_us"] == pytest.approx(500)
+
+
+def test_cpu_of_other_process():
+    assert cpu_of(os.getpid()) > 0
+    assert cpu_of(2**31) == 0.0
 
 
 def test_published_from_warm_up():
@@ -159,6 +181,31 @@ def test_figures_of_other_process(tmp_path, monkeypatch):
     assert meter.figures() == {"count": 1000, "cpu_us": 1.5}
     with pytest.raises(WorkSkippedError, match="not 1001 up to 5000"):
         client.WORKS["ordered"](replace(JOB, count=1001), Meter(replace(JOB, count=1001)))
+
+
+def test_go_program_does_its_works():
+    folder = Path(__file__).resolve().parent.parent / "benchmarks" / "clients" / "natsgo"
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.go"))
+    table = text.partition("var works = map[string]work{")[2].partition("}")[0]
+    kinds = set(re.findall(r'"([^"]+)":', table))
+    assert kinds == {work.kind for work in WORKS if "nats.go" in work.counts}
+    for name, value in HEADERS.items():
+        assert f'"{name}":' in text
+        assert f'{{"{value}"}}' in text
+    fields = set(
+        re.findall(r'`json:"(\w+)"` *(?://.*)?\n', text.partition("type Job struct {")[2].partition("}")[0])
+    )
+    assert fields < JOB.as_dict().keys()
+
+
+def test_go_program_checksums():
+    folder = Path(__file__).resolve().parent.parent / "benchmarks" / "clients" / "natsgo"
+    needed = re.findall(r"([\w./-]+\.\w+/\S+) (v\S+)", (folder / "go.mod").read_text(encoding="utf-8"))
+    sums = (folder / "go.sum").read_text(encoding="utf-8")
+    assert len(needed) == 6
+    for name, version in needed:
+        assert f"{name} {version} h1:" in sums
+        assert f"{name} {version}/go.mod h1:" in sums
 
 
 def test_nats_go_without_program(monkeypatch):
@@ -211,6 +258,23 @@ def test_publish_acks_counted():
     assert wire.sequence(acks) == 42
     with pytest.raises(RuntimeError, match="10077"):
         wire.acks(b'{"error":{"code":400,"err_code":10077},"stream":"OUT","seq":0}')
+
+
+@pytest.mark.parametrize(("size", "sends"), [(128, 1), (512 * 1024, 5)])
+def test_bursts_of_large_messages_not_joined(size, sends):
+    job = replace(JOB, size=size, window=10)
+    sent = []
+
+    class Acking:
+        def send(self, data):
+            sent.append(data)
+
+        def read(self):
+            return b'{"seq":5}' * 5
+
+    assert wire.publish_many(Acking(), job, 5) == 5
+    assert b"".join(sent) == wire.message(job, b"acks") * 5
+    assert len(sent) == sends
 
 
 # --- tables ------------------------------------------------------------------------------------------------------
@@ -282,6 +346,50 @@ def test_report_has_all_tables():
     assert cells(tables[2], "`publish`")[1:] == ["100 · 1,200 · 70.0", "150 · 2,000 · 126"]
     assert cells(tables[3], "500,000 wait")[1:] == ["35 · 3"]
     assert cells(tables[4], "Python alone")[1:] == ["9"]
+
+
+def measured(work, client, **figures):
+    return run(work, client, rate=50_000.0, cpu_us=10.0, **figures)
+
+
+def test_workers_beside_nats_py_and_server():
+    runs = [
+        measured("run/1", "jsclient", server_us=4.0),
+        run("run/1", "nats-py", rate=700.0, cpu_us=45.0, server_us=12.5),
+        measured("by-hand", "jsclient", server_us=3.0),
+        measured("run/1/request", "jsclient", server_us=3.0, p50_us=120.0, p99_us=300.0),
+        measured("by-hand/request", "jsclient", server_us=3.0, p50_us=110.0, p99_us=280.0),
+    ]
+    text = report({"format": FORMAT, "about": ABOUT, "runs": runs})
+    assert text.count("### ") == 1
+    rates, answers = text.split("From a request to its ack at the server, one by one:")
+    assert cells(rates, "`run()`, 1 handler")[1:] == [
+        "50k · 10.0 · 4.00",
+        "700 · 45.0 · 12.5",
+        "4.50x less",
+    ]
+    assert cells(rates, "`messages()`")[1:] == ["50k · 10.0 · 3.00", "", "–"]
+    assert cells(answers, "`run()`, 1 handler")[1:] == ["120 · 300 · 10.0"]
+    assert cells(answers, "`messages()`")[1:] == ["110 · 280 · 10.0"]
+
+
+def test_overview_names_ways_of_go():
+    names = ["ordered", "callback", "ordered/headers", "ordered/header", "ordered/512KiB", "ordered/tls"]
+    runs = [measured(name, "jsclient") for name in names]
+    runs += [measured(name, "nats.go") for name in names if name != "ordered/header"]
+    main, *sections = overview({"format": FORMAT, "about": ABOUT, "runs": runs}).split("### ")
+    assert cells(main, "msg/s")[-1] == "nats.go by"
+    assert cells(main, "push, ordered, `async for`  ")[-1] == "`NextMsg`"
+    assert cells(main, "push, callback")[-1] == "callback"
+    assert cells(main, "push, ordered, `async for`, `msg.headers[…]`")[-1] == "`NextMsg`, `Header.Get`"
+    assert cells(main, "push, ordered, `async for`, `msg.header(…)`")[-2:] == ["50k · 10.0", ""]
+    assert [section.splitlines()[0] for section in sections] == ["Payload sizes", "TLS"]
+    assert cells(sections[0], "push, ordered, `async for`, 512 KiB")[-1] == "`NextMsg`"
+    assert cells(sections[1], "push, ordered, `async for`, TLS")[-1] == "`NextMsg`"
+
+
+def test_every_row_of_go_says_how():
+    assert [work.name for work in WORKS if "nats.go" in work.counts and not work.go] == []
 
 
 def test_behind_goal_bold():

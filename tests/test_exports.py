@@ -12,11 +12,13 @@ import subprocess
 import sys
 from pathlib import Path
 from types import GenericAlias
+from typing import get_type_hints
 
 import msgspec
 import pytest
 
 import jsclient
+from jsclient._exports import SOURCES, set_module
 
 ROOT = Path(__file__).resolve().parent.parent
 FACES = (
@@ -289,6 +291,9 @@ def test_faces_are_complete():
 def test_import_is_light():
     script = (
         "import sys, jsclient\n"
+        "from jsclient.protocol.wire import codec\n"
+        "assert not codec._KINDS, 'a model is made at import, which reads the types of all its fields'\n"
+        "assert 'difflib' not in sys.modules\n"
         "print(*[name for name in sys.modules if name.partition('.')[0] in {'jsclient', 'pyspark', 'pyarrow'}])"
     )
     done = subprocess.run(
@@ -296,6 +301,7 @@ def test_import_is_light():
     )
     loaded = done.stdout.split()
     assert len(loaded) <= MAX_MODULES
+    assert "jsclient.protocol.consumers.stall" not in loaded
     assert {name.partition(".")[0] for name in loaded} == {"jsclient"}
     rooms = {"arrow", "peers", "server", "spark", "cli", "kits", "epochs", "testing", "doctor"}
     assert rooms.isdisjoint(name.removeprefix("jsclient.").partition(".")[0] for name in loaded)
@@ -304,3 +310,15 @@ def test_import_is_light():
 def test_package_typed_and_version():
     assert "." in jsclient.__version__
     assert (ROOT / "jsclient/py.typed").exists()
+
+
+def test_exported_class_reports_the_module_of_its_users():
+    class Inner:
+        number: int
+
+    original = Inner.__module__
+    set_module("jsclient.public", [Inner])
+    set_module("jsclient.other", [Inner])
+    assert Inner.__module__ == "jsclient.other"
+    assert SOURCES.pop(Inner) == original, "documentation tools find the code there"
+    assert get_type_hints(Inner) == {"number": int}

@@ -40,9 +40,9 @@ CHECKED = {
 OWN = {
     "buckets/",
     "_runtime/context.py",
-    "_runtime/nats/own_connection.py",
-    "_runtime/nats/user_connection.py",
-    "_runtime/nats/wire.py",
+    "_runtime/connection/own_connection.py",
+    "_runtime/connection/user_connection.py",
+    "_runtime/connection/wire.py",
     "_runtime/publish.py",
     "consumers/ordered/",
     "core/api.py",

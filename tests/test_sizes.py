@@ -130,6 +130,7 @@ def eager_imports(path: Path) -> set[str]:
                 names = {f"{base}.{alias.name}" for alias in node.names}
                 results.update(names & MODULES or {base})
             elif isinstance(node, ast.If):
+                # imports for type checkers are not executed
                 visit(node.orelse if "TYPE_CHECKING" in ast.unparse(node.test) else node.body)
             elif isinstance(node, ast.Try):
                 visit(node.body)

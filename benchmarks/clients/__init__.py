@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-__all__ = ["CLIENTS", "ENVIRONMENT", "MODULES", "OURS", "load", "works_of"]
+__all__ = ["CLIENTS", "ENVIRONMENT", "MODULES", "OURS", "WITHOUT_TLS", "load", "works_of"]
 
 # The name of a client, and its module here. In the order of tables.
 MODULES = {
@@ -25,6 +25,7 @@ MODULES = {
 }
 CLIENTS = tuple(MODULES)
 OURS = ("jsclient", "jsclient-speedups")
+WITHOUT_TLS = ("natsrpy", "nats-jetstream")  # clients that are not measured over TLS
 ENVIRONMENT = {"jsclient": {"JSCLIENT_PURE": "1"}, "jsclient-speedups": {"JSCLIENT_PURE": "0"}}
 
 

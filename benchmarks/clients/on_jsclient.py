@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AbstractAsyncContextManager
 from itertools import repeat
 
 import jsclient
 from benchmarks.clients.slow import Slow
 from benchmarks.job import HEADER, HEADERS, Job, Meter, Part, payload
-from benchmarks.pacer import flooded, paced
+from benchmarks.pacer import flooded, paced, requested
 from jsclient import ConsumerConfig, Message, TooManyInFlightError
 
 VERSION = jsclient.__version__
+
+
+def connected(job: Job) -> AbstractAsyncContextManager[jsclient.JetStream]:
+    """A connection to the server of a job."""
+    return jsclient.connect(job.url, tls=job.tls())
 
 
 def from_here(start: int) -> ConsumerConfig:
@@ -30,7 +36,7 @@ _NEW = ConsumerConfig(deliver_policy="new", ack_policy="none", flow_control=True
 
 async def _ordered(job: Job, meter: Meter) -> None:
     headers = job.headers
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             async with await js.subscribe(job.subject, ordered=True, config=from_here(part.start)) as sub:
                 seen, count = 0, part.count
@@ -43,9 +49,23 @@ async def _ordered(job: Job, meter: Meter) -> None:
                 part.done(seen, msg.metadata.stream_seq)
 
 
+async def _ordered_header(job: Job, meter: Meter) -> None:
+    """The same with the method that reads one header."""
+    async with connected(job) as js:
+        for part in meter.parts():
+            async with await js.subscribe(job.subject, ordered=True, config=from_here(part.start)) as sub:
+                seen, count = 0, part.count
+                async for msg in sub:
+                    assert msg.header(HEADER)
+                    seen += 1
+                    if seen == count:
+                        break
+                part.done(seen, msg.metadata.stream_seq)
+
+
 async def _callback(job: Job, meter: Meter) -> None:
     headers = job.headers
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             done: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
             seen, count = 0, part.count
@@ -65,11 +85,11 @@ async def _callback(job: Job, meter: Meter) -> None:
 
 async def _messages(job: Job, meter: Meter) -> None:
     headers = job.headers
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         stream = await js.stream(job.stream)
         for part in meter.parts():
             consumer = await stream.consumer(part.consumer)
-            async with consumer.messages(max_messages=job.window or None) as messages:
+            async with consumer.messages(max_messages=job.window or None) as messages, requested(job, part):
                 seen, count = 0, part.count
                 async for msg in messages:
                     if headers:
@@ -81,9 +101,31 @@ async def _messages(job: Job, meter: Meter) -> None:
                 part.done(seen, msg.metadata.stream_seq)
 
 
+async def _run(job: Job, meter: Meter) -> None:
+    pause = job.pause
+    async with connected(job) as js:
+        stream = await js.stream(job.stream)
+        for part in meter.parts():
+            done: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            seen, count = 0, part.count
+
+            async def handle(msg: Message) -> None:
+                nonlocal seen
+                seen += 1
+                if seen == count:  # noqa: B023 - used before the next part
+                    done.set_result(msg)  # noqa: B023
+                if pause:
+                    await asyncio.sleep(pause)
+
+            consumer = await stream.consumer(part.consumer)
+            async with consumer.run(handle, concurrency=job.handlers), requested(job, part):
+                last = await done
+                part.done(seen, last.metadata.stream_seq)
+
+
 async def _fetch(job: Job, meter: Meter) -> None:
     size = job.batch
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         stream = await js.stream(job.stream)
         for part in meter.parts():
             consumer = await stream.consumer(part.consumer)
@@ -95,7 +137,7 @@ async def _fetch(job: Job, meter: Meter) -> None:
 
 
 async def _next(job: Job, meter: Meter) -> None:
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         stream = await js.stream(job.stream)
         for part in meter.parts():
             consumer = await stream.consumer(part.consumer)
@@ -108,7 +150,7 @@ async def _next(job: Job, meter: Meter) -> None:
 
 async def _publisher(job: Job, meter: Meter) -> None:
     data, headers = payload(job), HEADERS if job.headers else None
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             async with js.publisher(max_in_flight=job.window) as pub:
                 for _ in range(part.count):
@@ -119,7 +161,7 @@ async def _publisher(job: Job, meter: Meter) -> None:
 
 async def _send(job: Job, meter: Meter) -> None:
     data, headers = payload(job), HEADERS if job.headers else None
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             async with js.publisher(max_in_flight=job.window) as pub:
                 for _ in range(part.count):
@@ -132,7 +174,7 @@ async def _send(job: Job, meter: Meter) -> None:
 
 async def _publish_many(job: Job, meter: Meter) -> None:
     data, headers = payload(job), HEADERS if job.headers else None
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             done = await js.publish_many(
                 job.subject, repeat(data, part.count), headers=headers, max_in_flight=job.window
@@ -142,7 +184,7 @@ async def _publish_many(job: Job, meter: Meter) -> None:
 
 async def _batches(job: Job, meter: Meter) -> None:
     data = payload(job)
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             for _ in range(part.count // job.batch):
                 async with js.batch() as batch:
@@ -154,7 +196,7 @@ async def _batches(job: Job, meter: Meter) -> None:
 
 async def _publish(job: Job, meter: Meter) -> None:
     data, headers = payload(job), HEADERS if job.headers else None
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             for _ in range(part.count):
                 began = time.perf_counter_ns()
@@ -169,7 +211,7 @@ async def _since(js: jsclient.JetStream, job: Job, part: Part) -> jsclient.Reade
 
 
 async def _topic(job: Job, meter: Meter) -> None:
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             seen, count = 0, part.count
             async with await _since(js, job, part) as reader:
@@ -181,7 +223,7 @@ async def _topic(job: Job, meter: Meter) -> None:
 
 
 async def _topic_batches(job: Job, meter: Meter) -> None:
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             seen, count = 0, part.count
             async with await _since(js, job, part) as reader:
@@ -193,7 +235,7 @@ async def _topic_batches(job: Job, meter: Meter) -> None:
 
 
 async def _end_to_end(job: Job, meter: Meter) -> None:
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             done: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
             latencies, count = part.latencies, part.count
@@ -211,7 +253,7 @@ async def _end_to_end(job: Job, meter: Meter) -> None:
 
 
 async def _subscriptions(job: Job, meter: Meter) -> None:
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             await _read_at_once(js, job, part)
 
@@ -239,7 +281,7 @@ async def _read_at_once(js: jsclient.JetStream, job: Job, part: Part) -> None:
 
 
 async def _slow_callback(job: Job, meter: Meter) -> None:
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             slow = Slow(part)
 
@@ -251,7 +293,7 @@ async def _slow_callback(job: Job, meter: Meter) -> None:
 
 
 async def _slow_ordered(job: Job, meter: Meter) -> None:
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         for part in meter.parts():
             slow = Slow(part)
             async with await js.subscribe(job.subject, ordered=True, config=from_here(part.start)) as sub:
@@ -260,7 +302,7 @@ async def _slow_ordered(job: Job, meter: Meter) -> None:
 
 
 async def _slow_messages(job: Job, meter: Meter) -> None:
-    async with jsclient.connect(job.url) as js:
+    async with connected(job) as js:
         stream = await js.stream(job.stream)
         for part in meter.parts():
             slow = Slow(part)
@@ -273,8 +315,10 @@ async def _slow_messages(job: Job, meter: Meter) -> None:
 
 WORKS = {
     "ordered": _ordered,
+    "ordered-header": _ordered_header,
     "callback": _callback,
     "messages": _messages,
+    "run": _run,
     "fetch": _fetch,
     "next": _next,
     "publish": _publish,

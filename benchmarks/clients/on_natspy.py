@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -16,14 +16,16 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from benchmarks.clients.slow import Slow
 from benchmarks.job import HEADER, HEADERS, Job, Meter, payload
-from benchmarks.pacer import flooded, paced
+from benchmarks.pacer import flooded, paced, requested
 
 VERSION = version("nats-py")
+
+_FETCH = 100  # messages that a worker fetches at a time
 
 
 @asynccontextmanager
 async def _connected(job: Job) -> AsyncIterator[Client]:
-    nc = await nats.connect(job.url)
+    nc = await nats.connect(job.url, tls=job.tls())
     try:
         yield nc
     finally:
@@ -83,19 +85,73 @@ async def _callback(job: Job, meter: Meter) -> None:
 
 async def _messages(job: Job, meter: Meter) -> None:
     """It has no continuous reader: fetches of that many, one after the other, are the best it does."""
-    headers, size = job.headers, job.window or 500
+    # A fetch waits until it is full, so requests that come one by one are fetched one by one.
+    headers, size = job.headers, 1 if job.asks else job.window or 500
     async with _connected(job) as nc:
         for part in meter.parts():
             sub = await nc.jetstream().pull_subscribe_bind(part.consumer, job.stream)
             seen, count = 0, part.count
-            while seen < count:
-                for msg in await sub.fetch(min(size, count - seen)):
-                    if headers:
-                        assert msg.headers[HEADER]
-                    await msg.ack()
-                    seen += 1
-            part.done(seen, _sequence(msg))
+            async with requested(job, part):
+                while seen < count:
+                    for msg in await sub.fetch(min(size, count - seen)):
+                        if headers:
+                            assert msg.headers[HEADER]
+                        await msg.ack()
+                        seen += 1
+                part.done(seen, _sequence(msg))
             await sub.unsubscribe()
+
+
+async def _run(job: Job, meter: Meter) -> None:
+    """A worker by hand: fetches one after the other, and a task for each handler, or none for a single one."""
+    pause, size = job.pause, 1 if job.asks else _FETCH
+    async with _connected(job) as nc:
+        for part in meter.parts():
+            done: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+            seen, count = 0, part.count
+
+            async def handle(msg: Msg) -> None:
+                nonlocal seen
+                seen += 1
+                if seen == count:  # noqa: B023 - used before the next part
+                    done.set_result(msg)  # noqa: B023
+                if pause:
+                    await asyncio.sleep(pause)
+                await msg.ack()
+
+            sub = await nc.jetstream().pull_subscribe_bind(part.consumer, job.stream)
+            async with requested(job, part), _handlers(job.handlers, handle) as accept:
+                fetched = 0
+                while fetched < count:
+                    messages = await sub.fetch(min(size, count - fetched))
+                    fetched += len(messages)
+                    for msg in messages:
+                        await accept(msg)
+                last = await done
+                part.done(seen, _sequence(last))
+            await sub.unsubscribe()
+
+
+@asynccontextmanager
+async def _handlers(
+    number: int, handle: Callable[[Msg], Awaitable[None]]
+) -> AsyncIterator[Callable[[Msg], Awaitable[None]]]:
+    """So many tasks that call the handler. The result passes a message to one of them."""
+    if number == 1:
+        yield handle
+        return
+    queue: asyncio.Queue[Msg] = asyncio.Queue(maxsize=number)
+
+    async def serve() -> None:
+        while True:
+            await handle(await queue.get())
+            queue.task_done()
+
+    tasks = [asyncio.create_task(serve()) for _ in range(number)]
+    yield queue.put
+    await queue.join()
+    for task in tasks:
+        task.cancel()
 
 
 async def _fetch(job: Job, meter: Meter) -> None:
@@ -234,6 +290,7 @@ WORKS = {
     "ordered": _ordered,
     "callback": _callback,
     "messages": _messages,
+    "run": _run,
     "fetch": _fetch,
     "next": _next,
     "publisher": _publisher,

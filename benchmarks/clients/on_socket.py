@@ -12,7 +12,7 @@ import re
 import time
 from typing import Any
 
-from benchmarks.job import Job, Meter
+from benchmarks.job import Job, Meter, payload
 from benchmarks.pacer import paced
 from benchmarks.wire import JSACK, Wire, acks, message, publish_many, sequence
 
@@ -31,7 +31,7 @@ def _deliver(wire: Wire, number: int) -> str:
 
 def _consumer(job: Job, **config: Any) -> None:
     """Create a push consumer. On a connection of its own: the server may deliver before it answers."""
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.call(
             f"$JS.API.CONSUMER.CREATE.{job.stream}",
             {"stream_name": job.stream, "config": {"ack_policy": "none", "max_deliver": 1, **config}},
@@ -50,7 +50,7 @@ def _pull(job: Job, consumer: str, batch: int) -> bytes:
 
 def _push(job: Job, meter: Meter) -> None:
     for number, part in enumerate(meter.parts()):
-        with Wire(job.host, job.port) as wire:
+        with Wire.of(job) as wire:
             subject = _deliver(wire, number)
             _consumer(
                 job,
@@ -67,7 +67,7 @@ def _push(job: Job, meter: Meter) -> None:
 
 
 def _fetch(job: Job, meter: Meter) -> None:
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.send(b"SUB pull 1\r\n")
         for part in meter.parts():
             request = _pull(job, part.consumer, job.batch)
@@ -82,7 +82,7 @@ def _fetch(job: Job, meter: Meter) -> None:
 
 
 def _messages(job: Job, meter: Meter) -> None:
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.send(b"SUB pull 1\r\n")
         for part in meter.parts():
             half = max(1, job.window // 2)
@@ -108,7 +108,7 @@ def _messages(job: Job, meter: Meter) -> None:
 
 
 def _next(job: Job, meter: Meter) -> None:
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.send(b"SUB pull 1\r\n")
         for part in meter.parts():
             request = _pull(job, part.consumer, 1)
@@ -126,7 +126,7 @@ def _next(job: Job, meter: Meter) -> None:
 
 
 def _publisher(job: Job, meter: Meter) -> None:
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.send(b"SUB acks 1\r\n")
         for part in meter.parts():
             last = publish_many(wire, job, part.count)
@@ -134,7 +134,7 @@ def _publisher(job: Job, meter: Meter) -> None:
 
 
 def _publish(job: Job, meter: Meter) -> None:
-    with Wire(job.host, job.port) as wire:
+    with Wire.of(job) as wire:
         wire.send(b"SUB acks 1\r\n")
         one = message(job, b"acks")
         for part in meter.parts():
@@ -149,12 +149,44 @@ def _publish(job: Job, meter: Meter) -> None:
             part.done(part.count, sequence(data))
 
 
+def _batches(job: Job, meter: Meter) -> None:
+    with Wire.of(job) as wire:
+        wire.send(b"SUB acks 1\r\n")
+        batch = _batch(job)
+        for number, part in enumerate(meter.parts()):
+            goal, sent, stored, tail = part.count // job.batch, 0, 0, b""
+            while stored < goal:
+                while sent < goal and sent - stored < job.window:
+                    wire.send(batch.replace(_BATCH, b"%08d.%07d" % (number, sent)))
+                    sent += 1
+                data = wire.read()
+                stored += acks(data)
+                tail = (tail + data)[-400:]  # more than an ack
+            part.done(stored * job.batch, sequence(tail))
+
+
+def _batch(job: Job) -> bytes:
+    """The messages of an atomic batch, with `_BATCH` as its id. The last one is answered."""
+    data, parts = payload(job), []
+    for number in range(1, job.batch + 1):
+        reply, commit = (b"acks ", b"Nats-Batch-Commit: 1\r\n") if number == job.batch else (b"", b"")
+        block = b"NATS/1.0\r\nNats-Batch-Id: %b\r\nNats-Batch-Sequence: %d\r\n%b\r\n" % (
+            _BATCH,
+            number,
+            commit,
+        )
+        head = b"HPUB %b %b%d %d\r\n" % (job.subject.encode(), reply, len(block), len(block) + len(data))
+        parts += [head, block, data, b"\r\n"]
+    return b"".join(parts)
+
+
+_BATCH = b"-" * 16
 _STAMP = re.compile(rb"\r\n(\d{19})")
 
 
 def _end_to_end(job: Job, meter: Meter) -> None:
     for number, part in enumerate(meter.parts()):
-        with Wire(job.host, job.port) as wire:
+        with Wire.of(job) as wire:
             subject = _deliver(wire, number)
             _consumer(job, deliver_subject=subject, deliver_policy="new")
             with paced(job, part.count):
@@ -181,6 +213,7 @@ WORKS = {
     "send": _publisher,
     "publish-many": _publisher,
     "publish": _publish,
+    "batches": _batches,
     "next": _next,
     "end-to-end": _end_to_end,
 }

@@ -7,8 +7,9 @@ import time
 from typing import Any
 
 import jsclient
-from benchmarks.job import Job, WorkSkippedError, cpu
+from benchmarks.job import Job, WorkSkippedError
 from benchmarks.topics.watched import watched
+from benchmarks.usage import cpu
 from jsclient.epochs import Data, Int, Product
 from jsclient.protocol.epochs.records import DataMessage, InitialFrontierSnapshot
 from jsclient.protocol.epochs.trackers import EpochSubscriber

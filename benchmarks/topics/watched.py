@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import urllib.request
 from collections.abc import AsyncIterator
@@ -13,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import jsclient
+from benchmarks.usage import cpu_of
 
 __all__ = ["Watched", "watched"]
-
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Watched:
@@ -36,8 +34,8 @@ class Watched:
     @property
     def cpu(self) -> float:
         """Seconds of user and system time that it has used."""
-        fields = Path(f"/proc/{self.server.pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        assert self.server.pid is not None
+        return cpu_of(self.server.pid)
 
     async def consumers(self) -> int:
         """Consumers that it has now."""

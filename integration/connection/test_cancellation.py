@@ -41,6 +41,7 @@ async def _collect(call: Callable[[], Awaitable[Any]], tally: Tally, seed: int, 
         if result is None:
             cancelled += 1
             continue
+        # the call returns a message, or a batch of them
         for message in result if not hasattr(result, "ack") else [result]:
             tally.take(message)
             distinct.add(tally.seqs[-1])

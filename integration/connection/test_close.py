@@ -19,7 +19,7 @@ from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.wire import TO_CLIENT
-from jsclient._runtime.nats.transports import TcpTransport
+from jsclient._runtime.connection.tcp_transport import TcpTransport
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ async def test_reset_after_cancelled_wait(background: Any) -> None:
     peers: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
     server = await asyncio.start_server(lambda _, writer: peers.put_nowait(writer), "127.0.0.1", 0)
     async with server:
-        transport = TcpTransport()  # type: ignore[no-untyped-call]
+        transport = TcpTransport()
         port = server.sockets[0].getsockname()[1]
-        await transport.connect(urlsplit(f"nats://127.0.0.1:{port}"), 1024, 5)
+        await transport.connect(urlsplit(f"nats://127.0.0.1:{port}"))
         peer = await within(5, peers.get(), "the connection")
         transport.write(b"x" * 20_000_000)  # more than fits, so that it does not close at once
         transport.close()
@@ -74,8 +74,7 @@ async def test_reset_after_cancelled_wait(background: Any) -> None:
         waiting.cancel()
         await asyncio.wait([waiting])
         peer.transport.abort()
-        reader = transport._io_reader
-        await eventually(lambda: reader.exception() or reader.at_eof(), 5, "the reset")
+        await eventually(lambda: transport.failure() or transport._lost, 5, "the reset")
         await asyncio.sleep(0)
         del waiting
     gc.collect()
@@ -115,7 +114,7 @@ async def test_cancelled_close_closes_at_once(
         if foreign:
             await nc.flush()  # the user's connection is not closed
         else:
-            assert js._connection._nc._transport._io_writer.transport.is_closing()
+            assert js._connection.transport.is_closing()
 
 
 def left(before: set[Any]) -> list[str]:
@@ -139,6 +138,7 @@ async def test_cancelled_close_delivers_events(server: Any, connect: Any) -> Non
     await eventually(lambda: len(events) == 1, 3, "the event")
 
 
+@pytest.mark.nats_py
 @pytest.mark.parametrize("way", ["timeout", "cancelled", "close", "drain"])
 async def test_nats_py_reads_on_after_a_late_pong(way: str, own_server: Any) -> None:
     """nats-py fails on the PONG of a waiter that was cancelled: the user's connection stayed up and read nothing."""

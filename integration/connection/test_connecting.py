@@ -47,6 +47,7 @@ async def _bad_server(kind: str) -> AsyncIterator[str]:
         elif kind in {"half a handshake", "closes after CONNECT"}:
             writer.write(info)
             await reader.readline()
+        # hold the connection open, without another word
         if kind in {"silent", "half a handshake"}:
             await reader.read()
         writer.close()
@@ -247,10 +248,10 @@ async def test_pauses_grow_to_their_bound_and_vary(connect: Any, proxy: Any) -> 
     js = await connect(tap, reconnect_time_wait=0.02, reconnect_max_wait=0.2)
     tap.refuse()
     tap.cut()
-    client, pauses = js._connection._nc, set()
+    pool, pauses = js._connection._connector.pool, set()
 
     def several() -> bool:
-        pauses.add(client._server_pool[0].last_attempt)
+        pauses.add(pool.servers[0].last_attempt)
         return len(pauses) > 14
 
     await eventually(several, 20, "attempts", interval=0.01)
@@ -285,7 +286,7 @@ async def test_cancelling_all_tasks_leaves_a_connection_that_works(
     tap = await proxy()
     js = await connect(tap, **{**FAST, "ping_interval": 0.3})
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        if "nats/aio/client" in str(task) or "nats_client" in str(task):
+        if task.get_name().startswith("jsclient:"):
             task.cancel()
     await asyncio.sleep(0)
     await js.account_info()
@@ -295,7 +296,8 @@ async def test_cancelling_all_tasks_leaves_a_connection_that_works(
     tap.refuse()
     tap.cut()
     await eventually(lambda: not js.is_connected, what="the loss")
-    js._connection._nc._reconnection_task.cancel()
+    reconnecting = js._connection._reconnecting
+    reconnecting._task.cancel()
     await tap.accept()
     await eventually(lambda: js.is_connected, 10, "the connection")
     await js.account_info()
@@ -402,13 +404,13 @@ async def test_fork_of_a_task_is_refused(js: Any, stream: OwnStream) -> None:
 async def test_info_does_not_grow_the_pool() -> None:
     async with FakeServer() as fake:
         js = await jsclient.connect(fake.url)
-        client = js._connection._nc
+        servers = js._connection._connector.pool.servers
         for turn in range(20):
             fake.send_info(connect_urls=[f"127.0.0.1:{10_000 + turn * 1000 + n}" for n in range(1000)])
         await js.ping()
-        await never(lambda: len(client._server_pool) > 300, 0.3, "a large pool")
+        await never(lambda: len(servers) > 300, 0.3, "a large pool")
         fake.send_info(connect_urls=["127.0.0.1:4", "127.0.0.1:4", 7, "", "x:y", "127.0.0.1:5"])
-        await eventually(lambda: len(client._server_pool) == 3, what="the newest servers and its own")
+        await eventually(lambda: len(servers) == 3, what="the newest servers and its own")
         await js.close()
 
 

@@ -20,7 +20,7 @@ from integration.kit.judge.reading import numbers, of, take
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from jsclient import ConsumerConfig, Reconnected
-from jsclient._runtime.nats.transports import TcpTransport
+from jsclient._runtime.connection.tcp_transport import TcpTransport
 
 ROUNDS = 300
 MEGABYTE = 1 << 20
@@ -146,8 +146,7 @@ async def test_reconnects_leave_nothing(
     await eventually(lambda: _as_many(stream, 10), what="ten consumers")
     assert len(tap.link.subs) == 11  # with the inbox for answers
     # Recordings and links of the proxy are the kit's. The library's own tables are these.
-    assert len(js._connection._nc._subs) == len(js._connection._nc.reader.sinks) == 11
-    assert js._connection._late == {}
+    assert len(js._connection.subscriptions) == len(js._connection.reader.sinks) == 11
 
 
 async def _as_many(stream: OwnStream, count: int) -> bool:
@@ -185,7 +184,7 @@ async def _exhaust(sub: Any) -> int:
 
 
 async def test_reconnect_during_close(connect: Any, proxy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """nats-py's `close` cancels it, but `asyncio.wait_for` loses a cancellation that comes in the moment of success."""
+    """`close` ends it, even if something loses the cancellation, as `asyncio.wait_for` may."""
     near = await proxy()
     js = await connect(near, reconnect_time_wait=0.5)
     connecting, real = asyncio.Event(), TcpTransport.connect

@@ -99,6 +99,7 @@ async def test_connection_shows_no_secret_in_life(
         message = await sub.next(timeout=5)
         for actual in (js, js._connection, js._context, stream, sub, psub, message):
             shown += [repr(actual), str(actual)]
+        # errors quote what was asked for, and must not quote the credentials
         for failing in (js.stream("none"), js.publish("none", b"", timeout=0.6), js.subscribe("none")):
             with pytest.raises(JetStreamError) as caught:
                 await failing

@@ -141,7 +141,7 @@ async def test_path_of_authority(own_server: Any, connect: Any, ca: trustme.CA, 
     own = await own_server(config={"tls": certificate(ca, tmp_path, "127.0.0.1")})
     js = await connect(own.url, tls=str(tmp_path / "ca.pem"))
     await js.ping()
-    assert js._connection._nc._transport.is_secure()
+    assert js._connection.transport.is_secure()
     with pytest.raises(ConnectError, match="not trusted here"):
         await jsclient.connect(own.url, tls=True)
 

@@ -17,7 +17,7 @@ from integration.connection.test_tls import certificate, context
 from integration.kit.judge.waiting import eventually
 from integration.kit.network.proxy import Proxy
 from integration.kit.servers.nats_server import OwnServer
-from jsclient._runtime.nats.transports import TcpTransport
+from jsclient._runtime.connection.tcp_transport import TcpTransport
 
 uvloop = pytest.importorskip("uvloop")  # not on Windows
 
@@ -145,8 +145,8 @@ def test_calls_meet_lost_connections(tmp_path: Path) -> None:
     run(main)
 
 
-def count_of(told: list[jsclient.Event], kind: type[jsclient.Event], count: int) -> bool:
-    return sum(isinstance(event, kind) for event in told) >= count
+def count_of(reported: list[jsclient.Event], kind: type[jsclient.Event], count: int) -> bool:
+    return sum(isinstance(event, kind) for event in reported) >= count
 
 
 def test_worker_repeats_what_failed(tmp_path: Path) -> None:
@@ -200,13 +200,12 @@ def test_lost_connection_takes_writes(loop):
         async with server:
             transport = TcpTransport()
             port = server.sockets[0].getsockname()[1]
-            await transport.connect(urlparse(f"nats://127.0.0.1:{port}"), 1024, 5)
+            await transport.connect(urlparse(f"nats://127.0.0.1:{port}"))
             await ended.wait()
             transport.abort()
             transport.write(b"PING\r\n")
             await asyncio.sleep(0.01)
             transport.write(b"PING\r\n")
-            transport.writelines([b"PING\r\n"])
             assert transport.backlog() == 0
 
     with asyncio.Runner(loop_factory=factory) as runner:

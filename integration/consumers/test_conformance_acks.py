@@ -360,6 +360,7 @@ async def test_concurrent_ends_once(
             sub = await near.subscribe(stream.all, ordered=kind == "ordered", callback=callback)
         ends = [sub.drain, sub.unsubscribe, sub.drain, sub.unsubscribe]
         chance.shuffle(ends)
+        # the calls meet at any instant of the end
         for _ in range(chance.randint(0, 5)):
             await asyncio.sleep(0)
         first = [asyncio.create_task(end()) for end in ends[:3]]

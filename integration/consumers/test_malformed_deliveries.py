@@ -137,6 +137,7 @@ async def test_damaged_number_within_a_run(
 
     tap.modify_frames(lambda f: is_data(f) and stream_seq(f) == 150, damaged, count=1)
     seen, failures = [], 0
+    # both readers scan the numbers of a run, each with its own tracker
     if kind == "push":
         reading: Any = await js.subscribe(stream.all, ordered=True)
     else:

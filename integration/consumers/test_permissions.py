@@ -52,8 +52,8 @@ async def prepare(js: Any) -> Any:
     return js
 
 
-def denials(told: list[Any]) -> list[str]:
-    return [str(event) for event in told if isinstance(event, jsclient.events.PermissionDenied)]
+def denials(reported: list[Any]) -> list[str]:
+    return [str(event) for event in reported if isinstance(event, jsclient.events.PermissionDenied)]
 
 
 async def refused(guest: Any, *subjects: str) -> None:

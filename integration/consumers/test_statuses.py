@@ -115,6 +115,7 @@ async def test_iteration_raises_and_resumes(tap: Any, near: Any, stream: OwnStre
     async def read() -> None:
         while len(got) < 7:
             try:
+                # an error ends the loop, and a new loop continues after it
                 if way == "async for":
                     async for message in sub:
                         got.append(message)

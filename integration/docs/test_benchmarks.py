@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,18 @@ def test_every_work_of_table_does_to_do():
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert done.stdout.count("`publish`, one by one") == 3
+
+
+@pytest.mark.full
+def test_works_of_workers_sizes_and_tls():
+    command = [sys.executable, "-m", "benchmarks", "--rounds", "1", "--scale", "0.01"]
+    command += ["--works", "workers", "ordered/header", "batches", "messages/512KiB", "publisher/1MiB", "tls"]
+    command += ["--clients", "raw", "jsclient", "nats-py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert len(re.findall(r"`run\(\)`, 20 handlers +\|", done.stdout)) == 2
+    assert len(re.findall(r", TLS +\|", done.stdout)) == 6
 
 
 @pytest.mark.full

@@ -68,6 +68,7 @@ async def test_slow_handler_holds_server_back(
         nonlocal peak
         await ready.wait()
         tally.take(message, sub)
+        # the handler stops now and then, so that the server has to wait
         if tally.seen % 2000 == 0:
             await asyncio.sleep(0.15)
             peak = max(peak, resident())

@@ -56,6 +56,7 @@ async def test_silence_in_three_heartbeats(
     await take(sub, 1)
     await tap.wait_for(is_heartbeat)
     started = time.monotonic()
+    # Each fault stops the bytes at another place: in the proxy, in one direction, or in the server.
     if fault == "stall":
         tap.stall()
     elif fault == "half-open":
@@ -202,6 +203,7 @@ async def test_fetch_ends_with_connection(
     fetch = asyncio.create_task(psub.fetch(10, expires=20.0, idle_heartbeat=0.5))
     await oracle.wait_consumer(stream.name, "d", lambda info: info["num_waiting"])
     started = time.monotonic()
+    # a lost connection is an error at once, a silent one after missed heartbeats
     if fault == "cut":
         tap.refuse()
         tap.cut()
@@ -247,8 +249,8 @@ async def test_fetch_survives_short_interruption(
     await eventually(lambda: js.is_connected, what="the connection")
 
 
-@pytest.mark.parametrize("asked", ["stream", "subjects", "consumer", "subscription", "pull", "ordered"])
-async def test_info_within_its_timeout(proxy: Any, connect: Any, stream: OwnStream, asked: str) -> None:
+@pytest.mark.parametrize("requested", ["stream", "subjects", "consumer", "subscription", "pull", "ordered"])
+async def test_info_within_its_timeout(proxy: Any, connect: Any, stream: OwnStream, requested: str) -> None:
     """A health probe ends when it says, although the requests of the connection may take longer."""
     tap = await proxy()
     js = await connect(tap, **SLOW_PING, timeout=30.0)
@@ -260,7 +262,7 @@ async def test_info_within_its_timeout(proxy: Any, connect: Any, stream: OwnStre
         "subscription": lambda: sub.consumer_info,
         "pull": lambda: psub.consumer_info,
         "ordered": lambda: ordered.info,
-    }[asked]
+    }[requested]
     consumer = await handle.create_consumer(durable_name="d")
     async with (
         js.subscribe(stream.all) as sub,

@@ -104,6 +104,7 @@ async def test_ids_stored_once_in_order(
         async with js.publisher(max_in_flight=500, timeout=40) as pub:
             for n in range(4000):
                 futures.append(await pub.publish(stream.subject("x"), b"%d" % n, msg_id=f"id-{n}"))
+                # the fault meets messages in every state
                 if n % 20 == 0:
                     await asyncio.sleep(0.001)
             await results(futures, 60)

@@ -289,15 +289,15 @@ async def test_nothing_asked_without_lost_answer(js: Any, tap: Proxy, stream: Ow
 # Rollup
 
 
-@pytest.mark.parametrize(("rollup", "left"), [("sub", [2, 4]), ("all", [4])])
+@pytest.mark.parametrize(("rollup", "remaining"), [("sub", [2, 4]), ("all", [4])])
 async def test_rollup_replaces_there(
-    js: Any, oracle: Oracle, make_stream: Any, rollup: str, left: list[int]
+    js: Any, oracle: Oracle, make_stream: Any, rollup: str, remaining: list[int]
 ) -> None:
     stream = await make_stream(allow_rollup_hdrs=True)
     await three(js, stream)
     await js.publish(stream.subject("a"), b"all there is", rollup=rollup)
     messages = await stream.messages()
-    assert [m.seq for m in messages] == left
+    assert [m.seq for m in messages] == remaining
     assert messages[-1].headers == block(f"Nats-Rollup: {rollup}")
 
 

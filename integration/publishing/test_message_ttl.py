@@ -34,15 +34,15 @@ async def js(connect: Any, tap: Proxy) -> Any:
     return await connect(tap)
 
 
-async def until(stream: OwnStream, wanted: list[int]) -> None:
+async def until(stream: OwnStream, expected: list[int]) -> None:
     """Wait until exactly these sequences are left."""
 
     async def left() -> bool:
         messages = [message.seq for message in await stream.messages()]
-        assert messages == wanted, messages
+        assert messages == expected, messages
         return True
 
-    await eventually(left, 20, f"{wanted} to be what is left", interval=0.1)
+    await eventually(left, 20, f"{expected} to be what is left", interval=0.1)
 
 
 @NEW

@@ -225,6 +225,6 @@ async def test_publishers_leave_nothing(js: Any, oracle: Oracle, server: Any, st
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
         for _ in range(50):
             await once()
-    assert len(js._connection._nc._subs) == 1
+    assert len(js._connection.subscriptions) == 1
     assert len(js._connection._listeners) == len(js._connection.denied) == 1
     assert js._context.open == set()

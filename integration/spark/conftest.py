@@ -102,6 +102,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for name, value in report.user_properties
         if name == "recount" and report.when == "call"
     ]
+    # no test with a recount was run
     if not rows:
         return
     terminalreporter.section("recounts, by a plain socket or SQL")

@@ -411,6 +411,7 @@ async def test_older_checkpoint_of_queue(
         pass
     await query.stop()
     query.committed, query.logged = backup
+    # the batch was planned longer ago than the server remembers its claims
     if old:
         query.logged["at"] -= 120_000
     parts = await query.plan()

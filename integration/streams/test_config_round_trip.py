@@ -122,13 +122,14 @@ def unknown(value: Any, where: str = "") -> Iterator[str]:
                 yield from unknown(getattr(value, name), f"{where}.{name}")
 
 
-def differing(wanted: Any, found: Any) -> list[str]:
+def differing(expected: Any, found: Any) -> list[str]:
     """The fields set in `wanted` that came back otherwise."""
-    names = [name for name in wanted.__struct_fields__ if name != "extra"]
+    names = [name for name in expected.__struct_fields__ if name != "extra"]
     return [
-        f"{name}: {getattr(wanted, name)!r} came back as {getattr(found, name)!r}"
+        f"{name}: {getattr(expected, name)!r} came back as {getattr(found, name)!r}"
         for name in names
-        if getattr(wanted, name) is not None and plain(getattr(wanted, name)) != plain(getattr(found, name))
+        if getattr(expected, name) is not None
+        and plain(getattr(expected, name)) != plain(getattr(found, name))
     ]
 
 

@@ -320,6 +320,7 @@ async def test_concurrent_ensures(connect: Any, server: Any, stream: OwnStream, 
         )
         has = (await stream.consumer_info(name))["config"]["max_deliver"]
         for wish, result in zip(wishes, results, strict=True):
+            # who loses the race sees what the winner has set
             if isinstance(result, BaseException):
                 assert type(result) is jsclient.ConfigMismatchError
                 assert on_drift == "error"

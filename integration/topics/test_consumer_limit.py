@@ -204,6 +204,7 @@ async def test_thousand_consumers(
         for number in range(60)
     ]
     await eventually(lambda: len(refused(events)) == 15, 30, "fifteen of twenty subjects have no consumer")
+    # Readers without a consumer of their own poll, and miss nothing.
     for round_ in range(3):
         for number in range(20):
             await js.publish(stream.subject(number), b"%d" % round_)

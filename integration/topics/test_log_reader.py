@@ -176,6 +176,7 @@ async def test_slow_reader_holds_little(make_world: MakeWorld, push: Any) -> Non
         while len(got) < TOTAL:
             got += await taken(reader, 1)
             assert reader.pending <= 10
+            # the message keeps the head of the stream in its place
             if world.chance.random() < 0.05:
                 await asyncio.sleep(0.005)
         await producing
@@ -234,6 +235,7 @@ async def test_subject_limit_reported(js: Any, oracle: Any, make_stream: Any, pu
                     got += await taken(reader, 1)
                 except HistoryTruncatedError as error:
                     truncated = error
+                # the message keeps the head of the stream where it is
                 if world.chance.random() < 0.05:
                     await stream.publish(1, "other")
         await producing

@@ -40,16 +40,21 @@ async def stored(server: Any, stream: OwnStream, block: bytes, *, values: list[b
     """Store five records of which the third has this header block. Their subject."""
     subject = stream.subject("a")
     blocks = [b"", b"", block, b"", b""]
-    end = (await stream.state())["last_seq"] + len(blocks)
-    await store_raw(
-        server.url, [(subject.encode(), own, data) for own, data in zip(blocks, values, strict=True)]
+    await store_all(
+        server, stream, [(subject.encode(), own, data) for own, data in zip(blocks, values, strict=True)]
     )
+    return subject
+
+
+async def store_all(server: Any, stream: OwnStream, records: list[tuple[bytes, bytes, bytes]]) -> None:
+    """Publish them as raw bytes and wait until the stream has them."""
+    end = (await stream.state())["last_seq"] + len(records)
+    await store_raw(server.url, records)
 
     async def all_stored() -> bool:  # a PONG does not say so
         return bool((await stream.state())["last_seq"] >= end)
 
-    await eventually(all_stored, 5, "five records")
-    return subject
+    await eventually(all_stored, 5, f"{len(records)} records")
 
 
 async def first(source: Any, count: int = 5) -> list[bytes]:
@@ -86,7 +91,7 @@ async def test_latest_and_events_read_odd_blocks(
 ) -> None:
     stream = await make_stream(allow_direct=direct, republish={"src": ">", "dest": "pushed.>"})
     subject = stream.subject("a")
-    await store_raw(server.url, [(subject.encode(), b"", b"0"), (subject.encode(), block, b"odd")])
+    await store_all(server, stream, [(subject.encode(), b"", b"0"), (subject.encode(), block, b"odd")])
     topic = js.topic(subject, stream=stream.name)
     async with topic.latest() as latest:
         assert (await latest.next(5)).data == b"odd"

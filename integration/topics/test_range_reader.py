@@ -39,13 +39,13 @@ def numbers(messages: list[Any]) -> list[int]:
     return [number_of(frame[3]) for frame in messages]
 
 
-async def read_all(reader: Any, wanted: int = 1000) -> list[int]:
+async def read_all(reader: Any, expected: int = 1000) -> list[int]:
     """The numbers in all messages."""
 
     async def read() -> list[int]:
         got: list[int] = []
         try:
-            while messages := await reader.read(wanted):
+            while messages := await reader.read(expected):
                 got += numbers(messages)
         finally:
             await reader.close()
@@ -56,7 +56,7 @@ async def read_all(reader: Any, wanted: int = 1000) -> list[int]:
 
 @WAYS
 @pytest.mark.parametrize(
-    ("first", "last", "wanted"),
+    ("first", "last", "expected"),
     [
         (1, 3000, range(1, 3001)),
         (17, 17, [17]),
@@ -67,13 +67,13 @@ async def read_all(reader: Any, wanted: int = 1000) -> list[int]:
     ],
 )
 async def test_range_gives_lies_between_ends(
-    js: Any, server: Any, oracle: Any, make_stream: Any, way: Any, first: int, last: int, wanted: Any
+    js: Any, server: Any, oracle: Any, make_stream: Any, way: Any, first: int, last: int, expected: Any
 ) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.publish(3000)
     await js.account_info()
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
-        assert await read_all(await opened(js, stream, way, first, last)) == [*wanted]
+        assert await read_all(await opened(js, stream, way, first, last)) == [*expected]
 
 
 @WAYS

@@ -49,6 +49,7 @@ async def reading(js: Any, subject: str, stream: str, way: str, opened: asyncio.
         async with topic.table() as table:
             opened.set()
             await table.wait_for(lambda _: False)
+    # These wait inside their loops, so that the caller must cancel this task.
     if way.startswith("latest"):
         async with topic.latest() as reader:
             async for _ in reader:

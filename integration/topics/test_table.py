@@ -199,9 +199,9 @@ async def test_removed_while_a_page_is_on_its_way(
         await within(10, table.wait_for(lambda found: content(found) == {"b": 1}), "the removal again")
 
 
-@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.parametrize("remaining", [0, 1])
 async def test_many_removed(
-    js: Any, stream: OwnStream, proxy: Any, connect: Any, server: Any, left: int
+    js: Any, stream: OwnStream, proxy: Any, connect: Any, server: Any, remaining: int
 ) -> None:
     """If no record is left, all subjects go at once. Otherwise the leader is asked for several at the same time."""
     count = 2000
@@ -212,8 +212,8 @@ async def test_many_removed(
     async with far.topic(stream.all).table(check=0.1) as table:
         assert len(table) == count
         slow.delay(0.05)  # 2,000 requests one after the other take more than 100 s
-        await handle.purge(keep=left)
-        expected = {f"s{count - 1}": count - 1} if left else {}
+        await handle.purge(keep=remaining)
+        expected = {f"s{count - 1}": count - 1} if remaining else {}
         await within(40, table.wait_for(lambda found: content(found) == expected), "the removals")
 
 

@@ -22,8 +22,8 @@ from ..protocol.wire.api import next_offset, page_items, page_request
 from ..protocol.wire.checks import check_seconds, check_server
 from ..protocol.wire.codec import from_wire, to_wire
 from ..protocol.wire.frames import Frame
+from .connection.connection import Connection
 from .context import Context
-from .nats.connection import Connection
 
 __all__ = [
     "check_known",

@@ -9,7 +9,6 @@ import asyncio
 import copy
 import itertools
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -24,24 +23,51 @@ from ..errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from ..protocol.consumers.stall import CheckBudget
+from ..protocol.consumers.check_budget import CheckBudget
 from ..protocol.events import ErrorRaised, Event
 from ..protocol.publishing.in_flight import AnsweredSubjects
 from ..protocol.wire import codec
 from ..protocol.wire.api import Api, is_question, read_response
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import inline_status
-from .nats.connection import CLOSED, Connection, Inbox, Lifecycle, Listener, OnDenied
+from .connection.connection import CLOSED, Connection, Inbox, Lifecycle, Listener, OnDenied
 from .tasks import Tasks, Timer
 
 __all__ = ["Closable", "Context", "Requests", "as_reported"]
+
+
+class _Taker:
+    """Takes the reply to a request in place of a future, and hands it over at once, without a turn of the loop.
+
+    An error is handed over in the next turn, because it may fail many requests together.
+    """
+
+    __slots__ = ("_is_done", "_loop", "_take")
+
+    def __init__(
+        self, take: Callable[[Frame | JetStreamError], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._take = take
+        self._loop = loop
+        self._is_done = False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, frame: Frame) -> None:
+        self._is_done = True
+        self._take(frame)
+
+    def set_exception(self, error: JetStreamError) -> None:
+        self._is_done = True
+        self._loop.call_soon(self._take, error)
 
 
 class _PendingRequest(NamedTuple):
     """A request that waits for its reply."""
 
     subject: str
-    future: asyncio.Future[Frame]
+    future: asyncio.Future[Frame] | _Taker
     deadline: float  # monotonic seconds of the loop
     what: str
     timeout: float
@@ -171,22 +197,21 @@ class Requests:
             return False
         reply = f"{self._prefix}{next(self._tokens)}"
         key = reply.encode()
-        future: asyncio.Future[Frame] = loop.create_future()
         deadline = loop.time() + timeout
-        self._waiting[key] = _PendingRequest(subject, future, deadline, what, timeout)
-        self._timer.set(deadline)
 
-        def done(future: asyncio.Future[Frame]) -> None:
+        def take(answer: Frame | JetStreamError) -> None:
             self._waiting.pop(key, None)
             if not self._waiting and self._timer is not None:
                 self._timer.cancel()
-            try:
-                answer: Frame | JetStreamError = _checked(subject, future.result())
-            except JetStreamError as error:
-                answer = error
+            if not isinstance(answer, JetStreamError):
+                try:
+                    answer = _checked(subject, answer)
+                except JetStreamError as error:
+                    answer = error
             answered(answer)
 
-        future.add_done_callback(done)
+        self._waiting[key] = _PendingRequest(subject, _Taker(take, loop), deadline, what, timeout)
+        self._timer.set(deadline)
         connection.send(subject, payload, reply=reply, header=header, urgent=True)
         return True
 
@@ -301,7 +326,7 @@ def _checked(subject: str, frame: Frame) -> Frame:
     return frame
 
 
-def _fail(future: asyncio.Future[Frame], error: JetStreamError) -> None:
+def _fail(future: asyncio.Future[Frame] | _Taker, error: JetStreamError) -> None:
     if not future.done():
         future.set_exception(error)
 
@@ -321,26 +346,41 @@ def as_reported(error: BaseException) -> JetStreamError:
     return wrapped
 
 
-@dataclass(slots=True)
 class Context:
     """Shared by all handles of one `JetStream`."""
 
-    connection: Connection
-    api: Api
-    timeout: float  # seconds, for API requests
-    stall_after: float | None = None  # seconds without a message until a reader checks why; None: never
-    looks: CheckBudget = field(default_factory=CheckBudget)  # the budget of all readers
-    requests: Requests = field(init=False)
-    tasks: Tasks = field(init=False)
-    open: set[Closable] = field(default_factory=set)
-    shared: dict[Hashable, Any] = field(default_factory=dict)  # objects that readers share
-    answered: AnsweredSubjects = field(default_factory=AnsweredSubjects)
-    takes_batches: AnsweredSubjects = field(default_factory=AnsweredSubjects)
-    closer: asyncio.Task[object] | None = None  # runs `JetStream.close`; not awaited, as it may be a handler
+    __slots__ = (
+        "answered",
+        "api",
+        "closer",
+        "connection",
+        "looks",
+        "open",
+        "requests",
+        "shared",
+        "stall_after",
+        "takes_batches",
+        "tasks",
+        "timeout",
+    )
 
-    def __post_init__(self) -> None:
-        self.requests = Requests(self.connection)
-        self.tasks = Tasks(self.report)
+    def __init__(
+        self, connection: Connection, api: Api, timeout: float, stall_after: float | None = None
+    ) -> None:
+        """``timeout``: seconds, for API requests. ``stall_after``: without a message until a reader checks why."""
+        self.connection: Connection = connection
+        self.api: Api = api
+        self.timeout: float = timeout
+        self.stall_after: float | None = stall_after
+        self.looks: CheckBudget = CheckBudget()  # the budget of all readers
+        self.requests: Requests = Requests(connection)
+        self.tasks: Tasks = Tasks(self.report)
+        self.open: set[Closable] = set()
+        self.shared: dict[Hashable, Any] = {}  # objects that readers share
+        self.answered: AnsweredSubjects = AnsweredSubjects()
+        self.takes_batches: AnsweredSubjects = AnsweredSubjects()
+        # Runs `JetStream.close`; not awaited, as it may be a handler.
+        self.closer: asyncio.Task[object] | None = None
 
     def reaching(self, prefix: str) -> Context:
         """Return a copy for streams under another API prefix."""

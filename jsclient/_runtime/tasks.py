@@ -163,22 +163,25 @@ class Signal:
 
     An item stays in its queue until the woken task takes it, so a task that is cancelled between the wake-up and its
     turn has removed no item.
+
+    Attributes:
+        waiters: The futures of the waiting tasks. If there are none, `set` does nothing, and may be left out.
     """
 
-    __slots__ = ("_waiters",)
+    __slots__ = ("waiters",)
 
     def __init__(self) -> None:
-        self._waiters: list[asyncio.Future[None]] = []
+        self.waiters: list[asyncio.Future[None]] = []
 
     @property
     def is_awaited(self) -> bool:
         """Whether a task waits."""
-        return bool(self._waiters)
+        return bool(self.waiters)
 
     def set(self) -> None:
         """Wake all waiting tasks."""
-        if self._waiters:
-            waiters, self._waiters = self._waiters, []
+        if self.waiters:
+            waiters, self.waiters = self.waiters, []
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -186,7 +189,7 @@ class Signal:
     async def wait(self) -> None:
         """Return at the next `set`."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
+        self.waiters.append(waiter)
         try:
             await waiter
         finally:
@@ -202,7 +205,7 @@ class Signal:
         if deadline <= loop.time():
             return False
         waiter = loop.create_future()
-        self._waiters.append(waiter)
+        self.waiters.append(waiter)
         timer = loop.call_at(deadline, _expire, waiter)
         try:
             return await waiter is None
@@ -211,8 +214,8 @@ class Signal:
             self._discard(waiter)
 
     def _discard(self, waiter: asyncio.Future[None]) -> None:
-        if waiter in self._waiters:
-            self._waiters.remove(waiter)
+        if waiter in self.waiters:
+            self.waiters.remove(waiter)
 
 
 def _expire(waiter: asyncio.Future[object]) -> None:

@@ -49,7 +49,8 @@ def read_jetstream(
         end: The end: "now", the last sequence, or the time before which messages were stored.
         columns: Names of columns. The default is ``subject``, ``data``, ``headers``, ``stream``, ``sequence`` and
             ``timestamp``. There are also ``timestamp_ns`` and ``stream_created``. Without ``data``, the server sends no
-            payloads if a consumer can be created.
+            payloads if a consumer can be created. For ``sequence``, ``stream`` and ``stream_created`` it sends no
+            messages either, if the stream has no gaps and neither ``subjects`` nor ``readMode`` is given.
 
     Raises:
         ConfigError: An argument or option is missing, invalid or unknown. The stream does not exist, permissions are

@@ -58,7 +58,7 @@ def _print_versions() -> None:
     from importlib.metadata import version
 
     from .. import __version__
-    from .._runtime.nats.speedups import chosen
+    from .._runtime.connection.speedups import chosen
 
     print(f"jsclient {__version__}, nats-py {version('nats-py')}, Python {platform.python_version()}")
     print(f"reader: {chosen().text}")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
+from .._runtime.connection.connection import Connection
+from .._runtime.connection.speedups import Choice, chosen
 from .._runtime.context import Requests
-from .._runtime.nats.connection import Connection
-from .._runtime.nats.speedups import Choice, chosen
 from ..errors import NotJetStreamMessageError
 from ..protocol.consumers.ack import (
     ACKED,

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from .._runtime.calls import check_known, create_consumer, find_streams
+from .._runtime.connection.connection import HoldingSink, Inbox
+from .._runtime.connection.speedups import chosen
 from .._runtime.context import Context
 from .._runtime.handlers import check_handler
 from .._runtime.matching import check_match
-from .._runtime.nats.connection import HoldingSink, Inbox
-from .._runtime.nats.speedups import chosen
 from ..errors import (
     ConfigError,
     ConsumerNotFoundError,

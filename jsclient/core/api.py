@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
+from .._runtime.connection.speedups import chosen
 from .._runtime.context import Context
 from .._runtime.handle import opening
 from .._runtime.handlers import check_handler
-from .._runtime.nats.speedups import chosen
 from .._runtime.publish import check_payload, check_subject, known_subjects
 from ..errors import ConfigError
 from ..protocol.core.tracker import MAX_PENDING, MAX_PENDING_BYTES, CoreTracker

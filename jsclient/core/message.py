@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from .._runtime.nats.connection import Connection
-from .._runtime.nats.speedups import Choice, chosen
+from .._runtime.connection.connection import Connection
+from .._runtime.connection.speedups import Choice, chosen
 from .._runtime.publish import check_payload
 from ..errors import ConfigError, InvalidNameError, ServiceError
 from ..protocol.core.services import ERROR, ERROR_CODE

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .._runtime.connection.connection import Inbox, Lifecycle
 from .._runtime.context import Context
 from .._runtime.handle import ReadHandle, State
-from .._runtime.nats.connection import Inbox, Lifecycle
 from .._runtime.tasks import Signal, Timer
 from ..errors import ClosedError, DisconnectedError, PermissionDeniedError
 from ..protocol.core.replies import ReplyTracker

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from .._runtime.connection.connection import Inbox, Lifecycle
 from .._runtime.context import Context
 from .._runtime.handle import ReadHandle, State
 from .._runtime.handlers import Threads, is_coroutine_function
-from .._runtime.nats.connection import Inbox, Lifecycle
 from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
 from ..protocol.core.tracker import CoreTracker

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .._runtime.connection.connection import Inbox
 from .._runtime.event_hub import OnEvent
-from .._runtime.nats.connection import Inbox
 from .._runtime.publish import publish
 from .._runtime.tasks import Tasks
 from ..client import JetStream, connect

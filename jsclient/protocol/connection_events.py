@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .event_base import Event, Severity
 
-__all__ = ["Disconnected", "LameDuck", "PermissionDenied", "Reconnected"]
+__all__ = ["Disconnected", "LameDuck", "PermissionDenied", "Reconnected", "ServersChanged"]
 
 
 class Disconnected(Event, frozen=True, kw_only=True):
@@ -57,6 +57,28 @@ class LameDuck(Event, frozen=True, kw_only=True):
         return (
             f"the server {self.url} is about to stop, and will close this connection (lame duck mode): {then}"
         )
+
+
+class ServersChanged(Event, frozen=True, kw_only=True):
+    """The servers that the client may connect to have changed: the server has announced others (INFO).
+
+    ``added`` and ``removed`` are addresses, ``host:port``. ``known`` is the number of servers now, with those that were
+    given to ``connect``, which stay.
+    """
+
+    about = "connection"
+    _severity = "info"
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    known: int = 0
+
+    def _says(self) -> str:
+        changes = [f"{what} {', '.join(map(str, names))}" for what, names in self._changes() if names]
+        return f"the servers of the cluster have changed: {'; '.join(changes)}; {self.known} are known"
+
+    def _changes(self) -> list[tuple[str, tuple[str, ...]]]:
+        return [("new", self.added), ("gone", self.removed)]
 
 
 class PermissionDenied(Event, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ They go to ``on_event`` of the connection and to ``events()`` of the subscriptio
 from __future__ import annotations
 
 from ..errors import JetStreamError, counted
-from .connection_events import Disconnected, LameDuck, PermissionDenied, Reconnected
+from .connection_events import Disconnected, LameDuck, PermissionDenied, Reconnected, ServersChanged
 from .ending_events import AcksUnsent, ConsumerNotKept, DeleteFailed, DurableDeleted
 from .event_base import Event, Severity
 from .flow_events import FlowControlRefused, FlowControlStalled, SlowConsumer
@@ -18,7 +18,8 @@ __all__ = [
     "DeadLetterFailed", "DeadLettered", "DeleteFailed", "Disconnected", "DurableDeleted", "ErrorRaised", "Event",
     "FlowControlRefused", "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow",
     "HeartbeatMissed", "HistoryTruncated", "IngestGap", "IngestRefused", "LameDuck", "PartitionsMissing",
-    "PermissionDenied", "Pinned", "PublishFailed", "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset",
+    "PermissionDenied", "Pinned", "PublishFailed", "Reconnected", "RecordSkipped", "ServersChanged", "SlowConsumer",
+    "StreamReset",
     "Unpinned", "WorkerFailed",
 ]  # fmt: skip
 

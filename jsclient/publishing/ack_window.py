@@ -8,8 +8,8 @@ import secrets
 from collections.abc import Callable
 from typing import Generic
 
+from .._runtime.connection.connection import Connection, Inbox, Lifecycle
 from .._runtime.context import Context
-from .._runtime.nats.connection import Connection, Inbox, Lifecycle
 from .._runtime.tasks import Signal, Timer
 from ..errors import ClosedError, DisconnectedError, JetStreamError, PermissionDeniedError
 from ..protocol.publishing.in_flight import InFlight, TicketT, unknown

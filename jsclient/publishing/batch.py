@@ -9,8 +9,8 @@ from functools import partial
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar, Unpack
 
+from .._runtime.connection.speedups import chosen
 from .._runtime.context import Context
-from .._runtime.nats.speedups import chosen
 from .._runtime.publish import (
     BatchOptions,
     check_payload,

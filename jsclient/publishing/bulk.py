@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from .._runtime.connection.speedups import chosen
+from .._runtime.connection.wire import CHUNK
 from .._runtime.context import Context
-from .._runtime.nats.speedups import chosen
-from .._runtime.nats.wire import CHUNK
 from .._runtime.publish import check_payload, check_subject, headers_and_ids
 from ..errors import (
     ConfigError,
@@ -35,7 +35,7 @@ from .ack_window import AckWindow, FailureSink
 from .admission import YIELD_AFTER, Limits
 
 if TYPE_CHECKING:
-    from ..protocol.models.publish import PubAck
+    from ..protocol.models.publish import AckRun, PubAck
 
 __all__ = ["BulkPublisher", "Failed", "PublishedMany", "RowsTicket", "Tally", "publish_many"]
 
@@ -68,24 +68,40 @@ class Tally:
     last_seq: int = 0
     streams: set[str] = field(default_factory=set)
     acks: list[PubAck] = field(default_factory=list)  # not counted yet
+    runs: list[AckRun] = field(default_factory=list)  # the same
     on_acks: Callable[[list[PubAck]], None] | None = None  # called with the acks before they are counted
+    on_run: Callable[[str, list[int]], None] | None = (
+        None  # the same with the stream and the sequences of a run
+    )
     unwanted: list[None] = field(default_factory=list)  # not empty once closed: send nothing again
 
     def count(self) -> None:
         """Count the new acks."""
-        acks = self.acks
+        for stream, sequences in self.runs:
+            if self.on_run is not None:
+                self.on_run(stream, sequences)
+            self.stored += len(sequences)
+            self._extend(min(sequences), max(sequences))
+            self.streams.add(stream)
+        self.runs.clear()
+        if self.acks:
+            self._count_acks(self.acks)
+
+    def _count_acks(self, acks: list[PubAck]) -> None:
         if self.on_acks is not None:
             self.on_acks(acks)
         self.stored += len(acks)
         new = [ack.seq for ack in acks if not ack.duplicate]
         self.duplicates += len(acks) - len(new)
         if new:
-            first, last = min(new), max(new)
-            self.last_seq = max(self.last_seq, last)
-            if not self.first_seq or first < self.first_seq:
-                self.first_seq = first
+            self._extend(min(new), max(new))
         self.streams.update({ack.stream for ack in acks})
         acks.clear()
+
+    def _extend(self, first: int, last: int) -> None:
+        self.last_seq = max(self.last_seq, last)
+        if not self.first_seq or first < self.first_seq:
+            self.first_seq = first
 
 
 class RowsTicket:
@@ -157,6 +173,7 @@ class BulkPublisher:
             secrets.token_hex(11),
             context.answered,
             acks=self.tally.acks,
+            runs=self.tally.runs,
             progress=self._progress,
             join_acks=chosen().join_acks,
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from .._runtime.connection.connection import Inbox, Lifecycle
 from .._runtime.context import Context
-from .._runtime.nats.connection import Inbox, Lifecycle
 from .._runtime.tasks import Signal, Timer
 from ..errors import (
     ClosedError,

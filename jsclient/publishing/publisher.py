@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from datetime import timedelta
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from .._runtime.connection.speedups import chosen
+from .._runtime.connection.wire import CHUNK
 from .._runtime.context import Context
 from .._runtime.handle import Handle
-from .._runtime.nats.speedups import chosen
-from .._runtime.nats.wire import CHUNK
 from .._runtime.publish import (
     check_payload,
     check_subject,
@@ -32,6 +32,7 @@ from ..protocol.wire.headers import encode_headers
 from .ack_window import AckWindow
 from .admission import YIELD_AFTER, Limits
 from .last_words import describe, publishers, say
+from .slot_acks import SlotAcks, new_slots
 from .unretrieved import PublishFuture, UnretrievedFailures
 
 __all__ = ["Publisher"]
@@ -75,25 +76,29 @@ class Publisher(Handle):
         self._context = context
         self._out = context.connection.outbox
         self._failures = UnretrievedFailures(context.emit, max(_RETAINED, max_in_flight))
-        self.acks: AckWindow[PublishFuture] = AckWindow(
-            context,
-            self._failures,
-            Limits(
-                max_in_flight,
-                NEVER if max_bytes is None else max_bytes,
-                NEVER if room_timeout is None else room_timeout,
-            ),
-            window=window,
-            after_event=after_event,
+        limits = Limits(
+            max_in_flight,
+            NEVER if max_bytes is None else max_bytes,
+            NEVER if room_timeout is None else room_timeout,
+        )
+        self._slots = None if window is not None else new_slots(context)
+        self.acks: AckWindow[PublishFuture] = (
+            AckWindow(context, self._failures, limits, window=window, after_event=after_event)
+            if self._slots is None
+            else SlotAcks(context, self._failures, limits, self._slots, after_event=after_event)
         )
         self._block, self._command = chosen().ordinary_block, chosen().publish_command
         self._loop, self._now, self._thread = self.acks.loop, clock(self.acks.loop), get_ident()
         self._admission, self._window = self.acks.admission, self.acks.window
+        self._pending: Sized = self._window.in_flight if self._slots is None else self._slots
         publishers.add(self)
 
     def describe_rest(self) -> str:
         """Describe what is lost if the program ends now; "" if no message is. For the library's own use."""
-        return "" if self.acks.is_ended else describe(self._window.in_flight.values(), self._failures)
+        if self.acks.is_ended:
+            return ""
+        self._window.expand()
+        return describe(self._window.in_flight.values(), self._failures)
 
     def __del__(self) -> None:
         if "_window" in self.__dict__:
@@ -102,7 +107,7 @@ class Publisher(Handle):
     @property
     def in_flight(self) -> int:
         """The number of publishes that were sent, or wait to be sent again, and whose outcome is unknown."""
-        return len(self._window.in_flight)
+        return self._window.count
 
     @property
     def in_flight_bytes(self) -> int:
@@ -208,13 +213,24 @@ class Publisher(Handle):
             header, repeatable = headers_and_ids(headers, msg_id, None, self._block)
         timeout = self._timeout if timeout is None else check_seconds("timeout", timeout)
         admission, window, out = self._admission, self._window, self._out
-        size, now = len(header) + len(data), self._now()
+        now = self._now()
+        if (
+            (slots := self._slots) is not None
+            and (out is not None and out.scheduled and out.size < CHUNK)
+            and (admission.clear and now <= admission.yield_at)
+        ):
+            future: PublishFuture | None = slots.publish(
+                to, header, data, now, timeout, repeatable and self._resend, False
+            )
+            if future is not None:
+                return future
+        size = len(header) + len(data)
         if size > self.acks.small:
             self.acks.connection.check_size(size)
         if out is not None and not out.scheduled:
             admission.yield_at = now + YIELD_AFTER  # the first message in this iteration of the loop
         total = window.size + size
-        if (not admission.clear or len(window.in_flight) >= admission.max_in_flight) or (
+        if (not admission.clear or len(self._pending) >= admission.max_in_flight) or (
             now > admission.yield_at or (total > admission.watch and admission.too_much(total))
         ):
             await self.acks.enter(subject, size, timeout)
@@ -277,13 +293,20 @@ class Publisher(Handle):
             raise ConfigError(
                 "`send` needs a connection that `jsclient.connect` opened; await `publish` instead"
             )
-        size, now = len(header) + len(data), self._now()
+        now = self._now()
+        if (slots := self._slots) is not None and (out.scheduled and out.size < CHUNK) and admission.clear:
+            future: PublishFuture | None = slots.publish(
+                to, header, data, now, timeout, repeatable and self._resend, False
+            )
+            if future is not None:
+                return future
+        size = len(header) + len(data)
         if size > self.acks.small:
             self.acks.connection.check_size(size)
         if not out.scheduled:
             admission.yield_at = now + YIELD_AFTER
         total = window.size + size
-        if (not admission.clear or len(window.in_flight) >= admission.max_in_flight) or (
+        if (not admission.clear or len(self._pending) >= admission.max_in_flight) or (
             total > admission.watch and admission.too_much(total)
         ):
             self.acks.enter_now(subject, size)
@@ -334,8 +357,13 @@ class Publisher(Handle):
     ) -> PublishFuture:
         """Send a message that the window has room for. Without an outbox only register it."""
         acks, window, out = self.acks, self._window, self._out
-        deadline = now + timeout
         repeatable = repeatable and self._resend
+        if (slots := self._slots) is not None and out is not None and size <= CHUNK:
+            out.prepare()  # raises in another loop
+            placed: PublishFuture | None = slots.publish(to, header, data, now, timeout, repeatable, True)
+            if placed is not None:
+                return placed
+        deadline = now + timeout
         due = min(deadline, now + ATTEMPT) if repeatable else deadline
         future = PublishFuture(loop=self._loop)
         number = acks.number + 1
@@ -363,6 +391,8 @@ class Publisher(Handle):
                 out.write(command)  # raises in another loop, as `write_parts`
             entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
         acks.number = number
+        if slots is not None:
+            window.expand()
         window.in_flight[reply] = entry
         window.size += size
         if due < window.next_check:

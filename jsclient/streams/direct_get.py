@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from .._runtime.connection.connection import Connection, Inbox, Lifecycle
+from .._runtime.connection.speedups import chosen
 from .._runtime.context import Context
-from .._runtime.nats.connection import Connection, Inbox, Lifecycle
-from .._runtime.nats.speedups import chosen
 from .._runtime.tasks import Signal
 from ..errors import (
     ClosedError,

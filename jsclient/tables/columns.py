@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .._runtime.connection.speedups import chosen
 from ..protocol.consumers.ack import read_jsack
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.header_names import MSG_SIZE
-from ..protocol.wire.headers import Headers, parse_headers
+from .header_column import HEADERS, header_column
 from .source_options import QUEUE_COLUMNS
 
-__all__ = ["arrow_schema", "direct_columns", "frame_batch", "record_batch"]
+__all__ = ["arrow_schema", "direct_columns", "frame_batch", "known_columns", "record_batch"]
 
 _TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -23,12 +27,13 @@ _TYPES: dict[str, pa.DataType] = {
     "bigint": pa.int64(),
     "int": pa.int32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
-    "map<string,array<string>>": pa.map_(pa.string(), pa.list_(pa.string())),
+    "map<string,array<string>>": HEADERS,
 }
 
 # Indexes of the numbers in the first form of a JSAck. The second form has two more tokens before them.
-_DELIVERED, _STREAM_SEQ, _CONSUMER_SEQ, _TIME, _PENDING = 4, 5, 6, 7, 8
+_DELIVERED, _STREAM_SEQ, _CONSUMER_SEQ, _TIME, _PENDING = _NUMBERS = 4, 5, 6, 7, 8
 _FIRST_FORM, _MORE = 9, 2
+_WIDTH = 8  # bytes of a number
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
@@ -66,7 +71,7 @@ def frame_batch(
         created: When the stream was created, in ISO format, or None if unknown.
         headers_only: Whether the consumer omits payloads and adds their sizes to the headers.
     """
-    numbers = _Numbers([frame[1] for frame in frames])
+    numbers = _Numbers(frames)
     builders: dict[str, Callable[[], Any]] = {
         "subject": lambda: _texts([frame[0] for frame in frames]),
         "data": lambda: pa.array([frame[3] for frame in frames], pa.binary()),
@@ -89,18 +94,28 @@ def direct_columns(
     frames: Sequence[Frame], names: Sequence[str], stream: str, created: str | None = None
 ) -> dict[str, Any]:
     """Return columns of messages read by direct get, for `record_batch`. Names of other columns are ignored."""
-    added = _Added([frame[2] for frame in frames])
+    added = _Added(frames)
     builders: dict[str, Callable[[], Any]] = {
-        "subject": lambda: added.column("subject"),
+        "subject": lambda: added.subject,
         "data": lambda: pa.array([frame[3] for frame in frames], pa.binary()),
-        "headers": lambda: _headers([_own_headers(frame[2]) for frame in frames]),
+        "headers": lambda: header_column([_own_block(frame[2]) for frame in frames]),
         "stream": lambda: pa.repeat(stream, len(frames)),
-        "sequence": lambda: added.column("sequence").cast(pa.int64()),
+        "sequence": lambda: added.sequence,
         "timestamp": lambda: pc.divide(added.time_ns, 1000).cast(pa.timestamp("us", tz="UTC")),
         "timestamp_ns": lambda: added.time_ns,
         "stream_created": lambda: _created(created, len(frames)),
     }
     return {name: builders[name]() for name in names if name in builders}
+
+
+def known_columns(sequences: array[int], stream: str, created: str | None = None) -> dict[str, Any]:
+    """Return the columns that are known of messages with these sequences, for `record_batch`."""
+    count = len(sequences)
+    return {
+        "stream": pa.repeat(stream, count),
+        "sequence": pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(sequences)]),
+        "stream_created": _created(created, count),
+    }
 
 
 def _created(created: str | None, count: int) -> pa.Array:
@@ -109,22 +124,33 @@ def _created(created: str | None, count: int) -> pa.Array:
 
 
 class _Numbers:
-    """The numbers of many JSAcks, parsed by Arrow at a tenth of the cost of parsing them one by one."""
+    """The numbers of many JSAcks, parsed by a compiled function, or by Arrow at a tenth of the cost of Python."""
 
-    def __init__(self, replies: list[bytes]) -> None:
-        self._raw = replies
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        self._frames = frames
         self._lists: pa.ListArray | None = None
         self._more = 0
 
     @property
     def replies(self) -> pa.Array:
-        return _texts(self._raw)
+        return _texts([frame[1] for frame in self._frames])
 
     def column(self, index: int) -> pa.Array:
+        count = len(self._frames)
+        if self._compiled:
+            first = _NUMBERS.index(index) * count * _WIDTH
+            numbers = pa.py_buffer(self._compiled).slice(first, count * _WIDTH)
+            return pa.Array.from_buffers(pa.int64(), count, [None, numbers])
         if self._lists is None:
             self._split()
         assert self._lists is not None
         return pc.list_element(self._lists, index + self._more).cast(pa.int64())
+
+    @cached_property
+    def _compiled(self) -> bytes:
+        """The numbers in the order of `_NUMBERS`, an array of each. Empty if Arrow has to parse them."""
+        read = chosen().jsack_numbers
+        return b"" if read is None else read(list(self._frames))
 
     def _split(self) -> None:
         lists = pc.split_pattern(self.replies, ".")
@@ -135,7 +161,7 @@ class _Numbers:
             _FIRST_FORM + 1 + _MORE,
         }:
             # For mixed or longer forms, convert each JSAck to the first form, which is slower.
-            acks = [read_jsack(reply) for reply in self._raw]
+            acks = [read_jsack(frame[1]) for frame in self._frames]
             plain = [
                 f"$JS.ACK.S.C.{ack.num_delivered}.{ack.stream_seq}.{ack.consumer_seq}.{ack.timestamp_ns}.{ack.num_pending}"
                 for ack in acks
@@ -150,43 +176,70 @@ _ADDED = (
     r"Nats-Subject: (?P<subject>[^\r\n]+)\r\nNats-Sequence: (?P<sequence>[0-9]+)\r\n"
     r"Nats-Time-Stamp: (?P<time>[^\r\n]+)\r\nNats-Num-Pending: [0-9]+\r\nNats-Last-Sequence: [0-9]+\r\n\r\n$"
 )
+_BEFORE = re.compile(rb"\r\nNats-Last-Sequence: ([0-9]{1,18})\r\n\r\n\Z")  # of the message before the first
 _FIRST_LINE = len(b"NATS/1.0\r\n")
 _ADDED_FROM = b"Nats-Stream: "  # the last occurrence, since the server's headers follow the message's
 _SIZE_FROM = f"{MSG_SIZE}: ".encode()  # the same, where the consumer omits payloads
 
 
 class _Added:
-    """The headers that the server adds to messages, parsed by Arrow."""
+    """The headers that the server adds to messages, parsed by a compiled function, or by Arrow."""
 
-    def __init__(self, blocks: list[bytes]) -> None:
-        self._parsed = pc.extract_regex(_texts(blocks), _ADDED)
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        self._frames = frames
 
-    def column(self, name: str) -> pa.Array:
-        return pc.struct_field(self._parsed, name)
+    @property
+    def subject(self) -> pa.Array:
+        return _texts([row[1] for row in self._rows]) if self._rows else self._column("subject")
+
+    @property
+    def sequence(self) -> pa.Array:
+        if self._rows:
+            return pa.array([row[2] for row in self._rows], pa.int64())
+        return self._column("sequence").cast(pa.int64())
 
     @property
     def time_ns(self) -> pa.Array:
-        return self.column("time").cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
+        if self._rows:
+            return pa.array([row[3] for row in self._rows], pa.int64())
+        return self._column("time").cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
+
+    def _column(self, name: str) -> pa.Array:
+        return pc.struct_field(self._parsed, name)
+
+    @cached_property
+    def _parsed(self) -> pa.StructArray:
+        return pc.extract_regex(_texts([frame[2] for frame in self._frames]), _ADDED)
+
+    @cached_property
+    def _rows(self) -> list[tuple[bytes, bytes, int, int]]:
+        """The rows of the compiled function. Empty unless it reads all messages."""
+        split = chosen().split_stored
+        before = None if split is None or not self._frames else _BEFORE.search(self._frames[0][2])
+        if split is None or before is None:
+            return []
+        rows, _ = split(list(self._frames), int(before[1]))
+        return rows if len(rows) == len(self._frames) else []
 
 
-def _own_headers(block: bytes, added_from: bytes = _ADDED_FROM) -> Headers | None:
-    """Return the message's headers in a block to which the server has added headers."""
-    return _line_headers(block[: block.rfind(added_from)])
+def _own_block(block: bytes, added_from: bytes = _ADDED_FROM) -> bytes:
+    """Return the message's own part of a block to which the server has added headers, as a block."""
+    return _whole_lines(block[: block.rfind(added_from)])
 
 
-def _delivered_headers(block: bytes) -> Headers | None:
-    """Return the headers of a block that a consumer has delivered, as a direct get would return them.
+def _delivered_block(block: bytes) -> bytes:
+    """Return the part of a block that a consumer has delivered which a direct get would return, as a block.
 
     The server replaces the last two bytes of any block by added headers in a direct get, because it takes them for the
     block's empty line. So a line without an end before them is not read, though a consumer delivers all of it.
     """
-    return parse_headers(block)[1] if block.endswith(b"\r\n\r\n") else _line_headers(block[:-2])
+    return block if not block or block.endswith(b"\r\n\r\n") else _whole_lines(block[:-2])
 
 
-def _line_headers(lines: bytes) -> Headers | None:
-    """Return the headers of the complete lines."""
+def _whole_lines(lines: bytes) -> bytes:
+    """Return a block of the complete lines, or b"" if there is none but the first."""
     end = len(lines) if lines.endswith(b"\r\n") else lines.rfind(b"\r\n") + 2
-    return parse_headers(lines[:end] + b"\r\n")[1] if end > _FIRST_LINE else None
+    return lines[:end] + b"\r\n" if end > _FIRST_LINE else b""
 
 
 def _texts(values: list[bytes]) -> pa.Array:
@@ -200,16 +253,5 @@ def _texts(values: list[bytes]) -> pa.Array:
 def _frame_headers(frames: Sequence[Frame], *, headers_only: bool) -> pa.Array:
     blocks = [frame[2] for frame in frames]
     if headers_only:
-        return _headers([_own_headers(block, _SIZE_FROM) for block in blocks])
-    if not any(blocks):
-        return pa.nulls(len(blocks), _TYPES["map<string,array<string>>"])
-    return _headers([_delivered_headers(block) if block else None for block in blocks])
-
-
-def _headers(all_headers: Sequence[Headers | None]) -> pa.Array:
-    if not any(all_headers):
-        return pa.nulls(len(all_headers), _TYPES["map<string,array<string>>"])
-    rows = [
-        [(name, headers.get_all(name)) for name in headers] if headers else None for headers in all_headers
-    ]
-    return pa.array(rows, _TYPES["map<string,array<string>>"])
+        return header_column([_own_block(block, _SIZE_FROM) for block in blocks])
+    return header_column([_delivered_block(block) for block in blocks] if any(blocks) else blocks)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .._runtime.nats.credentials_file import provided_credentials
+from .._runtime.connection.credentials_file import provided_credentials
 from ..errors import ConfigError
 
 __all__ = ["provided"]

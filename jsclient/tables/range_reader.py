@@ -34,7 +34,7 @@ from ..protocol.models.message import read_stored_message
 from ..protocol.models.stream import StreamInfo
 from ..protocol.streams.direct_get import direct_sequence
 from ..protocol.wire.codec import from_wire
-from ..protocol.wire.frames import Frame, total_size
+from ..protocol.wire.frames import Frame
 from ..streams.stream import Stream
 from .ranges import SequenceRange
 from .removal import Removal
@@ -306,7 +306,7 @@ class ConsumerRange(RangeReader):
         tracker, tracked = puller.tracker, self._range
         waiting = [*puller.front]
         puller.front.clear()
-        tracker.buffer.taken(total_size(waiting), len(waiting))
+        tracker.buffer.taken(tracker.runs.total_size(waiting), len(waiting))
         self._active_at = self._received_at = self._context.connection.now()
         self._doubt = _FIRST_DOUBT
         frames = tracked.take(waiting, _sequence)

@@ -13,6 +13,7 @@ from ..protocol.models.stream_config import RetentionPolicy
 from ..protocol.streams.direct_get import BATCH_GET_SERVER
 from ..protocol.wire.checks import is_at_least
 from .columns import arrow_schema, direct_columns, frame_batch, record_batch
+from .known_rows import has_each_message, known_rows
 from .range_reader import ConsumerRange, DirectRange
 from .ranges import SequenceRange
 from .session import session
@@ -37,6 +38,9 @@ def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.Reco
     if wanted is None:
         return
     opened = session(spec.connect)
+    if opened.run(has_each_message(opened.js, spec, wanted)):
+        yield from known_rows(spec, wanted)
+        return
     schema = arrow_schema(spec.columns)
     headers_only = "data" not in spec.columns
     reader = opened.run(open_range(opened.js, spec, wanted, headers_only=headers_only))

@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from .._runtime.calls import delete_consumer
+from .._runtime.connection.connection import Inbox, Lifecycle
 from .._runtime.context import Context
-from .._runtime.nats.connection import Inbox, Lifecycle
 from .._runtime.retry import varied
 from .._runtime.tasks import Timer
 from ..errors import ConsumerLimitError, JetStreamError, NotJetStreamMessageError

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from .._runtime.connection.connection import Inbox, Lifecycle
 from .._runtime.context import Context
-from .._runtime.nats.connection import Inbox, Lifecycle
 from .._runtime.retry import Retry
 from .._runtime.tasks import Timer
 from ..errors import JetStreamError

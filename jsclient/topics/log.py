@@ -221,7 +221,9 @@ class Log(abc.ABC):
             ConfigError: The log does not have the subject. InvalidNameError: The subject has wildcards.
         """
         if subject is None:
-            return check_publish_subject(self.subject)
+            if not self.is_one_subject:  # it was checked with the log
+                check_publish_subject(self.subject)
+            return self.subject
         if not subject_matches(self.subject, check_publish_subject(subject)):
             raise ConfigError(f"subject {subject!r} does not match {self.subject!r}")
         return subject

@@ -156,6 +156,7 @@ class LogReader(ReadHandle[Record]):
             max_pending=max_pending,
             max_pending_bytes=max_pending_bytes,
         )
+        self._take_one = self._tracker.take_one
         self._feeds: dict[str, FeedSubscription] = {}
         self._reading: asyncio.Task[Any] | None = None
         self._is_asking = False
@@ -217,10 +218,21 @@ class LogReader(ReadHandle[Record]):
 
     def take_one(self) -> Record | None:
         """Take the next record from the queue, without waiting."""
-        tracker = self._tracker
-        record = tracker.take_one()
-        if tracker.request_needed and (commands := tracker.next_request()):
+        record = self._take_one()
+        if self._tracker.request_needed:
+            self.taken()
+        return record
+
+    def taken(self) -> None:
+        """Request the history again if records were taken from the queue of the tracker and one more fits now."""
+        if commands := self._tracker.taken():
             self._carry_out(commands)
+
+    async def __anext__(self) -> Record:
+        if (record := self._take_one()) is None:
+            return await super().__anext__()
+        if self._tracker.request_needed:
+            self.taken()
         return record
 
     async def batches(self, max_records: int = 500) -> AsyncGenerator[list[Record], None]:

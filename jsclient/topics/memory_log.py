@@ -16,11 +16,10 @@ from ..errors import ClosedError, ConfigError, JetStreamError, WrongLastSequence
 from ..protocol.events import ErrorRaised, Event
 from ..protocol.topics.links import MissingRule
 from ..protocol.topics.position import Extent, Position
-from ..protocol.topics.record import Kind, Record
+from ..protocol.topics.record import Kind, Record, RecordHeaders
 from ..protocol.topics.record_codec import kind_headers
 from ..protocol.wire.checks import check_count
 from ..protocol.wire.header_names import EXPECTED_LAST_SUBJECT_SEQUENCE, MSG_ID
-from ..protocol.wire.headers import Headers
 from ..protocol.wire.names import check_filter_subject, has_wildcard, subject_matches
 from .log import Feed, Log, Page, Push, Receive
 
@@ -138,7 +137,7 @@ class MemoryLog(Log):
             time_ns=time.time_ns(),
             subject=subject,
             data=bytes(data),
-            headers=Headers({**(headers or {}), **kind_headers(kind), **sent}),
+            headers=RecordHeaders({**(headers or {}), **kind_headers(kind), **sent}),
             previous=self._last_seq - 1,
             kind=kind,
             origin=Position(self.stream, self._incarnation, 0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from .._runtime.handle import ReadHandle
 from ..errors import ClosedError, IterationFailed
@@ -13,6 +13,8 @@ from .log import Push
 from .log_reader import LogReader
 
 __all__ = ["TopicReader", "raise_end"]
+
+_VALUE: Final = Kind.VALUE
 
 
 def raise_end(record: Record) -> NoReturn:
@@ -35,6 +37,8 @@ class TopicReader(ReadHandle[Record]):
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
+        self._tracker = reader.tracker
+        self._take_one = reader.tracker.take_one  # of its queue: a record of an ``async for`` costs two calls
         self._end: Record | None = None
         self.completion: bytes | None = None
 
@@ -80,15 +84,17 @@ class TopicReader(ReadHandle[Record]):
 
     async def __anext__(self) -> Record:
         try:
-            if self._end is None and (record := self._reader.take_one()) is not None:
-                return record if record.kind is Kind.VALUE else self._checked(record)
+            if self._end is None and (record := self._take_one()) is not None:
+                if self._tracker.request_needed:
+                    self._reader.taken()
+                return record if record.kind is _VALUE else self._checked(record)
             return await self.next()
         except ClosedError:
             raise StopAsyncIteration from None
 
     def _checked(self, record: Record) -> Record:
         """Return the record. If it ends this reader, raise the error of `raise_end`."""
-        if record.kind is not Kind.VALUE and record.is_last and self._reader.tracker.ends:
+        if record.kind is not Kind.VALUE and record.is_last and self._tracker.ends:
             self._note_end(record)
             raise_end(record)
         return record
@@ -100,7 +106,7 @@ class TopicReader(ReadHandle[Record]):
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
         """Yield lists of records until the topic ends or the reader is closed. Raises the errors of `next`."""
         async for records in self._reader.batches(max_records):
-            if records[-1].is_last and self._reader.tracker.ends:
+            if records[-1].is_last and self._tracker.ends:
                 self._note_end(records.pop())
             if records:
                 yield records

@@ -4,18 +4,21 @@ from .acks import join_acks
 from .blocks import ordinary_block
 from .commands import burst_commands, publish_command
 from .parts import find_header, is_ordinary_jsack, split_jsack
-from .runs import last_of_whole_run, total_size
+from .runs import jsack_numbers, last_of_whole_run, total_size
 from .scanner import scan
+from .slots import Slots
 from .stored import split_stored
 
 __version__ = "0.1.0.dev0"  # that of the jsclient in the same commit
 
 __all__ = [
+    "Slots",
     "__version__",
     "burst_commands",
     "find_header",
     "is_ordinary_jsack",
     "join_acks",
+    "jsack_numbers",
     "last_of_whole_run",
     "ordinary_block",
     "publish_command",

@@ -4,7 +4,6 @@
 from libc.string cimport memcmp, memcpy
 
 cdef extern from "Python.h":
-    ctypedef struct PyObject
     Py_ssize_t PyList_Size(object) except -1
     PyObject *PyList_GetItem(object, Py_ssize_t) except NULL
     PyObject *PyTuple_GetItem(PyObject *, Py_ssize_t) except NULL
@@ -13,11 +12,9 @@ cdef extern from "Python.h":
     bytes PyBytes_FromStringAndSize(const char *, Py_ssize_t)
 
 cdef enum:
-    MAX_NUMBER = 19  # digits of a sequence that is read here
+    MAX_NUMBER = 19  # digits of a number that is read here
     REPLY = 0  # the index of the subject, to which an answer was sent, in a frame
     PAYLOAD = 3  # the index of the payload in a frame
-
-ctypedef const unsigned char *Text
 
 
 def join_acks(list frames not None, Py_ssize_t start, Py_ssize_t stop, list replies=None, Py_ssize_t first=0):
@@ -51,8 +48,15 @@ def join_acks(list frames not None, Py_ssize_t start, Py_ssize_t stop, list repl
         if not is_ordinary_ack(<Text> PyBytes_AsString(payload), length):
             return b""
         size += length + 1
-    cdef bytes joined = PyBytes_FromStringAndSize(NULL, size)
-    cdef char *at = PyBytes_AsString(<PyObject *> joined)
+    return joined(frames, start, stop, size)
+
+
+cdef bytes joined(list frames, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t size):
+    """The payloads of ``frames[start:stop]`` in a JSON array, which has ``size`` bytes."""
+    cdef Py_ssize_t index, length
+    cdef PyObject *payload
+    cdef bytes array = PyBytes_FromStringAndSize(NULL, size)
+    cdef char *at = PyBytes_AsString(<PyObject *> array)
     for index in range(start, stop):
         payload = PyTuple_GetItem(PyList_GetItem(frames, index), PAYLOAD)
         length = PyBytes_Size(payload)
@@ -60,7 +64,23 @@ def join_acks(list frames not None, Py_ssize_t start, Py_ssize_t stop, list repl
         memcpy(at + 1, PyBytes_AsString(payload), length)
         at += length + 1
     at[0] = c']'
-    return joined
+    return array
+
+
+cdef unsigned long long number_of(PyObject *reply, bytes prefix) except? 0:
+    """The number that follows the prefix in a reply subject. 0: it has another form."""
+    cdef Py_ssize_t size = len(prefix), length = PyBytes_Size(reply), index
+    cdef const char *at = PyBytes_AsString(reply)
+    cdef unsigned long long number = 0
+    if not 0 < length - size <= MAX_NUMBER or memcmp(at, PyBytes_AsString(<PyObject *> prefix), size) != 0:
+        return 0
+    if at[size] == c'0':
+        return 0
+    for index in range(size, length):
+        if not c'0' <= at[index] <= c'9':
+            return 0
+        number = number * 10 + (at[index] - c'0')
+    return number
 
 
 cdef bint is_ordinary_ack(Text at, Py_ssize_t length) noexcept nogil:

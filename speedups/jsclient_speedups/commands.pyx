@@ -98,6 +98,31 @@ cdef Py_ssize_t command_size(Py_ssize_t subject, Py_ssize_t reply, Py_ssize_t he
 
 cdef char *write_command(char *at, PyObject *subject, PyObject *reply, PyObject *header, PyObject *data) except NULL:
     """Write the command of one message. Returns where the next one begins."""
+    return write_parts(at, subject, reply, b"", 0, header, data)
+
+
+cdef bytes numbered_command(bytes subject, bytes prefix, unsigned long long number, bytes header, bytes data):
+    """The command of one message, whose reply subject is the prefix followed by the number."""
+    cdef char digits[MAX_DIGITS]
+    cdef Py_ssize_t count = write_number(digits, number)
+    cdef Py_ssize_t size = command_size(len(subject), len(prefix) + count, len(header), len(data))
+    cdef bytes command = PyBytes_FromStringAndSize(NULL, size)
+    write_parts(
+        PyBytes_AsString(<PyObject *> command),
+        <PyObject *> subject,
+        <PyObject *> prefix,
+        digits,
+        count,
+        <PyObject *> header,
+        <PyObject *> data,
+    )
+    return command
+
+
+cdef char *write_parts(
+    char *at, PyObject *subject, PyObject *reply, char *digits, Py_ssize_t count, PyObject *header, PyObject *data
+) except NULL:
+    """The same with a reply subject that ends with these digits."""
     cdef Py_ssize_t head = PyBytes_Size(header), body = PyBytes_Size(data)
     if head:
         at = write_text(at, b"HPUB ", 5)
@@ -106,6 +131,7 @@ cdef char *write_command(char *at, PyObject *subject, PyObject *reply, PyObject 
     at = write_text(at, PyBytes_AsString(subject), PyBytes_Size(subject))
     at = write_text(at, b" ", 1)
     at = write_text(at, PyBytes_AsString(reply), PyBytes_Size(reply))
+    at = write_text(at, digits, count)
     at = write_text(at, b" ", 1)
     if head:
         at += write_number(at, head)

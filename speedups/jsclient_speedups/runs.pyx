@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reads what messages that have arrived together have in common: sequences without a gap, and their size."""
+"""Reads messages that have arrived together: sequences without a gap, their size, and the numbers in their JSAcks."""
 
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 
 cdef extern from "Python.h":
     ctypedef struct PyObject
@@ -10,11 +10,16 @@ cdef extern from "Python.h":
     PyObject *PyTuple_GetItem(PyObject *, Py_ssize_t) except NULL
     Py_ssize_t PyBytes_Size(PyObject *) except -1
     char *PyBytes_AsString(PyObject *) except NULL
+    bytes PyBytes_FromStringAndSize(const char *, Py_ssize_t)
 
 cdef enum:
     MAX_NUMBER = 19  # digits
+    NUMBERS = 5  # in a JSAck: deliveries, stream sequence, consumer sequence, time, pending messages
+    WIDTH = 8  # bytes of a number
     REPLY = 1  # the place of the JSAck in a frame
     PARTS = 4  # of a frame
+
+cdef unsigned long long MAX_INT64 = 0x7fffffffffffffff
 
 
 def total_size(list frames not None):
@@ -26,6 +31,50 @@ def total_size(list frames not None):
         for part in range(PARTS):
             size += PyBytes_Size(PyTuple_GetItem(frame, part))
     return size
+
+
+def jsack_numbers(list frames not None):
+    """The numbers of all JSAcks as five arrays of int64, one array after the other.
+
+    `jsclient.tables.columns` specifies it. Empty if a reply is not an ordinary JSAck.
+    """
+    cdef Py_ssize_t count = PyList_Size(frames), place, part
+    cdef bytes arrays = PyBytes_FromStringAndSize(NULL, NUMBERS * WIDTH * count)
+    cdef char *out = PyBytes_AsString(<PyObject *> arrays)
+    cdef unsigned long long values[NUMBERS]
+    cdef PyObject *reply
+    for place in range(count):
+        reply = PyTuple_GetItem(PyList_GetItem(frames, place), REPLY)
+        if not numbers_of(<const unsigned char *> PyBytes_AsString(reply), PyBytes_Size(reply), values):
+            return b""
+        for part in range(NUMBERS):
+            memcpy(out + (part * count + place) * WIDTH, &values[part], WIDTH)
+    return arrays
+
+
+cdef bint numbers_of(const unsigned char *at, Py_ssize_t size, unsigned long long *values) noexcept nogil:
+    """Read the numbers of a JSAck of 9, 11 or 12 tokens. False if it has another form."""
+    cdef const unsigned char *stop = at + size
+    cdef Py_ssize_t index
+    cdef int dots = 0, before, part
+    if size < 8 or memcmp(at, b"$JS.ACK.", 8) != 0:
+        return False
+    for index in range(size):
+        dots += at[index] == c'.'
+    if dots != 8 and dots != 10 and dots != 11:
+        return False
+    before = 4 if dots == 8 else 6  # the dots in front of the one that the numbers follow, counted from 1
+    while True:
+        if at[0] == c'.':
+            before -= 1
+            if before == 0:
+                break
+        at += 1
+    for part in range(NUMBERS):
+        if not take(&at, stop, True, &values[part]) or values[part] > MAX_INT64:
+            return False
+    # The last of 12 tokens may be any text.
+    return at == stop if dots != 11 else at != stop and at[0] == c'.'
 
 
 def last_of_whole_run(list frames not None, bytes run not None, consumer_seq):

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Cuts the ordinary part of the byte stream of a NATS connection into frames.
 
-`jsclient._runtime.nats.wire.FrameReader` is the specification. A frame is accepted here only if the Python reader
+`jsclient._runtime.connection.wire.FrameReader` is the specification. A frame is accepted here only if the Python reader
 accepts it too, and in the same way; everything else is left to the Python reader.
 """
 

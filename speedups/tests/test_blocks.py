@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from jsclient_speedups import ordinary_block
 
-from jsclient._runtime.nats.speedups import chosen
+from jsclient._runtime.connection.speedups import chosen
 from jsclient.protocol.wire import headers
 
 TEXTS = [*map(chr, range(0x200)), "\u2028", "\ud800", "\uffff", "\U0001f600", "Trace-Id", "x" * 300]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from jsclient_speedups import burst_commands, join_acks, publish_command
 
-from jsclient._runtime.nats.speedups import chosen
+from jsclient._runtime.connection.speedups import chosen
 from jsclient.protocol.models.publish import PubAck, quick_pub_acks, read_pub_ack
 from jsclient.protocol.wire import commands
 from tests.support import acks

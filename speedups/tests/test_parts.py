@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from jsclient_speedups import find_header, is_ordinary_jsack, split_jsack
 
-from jsclient._runtime.nats.speedups import chosen
+from jsclient._runtime.connection.speedups import chosen
 from jsclient.protocol.consumers import ack
 from jsclient.protocol.wire import headers
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from jsclient_speedups import last_of_whole_run, total_size
+from jsclient_speedups import jsack_numbers, last_of_whole_run, total_size
 
-from jsclient._runtime.nats.speedups import chosen
+from jsclient._runtime.connection.speedups import chosen
 from jsclient.protocol.consumers.ack import Runs
 from jsclient.protocol.wire import frames as wire_frames
 
@@ -85,3 +85,42 @@ def test_other_types_are_errors(wrong):
         last_of_whole_run(wrong, RUN, 1)
     with pytest.raises((TypeError, IndexError, SystemError)):
         total_size(wrong)
+
+
+def numbers_of(some) -> list[list[int]]:
+    """The numbers begin with the fifth token of nine, or with the seventh of more tokens."""
+    tokens = [reply.split(b".") for _, reply, _, _ in some]
+    rows = [[int(text) for text in (one[4:9] if len(one) == 9 else one[6:11])] for one in tokens]
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def reply_of(random: Random) -> bytes:
+    number = random.choice([0, 1, 2**63 - 1, 2**63, 10**19, random.randrange(10**6)])
+    begin = random.choice([b"ORDERS.new", b"_.hash.ORDERS.new", b"hub.hash.ORDERS.new"])
+    end = random.choice([b"", b"", b".token", b".0", b"."])
+    return b"$JS.ACK.%b.1.%d.7.1750000000000000000.%d%b" % (begin, random.randrange(1, 10**9), number, end)
+
+
+def test_numbers_of_replies(block):
+    first, count = block
+    ordinary = 0
+    for seed in range(first, first + count // 20):
+        random = Random(seed)
+        some = [(b"orders", reply_of(random), b"", b"")] * random.randrange(1, 3)
+        if random.random() < 0.3:
+            some.append((b"orders", damaged(random, some[0][1]), b"", b""))
+        arrays = memoryview(jsack_numbers(some)).cast("q").tolist()
+        if arrays:
+            parts = [arrays[at : at + len(some)] for at in range(0, len(arrays), len(some))]
+            assert parts == numbers_of(some), some
+            ordinary += 1
+    assert ordinary > count // 100
+
+
+def test_numbers_of_ordinary_replies():
+    some = frames(3000, 7, 9)
+    arrays = memoryview(jsack_numbers(some)).cast("q").tolist()
+    assert arrays == [number for numbers in numbers_of(some) for number in numbers]
+    assert jsack_numbers([]) == b""
+    for part in (b"", b"$JS.ACK", b"$JS.ACK.", b"." * 8, b"." * 11, b"$JS.ACK.S.C.1.2.3.4.5x"):
+        assert jsack_numbers([(b"orders", part, b"", b"")]) == b""

@@ -6,8 +6,8 @@ import jsclient_speedups
 import pytest
 from jsclient_speedups import scan
 
-from jsclient._runtime.nats.speedups import chosen
-from jsclient._runtime.nats.wire import FrameReader
+from jsclient._runtime.connection.speedups import chosen
+from jsclient._runtime.connection.wire import FrameReader
 from jsclient.errors import ProtocolError
 from tests.support import wire_streams
 

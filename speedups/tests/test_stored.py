@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from jsclient_speedups import split_stored
 
-from jsclient._runtime.nats.speedups import chosen
+from jsclient._runtime.connection.speedups import chosen
 from jsclient.errors import JetStreamError
 from jsclient.protocol.streams.direct_get import DirectBatchTracker
 from jsclient.protocol.topics.position import Position

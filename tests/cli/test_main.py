@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import jsclient
-from jsclient._runtime.nats.speedups import chosen
+from jsclient._runtime.connection.speedups import chosen
 from jsclient.cli import main
 
 

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from jsclient.consumers.opening import open_pull_subscription, open_subscription
 from jsclient.errors import (
     ApiError,
+    ClosedError,
     ConfigError,
     ConfigMismatchError,
     DuplicateSubscriptionError,
@@ -17,6 +19,7 @@ from jsclient.errors import (
     ProtocolError,
     RequestTimeoutError,
 )
+from jsclient.protocol.consumers.subscribe_request import SubscribeRequest
 from jsclient.protocol.models.consumer import ConsumerConfig
 from tests.support.fake import SILENCE, Refusal, connected
 from tests.support.strategies import data
@@ -247,3 +250,15 @@ async def test_lost_connection_cleans_up():
             except JetStreamError:
                 await asyncio.sleep(10)
                 assert connection.listening == []
+
+
+@virtual
+async def test_closed_connection_is_noticed_before_anything_is_sent():
+    async with connected() as (js, connection):
+        await js.close()
+        request = SubscribeRequest(subject="orders.new")
+        with pytest.raises(ClosedError):
+            await open_subscription(js._context, request, callback=None, auto_ack=None, delete_on_close=None)
+        with pytest.raises(ClosedError):
+            await open_pull_subscription(js._context, request, delete_on_close=None)
+        assert connection.sent == []

@@ -99,6 +99,7 @@ class World:
         target = await other.wellKnown_Rx()
         call = peer.request(target, Id=which) if move == "request" else getattr(peer, move)(which)
         task = asyncio.ensure_future(call)
+        # The caller may give up at any instant, also after the request was sent.
         if chance.random() < 0.2:
             await asyncio.wait({task}, timeout=0.03)
             task.cancel()
@@ -126,6 +127,7 @@ async def test_both_sides_agree_whatever_fails(seed):
     for _ in range(25):
         await world.move()
         await asyncio.sleep(world.weather.random.random())
+    # Then the faults end, and each side has time to send what it still owes the other.
     world.weather.bad = 0.0
     a, b = await world.peer("a"), await world.peer("b")
     await asyncio.sleep(300)

@@ -58,20 +58,3 @@ def test_events_named_and_exported(kind):
 def test_a_gap_says_where_to_read_on():
     gap = GapDetected(last_consumer_seq=2, consumer_seq=6, last_stream_seq=12, stream_seq=20, missed=3)
     assert gap.resume_stream_seq == 13
-
-
-@pytest.mark.parametrize(
-    ("count", "returned", "says"),
-    [
-        (1, 0, "1 message was handled, but its ack could not be sent; the server delivers it again"),
-        (
-            8,
-            1,
-            "8 messages were handled, but their acks could not be sent, and 1 message could not be returned; the "
-            "server delivers them again",
-        ),
-        (0, 7, "away: 7 messages could not be returned; the server delivers them again"),
-    ],
-)
-def test_unsent_acks_are_counted_in_words(count, returned, says):
-    assert says in str(events.AcksUnsent(count=count, returned=returned))

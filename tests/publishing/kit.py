@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from jsclient._runtime.nats.wire import Outbox
+from jsclient._runtime.connection.wire import Outbox
 from tests.support.fake import FakeConnection, Sent
 
 COMMAND = re.compile(rb"(PUB|HPUB) (\S+) (\S+) (?:(\d+) )?(\d+)\r\n")
@@ -32,7 +32,7 @@ class Transport:
         return self.waiting
 
     @property
-    def _transport(self) -> Transport | None:
+    def transport(self) -> Transport | None:
         """Seen from the outbox: gone while there is no connection."""
         return self if self.connection.is_connected else None
 

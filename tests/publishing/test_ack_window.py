@@ -39,7 +39,7 @@ async def test_every_future_and_every_caller_ends(how, outbox):
         elif how == "js.close":
             await js.close()
         else:
-
+            # leaving the block waits for acks, and is cancelled meanwhile
             async def leave() -> None:
                 async with pub:
                     pass

@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from jsclient.errors import (
-    DisconnectedError,
     IngestError,
     NoRespondersError,
-    PermissionDeniedError,
-    RequestTimeoutError,
 )
 from tests.support.fake import FakeConnection, connected
 from tests.support.virtual import settle, virtual
@@ -42,132 +39,10 @@ async def started(js: Any, connection: FakeConnection, msgs: int = 2, **options:
     return ingest
 
 
-@virtual
-async def test_silence_pings_then_ends():
-    async with connected() as (js, connection):
-        ingest = await started(js, connection, timeout=4.0)
-        loop = asyncio.get_running_loop()
-        for number in (2, 3, 4):
-            assert await ingest.publish("s.a", b"x") == number
-        began = loop.time()
-        with pytest.raises(IngestError) as caught:
-            await ingest.publish("s.a", b"5")
-        assert isinstance(caught.value.__cause__, RequestTimeoutError)
-        assert loop.time() - began == pytest.approx(4.0, abs=0.5)
-        assert codes(connection)[:4] == ["1.0", "2.1", "3.1", "4.1"]
-        assert codes(connection).count("4.4") == 3
-        assert codes(connection)[-1] == "5.3"  # the server is told that it is over
-        assert ingest.sent == 4
-
-
-@virtual
-async def test_ack_moves_renews_patience():
-    async with connected() as (js, connection):
-        ingest = await started(js, connection, timeout=3.0, ack_every=1, max_outstanding_acks=1, msgs=1)
-        loop = asyncio.get_running_loop()
-        began, waiting = loop.time(), asyncio.ensure_future(_fill(ingest, 12))
-        for number in range(1, 12):
-            await asyncio.sleep(2.5)
-            answer(connection, flow(number, 1))
-        assert await waiting == 12
-        assert loop.time() - began > 20
-        await ingest.__aexit__(ValueError, ValueError(), None)
-
-
-async def _fill(ingest: Any, until: int) -> int:
+async def fill(ingest: Any, until: int) -> int:
     while ingest.sent < until:
         await ingest.publish("s.a", b"x")
     return int(ingest.sent)
-
-
-@virtual
-async def test_ping_allows_one_message():
-    async with connected() as (js, connection):
-        ingest = await started(js, connection, timeout=4.0)
-        waiting = asyncio.ensure_future(_fill(ingest, 10))
-        await asyncio.sleep(1.1)
-        assert (ingest.sent, codes(connection)[-1]) == (4, "4.4")
-        answer(connection, flow(0))
-        await settle()
-        assert (ingest.sent, codes(connection)[-1]) == (5, "5.1")
-        await asyncio.sleep(1.1)
-        answer(connection, flow(0))
-        await settle()
-        assert ingest.sent == 5
-        answer(connection, flow(5, 2))
-        await settle()
-        assert ingest.sent == 9
-        waiting.cancel()
-        await ingest.__aexit__(ValueError, ValueError(), None)
-
-
-@virtual
-async def test_idle_keepalive_each_3_s():
-    async with connected() as (js, connection):
-        ingest = await started(js, connection, ack_every=100, msgs=100)
-        await asyncio.sleep(10)
-        assert codes(connection)[1:] == ["1.4"] * 2  # with answers and without
-        answer(connection, flow(0, 100))
-        await asyncio.sleep(3)
-        assert codes(connection)[1:] == ["1.4"] * 3
-        for _ in range(10):
-            await asyncio.sleep(1)
-            await ingest.publish("s.a", b"x")
-        await settle()
-        assert codes(connection).count("1.4") == 3
-        assert len(codes(connection)) == 14
-        await ingest.__aexit__(ValueError, ValueError(), None)
-        sent = len(connection.sent)
-        await asyncio.sleep(60)
-        assert len(connection.sent) == sent
-
-
-@virtual
-async def test_reconnect_followed_by_question():
-    async with connected() as (js, connection):
-        ingest = await started(js, connection, ack_every=100, msgs=100)
-        connection.disconnect()
-        assert await ingest.publish("s.a", b"2") == 2
-        await settle()
-        assert codes(connection) == ["1.0"]
-        connection.reconnect()
-        await settle()
-        assert codes(connection) == ["1.0", "2.1", "2.4"]
-        await ingest.__aexit__(ValueError, ValueError(), None)
-
-
-@virtual
-async def test_offline_timeout_sends_none():
-    async with connected() as (js, connection):
-        connection.disconnect()
-        ingest = js.fast_ingest(timeout=3.0)
-        with pytest.raises(IngestError) as caught:
-            await ingest.publish("s.a", b"1")
-        assert isinstance(caught.value.__cause__, DisconnectedError)
-        connection.reconnect()
-        await settle()
-        assert connection.sent == []
-        assert connection.listening == []
-
-
-@virtual
-@pytest.mark.parametrize("operation", ["publish", "subscribe"])
-async def test_right_missing_named(operation):
-    async with connected() as (js, connection):
-        ingest = js.fast_ingest()
-        starting = asyncio.ensure_future(ingest.publish("s.a", b"1"))
-        await settle()
-        subject = "s.a" if operation == "publish" else connection.inboxes[-1].subject
-        connection.deny("publish", "s.other")
-        connection.deny(operation, subject)
-        with pytest.raises((PermissionDeniedError, IngestError)) as caught:
-            await starting
-        # Without the right to hear answers the message may be stored.
-        denied = caught.value if operation == "publish" else caught.value.__cause__
-        assert isinstance(denied, PermissionDeniedError)
-        assert denied.subject == subject
-        assert connection.listening == []
-        assert connection.denied == [js._context.requests._denied]
 
 
 @virtual
@@ -175,7 +50,7 @@ async def test_close_tells_server():
     async with connected() as (js, connection):
         ingest = await started(js, connection)
         await ingest.publish("s.a", b"2")
-        waiting = asyncio.ensure_future(_fill(ingest, 10))
+        waiting = asyncio.ensure_future(fill(ingest, 10))
         await settle()
         await js.close()
         with pytest.raises(IngestError, match="closed"):
@@ -187,7 +62,7 @@ async def test_close_tells_server():
 async def test_unanswered_commit_count():
     async with connected() as (js, connection):
         ingest = await started(js, connection, timeout=2.5)
-        await _fill(ingest, 3)
+        await fill(ingest, 3)
         answer(connection, flow(2))
         with pytest.raises(IngestError) as caught:
             await ingest.commit("s.a", b"4")
@@ -200,7 +75,7 @@ async def test_unanswered_commit_count():
 async def test_failure_has_last_counts():
     async with connected() as (js, connection):
         ingest = await started(js, connection, ack_every=100, msgs=100)
-        await _fill(ingest, 5)
+        await fill(ingest, 5)
         await settle()
         answer(connection, {"type": "gap", "last_seq": 4, "seq": 5})
         failing = asyncio.ensure_future(ingest.publish("s.a", b"6"))
@@ -212,21 +87,6 @@ async def test_failure_has_last_counts():
         with pytest.raises(IngestError) as caught:
             await failing
         assert (caught.value.sent, caught.value.stored, caught.value.complete) == (5, 3, True)
-
-
-@virtual
-async def test_lost_end_repeated():
-    async with connected() as (js, connection):
-        ingest = await started(js, connection)
-        committing = asyncio.ensure_future(ingest.commit())
-        await settle()
-        connection.disconnect()
-        await asyncio.sleep(0.1)
-        connection.reconnect()
-        await settle()
-        assert codes(connection) == ["1.0", "2.3", "2.3"]
-        answer(connection, {"stream": "S", "seq": 9, "batch": ingest.id, "count": 1})
-        assert (await committing).count == 1
 
 
 def no_stream(connection: FakeConnection) -> None:

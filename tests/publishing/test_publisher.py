@@ -81,6 +81,7 @@ async def serve(connection, crowd, chance) -> None:
             if chance.random() < 0.3:
                 connection.reconnect()
         elif chance.random() < 0.02:
+            # what was written is on its way when the connection breaks
             if connection.outbox is not None:
                 connection.outbox.flush()
             connection.disconnect()

@@ -78,6 +78,7 @@ async def test_each_way_to_retrieve_failure_counts(how):
                     await asyncio.gather(future)
                 elif how == "wait_for":
                     await asyncio.wait_for(future, 1)
+                # the task has waited since before the failure
                 elif early is not None:
                     await early
         assert connection.told(PublishFailed) == []

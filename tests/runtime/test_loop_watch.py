@@ -34,7 +34,7 @@ class Handlers:
         self.told = []
         self.watch = LoopWatch(
             lambda: [(began, message) for message, began in self.running.items()],
-            lambda *told: self.told.append(told),
+            lambda *reported: self.told.append(reported),
         )
 
     def start(self, message):

@@ -269,6 +269,7 @@ async def test_who_leaves_takes_no_wake_up_of_others(which, how):
         for at in range(4)
     ]
     await settle()
+    # the wake-up has reached the task that leaves, so it must be passed on
     if how == "cancelled with":
         signal.set()
     waiting[which].cancel() if how != "timeout" else await asyncio.sleep(2)
@@ -305,12 +306,12 @@ async def test_no_stale_waiters():
     signal, loop = Signal(), asyncio.get_running_loop()
     tasks = [asyncio.ensure_future(signal.wait()), asyncio.ensure_future(signal.wait_until(loop.time() + 9))]
     await settle()
-    assert len(signal._waiters) == 2
+    assert len(signal.waiters) == 2
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await signal.wait_until(loop.time() + 1)
-    assert signal._waiters == []
+    assert signal.waiters == []
 
 
 @virtual
@@ -333,6 +334,7 @@ async def test_no_items_lost():
             signal.set()
             if chance.random() < 0.5:
                 await asyncio.sleep(chance.choice([0, 0, 0.3]))
+            # Cancel a reader, perhaps one that was just woken: another one must take its item.
             if chance.random() < 0.4:
                 which = chance.randrange(3)
                 readers[which].cancel()

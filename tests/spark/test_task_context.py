@@ -16,7 +16,7 @@ def test_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"sql.streaming.queryId": None}, "sql.streaming.queryId"),
         ({"sql.streaming.queryId": "q"}, "not a query id"),
@@ -25,9 +25,9 @@ def test_reported() -> None:
         ({"streaming.sql.batchId": "first"}, "not a batch id"),
     ],
 )
-def test_missing(change: dict[str, str | None], told: str) -> None:
+def test_missing(change: dict[str, str | None], reported: str) -> None:
     """A property that is missing or strange is an error that says what to do."""
-    with pytest.raises(ConfigError, match=f"{told}.*exactlyOnce"):
+    with pytest.raises(ConfigError, match=f"{reported}.*exactlyOnce"):
         epoch_of({**PROPERTIES, **change}.get)
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from jsclient import JetStream
-from jsclient._runtime.nats.connection import Connection, Lifecycle
+from jsclient._runtime.connection.connection import Connection, Lifecycle
 from jsclient.errors import ConnectError, DisconnectedError, JetStreamError, PermissionDeniedError
 from jsclient.protocol.events import Event
 from jsclient.protocol.wire.frames import Frame, Sink
@@ -322,7 +322,7 @@ class FakeApi:
 
 
 def _verb(tokens: list[str]) -> str:
-    return ".".join(tokens[:3] if tokens[1] == "DURABLE" else tokens[:2])
+    return ".".join(tokens[:3] if tokens[1:2] == ["DURABLE"] else tokens[:2])
 
 
 class connected:  # noqa: N801  reads as: async with connected() as (js, connection)
@@ -363,6 +363,7 @@ class PullServer:
                 self._seen += 1
                 over = loop.time() + pull.json.get("expires", 0) / 1e9
                 self._held.append((pull.reply, pull.json["batch"], over))
+            # Serve a part of the oldest request, as a server with few messages does.
             if self._held and self.sent < self.total:
                 inbox, expected, over = self._held.pop(0)
                 count = min(expected, self.total - self.sent, self.chance.randint(1, 5))

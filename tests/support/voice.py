@@ -72,6 +72,7 @@ def voice_of(paths: list[Path]) -> Voice:
                 voice.classes[node.name] += 1
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_branchy(node):
                 voice.branchy += 1
+                # A comment above the first statement belongs to the docstring, not to a branch.
                 if not any(node.body[0].lineno <= line <= (node.end_lineno or 0) for line in comments):
                     voice.silent.append(f"{path}:{node.lineno} {node.name}")
     return voice

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
 
-from jsclient._runtime.nats.speedups import Scan
-from jsclient._runtime.nats.wire import MAX_ANSWER, MAX_CONTROL_LINE, FrameReader
+from jsclient._runtime.connection.speedups import Scan
+from jsclient._runtime.connection.wire import MAX_ANSWER, MAX_CONTROL_LINE, FrameReader
 from jsclient.errors import ProtocolError
 
 PLAIN = (b"1", b"2", b"12", b"")
@@ -168,6 +168,7 @@ def stream(chance: Random) -> bytes:
             parts.append(chance.choice(LINES))
         else:
             parts.append(chance.choice(LINES[:6]))
+    # rarely a line that is longer than the parser accepts, since such a line ends the stream
     if chance.random() < 0.005:
         parts.insert(
             chance.choice((len(parts), len(parts) // 2)), b"z" * (MAX_CONTROL_LINE + chance.choice((0, 1)))

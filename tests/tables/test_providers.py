@@ -9,8 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from jsclient._runtime.nats.credentials_file import CredentialsError
+from jsclient._runtime.connection.credentials_file import CredentialsError
 from jsclient.errors import ConfigError
+from jsclient.tables.providers import provided
 from jsclient.tables.server_options import ServerOptions
 
 SERVERS = {"servers": "nats://x"}
@@ -120,3 +121,7 @@ def test_names_that_are_refused(name, reason):
 def test_one_identity():
     with pytest.raises(ConfigError, match="'token' and 'tokenProvider' are both set"):
         arguments(token="x", tokenProvider="our_secrets:token")
+
+
+def test_without_a_provider_nothing_is_added():
+    assert provided(None, None) == {}

@@ -196,11 +196,11 @@ def test_how_many_parts(rows, least, most, least_rows, pieces):
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "left"),
+    ("first", "last", "remaining"),
     [(1, 99, (10, 20)), (15, 99, (15, 20)), (1, 12, (10, 12)), (21, 99, None), (1, 9, None)],
 )
-def test_clipped_range(first, last, left):
-    assert SequenceRange(10, 20).clipped(first, last) == (left and SequenceRange(*left))
+def test_clipped_range(first, last, remaining):
+    assert SequenceRange(10, 20).clipped(first, last) == (remaining and SequenceRange(*remaining))
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=12), st.integers(1, 20_000))

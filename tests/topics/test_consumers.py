@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from jsclient.errors import RequestTimeoutError
+from jsclient.protocol.models.consumer import ConsumerConfig
+from jsclient.topics.consumers import Consumers
 from jsclient.topics.feeds import FeedSubscription
 from jsclient.topics.stream_log import StreamLog
 from tests.support.fake import SILENCE, connected
@@ -54,3 +56,26 @@ async def test_page_abandoned_soon_at_first():
                 await log._after(0, 10, 1000)
             waits.append(round(loop.time() - began, 1))
         assert waits == [1.2, 2.5, 5.0]
+
+
+@virtual
+async def test_each_failure_gives_the_next_leader_more_time():
+    async with connected(timeout=20.0) as (js, connection):
+        connection.api.on("CONSUMER.CREATE", *[SILENCE] * 20)
+        consumers, loop, waits = (
+            Consumers(js._context, await js.stream("ORDERS")),
+            asyncio.get_running_loop(),
+            [],
+        )
+        for _ in range(4):
+            start = loop.time()
+            with pytest.raises(RequestTimeoutError):
+                await consumers.create(ConsumerConfig(name="c"))
+            waits.append(loop.time() - start)
+        assert waits == sorted(waits)
+        assert waits[0] < waits[-1] <= 20.0
+        connection.api.script.clear()
+        consumer = await consumers.create(ConsumerConfig(name="c"))
+        assert consumer.name == "c"
+        await consumers.delete("c")
+        assert connection.deleted() == ["c"]

@@ -550,6 +550,7 @@ async def check_whole(seed: int, loss: float) -> None:
                 if len(got) == total:
                     break
                 got.append((await reader.next(1000.0)).seq)
+                # records must not be lost while the reader changes between pushes and polling
                 if chance.random() < 0.05:
                     reader.set_push(chance.choice(["auto", "consumer", None]))
             start = type(start).from_json(reader.position.to_json())
@@ -589,6 +590,7 @@ async def test_window_reads_or_reports(loss):
                     await asyncio.sleep(20.0)
         await producer
         assert got == [*range(1, len(got) + 1)], f"seed {seed}"
+        # The window has passed the reader: the error names the first missing and the first stored record.
         if truncated is not None:
             assert truncated.wanted == len(got) + 1
             assert truncated.wanted < truncated.first_available <= (await log.extent()).first_seq

@@ -201,16 +201,16 @@ async def test_what_the_leader_has_is_still_to_be_read(monkeypatch):
 
 
 @virtual
-@pytest.mark.parametrize("left", [0, 1])
-async def test_former_leader_takes_nothing_back(monkeypatch, left):
+@pytest.mark.parametrize("remaining", [0, 1])
+async def test_former_leader_takes_nothing_back(monkeypatch, remaining):
     """A leader that was cut off lacks newer records until it hears of its successor, who is asked again."""
     newer = record("s.a", 90), record("s.b", 95)
-    stored = Stored(*[A, B][:left])
+    stored = Stored(*[A, B][:remaining])
     stored.replicas = 3
     async with Tabled(monkeypatch, stored, *newer) as table:
         changed = table.changes()
         await asyncio.sleep(2.5)
-        assert stored.asked or not left
+        assert stored.asked or not remaining
         stored.records = {one.subject: one for one in newer}
         await asyncio.sleep(20)
         assert (dict(table), changed._pending) == ({one.subject: one for one in newer}, {})

@@ -103,6 +103,7 @@ class Faults:
         transports = ("tls",) if fault.kind.endswith("corrupted") else ()
         ways = self._nodes.ways_to(fault.node, *transports)
         end = time.monotonic() + length
+        # a stall lasts for the whole time, the other faults are repeated
         if fault.kind == "clients stalled":
             for way in ways:
                 way.stall()

@@ -91,6 +91,7 @@ class World:
         for stream in STREAMS:
             pub, read, read2 = [await self.connect(f"{stream}-{what}") for what in ("pub", "read", "read2")]
             for kind in kinds.publishers:
+                # a chain needs a stream to itself
                 home = f"{stream}H" if kind == "chain" else stream
                 self.publishers.append(Publishing(kind, pub, home, f"{home}.{kind.replace(' ', '_')}"))
             for number, kind in enumerate(kinds.readers):

@@ -33,17 +33,17 @@ Heard = Callable[[Any], list[tuple[float, Any]]]
 class Stalls:
     """Compares, once a second, what each reader has with what the leader of its stream has."""
 
-    def __init__(self, readers: list[Reading], heard: Heard, nodes: Nodes) -> None:
+    def __init__(self, readers: list[Reading], received: Heard, nodes: Nodes) -> None:
         self._readers = [one for one in readers if one.kind != "latest"]  # it reads one subject of many
-        self._heard, self._nodes = heard, nodes
+        self._heard, self._nodes = received, nodes
         self._behind_since: dict[int, float] = {}
         self.longest: dict[tuple[int, bool], tuple[float, float]] = {}
         """For each reader, before and after it told: its longest stand-still, and the moment at which it began."""
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def watched(cls, readers: list[Reading], heard: Heard, nodes: Nodes) -> AsyncIterator[Stalls]:
-        stalls = cls(readers, heard, nodes)
+    async def watched(cls, readers: list[Reading], received: Heard, nodes: Nodes) -> AsyncIterator[Stalls]:
+        stalls = cls(readers, received, nodes)
         task = asyncio.create_task(stalls._run())
         try:
             yield stalls

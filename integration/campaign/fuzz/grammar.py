@@ -50,6 +50,7 @@ def bytes_damaged(chance: Random, sample: bytes) -> bytes:
             del out[start:end]
         elif kind == 2:
             out[start:start] = out[start:end]
+        # change one byte
         elif kind == 3 and start < len(out):
             out[start] = chance.randrange(256)
         else:
@@ -73,6 +74,7 @@ def tokens_damaged(separator: bytes) -> Mutator:
                 parts[index] = chance.choice(NUMBERS).encode()
             elif kind == 3:
                 parts.insert(index, parts[index])
+            # exchange two parts
             elif kind == 4:
                 other = chance.randrange(len(parts))
                 parts[index], parts[other] = parts[other], parts[index]
@@ -107,6 +109,7 @@ def _changed(chance: Random, node: Any) -> Any:
         else:
             node[key] = _changed(chance, node[key])
         return node
+    # an object without keys, and a list without items, is replaced as a whole
     if isinstance(node, list) and node and chance.random() < 0.8:
         index = chance.randrange(len(node))
         kind = chance.randrange(4)

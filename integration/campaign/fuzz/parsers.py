@@ -13,11 +13,11 @@ from integration.campaign.fuzz import reference
 from integration.campaign.fuzz import samples as s
 from integration.campaign.fuzz.engine import DifferenceError, Target, same
 from integration.campaign.fuzz.grammar import BLOCK, JSON, SUBJECT, TEXT, WIRE
-from jsclient._runtime.nats.speedups import chosen
-from jsclient._runtime.nats.urls import shared_identity, shown
-from jsclient._runtime.nats.wire import FrameReader
+from jsclient._runtime.connection.speedups import chosen
+from jsclient._runtime.connection.wire import FrameReader
 from jsclient.errors import JetStreamError, NotJetStreamMessageError, ProtocolError
 from jsclient.peers.backend import read_answer, unpack
+from jsclient.protocol.connection.urls import shared_identity, shown
 from jsclient.protocol.consumers.ack import is_jsack, read_jsack, sequences
 from jsclient.protocol.consumers.push import whole_number
 from jsclient.protocol.consumers.status import classify

@@ -34,6 +34,7 @@ def headers(block: bytes) -> tuple[int, list[tuple[str, str]]]:
     first, *lines = block.split(b"\r\n")
     results: dict[str, list[str]] = {}
     for line in lines:
+        # an empty line ends the block
         if not line:
             break
         name, colon, value = line.partition(b":")
@@ -67,6 +68,7 @@ def frames(data: bytes) -> list[tuple[bytes, bytes, bytes, bytes, bytes]] | None
         names, numbers = arguments[:-sizes], arguments[-sizes:]
         if len(names) not in (2, 3) or not all(re.fullmatch(rb"[0-9]+", number) for number in numbers):
             return None
+        # a number that long is no size of a message
         if len(numbers[-1]) > 12 or len(numbers[0]) > len(numbers[-1]):
             return None
         total, head = int(numbers[-1]), int(numbers[0]) if sizes == 2 else 0

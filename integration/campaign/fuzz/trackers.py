@@ -107,6 +107,7 @@ def consume(kind: type[Any]) -> Callable[[Random], Take]:
             if chance.random() < 0.4:
                 frames.append((b"orders.new", some_ack(chance, count), block, b"x"))
             tracker.receive(frames, now)
+            # an end is a legal answer to these frames: go on with the same tracker
             if tracker.error is not None:
                 tracker.error = None
                 raise JetStreamError("ended")
@@ -243,6 +244,7 @@ def epochs(chance: Random) -> Take:
         partition = chance.randrange(2)
         subject = f"T.{partition}.{chance.choice(('data', 'frontier'))}"
         block, _, payload = data.partition(b"\r\n\r\n")
+        # What is no header block becomes the payload of a valid message.
         if not block.startswith(b"NATS"):
             block, payload = EPOCH_BLOCKS[chance.randrange(2)], data
         head = b"NATS/1.0\r\nNats-Stream: T\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\n" % (
@@ -291,6 +293,7 @@ def peer(chance: Random) -> Take:
 
     def do(event: Any) -> None:
         for command in tracker.handle(event, float(count)):
+            # what it stores is told to it again, as by the store
             if type(command).__name__ == "Store":
                 revisions[command.key] = revisions.get(command.key, 0) + 1
                 tracker.handle(Stored(command.key, command.value, revisions[command.key]), float(count))

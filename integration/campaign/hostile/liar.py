@@ -109,6 +109,7 @@ def body_of(subject: str, payload: bytes) -> bytes:
         return json.dumps({"total": 1, "offset": 0, "limit": 256, "streams": [stream()]}).encode()
     if "STREAM.MSG.GET" in subject:
         return s.STORED
+    # the order matters: the longer verbs are answered above
     if "STREAM." in subject:
         return json.dumps(stream()).encode()
     if "CONSUMER." in subject:

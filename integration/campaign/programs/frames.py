@@ -102,6 +102,7 @@ def _function(
         for count, write in enumerate(sink.writes):
             frame = written(program, sink, rows, number, count, run)
             publish_batch(frame, _subject(program, write, number, options), batch_id=batch_id)
+            # fail between two writes of a batch, as a killed driver would
             if run.fails_after == count + 1 and batch_id:
                 raise RuntimeError(FAULT)
         if program.source.get("ackOn") == "manual":
@@ -129,6 +130,7 @@ def _input(spark: Any, program: Program, run: Run) -> Any:
     for options in readers:
         one = spark.readStream.schema(columns).format("jetstream").options(**options).load()
         one = parsed(one, *(["reply"] if manual else []))
+        # each source needs a watermark, since the union takes the lowest of them
         if program.has("window"):
             one = one.withWatermark("t", "2 hours")
         rows = one if rows is None else rows.union(one)
@@ -163,6 +165,7 @@ def _after(spark: Any, step: Step, number: int, rows: Any, run: Run) -> Any:
         table = spark.read.schema("key int, label string").json(str(Path(run.files, "labels.json")))
         joined = rows.join(table, rows["k"] == table["key"], step.how)
         return _marked(joined, step, "coalesce(label, '-')").drop("key", "label")
+    # Spark keeps any of several equal rows, so the id must not depend on which.
     if step.kind == "distinct":
         once = rows.dropDuplicates(["stream", "n", "tag"])
         return _replaced(once, id="concat(stream, ':', n, ':', tag)")
@@ -213,6 +216,7 @@ def _columns(program: Program, sink: Sink, write: Write, number: int, count: int
     }[program.data]
     if run.slow:
         data = f"if(n % 20 = 0 and length(reflect('java.lang.Thread', 'sleep', 20L)) = -1, null, {data})"
+    # a task fails at this row, after it has written others
     if run.fails is not None:
         data = f"if(n = {run.fails}, raise_error('{FAULT}'), {data})"
     columns = [f"{data} as data"]

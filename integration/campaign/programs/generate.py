@@ -116,6 +116,7 @@ class _Maker:
             options["dedupScope"] = "epoch"
         if dice.random() < 0.3:
             options["exactlyOnce"] = "ledger"
+        # a ledger has to know the stream
         if "exactlyOnce" in options or dice.random() < 0.3:
             options["expectedStream"] = f"P{self._seed}_OUT"
         inside = manual or (kind == "batch" and not state and dice.random() < 0.4)

@@ -144,6 +144,7 @@ def payloads(subject: str, targets: list[str]) -> list[bytes]:
     bodies: list[Any] = [{}]
     if "DIRECT.GET" in subject or "MSG.GET" in subject:
         bodies += [{"seq": 1}, {"batch": 10, "seq": 1}, {"last_by_subj": targets[0]}]
+    # a consumer that delivers where the stranger wants it, with and without the filter
     elif "CONSUMER.CREATE" in subject:
         stream, _, remainder = subject.partition("CONSUMER.CREATE.")[2].partition(".")
         config = {"ack_policy": "none", "deliver_subject": targets[-1], "name": "x"}

@@ -102,6 +102,7 @@ async def test_odd_number_reaches_no_reader(
     )
     seqs: list[int] = []
     reports = 0
+    # after the damaged message a new consumer delivers it again
     while len(seqs) < 300:
         try:
             seqs.append((await within(20, reader.next(timeout=10), "a message")).metadata.stream_seq)

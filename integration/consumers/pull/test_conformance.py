@@ -110,6 +110,7 @@ async def test_cancelled_fetch_loses_none(js: Any, stream: OwnStream) -> None:
         fetch = asyncio.create_task(sub.fetch(5, expires=10))
         stored = chance.randint(0, 5)
         for number in range(1, 6):
+            # cancel it before, between or after the messages arrive
             if number == stored:
                 for _ in range(chance.randint(0, 4)):
                     await asyncio.sleep(0)
@@ -222,6 +223,7 @@ async def test_reconnects_200_all_acked(
                 for message in batch:
                     tally.take(message)
                     await message.ack()
+            # the call ends with the connection, and the next one continues
             except jsclient.DisconnectedError:
                 await asyncio.sleep(0)
 

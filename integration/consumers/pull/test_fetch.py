@@ -237,11 +237,11 @@ async def test_deleted_consumer_reported_by_next_fetch(tap: Any, near: Any, stre
     """No server answers: the server is asked once whether the consumer was deleted, or has no leader for a moment."""
     await stream.create_consumer("seen")
     sub = await near.pull_subscribe(stream=stream.name, consumer="seen")
-    looked = len(tap.sent("$JS.API.CONSUMER.INFO.>"))
+    checked = len(tap.sent("$JS.API.CONSUMER.INFO.>"))
     await stream.delete_consumer("seen")
     with pytest.raises(jsclient.ConsumerDeletedError, match="'seen' of stream"):
         await within(5, sub.fetch(1, expires=30), "the error")
-    assert len(tap.sent("$JS.API.CONSUMER.INFO.>")) == looked + 1
+    assert len(tap.sent("$JS.API.CONSUMER.INFO.>")) == checked + 1
 
 
 @pytest.mark.row(55)

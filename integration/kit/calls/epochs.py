@@ -72,6 +72,7 @@ async def seen(topic: Any, decode: Callable[[bytes], list[Any]] = json.loads) ->
     for record in await records(topic):
         partition = reading.partition_of(record)
         assert partition is not None
+        # the first record of a partition is its snapshot
         if partition not in started:
             started.add(partition)
             entry = reading.entry_of(record)

@@ -133,12 +133,12 @@ class Oracle:
 
     async def message(self, stream: str, seq: int) -> Stored:
         """One message. In a cluster that elects a leader just now, once it has one, in 20 s at most."""
-        for tries_left in reversed(range(200)):
+        for tries_remaining in reversed(range(200)):
             try:
                 actual = (await self.api(f"STREAM.MSG.GET.{stream}", {"seq": seq}))["message"]
                 break
             except OracleError as error:
-                if error.code != 503 or not tries_left:
+                if error.code != 503 or not tries_remaining:
                     raise
             await asyncio.sleep(0.1)
         return Stored(

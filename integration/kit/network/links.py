@@ -166,6 +166,7 @@ class Pipe:
         while self._queue:
             due, data = self._queue[0]
             await self._conditions.flowing.wait()
+            # conditions may change during the sleep, so the first item is looked at again
             if due > loop.time():
                 await asyncio.sleep(due - loop.time())
                 continue

@@ -248,6 +248,7 @@ class Proxy(Recording):
                 frame.fate = "dropped"
                 self.record(frame)
                 continue
+            # Rules ask for the subject of a sid, so the subscriptions are tracked.
             if frame.op == "SUB" and frame.sid:
                 link.subs[frame.sid] = frame
             elif frame.op == "UNSUB" and frame.args == frame.sid:

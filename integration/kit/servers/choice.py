@@ -65,6 +65,7 @@ def choose(spec: str = NEWEST, *, ack_v2: bool = False, env: Mapping[str, str] =
     try:
         binary = find_binary(spec)
     except NoServerError as error:
+        # a container can be started instead
         if engine_answers():
             return Choice(spec, ack_v2, spec)
         raise NoServerError(

@@ -36,7 +36,9 @@ class Key:
         seed = base64.b32encode(raw + nkeys.crc16(bytearray(raw)).to_bytes(2, "little")).rstrip(b"=")
         return cls(seed, nkeys.from_seed(bytearray(seed)).public_key.decode())
 
-    def sign(self, subject: str, kind: str, expires: float | None = None, **claims: Any) -> str:
+    def sign(
+        self, subject: str, kind: str, expires: float | None = None, *, audience: str = "", **claims: Any
+    ) -> str:
         """A JWT that this key issues for `subject`. It ends at a time, or never."""
         body = {
             "jti": base64.b32encode(os.urandom(16)).decode().rstrip("="),
@@ -46,6 +48,7 @@ class Key:
             "name": kind,
             "nats": {"type": kind, "version": 2, **claims},
             **({} if expires is None else {"exp": int(expires)}),
+            **({"aud": audience} if audience else {}),
         }
         signed = f"{_encoded({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{_encoded(body)}"
         signature = nkeys.from_seed(bytearray(self.seed)).sign(signed.encode())

@@ -125,10 +125,10 @@ def version_tuple(version: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", version.partition("-")[0])[:3])
 
 
-def fits(version: str, wanted: str) -> bool:
+def fits(version: str, expected: str) -> bool:
     """Whether a version meets conditions like `>=2.11, <2.14`."""
     have = version_tuple(version)
-    for condition in wanted.split(","):
+    for condition in expected.split(","):
         parsed = re.fullmatch(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+){0,2})\s*", condition)
         if parsed is None:
             raise ValueError(f"not a condition on the server version: {condition!r}")
@@ -228,7 +228,7 @@ class OwnServer:
             return
         from jsclient.server import NatsServer, ServerStartError
 
-        for tries_left in reversed(range(_START_TRIES)):
+        for tries_remaining in reversed(range(_START_TRIES)):
             # Not left to the server: it would choose ports that outgoing connections may be given.
             monitor_port = free_port()
             self.monitor = f"http://{HOST}:{monitor_port}"
@@ -239,7 +239,7 @@ class OwnServer:
                 await self._process.start()
                 return
             except ServerStartError as error:
-                if not tries_left or "address already in use" not in error.log:
+                if not tries_remaining or "address already in use" not in error.log:
                     raise
 
     async def stop(self) -> None:

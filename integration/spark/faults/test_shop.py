@@ -32,6 +32,7 @@ async def test_shop(own_server: Any, oracle_for: Any, recount: Any, tmp_path: Pa
         )
     sent = [*shop.events(COUNT, seed=17)]
     for number, event in enumerate(sent, 1):
+        # a broken event, which the program has to count and not to fail on
         payload = b"{broken" if event is None else json.dumps(event).encode()
         publish = oracle.publish if number % 1000 == 0 or number == len(sent) else oracle.nc.publish
         await publish("events.a", payload)

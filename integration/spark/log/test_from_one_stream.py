@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from integration.kit.calls.source import Query
@@ -24,6 +26,7 @@ async def recreate(stream, messages):
     await stream.oracle.create_stream(stream.name, [stream.all], storage="memory")
     if messages:
         await stream.publish(messages)
+    await asyncio.sleep(0.02)  # the reader checks its streams every few milliseconds
 
 
 @pytest.fixture

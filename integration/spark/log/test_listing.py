@@ -77,7 +77,7 @@ async def test_streams_change(server, many, make_stream):
     assert sequences(query.rows, streams[8]) == numbers(1, 2)
 
 
-async def go_on(query, reader, end, stream, wanted):
+async def go_on(query, reader, end, stream, expected):
     """Read until these messages of a stream were read. The last offset."""
 
     def read():
@@ -85,7 +85,7 @@ async def go_on(query, reader, end, stream, wanted):
         if (following := query.ask(reader, end)) != end:
             query.batch(reader, end, following)
             end = following
-        return sequences(query.rows, stream) == wanted
+        return sequences(query.rows, stream) == expected
 
     await eventually(lambda: asyncio.to_thread(read))
     return end

@@ -141,8 +141,8 @@ async def test_old_server_message_get(own_queue):
     assert (await query.stream.state())["messages"] == 0
 
 
-@pytest.mark.parametrize("left", [0, 50])
-async def test_old_server_claims_gone(own_queue, left):
+@pytest.mark.parametrize("remaining", [0, 50])
+async def test_old_server_claims_gone(own_queue, remaining):
     """It answers for each message alone: more of them than are asked for at once do not exist."""
     _, query = await own_queue(
         version="2.10.25", retention="limits", options={"failOnDataLoss": "false", "minPartitions": 1}
@@ -150,10 +150,10 @@ async def test_old_server_claims_gone(own_queue, left):
     await query.stream.publish(300)
     partitions = await query.plan()
     assert len(partitions) == 1
-    await query.stream.oracle.purge(query.stream.name, seq=301 - left)
+    await query.stream.oracle.purge(query.stream.name, seq=301 - remaining)
     query.commit(await asyncio.wait_for(query.read(partitions), 20))
     assert await query.plan() is None
-    assert numbers(query.rows) == seen(301 - left, 300)
+    assert numbers(query.rows) == seen(301 - remaining, 300)
 
 
 @pytest.mark.parametrize("version", ["2.10.25", "newest"])

@@ -25,7 +25,7 @@ async def test_target_is_looked_up_once(
     server: Any, oracle: Any, stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `publish_batch` writes them: with another number in the options each time, and one to another subject."""
-    monkeypatch.setattr(sink, "_looked", looked := {})
+    monkeypatch.setattr(sink, "_looked", checked := {})
     schema = StructType().add("data", BinaryType())
     arguments = {"servers": server.url, "dedupKey": "query"}
 
@@ -41,7 +41,7 @@ async def test_target_is_looked_up_once(
     assert len(requests) in {3, 4}
     for number in range(sink._MOST_LOOKED + 5):
         await asyncio.to_thread(batches, stream.subject(number), 1)
-    assert len(looked) == sink._MOST_LOOKED
+    assert len(checked) == sink._MOST_LOOKED
 
 
 @pytest.mark.covers("L36")

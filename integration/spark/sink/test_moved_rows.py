@@ -74,6 +74,7 @@ async def test_any_kill_and_any_move(runs: Runs, seed: int) -> None:
         parts = dealt(seed * 10 + number, rows, chance.randint(1, 5))
         done = {}
         for partition, of_task in parts.items():
+            # a killed attempt, and perhaps a later one that is whole
             if chance.random() < 0.5:
                 await runs.task(f"run-{number}", partition, of_task[: chance.randint(0, len(of_task))])
             if chance.random() < 0.7:

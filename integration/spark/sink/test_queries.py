@@ -270,7 +270,7 @@ async def test_bad_row_stops_the_query(
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "told"),
+    ("columns", "options", "reported"),
     [
         (["cast(id as string) as data"], {}, "no column 'subject'"),
         (["'a' as subject", "id as data"], {}, "column 'data' is bigint"),
@@ -280,11 +280,11 @@ async def test_bad_row_stops_the_query(
     ],
 )
 def test_refused_on_the_driver(
-    spark: Any, server: Any, columns: list[str], options: dict[str, str], told: str
+    spark: Any, server: Any, columns: list[str], options: dict[str, str], reported: str
 ) -> None:
     """Before any task, by the name of column or option."""
     writer = spark.range(3).selectExpr(*columns).write.format("jetstream").mode("append")
-    with pytest.raises(Exception, match=told):
+    with pytest.raises(Exception, match=reported):
         writer.options(servers=server.url, **options).save()
 
 

@@ -21,7 +21,12 @@ from jsclient.errors import (
     TopicMismatchError,
     TopicNotFoundError,
 )
-from tests.topics.epochs.test_topic import EpochSuite, Picky, all_of, events, frontier_is, items, records
+from tests.topics.epochs.kit import Picky, all_of, events, frontier_is, items, records
+from tests.topics.epochs.test_events import CompletedEpochSuite
+from tests.topics.epochs.test_history import HistorySuite
+from tests.topics.epochs.test_publisher import PublisherSuite
+from tests.topics.epochs.test_subscription import SubscriptionSuite
+from tests.topics.epochs.test_topic import TopicSuite
 
 
 class Topics:
@@ -47,7 +52,23 @@ async def make(request: Any, js: Any) -> Any:
     await topics.clear()
 
 
-class TestStream(EpochSuite):
+class TestTopics(TopicSuite):
+    pass
+
+
+class TestPublishers(PublisherSuite):
+    pass
+
+
+class TestSubscriptions(SubscriptionSuite):
+    pass
+
+
+class TestCompletedEpochs(CompletedEpochSuite):
+    pass
+
+
+class TestHistory(HistorySuite):
     pass
 
 

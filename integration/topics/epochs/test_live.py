@@ -21,7 +21,7 @@ from jsclient.errors import (
     TopicMismatchError,
     TopicNotFoundError,
 )
-from tests.topics.epochs.test_topic import Picky, all_of, events, frontier_is, items
+from tests.topics.epochs.kit import Picky, all_of, events, frontier_is, items
 
 BEAT = 0.2
 
@@ -181,6 +181,7 @@ async def test_lost_message_new_snapshot(topic: Any, pubs: Any) -> None:
 
         def losing(self: Any, who: Any, limit: int, lost: list[int] = lost) -> Any:
             got = take(self, who, limit)
+            # drop one message on its way, and let the publisher count it as sent
             if got and not lost:
                 lost.append(got.pop()[0])
                 one._sent[who] = lost[0]
@@ -277,6 +278,7 @@ async def test_makes_no_sense_disturbs_nobody_else(js: Any, topic: Any, pubs: An
     await js._connection.publish(f"{sub._prefix}{token}", b"?")
     await eventually(lambda: sub.skipped == 1)
     await pubs[0].send(1, ["a"])
+    # data arrives at both in spite of the messages that were skipped
     for one in (sub, other):
         while not isinstance(event := await one.next(5), Data):
             pass

@@ -13,7 +13,7 @@ from integration.kit.judge.waiting import eventually, never, within
 from jsclient.epochs import Int, Product
 from jsclient.errors import EpochsLostError
 from jsclient.events import PartitionsMissing
-from tests.topics.epochs.test_topic import all_of
+from tests.topics.epochs.kit import all_of
 
 
 async def cancelled_twice_after(turns: int, call: Callable[[], Awaitable[Any]]) -> Any:

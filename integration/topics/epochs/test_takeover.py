@@ -11,7 +11,7 @@ import pytest
 
 from integration.kit.judge.waiting import eventually, within
 from jsclient.errors import EpochsLostError, ProducerFencedError, PublisherExistsError
-from tests.topics.epochs.test_topic import all_of
+from tests.topics.epochs.kit import all_of
 
 BEAT = 0.2
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,8 +13,8 @@ from integration.kit.judge.waiting import eventually
 from jsclient.epochs import Data
 from jsclient.errors import ConfigError, ProducerFencedError, RequestTimeoutError
 from jsclient.events import RecordSkipped
-from tests.topics.epochs.test_topic import all_of, items
-from tests.topics.epochs.test_topic import events as read_events
+from tests.topics.epochs.kit import all_of, items
+from tests.topics.epochs.kit import events as read_events
 
 BEAT = 0.2
 VICTIM = "$JS.API.STREAM.DELETE.VICTIM"

@@ -100,6 +100,7 @@ async def test_remote_consumers_read(kits: Kits, child: Any, fails: bool) -> Non
         await updater.update_state(number)
         await publication.update_state(number)
     await eventually(lambda: first.all("value")[-1] == 99, 30, "the newest value")
+    # the process that shared them is the producer here, and its references are gone
     for producer in (updater, publication):
         await (producer.fail({"why": 1}) if fails else producer.finish("done"))
     end, reports = ("failed", {"why": 1}) if fails else ("finished", "done")

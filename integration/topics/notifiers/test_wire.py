@@ -202,6 +202,7 @@ async def test_newest_of_longer_stream(server: Any, oracle: Any, connect: Any, m
 
     for first in range(0, 30, 10):
         waiter = asyncio.create_task(notifier.get_update_since(count))
+        # the consumer lags behind the values that nobody waited for, so another one is created
         if count is not None:
             before = await eventually(another_consumer, 5, "a new consumer")
         await updater.update_state(first)
@@ -307,7 +308,7 @@ async def test_purged_subject_no_state_until_next(kits: Kits, oracle: Any) -> No
     internals = await notifier.get_sharable_notifier_internals()
     count = (await notifier.get_update_since()).update_count
     await oracle.purge(internals["stream"])
-    waiters = [asyncio.create_task(notifier.get_update_since(asked)) for asked in (None, count, 7000)]
+    waiters = [asyncio.create_task(notifier.get_update_since(requested)) for requested in (None, count, 7000)]
     await kits.settle()
     await never(lambda: any(waiter.done() for waiter in waiters), 0.05, "a state")
     await updater.update_state("b")

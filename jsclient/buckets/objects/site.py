@@ -115,9 +115,8 @@ class ObjectSite(BucketHandle):
                 # Another client has stored a description since this one was read: it decides what can be made of it.
                 attempt += 1
                 if attempt == _ATTEMPTS:
-                    raise ObjectChangedError(
-                        self.bucket, name, 0 if before is None else before.revision
-                    ) from None
+                    revision = 0 if before is None else before.revision
+                    raise ObjectChangedError(self.bucket, name, revision, None) from None
                 await asyncio.sleep(random.uniform(0, _PAUSE * attempt))  # noqa: S311  not for secrets
 
     async def write(self, info: ObjectInfo, expected: int) -> ObjectInfo:

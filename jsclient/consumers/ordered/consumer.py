@@ -15,7 +15,7 @@ from ..._runtime.context import Context
 from ..._runtime.handle import Handle, Opening, ReadHandle, State
 from ...errors import ClosedError, ConcurrentReadError, ConfigError, JetStreamError, RequestTimeoutError
 from ...protocol.consumers.consume import reader_window
-from ...protocol.consumers.fetch import MARGIN, Pull, default_heartbeat, not_answered
+from ...protocol.consumers.fetch import MARGIN, Pull, default_heartbeat, not_answered, whole_pull
 from ...protocol.consumers.ordered import ordered_pull_config
 from ...protocol.consumers.status import Ending
 from ...protocol.events import Event
@@ -439,14 +439,10 @@ class OrderedConsumer(Handle):
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
         Source: ADR-37 §Fetch
         """
-        collection = Collection(
-            self._puller.context.connection.now(),
-            batch,
-            expires=expires,
-            max_bytes=max_bytes,
-            no_wait=no_wait,
-            idle_heartbeat=idle_heartbeat,
+        pull = whole_pull(
+            batch, expires=expires, max_bytes=max_bytes, no_wait=no_wait, idle_heartbeat=idle_heartbeat
         )
+        collection = Collection(pull, self._puller.context.connection.now(), expires)
         with self._lock.fetch():
             self._puller.watch.asked()
             return await OrderedFetch(self._puller, collection).run()

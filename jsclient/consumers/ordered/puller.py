@@ -7,12 +7,12 @@ import secrets
 from collections import deque
 
 from ..._runtime.calls import consumer_info, create_consumer, delete_consumer
+from ..._runtime.connection.connection import Lifecycle
+from ..._runtime.connection.speedups import chosen
 from ..._runtime.context import Context
 from ..._runtime.event_hub import EventLog
 from ..._runtime.handle import State
 from ..._runtime.matching import check_match
-from ..._runtime.nats.connection import Lifecycle
-from ..._runtime.nats.speedups import chosen
 from ..._runtime.tasks import Signal, Timer
 from ...errors import (
     ConsumerExistsError,

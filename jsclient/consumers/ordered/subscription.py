@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..._runtime.calls import create_consumer
+from ..._runtime.connection.connection import HoldingSink, Inbox, Lifecycle
 from ..._runtime.context import Context
 from ..._runtime.handle import State
-from ..._runtime.nats.connection import HoldingSink, Inbox, Lifecycle
 from ...errors import ConfigError, JetStreamError
 from ...protocol.consumers.ordered import OrderedTracker
 from ...protocol.consumers.subscribe import Binding

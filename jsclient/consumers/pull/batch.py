@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import overload
 
 from ...errors import JetStreamError
-from ...protocol.consumers.fetch import Pull, check_pull, default_heartbeat
-from ...protocol.consumers.priority import GroupRequest
+from ...protocol.consumers.fetch import Pull
 from ...protocol.consumers.status import Ending
 from ...protocol.wire.frames import Frame, frame_size
 from ..message import AckChannel, DeliveredMessage, Message
@@ -64,23 +63,11 @@ class Collection:
 
     def __init__(
         self,
+        pull: Pull,
         now: float,
-        batch: int,
-        *,
         expires: float,
-        max_bytes: int | None,
-        no_wait: bool,
-        idle_heartbeat: float | None,
-        group: GroupRequest | None = None,
     ) -> None:
-        """Raises `ConfigError` for a value that the server would refuse."""
-        check_pull(batch, expires, max_bytes, None if no_wait else idle_heartbeat)
-        if no_wait:
-            self.pull: Pull = Pull(batch, None, max_bytes, no_wait=True, group=group)
-        else:
-            if idle_heartbeat is None:
-                idle_heartbeat = default_heartbeat(expires)
-            self.pull = Pull(batch, expires, max_bytes, idle_heartbeat=idle_heartbeat, group=group)
+        self.pull: Pull = pull
         self.frames: list[Frame] = []
         self.expires: float = expires
         self.deadline: float = now + expires

@@ -26,12 +26,13 @@ from ...protocol.consumers.fetch import (
     Pull,
     default_expires,
     not_answered,
+    whole_pull,
 )
 from ...protocol.consumers.priority import GroupOptions
 from ...protocol.consumers.status import ORDINARY, Ending
 from ...protocol.wire.checks import check_arguments, check_seconds
 from ...protocol.wire.frames import Frame
-from ..message import Message
+from ..message import DeliveredMessage, Message
 from ..worker.run import Running
 from .batch import Batch, Collection
 from .puller import Puller, PullInbox
@@ -126,16 +127,19 @@ class _SlotFetch(Fetch[Puller]):
     call and was smaller or shorter.
     """
 
-    def __init__(self, puller: Puller, collection: Collection) -> None:
+    def __init__(self, puller: Puller, collection: Collection, own: PullInbox | None) -> None:
+        """``own`` is the request that was sent already, if it was."""
         super().__init__(puller, collection, [puller.leftover])
         self._slots: list[PullInbox] = []
-        self._own: PullInbox | None = None  # the request that this fetch sent last
+        self._own = own  # the request that this fetch sent last
         self._offline_since: float | None = None
         self._check_after = _UNANSWERED if collection.pull.no_wait else math.inf  # seconds without an answer
         self._ask_after = 0.0  # monotonic seconds
         self._moves = 0
         pull = collection.pull
-        if not pull.no_wait and pull.max_bytes is None:
+        if own is not None:
+            self._add(own)
+        elif not pull.no_wait and pull.max_bytes is None:
             for slot in puller.adopt(pull.batch, pull.group):
                 self._add(slot)
 
@@ -320,8 +324,7 @@ class PullReading(Running):
         puller = self._puller
         if self._all_workers:
             self._check_alone("fetch()")
-        collection = Collection(
-            puller.now(),
+        pull = whole_pull(
             batch,
             expires=expires,
             max_bytes=max_bytes,
@@ -331,7 +334,24 @@ class PullReading(Running):
         )
         puller.check_open()
         puller.watch.asked()
-        return await _SlotFetch(puller, collection).run()
+        slot, at = None, puller.now()
+        if max_bytes is None and not no_wait and puller.is_idle:
+            # The ordinary case: one request, whose messages all arrive.
+            try:
+                slot = await puller.request_all(pull)
+            except DisconnectedError:
+                pass  # waits for the connection, below
+            else:
+                frames = slot.frames
+                assert slot.request is not None
+                assert frames is not None
+                if len(frames) == batch and slot.request.ending is Ending.FULL:
+                    slot.frames = None
+                    puller.abandon(slot)
+                    channel = puller.channel
+                    return Batch([DeliveredMessage(frame, channel) for frame in frames], Ending.FULL)
+                at = slot.request.sent_at
+        return await _SlotFetch(puller, Collection(pull, at, expires), slot).run()
 
     async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:
         """Fetch one message.

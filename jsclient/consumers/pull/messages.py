@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from ..._runtime.calls import consumer_info, is_missing, nak_all
+from ..._runtime.connection.connection import Lifecycle
+from ..._runtime.connection.speedups import chosen
 from ..._runtime.handle import ReadHandle, State
-from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.tasks import Timer
 from ...errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError
 from ...protocol.consumers.consume import Command, ConsumeTracker, NotAnswered, SendPull
@@ -35,7 +36,9 @@ class Messages(ReadHandle[Message]):
         self._puller = puller
         self._context = puller.context
         self._channel = puller.channel
-        self._tracker = ConsumeTracker(puller.stream, puller.consumer, pull, threshold, pin)
+        self._tracker = ConsumeTracker(
+            puller.stream, puller.consumer, pull, threshold, pin, runs=chosen().runs
+        )
         self._front = self._tracker.front
         self._inbox = ReaderInbox(puller.context.connection, self._receive)
         self._timer: Timer | None = None

@@ -13,9 +13,10 @@ from collections.abc import Callable
 import msgspec
 
 from ..._runtime.calls import consumer_info, is_missing, nak_all
+from ..._runtime.connection.connection import Connection, Inbox, Lifecycle
+from ..._runtime.connection.speedups import chosen
 from ..._runtime.context import Closable, Context
-from ..._runtime.nats.connection import Connection, Inbox, Lifecycle
-from ..._runtime.tasks import Signal
+from ..._runtime.tasks import Signal, Timer
 from ...errors import (
     ClosedError,
     ConsumerDeletedError,
@@ -31,7 +32,7 @@ from ...protocol.consumers.status import Ending
 from ...protocol.events import Event
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig
 from ...protocol.wire.checks import check_server
-from ...protocol.wire.frames import Frame, Sink, is_control, is_data, total_size
+from ...protocol.wire.frames import Frame, Sink, is_control, is_data
 from ...protocol.wire.headers import parse_headers
 from ..message import AckChannel
 from ..stall_watch import StallWatch
@@ -47,7 +48,7 @@ _IN_FLIGHT = 60.0  # seconds that its removal waits for messages in flight
 class PullInbox:
     """An inbox, and the request whose answers arrive there."""
 
-    __slots__ = ("frames", "inbox", "pin", "puller", "request", "until")
+    __slots__ = ("frames", "inbox", "is_alone", "pin", "puller", "request", "until")
 
     def __init__(self, puller: Puller) -> None:
         self.puller: Puller = puller
@@ -56,13 +57,19 @@ class PullInbox:
         self.pin: Pin | None = None  # the pin of the request's group, if the consumer pins clients
         self.frames: deque[Frame] | None = None  # None: no caller waits, so messages go to ``leftover``
         self.until: float = 0.0  # monotonic seconds: keep listening until then
+        self.is_alone: bool = (
+            False  # the caller waits for the end of this request, and not for its first message
+        )
 
     def receive(self, frames: list[Frame]) -> None:
         """The sink of the inbox."""
-        now = self.puller.now()
+        puller = self.puller
+        now = puller.now()
         # Usually all frames are messages: handling them together saves a call per message.
         if not [frame for frame in frames if not frame[1].startswith(PREFIX)]:
             self._messages(frames, now)
+            if self.is_alone and self.request is not None and self.request.ending is None:
+                return  # more messages follow
         else:
             for frame in frames:  # in their order, since a status may end the request
                 if is_data(frame):
@@ -70,15 +77,17 @@ class PullInbox:
                 elif is_control(frame):
                     self._status(frame, now)
                 else:
-                    self.puller.foreign_message(frame)
-        self.puller.changed.set()
+                    puller.foreign_message(frame)
+        puller.changed.set()
 
     def _messages(self, frames: list[Frame], now: float) -> None:
         request = self.request
         self.puller.arrived += len(frames)
         (self.puller.leftover if self.frames is None else self.frames).extend(frames)
         if request is not None:
-            request.data(now, 0 if request.owed_bytes is None else total_size(frames), len(frames))
+            request.data(
+                now, 0 if request.owed_bytes is None else chosen().runs.total_size(frames), len(frames)
+            )
             self.until = max(self.until, now + _LINGER)
         if self.pin is not None:
             # The server assigns the pin to a request, and names it in a header of each message.
@@ -128,6 +137,7 @@ class Puller:
         )
         self.leftover: deque[Frame] = deque()
         self.changed: Signal = Signal()
+        self._timer = Timer(self.changed.set)
         self.readers: set[Closable] = set()
         self.now: Callable[[], float] = context.connection.running_loop().time
         self.was_there: bool = (
@@ -233,6 +243,30 @@ class Puller:
             raise
         return slot
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the next messages can only come from a new request."""
+        return not self.leftover and not self._orphans and self.context.connection.is_connected
+
+    async def request_all(self, pull: Pull) -> PullInbox:
+        """Send a request, and wait until it has probably ended: all its messages have arrived, or something happened.
+
+        One timer serves all requests, and fires early, so the caller must look. Cancelled: no message is lost.
+        """
+        slot = await self.request(pull)
+        request = slot.request
+        if request is not None and request.ending is None:
+            slot.is_alone = True
+            try:
+                self._timer.set(request.deadline)
+                await self.changed.wait()
+            except BaseException:
+                self.abandon(slot)
+                self.changed.set()
+                raise
+            slot.is_alone = False
+        return slot
+
     async def not_answered(self, *, ends: bool) -> JetStreamError:
         """Return why no server answered a pull request: the consumer does not exist, or has no leader at the moment.
 
@@ -280,7 +314,7 @@ class Puller:
         self._busy.discard(slot)
         if slot.frames:
             self.leftover.extend(slot.frames)
-        slot.frames = None
+        slot.frames, slot.is_alone = None, False
         request = slot.request
         if request is None or request.settled:
             self._idle.append(slot)
@@ -324,6 +358,7 @@ class Puller:
         if self.closed:
             return
         self.closed = True
+        self._timer.cancel()
         self.watch.close()
         connection = self.context.connection
         connection.remove_listener(self._lifecycle, self._denied)

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..._runtime.calls import consumer_info, is_missing, nak_all
+from ..._runtime.connection.connection import HoldingSink, Inbox, Lifecycle
 from ..._runtime.context import Context
 from ..._runtime.handle import ReadHandle, State
-from ..._runtime.nats.connection import HoldingSink, Inbox, Lifecycle
 from ..._runtime.tasks import Timer
 from ...errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
 from ...protocol.consumers.priority import GroupOptions

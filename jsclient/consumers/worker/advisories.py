@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Final
 
 from ..._runtime.calls import consumer_info
-from ..._runtime.nats.connection import Inbox
+from ..._runtime.connection.connection import Inbox
 from ..._runtime.tasks import Signal
 from ...errors import ConfigError, JetStreamError, MessageNotFoundError, PermissionDeniedError
 from ...protocol.consumers.worker.dead_letter import (

@@ -7,15 +7,15 @@ import inspect
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from ..._runtime.context import Context
 from ..._runtime.handlers import Threads, is_coroutine_function
 from ..._runtime.loop_watch import LoopWatch
-from ..._runtime.tasks import Signal, Timer
+from ..._runtime.tasks import Signal, Timer, clock
 from ...errors import JetStreamError
 from ...protocol.consumers.worker.worker import CANCEL_TIMEOUT, Phase, Work, Workload
-from ..message import Message, begin_attempt
+from ..message import Message, ack_now, begin_attempt
 from .settling import Settling
 
 __all__ = ["Caller", "Handler", "HandlerPool", "HandlerTask", "Why"]
@@ -38,7 +38,7 @@ class HandlerTask:
     """A task that handles messages. It starts with a message, and ends when it was idle for a while."""
 
     __slots__ = (
-        "_cancels",
+        "cancels",
         "handling",
         "idle_since",
         "is_woken",
@@ -60,60 +60,50 @@ class HandlerTask:
         self.is_woken: bool = False  # it will check for a message
         self.leaves: bool = False  # it ends instead of waiting for more messages
         self.why: Why | None = None
-        self._cancels = 0
+        self.cancels: int = 0  # cancellations of this handler by `cancel`
 
     def cancel(self, why: Why) -> None:
         """Cancel the handler, but not its task."""
         if self.handling and self.task is not None:
             self.why = why
-            self._cancels += 1
+            self.cancels += 1
             self.task.cancel()
 
     @property
     def is_cancelled(self) -> bool:
         """Whether the task itself was cancelled from outside."""
-        return self.task is not None and self.task.cancelling() > self._cancels
+        return self.task is not None and self.task.cancelling() > self.cancels
 
-    def begin(self) -> None:
-        """Called before the handler."""
-        self.handling, self.why = True, None
-
-    def end(self) -> None:
-        """Called after the handler. Withdraws the cancellations of `cancel` from the task."""
-        self.handling = False
-        for _ in range(self._cancels):
+    def uncancel(self) -> None:
+        """Withdraw the cancellations of `cancel` from the task, after the handler has ended."""
+        for _ in range(self.cancels):
             assert self.task is not None
             self.task.uncancel()
-        self._cancels = 0
+        self.cancels = 0
 
 
 class Caller:
-    """Calls a handler."""
+    """Calls a handler.
+
+    Attributes:
+        coroutine_function: The handler if it is a coroutine function. `call_plain` calls any other handler.
+    """
 
     def __init__(self, handler: Handler, concurrency: int) -> None:
         self._handler = handler
-        self._threads = None if is_coroutine_function(handler) else Threads(concurrency)
+        self.coroutine_function: Callable[[Message], Awaitable[object]] | None = None
+        self._threads = Threads(concurrency)
+        if is_coroutine_function(handler):
+            self.coroutine_function = cast("Callable[[Message], Awaitable[object]]", handler)
 
-    async def call(self, slot: HandlerTask, message: Message) -> BaseException | None:
-        """Call the handler. Returns what it raised, even a ``BaseException``, or None if it returned."""
-        slot.begin()
-        try:
-            if self._threads is None:
-                await self._handler(message)  # type: ignore[misc]  # its function is a coroutine function
-            else:
-                result = await self._in_thread(self._threads, slot, message)
-                if inspect.isawaitable(result):
-                    await result
-        except GeneratorExit:
-            raise  # this coroutine is being closed and must not await
-        except BaseException as error:  # noqa: BLE001  the worker decides
-            return error
-        finally:
-            slot.end()
-        return None
+    async def call_plain(self, slot: HandlerTask, message: Message) -> None:
+        """Call a plain function in a thread, and await its result if that can be awaited. Raises what it raises."""
+        result = await self._in_thread(slot, message)
+        if inspect.isawaitable(result):
+            await result
 
-    async def _in_thread(self, threads: Threads, slot: HandlerTask, message: Message) -> Any:
-        future = threads.begin(self._handler, message)
+    async def _in_thread(self, slot: HandlerTask, message: Message) -> Any:
+        future = self._threads.begin(self._handler, message)
         while True:
             try:
                 result, error = await asyncio.shield(future)
@@ -128,8 +118,7 @@ class Caller:
 
     def close(self) -> None:
         """Refuse further calls. A function still running in a thread continues there."""
-        if self._threads is not None:
-            self._threads.close()
+        self._threads.close()
 
 
 _unending: set[asyncio.Task[None]] = set()  # handlers that resist cancellation: referenced until they end
@@ -157,7 +146,7 @@ class HandlerPool:
         self.changed: Signal = settling.changed  # a message was settled, or its ack waits for the connection
         self.hungry: Signal = Signal()  # a task has become idle
         self._context = context
-        self._now = context.connection.now
+        self._now = clock(asyncio.get_running_loop())
         self.load: Workload[Message] = load
         self.settling: Settling = settling
         self._refill = refill
@@ -230,8 +219,11 @@ class HandlerPool:
             slot.is_woken = False
             self._woken -= 1
 
-    async def _work(self, slot: HandlerTask) -> None:
-        load, now, watch = self.load, self._now, self._watch
+    async def _work(self, slot: HandlerTask) -> None:  # noqa: C901  one loop: calls for each message would cost the most
+        """Handle messages one after another. The ordinary end of each is here, so that it costs the fewest calls."""
+        load, now, watch, settling, changed = self.load, self._now, self._watch, self.settling, self.changed
+        handler = self._caller.coroutine_function or partial(self._caller.call_plain, slot)
+        acks_now = settling.acks_now
         slot.task = asyncio.current_task()  # with an eager task factory it runs before it is returned
         while not self._closing and not slot.leaves:
             if slot.is_woken:
@@ -247,20 +239,45 @@ class HandlerPool:
                 self._set_woken(slot)
                 await asyncio.sleep(0)
                 continue
-            work = load.start(moment)
-            if work is None:
+            if (work := load.start(moment)) is None:
                 self._refill()
-                work = load.start(moment)
-                if work is None:
+                if (work := load.start(moment)) is None:
                     await self._wait_idle(slot, moment)
                     continue
             slot.work = slot.latest = work
+            message = work.message
+            error: BaseException | None = work.broken
             try:
-                await self._handle(slot, work)
+                if error is None and work.final_error is None:
+                    if work.repeats:
+                        begin_attempt(message, work.attempt)
+                    slot.handling, slot.why = True, None
+                    try:
+                        await handler(message)
+                    except GeneratorExit:
+                        raise  # this coroutine is being closed and must not await
+                    except BaseException as raised:  # noqa: BLE001  the worker decides
+                        error = raised
+                    finally:
+                        slot.handling = False
+                        if slot.cancels:
+                            slot.uncancel()
+                    is_plain = work.latest is message and not work.denied and not work.abandoned
+                    if error is None and is_plain and acks_now and ack_now(message):
+                        load.handled(work)
+                        if settling.done is not None:
+                            settling.done.add(work.ident[0])
+                        slot.work = None
+                        continue
+                await self._settle(slot, work, error)
+                self.wake()  # it may be retried later, and the next message of its key may be ready
             finally:
-                slot.work = None
-                load.released(work)
-                self.changed.set()
+                del error  # its traceback refers to this frame
+                if slot.work is not None:
+                    slot.work = None
+                    load.released(work)
+                if changed.waiters:
+                    changed.set()
 
     def _next_turn(self) -> None:
         # A task that used up its turn continues with the next messages. If handlers wait, other tasks must help.
@@ -292,17 +309,6 @@ class HandlerPool:
 
     def _handled(self) -> list[tuple[float, Work[Message]]]:
         return [(slot.latest.began, slot.latest) for slot in self._slots if slot.latest is not None]
-
-    async def _handle(self, slot: HandlerTask, work: Work[Message]) -> None:
-        error: BaseException | None = work.broken
-        if error is None and work.final_error is None:
-            if work.repeats:
-                begin_attempt(work.message, work.attempt)
-            error = await self._caller.call(slot, work.message)
-            if error is None and self.settling.ack_now(work):
-                return
-        await self._settle(slot, work, error)
-        self.wake()  # it may be retried later, and the next message of its key may be ready
 
     async def _settle(self, slot: HandlerTask, work: Work[Message], error: BaseException | None) -> None:
         """Settle a message that could not be acked at once."""

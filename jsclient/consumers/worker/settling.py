@@ -33,7 +33,7 @@ from ...protocol.events import AcksUnsent, DeadLettered, DeadLetterFailed, Handl
 from ...protocol.models.consumer import ConsumerConfig
 from ...protocol.wire.headers import Headers
 from ...protocol.wire.names import subjects_overlap
-from ..message import Message, ack_now
+from ..message import Message
 from .sources import Source
 
 __all__ = ["DeadLetters", "Settling", "dead_lettered"]
@@ -142,6 +142,7 @@ class Settling:
         self._load = load
         self._letters = letters
         self._ack_sync = ack_sync
+        self.acks_now: bool = not ack_sync  # an ack needs no waiting, unless the connection is down
         self.deadline: float | None = None
         self.changed: Signal = Signal()
         self._reconnect_by: float | None = None
@@ -151,17 +152,6 @@ class Settling:
         self._counted: dict[tuple[int, int], str] = {}
         self.is_denied: bool = False  # the server refused an ack
         self.done: SeqSet | None = None  # sequences that were acked or dead-lettered, if anything reads them
-
-    def ack_now(self, work: Work[Message]) -> bool:
-        """Ack a handled message if that needs no waiting. Returns False if the caller must call `ended` instead."""
-        if self._ack_sync or work.denied or work.abandoned or work.latest is not work.message:
-            return False
-        if not ack_now(work.message):
-            return False  # the handler has acked it, or the connection is down
-        self._load.handled(work)
-        if self.done is not None:
-            self.done.add(work.ident[0])
-        return True
 
     async def ended(self, work: Work[Message], error: BaseException | None, *, stuck: bool = False) -> None:
         """Settle a message whose handler returned (``error`` None) or failed. ``stuck``: the handler still runs."""

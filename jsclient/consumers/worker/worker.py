@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Coroutine, Generator, Hashable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from ..._runtime.connection.connection import Lifecycle
 from ..._runtime.context import Context, as_reported
 from ..._runtime.handle import body_error_first, no_pickle
-from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError
 from ...protocol.consumers.worker.prefetch import Waiting

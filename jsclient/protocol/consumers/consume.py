@@ -17,10 +17,10 @@ from ...errors import ConsumerDeletedError, JetStreamError, NoRespondersError, P
 from ..events import ConsumerDeleted, ErrorRaised, Event, HeartbeatMissed
 from ..wire import header_names as names
 from ..wire.checks import check_count
-from ..wire.frames import Frame, frame_size, is_control, is_data, total_size
+from ..wire.frames import Frame, frame_size, is_control, is_data
 from ..wire.header_names import PENDING_BYTES, PENDING_MESSAGES
 from ..wire.headers import Headers, Status, parse_headers
-from .ack import PREFIX
+from .ack import PREFIX, Runs
 from .fetch import HEARTBEATS_ALLOWED, Pull, check_pull, default_heartbeat
 from .monitors import HeartbeatMonitor
 from .priority import GroupRequest, Pin, ShownPins
@@ -206,6 +206,7 @@ class ConsumeTracker:
     low: int = 0
     foreign: int = 0
     asked: int = 0  # number of requests so far
+    runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
     _shown: ShownPins | None = None
     _last: deque[tuple[int, Pull]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _refused_since: float | None = None
@@ -269,7 +270,7 @@ class ConsumeTracker:
         front = self.front
         frames = [front.popleft() for _ in range(min(most, len(front)))]
         if self.pull.max_bytes is not None:
-            self.buffer.taken(total_size(frames), len(frames))
+            self.buffer.taken(self.runs.total_size(frames), len(frames))
         return frames, self.ask() if len(front) < self.low else []
 
     def resize(self, max_messages: int) -> None:
@@ -305,7 +306,7 @@ class ConsumeTracker:
         self._refused_since, self._reported_stuck = None, False
         self._settle()
         self.front.extend(frames)
-        self.buffer.delivered(0 if self.pull.max_bytes is None else total_size(frames), len(frames))
+        self.buffer.delivered(0 if self.pull.max_bytes is None else self.runs.total_size(frames), len(frames))
         if self.pin is not None and (event := self.pin.message(frames[-1][2])) is not None:
             commands.append(Emit(event))
 

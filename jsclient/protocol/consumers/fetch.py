@@ -6,7 +6,6 @@ Source: ADR-13, ADR-37 §Pull, ADR-15 §Pull Mode Statuses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import msgspec
@@ -27,6 +26,7 @@ __all__ = [
     "default_heartbeat",
     "encode_pull",
     "not_answered",
+    "whole_pull",
 ]
 
 HEARTBEATS_ALLOWED = 2.0  # ADR-37: two silent intervals are an alarm
@@ -110,7 +110,39 @@ def encode_pull(pull: Pull) -> bytes:
     return msgspec.json.encode({name: value for name, value in body.items() if value is not None})
 
 
-@dataclass(slots=True)
+@lru_cache(maxsize=256, typed=True)
+def _whole(  # noqa: PLR0917  all of them are the key
+    batch: int,
+    expires: float,
+    max_bytes: int | None,
+    no_wait: bool,  # noqa: FBT001
+    idle_heartbeat: float | None,
+    group: GroupRequest | None,
+) -> Pull:
+    check_pull(batch, expires, max_bytes, None if no_wait else idle_heartbeat)
+    if no_wait:
+        return Pull(batch, None, max_bytes, no_wait=True, group=group)
+    if idle_heartbeat is None:
+        idle_heartbeat = default_heartbeat(expires)
+    return Pull(batch, expires, max_bytes, idle_heartbeat=idle_heartbeat, group=group)
+
+
+def whole_pull(
+    batch: int,
+    *,
+    expires: float,
+    max_bytes: int | None = None,
+    no_wait: bool = False,
+    idle_heartbeat: float | None = None,
+    group: GroupRequest | None = None,
+) -> Pull:
+    """Return the request of a fetch. Raises the errors of `check_pull`. A fetch in a loop uses the same one again."""
+    try:
+        return _whole(batch, expires, max_bytes, no_wait, idle_heartbeat, group)
+    except TypeError:  # a value that cannot be a key, such as a list, is refused by name
+        return _whole.__wrapped__(batch, expires, max_bytes, no_wait, idle_heartbeat, group)
+
+
 class PullRequest:
     """One request in flight: the server owes it messages until it ends.
 
@@ -123,26 +155,35 @@ class PullRequest:
         over_at: Monotonic seconds: when the server should have reported its end.
     """
 
-    pull: Pull
-    sent_at: float  # monotonic seconds
-    answered: float = ANSWERED
-    owed: int = 0
-    owed_bytes: int | None = None
-    ending: Ending | None = None
-    error: JetStreamError | None = None
-    pin: str | None = None
-    settled: bool = False
-    over_at: float = field(init=False)
-    _monitor: HeartbeatMonitor | None = None
+    __slots__ = (
+        "_heard_at",
+        "_monitor",
+        "answered",
+        "ending",
+        "error",
+        "over_at",
+        "owed",
+        "owed_bytes",
+        "pin",
+        "pull",
+        "sent_at",
+        "settled",
+    )
 
-    def __post_init__(self) -> None:
-        pull = self.pull
-        self.owed, self.owed_bytes, self.pin = pull.batch, pull.max_bytes, pull.pin
-        self.over_at = self.sent_at + (self.answered if pull.expires is None else pull.expires + MARGIN)
-        if self.pull.idle_heartbeat is not None:
-            self._monitor = HeartbeatMonitor(
-                self.pull.idle_heartbeat, HEARTBEATS_ALLOWED, last_activity=self.sent_at
-            )
+    def __init__(self, pull: Pull, sent_at: float, answered: float = ANSWERED) -> None:
+        """``sent_at`` is in monotonic seconds."""
+        self.pull: Pull = pull
+        self.sent_at: float = sent_at
+        self.answered: float = answered
+        self.owed: int = pull.batch
+        self.owed_bytes: int | None = pull.max_bytes
+        self.pin: str | None = pull.pin
+        self.ending: Ending | None = None
+        self.error: JetStreamError | None = None
+        self.settled: bool = False
+        self.over_at: float = sent_at + (answered if pull.expires is None else pull.expires + MARGIN)
+        self._heard_at = sent_at
+        self._monitor: HeartbeatMonitor | None = None  # created when the server may be silent
 
     @property
     def ended(self) -> bool:
@@ -159,7 +200,11 @@ class PullRequest:
         """When to call `tick`, monotonic seconds."""
         if self.ending is not None:
             return None
-        return self.over_at if self._monitor is None else min(self.over_at, self._monitor.deadline)
+        interval = self.pull.idle_heartbeat
+        if interval is None:
+            return self.over_at
+        silent_at = self._heard_at + interval * HEARTBEATS_ALLOWED
+        return min(self.over_at, silent_at if self._monitor is None else self._monitor.deadline)
 
     def data(self, now: float, size: int = 0, count: int = 1) -> None:
         """Count ``count`` messages that arrived, ``size`` bytes in total. The size is needed if bytes are limited."""
@@ -168,19 +213,18 @@ class PullRequest:
             self.owed_bytes -= size
         if self.pull.expires is None:
             self.over_at = now + self.answered
-        if self._monitor is not None:
-            self._monitor.heard(now)
+        self._heard_at, self._monitor = now, None
         if self.owed <= 0:
             self.settled = True
-            self.end(Ending.FULL)
+            if self.ending is None:
+                self.ending = Ending.FULL
         elif self.owed_bytes is not None and self.owed_bytes <= 0:
             self.settled = True
             self.end(Ending.MAX_BYTES)  # the request is filled to the byte, and the server sends no status
 
     def status(self, code: int, description: str, now: float) -> None:
         """Process a status that arrived on the inbox of this request."""
-        if self._monitor is not None:
-            self._monitor.heard(now)
+        self._heard_at, self._monitor = now, None
         verdict = classify(code, description)
         if verdict.ending is not None:
             error = None if verdict.error is None else verdict.error(code, description, verdict.retryable)
@@ -195,6 +239,9 @@ class PullRequest:
         """End the request if its deadline was reached: the server is silent, or its final status was lost."""
         if self.ending is not None:
             return
+        interval = self.pull.idle_heartbeat
+        if interval is not None and self._monitor is None:
+            self._monitor = HeartbeatMonitor(interval, HEARTBEATS_ALLOWED, last_activity=self._heard_at)
         if self._monitor is not None and (silent := self._monitor.tick(now)) is not None:
             self.end(Ending.SILENT, HeartbeatError(silent))
             return

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import InitVar, dataclass, field
 
 from ...errors import JetStreamError, NotJetStreamMessageError
-from ..wire.frames import Frame, frame_size, is_control, is_data, total_size
+from ..wire.frames import Frame, frame_size, is_control, is_data
 from ..wire.header_names import LAST_CONSUMER
 from ..wire.headers import parse_headers
-from .ack import Runs, sequences
+from .ack import sequences
 from .consume import Command, ConsumeTracker, SendPull
 from .fetch import Pull, PullRequest
 from .ordered import OrderedCursor
@@ -41,7 +41,6 @@ class OrderedConsume(ConsumeTracker):
 
     keeps_policy: InitVar[bool] = False
     inactive_threshold: float = float("inf")
-    runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
     cursor: OrderedCursor = field(init=False)
     reading: bool = False
     request: PullRequest | None = None
@@ -102,7 +101,8 @@ class OrderedConsume(ConsumeTracker):
 
     def _recount(self) -> None:
         self.buffer.buffered = len(self.front)
-        self.buffer.buffered_bytes = total_size([*self.front]) if self.pull.max_bytes is not None else 0
+        bounded = self.pull.max_bytes is not None
+        self.buffer.buffered_bytes = self.runs.total_size([*self.front]) if bounded else 0
 
     def ask(self) -> list[Command]:
         """The requests to send now."""
@@ -156,7 +156,7 @@ class OrderedConsume(ConsumeTracker):
         self._messages(frames, commands)
         if self.request is not None:
             bounded = self.request.pull.max_bytes is not None
-            self.request.data(now, total_size(frames) if bounded else 0, len(frames))
+            self.request.data(now, self.runs.total_size(frames) if bounded else 0, len(frames))
 
     def _data(self, frame: Frame, now: float, commands: list[Command]) -> None:
         try:

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..events import ConsumerResumed, ConsumerStalled, Event
+from .check_budget import CheckBudget
 
 if TYPE_CHECKING:
     from ..models.consumer import ConsumerInfo
     from .diagnosis import Finding
 
 __all__ = [
-    "STALL_AFTER",
-    "CheckBudget",
     "HandlerTimes",
     "Look",
     "StallTracker",
@@ -28,15 +27,12 @@ __all__ = [
     "nothing_to_deliver",
 ]
 
-STALL_AFTER = 25.0  # seconds: under the server's default ack_wait of 30 s, which would hide unacked messages
 _REPORTED = ("warning", "error", "unknown")
 _LONGEST = 300.0  # seconds between checks
 _SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
 _EXCEEDS = 2.0  # times the longest earlier run of a handler: slow handlers do not hang
 _AGAIN = 0.42  # share of ``after`` until the second check, which reports messages that no rule explains
 _BUSY = 2  # polls in a row without a waiting call: a single poll may fall between two calls
-_FIRST_CHECKS = 100.0  # per second at most, after a message: all readers of a program may start at once
-_NEXT_CHECKS = 10.0  # per second at most: 250 idle readers are each checked within 25 s
 _RECURS = "max_ack_pending"  # if a program never acks, each redelivery ends this reason for a moment
 _LONGEST_MUTE = 3600.0  # seconds until that reason is reported again
 _POLLS = 20  # until the first check, which may be a poll late and must still precede the default ack_wait
@@ -59,27 +55,6 @@ class Look:
     """Check the consumer, then call `StallTracker.looked`. ``stood_for`` is the time without a message, seconds."""
 
     stood_for: float
-
-
-@dataclass(slots=True)
-class CheckBudget:
-    """Limits the rate of checks of a connection: each reader gets a time, in the order in which its check is due.
-
-    A check is one request, or two if no message waits for the reader.
-    """
-
-    _first_at: float = 0.0
-    _next_at: float = 0.0
-
-    def moment(self, now: float, *, is_first: bool) -> float:
-        """Return when to check, ``now`` or later. ``is_first`` is true for the first check since a message arrived."""
-        if is_first:
-            moment = max(now, self._first_at)
-            self._first_at = moment + 1 / _FIRST_CHECKS
-        else:
-            moment = max(now, self._next_at)
-            self._next_at = moment + 1 / _NEXT_CHECKS
-        return moment
 
 
 @dataclass(slots=True)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from msgspec import field
+
 from ..wire.codec import Model
 
 __all__ = ["AccountInfo", "AccountLimits", "AccountTier", "ApiStats", "storage_advice"]
@@ -54,7 +56,7 @@ class AccountTier(Model, frozen=True, kw_only=True):
     reserved_storage: int = 0
     streams: int = 0
     consumers: int = 0
-    limits: AccountLimits = AccountLimits()
+    limits: AccountLimits = field(default_factory=AccountLimits)
 
 
 class AccountInfo(AccountTier, frozen=True, kw_only=True):
@@ -63,7 +65,7 @@ class AccountInfo(AccountTier, frozen=True, kw_only=True):
     envelope: ClassVar[frozenset[str]] = frozenset({"type"})
 
     domain: str | None = None
-    api: ApiStats = ApiStats()
+    api: ApiStats = field(default_factory=ApiStats)
     tiers: dict[str, AccountTier] | None = None
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, Unpack
 
+from msgspec import field
+
 from ..wire.codec import Model, Seconds, SettableTime, Time
 from .cluster import ClusterInfo
 
@@ -251,9 +253,9 @@ class ConsumerInfo(Model, frozen=True, kw_only=True):
     stream_name: str = ""
     name: str = ""
     created: Time | None = None
-    config: ConsumerConfig = ConsumerConfig()
-    delivered: SequenceInfo = SequenceInfo()
-    ack_floor: SequenceInfo = SequenceInfo()
+    config: ConsumerConfig = field(default_factory=ConsumerConfig)
+    delivered: SequenceInfo = field(default_factory=SequenceInfo)
+    ack_floor: SequenceInfo = field(default_factory=SequenceInfo)
     num_ack_pending: int = 0
     num_redelivered: int = 0
     num_waiting: int = 0

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from msgspec import field
+
 from ..wire.codec import Model, Seconds, Time
 from .cluster import ClusterInfo
 from .stream_config import ExternalStream, StreamConfig, SubjectTransform
@@ -99,9 +101,9 @@ class StreamInfo(Model, frozen=True, kw_only=True):
     required: ClassVar[frozenset[str]] = frozenset({"config"})
     envelope: ClassVar[frozenset[str]] = frozenset({"type", "total", "offset", "limit"})
 
-    config: StreamConfig = StreamConfig()
+    config: StreamConfig = field(default_factory=StreamConfig)
     created: Time | None = None
-    state: StreamState = StreamState()
+    state: StreamState = field(default_factory=StreamState)
     domain: str | None = None
     cluster: ClusterInfo | None = None
     mirror: StreamSourceInfo | None = None

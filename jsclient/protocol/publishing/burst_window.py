@@ -14,7 +14,7 @@ from typing import Generic, Protocol
 import msgspec
 
 from ...errors import JetStreamError
-from ..models.publish import MAX_SEQUENCE, PubAck, quick_pub_acks
+from ..models.publish import MAX_SEQUENCE, AckRun, PubAck, quick_pub_acks, read_ack_run
 from ..wire.frames import Frame
 from .in_flight import InFlight, TicketT
 from .progress import Progress
@@ -25,6 +25,7 @@ __all__ = ["Burst", "BurstWindow", "JoinAcks"]
 # Number of bursts that get records at once after answers out of order, for example from several streams. Most of the
 # next bursts would have answers out of order as well.
 _SCATTERED = 64
+_RUN = 8  # acks from which looking for a run costs less than reading each of them
 
 
 class JoinAcks(Protocol):
@@ -58,12 +59,16 @@ class Burst(Generic[TicketT]):
 
 @dataclass(slots=True)
 class BurstWindow(PublishWindow[TicketT]):
-    """Publishes in flight, most of them in bursts. The acks of bursts are added to ``acks``, not sent to their tickets.
+    """Publishes in flight, most of them in bursts.
+
+    The acks of bursts are not sent to their tickets. They are added to ``runs`` if many together are a run, else to
+    ``acks``.
 
     All publishes in flight fail when ``progress`` gives up.
     """
 
     acks: list[PubAck] = field(default_factory=list)
+    runs: list[AckRun] = field(default_factory=list)
     progress: Progress = field(default_factory=lambda: Progress(NEVER))
     join_acks: JoinAcks | None = None
     _bursts: deque[Burst[TicketT]] = field(default_factory=deque)  # newer than all of `in_flight`
@@ -85,7 +90,6 @@ class BurstWindow(PublishWindow[TicketT]):
             self._in_bursts += len(burst.replies)
 
     def expand(self) -> None:
-        """Create a record of each publish in flight."""
         for burst in self._bursts:
             self._record(burst)
         self._bursts.clear()
@@ -141,41 +145,27 @@ class BurstWindow(PublishWindow[TicketT]):
         burst = self._bursts[0]
         first = burst.acked
         end = min(first + len(frames) - start, len(burst.replies))
-        acks = self._read(frames, start, burst.replies, first, end)
-        if not acks:
+        if not self._read(frames, start, burst.replies, first, end):
             return 0
         self.answered.subjects.update(dict.fromkeys(burst.subjects[first:end]))
-        self._count_stored(sum(burst.sizes[first:end]), len(acks))
-        self._in_bursts -= len(acks)
+        self._count_stored(sum(burst.sizes[first:end]), end - first)
+        self._in_bursts -= end - first
         burst.acked = end
         if end == len(burst.replies):
             self._bursts.popleft()
-        self.acks += acks
-        return len(acks)
+        return end - first
 
-    def _read(
-        self, frames: list[Frame], start: int, replies: list[bytes], first: int, end: int
-    ) -> list[PubAck]:
-        """Return the acks from frame ``start`` on that answer to ``replies[first:end]``. Empty: they are not these."""
-        stop = start + end - first
-        if self.join_acks is not None and (joined := self.join_acks(frames, start, stop, replies, first)):
-            return quick_pub_acks(joined)
-        answers = frames[start:stop]
-        if [frame[0] for frame in answers] != replies[first:end]:
-            return []
-        texts = [frame[3] for frame in answers]
-        joined = b",".join(texts)
-        # Each text must begin with its only brace. Otherwise malformed answers could form acks when they are joined.
-        if joined.count(b"{") != len(texts) or {text[:1] for text in texts} != {b"{"}:
-            return []
-        try:
-            acks = quick_pub_acks(b"[%b]" % joined)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return []
-        sequences = [ack.seq for ack in acks]
-        if len(acks) != end - first or not 0 < min(sequences) <= max(sequences) <= MAX_SEQUENCE:
-            return []
-        return [] if "" in {ack.stream for ack in acks} else acks
+    def _read(self, frames: list[Frame], start: int, replies: list[bytes], first: int, end: int) -> bool:
+        """Add the acks from frame ``start`` on that answer to ``replies[first:end]``. False if they are not these."""
+        stop, count = start + end - first, end - first
+        joined = b"" if self.join_acks is None else self.join_acks(frames, start, stop, replies, first)
+        joined = joined or _joined(frames[start:stop], replies[first:end])
+        if count >= _RUN and (run := read_ack_run(joined, count)) is not None:
+            self.runs.append(run)
+            return True
+        acks = _pub_acks(joined, count)
+        self.acks += acks
+        return bool(acks)
 
     def has_older(self, number: int) -> bool:
         self.expand()
@@ -197,3 +187,27 @@ class BurstWindow(PublishWindow[TicketT]):
     def fail(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
         self.expand()
         return PublishWindow.fail(self, why)
+
+
+def _joined(answers: list[Frame], replies: list[bytes]) -> bytes:
+    """Join answers to these reply subjects into a JSON array. Empty if they are others, or cannot be joined."""
+    if [frame[0] for frame in answers] != replies:
+        return b""
+    texts = [frame[3] for frame in answers]
+    joined = b",".join(texts)
+    # Each text must begin with its only brace. Otherwise malformed answers could form acks when they are joined.
+    if joined.count(b"{") != len(texts) or {text[:1] for text in texts} != {b"{"}:
+        return b""
+    return b"[%b]" % joined
+
+
+def _pub_acks(joined: bytes, count: int) -> list[PubAck]:
+    """Return the acks in a JSON array. Empty unless all of ``count`` texts are acks."""
+    try:
+        acks = quick_pub_acks(joined)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return []
+    sequences = [ack.seq for ack in acks]
+    if not count or len(acks) != count or not 0 < min(sequences) <= max(sequences) <= MAX_SEQUENCE:
+        return []
+    return [] if "" in {ack.stream for ack in acks} else acks

@@ -76,6 +76,9 @@ class PublishWindow(Generic[TicketT]):
         """The number of publishes in flight."""
         return len(self.in_flight)
 
+    def expand(self) -> None:
+        """Create a record of each publish in flight. Only windows that keep them elsewhere do anything."""
+
     def add(self, reply: bytes, entry: InFlight[TicketT]) -> None:
         """Add a publish that is being sent."""
         self.in_flight[reply] = entry

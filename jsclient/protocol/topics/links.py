@@ -138,7 +138,7 @@ class MissingRule:
         For ``floor`` and ``extent`` see `before`.
         """
         whole = extent is not None and extent.first_seq <= floor + 1  # the head of the stream is complete
-        count = 0
+        count, value = 0, Kind.VALUE
         for record in records:
             seq = record.seq
             if seq != floor + 1:
@@ -147,7 +147,7 @@ class MissingRule:
                     break
             floor = seq
             count += 1
-            if record.kind is not Kind.VALUE and record.is_last:
+            if record.kind is not value and record.is_last:
                 break
         return count
 

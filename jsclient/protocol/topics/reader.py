@@ -14,7 +14,7 @@ Source: P3Sub, "Subscriber implementation notes" and "About temporary unavailabi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -114,7 +114,8 @@ class Reader:
     _end_check: EndCheck = field(default_factory=EndCheck)
     # A page, the floor, and the length of the run that `MissingRule.run` returned for it.
     _checked_run: tuple[Sequence[Record], int, int] = ((), 0, 0)
-    _full: bool = False  # a record did not fit into the queue: no request until there is capacity
+    # A record did not fit into the queue: a request is needed, and waits for capacity.
+    _full: bool = False
     # A round of requests reads the history to its end, one request at a time.
     request_needed: bool = False  # another request is needed
     _in_flight: AskHistory | None = None  # the request in flight
@@ -458,13 +459,18 @@ class Reader:
     def take(self, limit: int = 1) -> tuple[list[Record], list[Command]]:
         """Take up to ``limit`` records, in order. If there are none, ``error`` and ``ended`` say why."""
         taken = self._queue.take(limit)
-        if self._full and self._queue.is_half_empty:
-            self._full = False
-        return taken, self.next_request() if self.request_needed else []
+        return taken, self.taken() if self.request_needed else []
 
-    def take_one(self) -> Record | None:
-        """Like ``take(1)``, for an ``async for``. Call `next_request` afterwards if ``request_needed`` is set."""
-        record = self._queue.take_one()
+    @property
+    def take_one(self) -> Callable[[], Record | None]:
+        """The function that takes the next record, for an ``async for``. It returns None if there is none.
+
+        Call `taken` afterwards if ``request_needed`` is set, as it always is after the queue was full.
+        """
+        return self._queue.take_one
+
+    def taken(self) -> list[Command]:
+        """Return the request for the history that was waiting for capacity, if there is some now."""
         if self._full and self._queue.is_half_empty:
             self._full = False
-        return record
+        return self.next_request()

@@ -15,7 +15,7 @@ from ...errors import ConfigError
 from ..wire.headers import Headers
 from .position import Position
 
-__all__ = ["NO_HEADERS", "Aside", "Kind", "Record", "RecordHeaders", "RecordQueue", "total_size"]
+__all__ = ["NO_HEADERS", "Aside", "Kind", "Record", "RecordHeaders", "RecordQueue", "sizes"]
 
 
 class Kind(enum.Enum):
@@ -112,13 +112,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
         return size
 
 
-def total_size(records: Sequence[Record]) -> int:
-    """Return the total size of subjects, payloads and headers in bytes."""
+def sizes(records: Sequence[Record]) -> list[int]:
+    """Return the size of each record in bytes: subject, payload and headers."""
     try:
         # Without the call of the property for each record.
-        return sum([len(one.subject) + len(one.data) + one.headers.size for one in records])  # type: ignore[attr-defined]
+        return [len(one.subject) + len(one.data) + one.headers.size for one in records]  # type: ignore[attr-defined]
     except AttributeError:  # records of a program's own log, with other headers
-        return sum([record.size for record in records])
+        return [record.size for record in records]
 
 
 @dataclass(slots=True)
@@ -138,6 +138,7 @@ class RecordQueue:
     kept_time_ns: int = 0
     pending_bytes: int = 0
     _records: deque[Record] = field(default_factory=deque)
+    _sizes: deque[int] = field(default_factory=deque)  # of the records
     # Sequence of a record to the sequence of the position after it, if that differs.
     _positions: dict[int, int] = field(default_factory=dict)
 
@@ -162,16 +163,20 @@ class RecordQueue:
     def add(self, record: Record, kept: int) -> None:
         """Add a record. ``kept`` is the sequence of the position after it."""
         self._records.append(record)
-        self.pending_bytes += record.size
+        size = record.size
+        self._sizes.append(size)
+        self.pending_bytes += size
         if kept != record.seq:
             self._positions[record.seq] = kept
 
     def extend(self, records: Sequence[Record]) -> bool:
         """Add consecutive records. Return False, and add none, if they do not all fit."""
-        pending_bytes = self.pending_bytes + total_size(records)
+        added = sizes(records)
+        pending_bytes = self.pending_bytes + sum(added)
         if len(self._records) + len(records) > self.max_records or pending_bytes > self.max_bytes:
             return False
         self._records += records
+        self._sizes += added
         self.pending_bytes = pending_bytes
         return True
 
@@ -180,10 +185,11 @@ class RecordQueue:
         if limit >= len(records):
             taken = list(records)
             records.clear()
+            self._sizes.clear()
             self.pending_bytes = 0
         else:
             taken = [records.popleft() for _ in range(limit)]
-            self.pending_bytes -= total_size(taken)
+            self.pending_bytes -= sum([self._sizes.popleft() for _ in taken])
         if taken:
             last = taken[-1]
             self.kept, self.kept_time_ns = last.seq, last.time_ns
@@ -198,11 +204,7 @@ class RecordQueue:
         if not self._records:
             return None
         record = self._records.popleft()
-        try:
-            # Without the call of the property, as in `total_size`.
-            self.pending_bytes -= len(record.subject) + len(record.data) + record.headers.size  # type: ignore[attr-defined]
-        except AttributeError:
-            self.pending_bytes -= record.size
+        self.pending_bytes -= self._sizes.popleft()
         seq = record.seq
         self.kept = self._positions.pop(seq, seq) if self._positions else seq
         self.kept_time_ns = record.time_ns

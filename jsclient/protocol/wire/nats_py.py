@@ -7,7 +7,6 @@ jsclient on which a program would call them, and the arguments of all functions 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 
 __all__ = ["ARGUMENTS", "ATTRIBUTES", "argument_hint", "no_attribute"]
@@ -64,7 +63,8 @@ _BESIDE = "use nats-py's own beside jsclient, on one connection: js = jsclient.J
 _RECONNECTS = "has no counterpart: jsclient reconnects by itself until close(); events tell when"
 _POSITION = "is js.is_connected or js.is_closed here"
 _SERVERS = (
-    "has no counterpart: pass all servers to jsclient.connect(); those that a cluster announces are added"
+    "has no counterpart: pass all servers to jsclient.connect() or js.set_servers(); those that a cluster announces "
+    "are added"
 )
 _STREAM = "with stream = await js.stream(name)"
 _CONSUMER = "with consumer = await stream.consumer(name)"
@@ -121,7 +121,7 @@ _CLIENT = {
     "discovered_servers": _SERVERS,
     "drain": "is js.close() here, which ends all subscriptions; one alone has a drain() of its own",
     "flush": "is js.core.flush() here",
-    "force_reconnect": _RECONNECTS,
+    "force_reconnect": "is js.reconnect() here",
     "is_connecting": "is 'not js.is_connected' here",
     "is_draining": "has no counterpart: js.close() returns when all has ended, and then js.is_closed is True",
     "is_draining_pubs": "has no counterpart: js.close() returns when all has ended, and then js.is_closed is True",
@@ -132,12 +132,12 @@ _CLIENT = {
     "max_payload": "has no counterpart: js.publish() raises MaxPayloadError before it sends",
     "msg_class": "has no counterpart: messages are jsclient.Message",
     "new_inbox": "is not needed here: js.core.request() receives the reply itself",
-    "pending_data_size": "has no counterpart: publisher.in_flight_bytes counts what is not acked",
+    "pending_data_size": "is js.stats().bytes_waiting here",
     "request": "is js.core.request() here",
     "rtt": "is js.ping() here, which returns seconds",
     "server_pool": _SERVERS,
     "servers": _SERVERS,
-    "set_server_pool": _SERVERS,
+    "set_server_pool": "is js.set_servers() here",
     "ssl_context": "has no counterpart: connect(tls=) takes it",
 }
 
@@ -226,6 +226,8 @@ def _advice(cls: type[Any], name: str) -> str:
     for kind in cls.__mro__:
         if meaning := ATTRIBUTES.get(kind.__name__, {}).get(name):
             return f"{kind.__name__} has no attribute {name!r}: nats-py's {name} {meaning}"
+    from difflib import get_close_matches  # only for mistakes: `import jsclient` stays cheap
+
     public = [known for known in dir(cls) if not known.startswith("_")]
     near = get_close_matches(name, public, 1)
     return f"{cls.__name__} has no attribute {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")

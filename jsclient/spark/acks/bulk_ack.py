@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ..._runtime.calls import consumer_info, is_gone
+from ..._runtime.connection.connection import Lifecycle
 from ..._runtime.context import Context
-from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.retry import Retry, RetryPolicy
 from ...client import JetStream
 from ...errors import (

@@ -44,6 +44,7 @@ __all__ = ["Outcome", "PartitionWriter", "WritePlan"]
 
 _UNKNOWN = (RequestTimeoutError, DisconnectedError, ClosedError)  # the message may or may not be stored
 _ROWS = 16_384  # prepared per step, which blocks the event loop for some milliseconds
+_STEP = 1024 * 1024  # bytes of payloads prepared per step, so that they stay in the processor's cache
 _LOOK = 1.5  # seconds without an ack before looking for the stream of rows that nothing responds to
 _READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers, too
 _PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds before a retry
@@ -134,9 +135,15 @@ class PartitionWriter:
         self._sequences = RowSequences() if plan.ids == "source" else None
         if self._column is not None and plan.subject_in_ids:
             self._sequences = self._column.sequences
-            self._bulk.tally.on_acks = self._column.add_acks
+            self._bulk.tally.on_acks, self._bulk.tally.on_run = (
+                self._column.add_acks,
+                self._sequences.add_stored,
+            )
         elif self._sequences is not None:
-            self._bulk.tally.on_acks = self._sequences.add
+            self._bulk.tally.on_acks, self._bulk.tally.on_run = (
+                self._sequences.add,
+                self._sequences.add_stored,
+            )
         self._ids = _ids(plan, task)
         self.prefix: bytes = plan.prefix if self._ids is None else self._ids.prefix
         self.stored: dict[bytes, int] = {}
@@ -214,8 +221,9 @@ class PartitionWriter:
             RowError: A row cannot be published. No message remains in flight.
             JetStreamError: The connection failed.
         """
-        for start in range(0, batch.num_rows, _ROWS):
-            part = batch.slice(start, _ROWS)
+        step = _rows_of_step(batch.column(self._plan.shape.data))
+        for start in range(0, batch.num_rows, step):
+            part = batch.slice(start, step)
             try:
                 messages = self._reader.read(part)
                 if self._column is not None:
@@ -428,6 +436,12 @@ class PartitionWriter:
             self._bulk.tally.stored + self._skipped,
             unknown,
         )
+
+
+def _rows_of_step(payloads: pa.Array) -> int:
+    """How many rows to prepare together, by their mean size."""
+    mean: int = payloads.nbytes // max(1, len(payloads))
+    return max(1, min(_ROWS, _STEP // max(1, mean)))
 
 
 def _column_ids(plan: WritePlan) -> ColumnIds | None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Mapping
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
+from ..._runtime.connection.connection import Inbox, Lifecycle
 from ..._runtime.context import Context
 from ..._runtime.handle import Handle, State, body_error_first
-from ..._runtime.nats.connection import Inbox, Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError, ProducerFencedError, ProtocolError, PublisherExistsError
 from ...protocol.epochs.frontier import Antichain, Changes, Order

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from ..._runtime.connection.connection import Inbox, Lifecycle
 from ..._runtime.context import Context
 from ..._runtime.handle import State
-from ..._runtime.nats.connection import Inbox, Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import (
     ClosedError,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..._runtime.connection.connection import Inbox
 from ..._runtime.context import Context
-from ..._runtime.nats.connection import Inbox
 from ...errors import (
     JetStreamError,
     NoRespondersError,

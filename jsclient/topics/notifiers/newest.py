@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from ..._runtime.calls import delete_consumer
+from ..._runtime.connection.connection import Inbox
 from ..._runtime.context import Context
-from ..._runtime.nats.connection import Inbox
 from ..._runtime.retry import Retry
 from ..._runtime.tasks import Timer
 from ...consumers.message import Message, frames_of
@@ -30,7 +30,6 @@ from ...errors import (
     MessageNotFoundError,
     NoRespondersError,
     PermissionDeniedError,
-    ProtocolError,
     RequestTimeoutError,
 )
 from ...protocol.consumers.ordered import ephemeral_config
@@ -40,7 +39,7 @@ from ...protocol.models.message import read_stored_message
 from ...protocol.streams.direct_get import read_direct_answer
 from ...protocol.topics.position import Extent, Position
 from ...protocol.topics.record import Record
-from ...protocol.topics.record_codec import DeliveredRecords, republished_record, stored_record
+from ...protocol.topics.record_codec import DeliveredRecords, RepublishedRecords, stored_record
 from ...protocol.wire.frames import Frame
 from ..stream_log import find_stream, read_extent
 from .descriptors import NotifierDescriptor
@@ -158,6 +157,12 @@ class _Republished(NewestLog):
     _known: int | None = None  # the sequence of the newest record, None while it is requested
     _early: Record | None = None  # the record that was pushed meanwhile
 
+    def __init__(
+        self, context: Context, at: NotifierDescriptor, quiet: float, origin: Position | None = None
+    ) -> None:
+        super().__init__(context, at, quiet, origin)
+        self._reading = RepublishedRecords(at.stream)
+
     async def open(self, arrived: Arrived) -> None:
         self._arrived, self._known, self._early = arrived, None, None
         self._inbox = await self.context.connection.subscribe(self.at.republished, self._receive, limit=1)
@@ -180,15 +185,16 @@ class _Republished(NewestLog):
         for frame in frames:
             if self._arrived is None:
                 return
-            try:
-                record = republished_record(frame, self.at.stream, self._origin)
-            except ProtocolError:
-                self._arrived(None)  # another client has published it, and the wait gets no other message
-                continue
-            if self._known is None:
-                self._early = record
-            else:
-                self._arrived(self._checked(record, self._known))
+            self._reading.origin = self._origin
+            for record in self._reading.read((frame,), self._foreign):
+                if self._known is None:
+                    self._early = record
+                else:
+                    self._arrived(self._checked(record, self._known))
+
+    def _foreign(self, _: Frame) -> None:
+        if self._arrived is not None:
+            self._arrived(None)  # another client has published it, and the wait gets no other message
 
     def _checked(self, record: Record, known: int) -> Record | None:
         """Return the record if it directly follows the newest record. Any other may be forged, and is requested."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final, NamedTuple
 
-from ..._runtime.nats.connection import Lifecycle
+from ..._runtime.connection.connection import Lifecycle
 from ..._runtime.retry import Retry
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, StatusError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.support.fake import SILENCE
 from tests.support.virtual import settle
 
 
@@ -42,3 +43,8 @@ async def asked(reader) -> asyncio.Task:
     waiting = asyncio.ensure_future(reader.next())
     await settle()
     return waiting
+
+
+def unanswered(connection):
+    """The next consumer is made, but the answer is lost."""
+    connection.api.on("CONSUMER.CREATE", lambda request: connection.api._consumer_create(request) and SILENCE)

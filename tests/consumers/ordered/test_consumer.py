@@ -13,13 +13,19 @@ from jsclient.errors import (
     ClosedError,
     ConcurrentReadError,
     ConfigError,
-    ConsumerExistsError,
     InvalidNameError,
-    RequestTimeoutError,
     StreamNotFoundError,
 )
-from tests.consumers.ordered.kit import arrives, asked, batches, creates, read_inboxes, sequences, taken
-from tests.support.fake import SILENCE, STREAM, Refusal, connected
+from tests.consumers.ordered.kit import (
+    arrives,
+    asked,
+    batches,
+    creates,
+    read_inboxes,
+    sequences,
+    taken,
+)
+from tests.support.fake import STREAM, Refusal, connected
 from tests.support.strategies import data, status
 from tests.support.virtual import settle, virtual
 
@@ -120,76 +126,6 @@ async def test_missing_stream_fails_at_once():
         assert len(connection.inboxes) == 1
 
 
-def unanswered(connection):
-    """The next consumer is made, but the answer is lost."""
-    connection.api.on("CONSUMER.CREATE", lambda request: connection.api._consumer_create(request) and SILENCE)
-
-
-@virtual
-@pytest.mark.parametrize("prefix", ["p", None])
-@pytest.mark.parametrize("way", ["cancelled", "no answer"])
-async def test_consumer_nobody_waits_for_deleted(way, prefix):
-    async with connected() as (js, connection):
-        opening = asyncio.ensure_future(js.ordered_consumer(STREAM, name_prefix=prefix).__aenter__())
-        if way == "no answer":
-            unanswered(connection)
-            with pytest.raises(RequestTimeoutError):
-                await opening
-        else:
-            while not creates(connection):
-                await asyncio.sleep(0)
-            opening.cancel()
-            await asyncio.wait({opening})
-            assert opening.cancelled()
-        await settle(60)
-        assert connection.deleted() == [creates(connection)[0]["name"]]
-        assert read_inboxes(connection) == []
-        assert connection.api.consumers == {}
-
-
-@virtual
-async def test_foreign_consumer_not_deleted():
-    async with connected() as (js, connection):
-        connection.api.has("p_1", durable_name=None)
-        connection.api.on("CONSUMER.CREATE", SILENCE)
-        with pytest.raises(RequestTimeoutError):
-            await js.ordered_consumer(STREAM, name_prefix="p")
-        await settle(60)
-        assert connection.deleted() == []
-
-
-@virtual
-async def test_reset_deletes_orphan():
-    async with connected() as (js, connection):
-        oc = await js.ordered_consumer(STREAM)
-        waiting = await asked(oc)
-        unanswered(connection)
-        connection.api.on("CONSUMER.DELETE", SILENCE)
-        arrives(connection, data(2, 2))
-        await settle(60)
-        connection.disconnect()
-        await settle(60)
-        connection.reconnect()
-        await settle(200)
-        assert set(connection.deleted()) == {config["name"] for config in creates(connection)[:2]}
-        assert list(connection.api.consumers) == [oc.consumer] == [creates(connection)[2]["name"]]
-        arrives(connection, data(1, 1))
-        assert sequences([await waiting]) == [1]
-
-
-@virtual
-async def test_name_somebody_else_passed_over():
-    async with connected() as (js, connection):
-        connection.api.on("CONSUMER.CREATE", *[Refusal(10148, 400)] * 3)
-        oc = await js.ordered_consumer(STREAM, name_prefix="p")
-        assert oc.consumer == "p_4"
-        connection.api.on("CONSUMER.CREATE", *[Refusal(10148, 400)] * 200)
-        with pytest.raises(ConsumerExistsError):
-            await js.ordered_consumer(STREAM, name_prefix="p")
-        await settle(60)
-        assert connection.deleted() == [], "they are somebody else's"
-
-
 @virtual
 @pytest.mark.parametrize(
     "options",
@@ -242,20 +178,6 @@ async def test_mixed_reads_skip_nothing():
         arrives(connection, status(404, "No Messages"))
         assert sequences(await fetching) == list(range(16, 31))
         assert batches(connection) == [500, 85]
-
-
-@virtual
-async def test_refills_at_half():
-    async with connected() as (js, connection):
-        oc = await js.ordered_consumer(STREAM)
-        reader = oc.messages(max_messages=4)
-        waiting = await asked(reader)
-        arrives(connection, *[data(number) for number in range(1, 5)])
-        assert sequences([await waiting]) == [1]
-        assert batches(connection) == [4]
-        assert sequences([await anext(reader)]) == [2]
-        assert batches(connection) == [4, 2]
-        assert connection.pulls()[-1].json["idle_heartbeat"] == 2_000_000_000
 
 
 @virtual

@@ -53,6 +53,7 @@ async def test_cancelled_calls_lose_nothing(way):
                     except RequestTimeoutError:
                         continue
 
+            # Each reader is cancelled at a random instant, and the next one continues.
             for _ in range(5000):
                 if len(got) >= 80:
                     break

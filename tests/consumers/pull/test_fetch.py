@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
 from jsclient import Ending
 from jsclient.errors import (
-    ClosedError,
     ConfigError,
     ConsumerDeletedError,
     DisconnectedError,
@@ -19,38 +17,11 @@ from jsclient.errors import (
     RequestTimeoutError,
     StatusError,
 )
-from jsclient.protocol.events import DeleteFailed, ForeignMessage
-from tests.support.fake import PullServer, Refusal, connected
+from jsclient.protocol.events import ForeignMessage
+from tests.consumers.pull.kit import fetching, now, numbers
+from tests.support.fake import connected
 from tests.support.strategies import data, foreign, heartbeat, status
 from tests.support.virtual import settle, virtual
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def numbers(messages) -> list[int]:
-    return [message.metadata.stream_seq for message in messages]
-
-
-class fetching:  # noqa: N801  reads as: async with fetching(sub, connection, 3) as fetch
-    """A fetch under way, and the means to answer it."""
-
-    def __init__(self, sub, connection, batch, **options) -> None:
-        self.connection = connection
-        self._call = sub.fetch(batch, **options)
-
-    async def __aenter__(self):
-        self.task = asyncio.ensure_future(self._call)
-        await settle()
-        return self
-
-    async def __aexit__(self, *_):
-        self.task.cancel()
-        await asyncio.wait({self.task})
-
-    def arrives(self, *frames) -> None:
-        self.connection.deliver(self.connection.pulls()[-1].reply, list(frames))
 
 
 @virtual
@@ -211,33 +182,6 @@ async def test_silence_does_not_say_nothing_there():
 
 
 @virtual
-async def test_statuses_end_own_request():
-    async with connected() as (js, connection):
-        sub = await js.pull_subscribe("orders.new")
-        first = asyncio.ensure_future(sub.fetch(2, expires=5))
-        await settle()
-        second = asyncio.ensure_future(sub.fetch(2, expires=5))
-        await settle()
-        one, two = [pull.reply for pull in connection.pulls()]
-        assert one != two
-        connection.deliver(two, [status(408, "Request Timeout")])
-        assert (await second).ending is Ending.EXPIRED
-        connection.deliver(one, [data(1), data(2)])
-        assert numbers(await first) == [1, 2]
-
-
-@virtual
-async def test_inboxes_are_used_again():
-    async with connected() as (js, connection):
-        sub = await js.pull_subscribe("orders.new")
-        for number in range(5):
-            async with fetching(sub, connection, 1) as fetch:
-                fetch.arrives(data(number + 1))
-                await fetch.task
-        assert len(connection.listening) == 1
-
-
-@virtual
 async def test_reconnect_requests_the_rest():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
@@ -267,102 +211,3 @@ async def test_long_outage_ends_fetch():
                 await fetch.task
             assert now() - started < 2.0
         connection.reconnect()
-
-
-@virtual
-async def test_cancelled_fetch_keeps_messages():
-    async with connected() as (js, connection):
-        sub = await js.pull_subscribe("orders.new")
-        async with fetching(sub, connection, 3, expires=30.0) as fetch:
-            fetch.arrives(data(1))
-            await settle()
-        assert sub.pending == 1
-        connection.deliver(connection.pulls()[0].reply, [data(2)])
-        async with fetching(sub, connection, 3, expires=30.0) as fetch:
-            assert len(connection.pulls()) == 1, "the request that lives is taken over"
-            fetch.arrives(data(3))
-            assert numbers(await fetch.task) == [1, 2, 3]
-
-
-@virtual
-async def test_cancelled_fetches_lose_nothing():
-    for seed in range(60):
-        chance = random.Random(seed)
-        async with connected() as (js, connection):
-            sub = await js.pull_subscribe("orders.new")
-            server = PullServer(connection, 60, chance)
-            got: list[int] = []
-
-            async def read(*, sub=sub, got=got, chance=chance):
-                while True:
-                    batch = await sub.fetch(chance.randint(1, 10), expires=chance.choice([0.3, 1.9]))
-                    got += numbers(batch)
-
-            while len(got) < 60:
-                reader = asyncio.ensure_future(read())
-                await asyncio.sleep(chance.choice([0, 0.01, 0.1, 1.0, 3.0]))
-                reader.cancel()
-                await asyncio.wait({reader})
-                assert reader.cancelled(), reader
-            await server.stop()
-            assert got == list(range(1, 61)), seed
-
-
-# --- the end -------------------------------------------------------------------------------------------------
-
-
-@virtual
-@pytest.mark.covers("J108", "J112", "J113")
-async def test_unsubscribe_deletes_own_only():
-    async with connected() as (js, connection):
-        connection.api.has("d")
-        for how, deleted in [({}, 1), ({"durable": "e"}, 1), ({"durable": "d"}, 0), ({"consumer": "d"}, 0)]:
-            before = len(connection.deleted())
-            sub = await js.pull_subscribe("orders.new", **how)
-            await sub.unsubscribe()
-            await sub.unsubscribe()
-            assert len(connection.deleted()) - before == deleted
-            with pytest.raises(ClosedError):
-                await sub.fetch(1)
-
-
-@virtual
-@pytest.mark.covers("J23")
-async def test_pulls_without_lookup():
-    async with connected() as (js, connection):
-        connection.api.on("CONSUMER.INFO", Refusal(10014, 404))
-        sub = await js.pull_subscribe("orders.new", consumer="mine")
-        async with fetching(sub, connection, 1) as fetch:
-            assert connection.pulls()[0].subject.endswith(".ORDERS.mine")
-            fetch.arrives(data(1))
-            assert numbers(await fetch.task) == [1]
-        await sub.unsubscribe()
-        assert connection.deleted() == []
-
-
-@virtual
-@pytest.mark.covers("J111")
-async def test_failed_deletion_is_event():
-    async with connected() as (js, connection):
-        sub = await js.pull_subscribe("orders.new")
-        connection.api.on("CONSUMER.DELETE", Refusal(10008, 503))
-        await sub.drain()
-        await settle()
-        assert len(connection.told(DeleteFailed)) == 1
-
-
-@virtual
-async def test_close_returns_untaken():
-    async with connected() as (js, connection):
-        connection.api.has("d")
-        sub = await js.pull_subscribe("orders.new", durable="d")
-        async with fetching(sub, connection, 3, expires=30.0) as fetch:
-            await sub.unsubscribe()
-            with pytest.raises(ClosedError):
-                await fetch.task
-        sub = await js.pull_subscribe("orders.new", durable="d")
-        async with fetching(sub, connection, 3, expires=30.0) as fetch:
-            fetch.arrives(data(1))
-        await sub.unsubscribe()
-        assert connection.acks() == [b"-NAK"]
-        assert connection.listening == []

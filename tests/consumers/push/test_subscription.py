@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
 from jsclient.errors import (
-    ConfigError,
     ConsumerDeletedError,
     NoRespondersError,
     RequestTimeoutError,
@@ -16,61 +14,18 @@ from jsclient.errors import (
 )
 from jsclient.protocol.events import (
     ConsumerDeleted,
-    ErrorRaised,
     FlowControlRefused,
     GapDetected,
-    HandlerFailed,
     HeartbeatMissed,
     SlowConsumer,
 )
 from jsclient.protocol.models.consumer import ConsumerConfig
+from tests.consumers.push.test_buffer import BEATS, FLOW, now, numbers
 from tests.support.fake import connected
 from tests.support.strategies import FC, data, flow_control, foreign, heartbeat, status
-from tests.support.virtual import noting, settle, virtual
-
-BEATS = ConsumerConfig(idle_heartbeat=5.0)
-FLOW = ConsumerConfig(idle_heartbeat=5.0, flow_control=True)
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def numbers(messages) -> list[int]:
-    return [message.metadata.stream_seq for message in messages]
-
+from tests.support.virtual import settle, virtual
 
 # --- next ----------------------------------------------------------------------------------------------------
-
-
-@virtual
-@pytest.mark.covers("J1")
-async def test_next_batches_and_iteration():
-    async with connected() as (js, connection):
-        sub = await js.subscribe("orders.new")
-        connection.deliver(sub.subject, [data(number) for number in range(1, 8)])
-        assert (await sub.next()).metadata.stream_seq == 1
-        assert sub.pending == 6
-        async for message in sub:
-            assert message.metadata.stream_seq == 2
-            break
-        assert numbers(await anext(sub.batches(2))) == [3, 4]
-        assert numbers(await anext(sub.batches())) == [5, 6, 7]
-
-
-@virtual
-async def test_next_waits_as_long_as_reported():
-    async with connected() as (js, connection):
-        sub = await js.subscribe("orders.new")
-        started = now()
-        with pytest.raises(RequestTimeoutError, match="within 7200 s"):
-            await sub.next(timeout=7200)
-        assert now() - started == pytest.approx(7200)
-        for timeout in (0, -1):
-            with pytest.raises(RequestTimeoutError):
-                await sub.next(timeout=timeout)
-        connection.deliver(sub.subject, [data(1)])
-        assert await sub.next(timeout=0)
 
 
 @virtual
@@ -147,111 +102,7 @@ async def test_statuses_stay_inside():
             await sub.next(timeout=1)
 
 
-@virtual
-async def test_cancelled_next_loses_nothing():
-    for seed in range(60):
-        chance = random.Random(seed)
-        async with connected() as (js, connection):
-            sub = await js.subscribe("orders.new")
-            got: list[int] = []
-
-            async def read(*, sub=sub, got=got, chance=chance):
-                while True:
-                    try:
-                        message = await sub.next(timeout=chance.choice([None, 0.01, 1.0]))
-                    except RequestTimeoutError:
-                        continue
-                    got.append(message.metadata.stream_seq)
-
-            reader = asyncio.ensure_future(read())
-            for number in range(1, 40):
-                connection.deliver(sub.subject, [data(number)])
-                await asyncio.sleep(chance.choice([0, 0, 0.01, 0.5]))
-                if chance.random() < 0.5:
-                    reader.cancel()
-                    await asyncio.wait({reader})
-                    reader = asyncio.ensure_future(read())
-            await asyncio.sleep(2)
-            reader.cancel()
-            await asyncio.wait({reader})
-            assert got == list(range(1, 40)), seed
-
-
 # --- callbacks -----------------------------------------------------------------------------------------------
-
-
-@virtual
-@pytest.mark.covers("J1")
-async def test_callback_acks_each_in_turn():
-    async with connected() as (js, connection):
-        got, inside = [], 0
-
-        async def handle(message):
-            nonlocal inside
-            inside += 1
-            assert inside == 1
-            await asyncio.sleep(60)
-            got.append(message.metadata.stream_seq)
-            inside -= 1
-
-        sub = await js.subscribe("orders.new", callback=handle)
-        connection.deliver(sub.subject, [data(1), data(2), data(3)])
-        await asyncio.sleep(1000)
-        assert got == [1, 2, 3]
-        assert connection.acks() == [b"+ACK"] * 3
-        with pytest.raises(ConfigError):
-            await sub.next()
-
-
-@pytest.mark.row(117)
-@virtual
-async def test_callback_own_ack_and_error():
-    async with connected() as (js, connection):
-
-        async def handle(message):
-            if message.metadata.stream_seq == 2:
-                raise ValueError("mine")
-            if message.metadata.stream_seq == 1:
-                await message.nak()
-
-        sub = await js.subscribe("orders.new", callback=handle)
-        connection.deliver(sub.subject, [data(1), data(2), data(3)])
-        await settle()
-        assert connection.acks() == [b"-NAK", b"+ACK"]
-        (failed,) = connection.told(HandlerFailed)
-        assert (failed.stream_seq, str(failed.error)) == (2, "mine")
-
-
-@virtual
-@pytest.mark.covers("J79")
-@pytest.mark.parametrize("how", [{"auto_ack": False}, {"config": ConsumerConfig(ack_policy="none")}])
-async def test_automatic_ack_can_be_off(how):
-    async with connected() as (js, connection):
-        got = []
-        sub = await js.subscribe("orders.new", callback=noting(got), **how)
-        connection.deliver(sub.subject, [data(1), data(2)])
-        await settle()
-        assert len(got) == 2
-        assert connection.acks() == []
-
-
-@virtual
-@pytest.mark.covers("J95", "J105", "J107")
-async def test_callback_flow_control_in_order():
-    async with connected() as (js, connection):
-        seen = []
-
-        async def handle(message):
-            seen.append((message.metadata.stream_seq, len(connection.to("$JS.FC."))))
-            await asyncio.sleep(1)
-
-        sub = await js.subscribe("orders.new", callback=handle, config=FLOW)
-        connection.deliver(
-            sub.subject, [data(1), data(2), flow_control(1), data(3), status(409, "x"), status(777)]
-        )
-        await asyncio.sleep(5)
-        assert seen == [(1, 0), (2, 0), (3, 1)]
-        assert [event.error.code for event in connection.told(ErrorRaised)] == [409, 777]
 
 
 # --- watching ------------------------------------------------------------------------------------------------
@@ -345,14 +196,14 @@ async def test_gone_consumer_named_once():
 @virtual
 @pytest.mark.covers("J88", "J90", "J91", "J92")
 @pytest.mark.parametrize(
-    ("how", "told"), [({}, 1), ({"gap_alarm": False}, 0), ({"queue": "q"}, 0), ({"durable": "d"}, 1)]
+    ("how", "reported"), [({}, 1), ({"gap_alarm": False}, 0), ({"queue": "q"}, 0), ({"durable": "d"}, 1)]
 )
-async def test_gaps_reported_unless_off(how, told):
+async def test_gaps_reported_unless_off(how, reported):
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", **how)
         connection.deliver(sub.subject, [data(1), data(5)])
         await settle()
-        assert len(connection.told(GapDetected)) == told
+        assert len(connection.told(GapDetected)) == reported
         assert sub.pending == 2
 
 

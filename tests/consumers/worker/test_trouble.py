@@ -8,8 +8,6 @@ import pytest
 
 import jsclient
 from jsclient import (
-    ClosedError,
-    ConfigError,
     ConsumerConfig,
 )
 from jsclient.protocol.events import (
@@ -167,31 +165,3 @@ async def test_stopped_before_began_ends():
         await settle()
         worker.stop()
         assert await worker == jsclient.WorkCounts()
-
-
-@virtual
-async def test_bad_arguments_refused():
-    async with connected() as (js, _):
-        sub = await js.subscribe("orders.new", callback=Handler())
-        with pytest.raises(ConfigError, match="callback"):
-            sub.run(Handler())
-        other = await js.subscribe("orders.new")
-        with pytest.raises(ConfigError, match="concurrency"):
-            other.run(Handler(), concurrency=0)
-        with pytest.raises(ConfigError, match="handler"):
-            other.run(None)
-        worker = other.run(Handler())
-        with pytest.raises(ConfigError, match="worker"):
-            other.run(Handler())
-        await settle()
-        worker.stop()
-        await worker
-        with pytest.raises(ClosedError):
-            other.run(Handler())
-        unacked = await js.subscribe("orders.new", config=ConsumerConfig(ack_policy="none"))
-        with pytest.raises(ConfigError, match="explicit"):
-            await unacked.run(Handler())
-        pull = await js.pull_subscribe("orders.new")
-        await pull.unsubscribe()
-        with pytest.raises(ClosedError):
-            pull.run(Handler())

@@ -47,7 +47,7 @@ def test_no_filter_is_all():
 
 
 @pytest.mark.parametrize(
-    ("filters", "left"),
+    ("filters", "remaining"),
     [
         (["a", "a"], ["a"]),
         (["a.*", "a.b", "c"], ["a.*", "c"]),
@@ -56,8 +56,8 @@ def test_no_filter_is_all():
         (["a.b", "a.c"], ["a.b", "a.c"]),
     ],
 )
-def test_included_filters_left_out(filters, left):
-    assert check_filters(filters) == left
+def test_included_filters_left_out(filters, remaining):
+    assert check_filters(filters) == remaining
 
 
 def test_overlapping_filters():

@@ -159,7 +159,7 @@ NOTHING = {"consumer_seq": 0, "stream_seq": 0}
 
 
 @pytest.mark.parametrize(
-    ("policy", "delivered", "messages", "told"),
+    ("policy", "delivered", "messages", "reported"),
     [
         ("all", NOTHING, 9, True),
         ("last", NOTHING, 9, True),
@@ -169,13 +169,13 @@ NOTHING = {"consumer_seq": 0, "stream_seq": 0}
         ("new", NOTHING, 9, False),
     ],
 )
-def test_filter_that_no_stored_message_matches(policy, delivered, messages, told):
+def test_filter_that_no_stored_message_matches(policy, delivered, messages, reported):
     config = {"filter_subject": "orders.nwe", "deliver_policy": policy}
     info = consumer(config, num_pending=0, delivered=delivered)
     state = {"messages": messages, "first_seq": 1, "last_seq": 9, "num_subjects": 2, "last_ts": at(60)}
     finding = [one for one in diagnose(info, stream(state=state), HERE) if is_cause(one)]
-    assert [one.code for one in finding] == (["filter"] if told else [])
-    if told:
+    assert [one.code for one in finding] == (["filter"] if reported else [])
+    if reported:
         assert "on 2 other subjects" in finding[0].evidence
 
 
@@ -195,7 +195,7 @@ def test_filter_that_may_match(filters, config):
 
 
 @pytest.mark.parametrize(
-    ("state", "told"),
+    ("state", "reported"),
     [
         ({"lag": 0, "active": S}, False),
         ({"lag": 40, "active": S}, True),  # the stream's last message is old
@@ -205,12 +205,12 @@ def test_filter_that_may_match(filters, config):
     ],
 )
 @pytest.mark.parametrize("kind", ["mirror", "source"])
-def test_copy_that_does_not_follow(state, told, kind):
+def test_copy_that_does_not_follow(state, reported, kind):
     one = {"name": "T", **state}
     info = stream(mirror=one) if kind == "mirror" else stream(sources=[one])
     finding = diagnose(consumer(num_pending=0), info, HERE)
-    assert [one.code for one in finding] == (["mirror"] if told else [])
-    if told:
+    assert [one.code for one in finding] == (["mirror"] if reported else [])
+    if reported:
         assert f"its {kind} 'T'" in finding[0].what
 
 
@@ -228,7 +228,7 @@ def test_hanging_handler_comes_first():
 
 
 @pytest.mark.parametrize(
-    ("running", "longest", "waiting", "pending", "told"),
+    ("running", "longest", "waiting", "pending", "reported"),
     [
         (61, 0, 1, 0, True),
         (61, 0, 0, 1, True),
@@ -238,9 +238,9 @@ def test_hanging_handler_comes_first():
         (81, 40, 1, 1, True),
     ],
 )
-def test_when_a_handler_hangs(running, longest, waiting, pending, told):
+def test_when_a_handler_hangs(running, longest, waiting, pending, reported):
     local = Local(after=25.0, asks=False, running=running, longest=longest, waiting=waiting)
-    assert codes(consumer(num_pending=pending), local=local) == (["handler"] if told else [])
+    assert codes(consumer(num_pending=pending), local=local) == (["handler"] if reported else [])
 
 
 def test_backoff_replaces_ack_wait():

@@ -162,6 +162,7 @@ class Simulation:
         self.server.deliver()
         frames: list[Frame] = []
         for item in self.server.out:
+            # lost on its way
             if self.chance(0.1):
                 continue
             if len(item) == 3:

@@ -81,6 +81,7 @@ class PushAndServer(RuleBasedStateMachine):
             if index == loses - 1:
                 self.missing += 1
             else:
+                # The model drops what does not fit, as the tracker must.
                 if len([w for w in self.waiting if w != "error"]) < self.room:
                     self.waiting.append(self.sent)
                 else:

@@ -6,10 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from jsclient.protocol.consumers.check_budget import STALL_AFTER, CheckBudget
 from jsclient.protocol.consumers.diagnosis import Finding
 from jsclient.protocol.consumers.stall import (
-    STALL_AFTER,
-    CheckBudget,
     HandlerTimes,
     Look,
     StallTracker,
@@ -152,16 +151,16 @@ def test_program_that_never_acks_is_told_after_pauses_that_double():
     """Each redelivery looks like progress."""
     reader = Reader()
     reader.findings = [FULL]
-    told_at = []
+    reported_at = []
     for _ in range(240):
         before = len(reader.events)
         reader.run(30)
         reader.arrived += 1
-        told_at += [
+        reported_at += [
             reader.now - 1000 for event in reader.events[before:] if isinstance(event, ConsumerStalled)
         ]
-    assert len(told_at) == 7  # in two hours
-    pauses = [after - before for before, after in pairwise(told_at)]
+    assert len(reported_at) == 7  # in two hours
+    pauses = [after - before for before, after in pairwise(reported_at)]
     assert pauses == sorted(pauses)
     assert reader.told.count("ConsumerResumed max_ack_pending") == 7
 

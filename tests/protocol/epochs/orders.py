@@ -1,4 +1,4 @@
-"""Orders of times for tests: small ones, and random partial ones."""
+"""Orders of times for tests, small ones and random partial ones, and builders of messages and subscribers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,23 @@ from typing import Any
 
 from jsclient.errors import ConfigError
 from jsclient.protocol.epochs.frontier import Int, Order, Product
+from jsclient.protocol.epochs.records import InitialFrontierSnapshot, LowerFrontierUpdate
+from jsclient.protocol.epochs.trackers import EpochSubscriber
 
-PAIR = Product(Int(), Int())
+INT = Int()
+PAIR = Product(INT, INT)
+
+
+def snapshot(lower: Any, upper: Any) -> InitialFrontierSnapshot[Any]:
+    return InitialFrontierSnapshot(tuple(lower), tuple(upper))
+
+
+def update(*changes: tuple[Any, int]) -> LowerFrontierUpdate[Any]:
+    return LowerFrontierUpdate(tuple(changes))
+
+
+def subscriber(*partitions: Any, order: Any = INT, **options: Any) -> EpochSubscriber[Any]:
+    return EpochSubscriber(order, frozenset(partitions or (0,)), **options)
 
 
 class Poset:

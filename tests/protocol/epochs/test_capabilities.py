@@ -133,6 +133,7 @@ def test_completed_never_may_be_sent_again(seed):
                 drop(held, one)
             else:
                 held.advance(one)
+        # A capability cannot be created for a completed time, so this step has no effect.
         except (ConfigError, EpochCompletedError):
             pass
         assert not any(held.allows(time) for time in over)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, ProtocolError
 from jsclient.protocol.epochs.frontier import Antichain, Int
-from jsclient.protocol.epochs.live import LiveMessage, LiveRequest, read_live, read_live_request, write_live
 from jsclient.protocol.epochs.records import (
     DataMessage,
     EpochReading,
     FrontierEntry,
     FrontierRecord,
-    InitialFrontierSnapshot,
     LowerFrontierUpdate,
     data_headers,
 )
@@ -114,54 +111,3 @@ def test_data_without_time_skipped(text):
 
 
 times = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4).map(tuple)
-messages = st.one_of(
-    st.builds(InitialFrontierSnapshot, times, times),
-    st.builds(LowerFrontierUpdate, times.map(lambda some: tuple((time, 1) for time in some))),
-    st.builds(DataMessage, st.tuples(st.integers(0, 9), st.integers(0, 9)), st.binary(max_size=20)),
-)
-
-
-@pytest.mark.covers("S29", "S30", "S31")
-@given(st.integers(0, 2**40), messages)
-def test_three_messages_on_way_and_back(number, message):
-    live = LiveMessage("message", number, message)
-    assert read_live(*write_live(live, PAIR), PAIR) == live
-
-
-@pytest.mark.parametrize("what", ["there", "unknown"])
-def test_answers_on_way_and_back(what):
-    assert read_live(*write_live(LiveMessage(what, 7), INT), INT) == LiveMessage(what, 7)
-    reports = LiveMessage("mismatch", 0, None, "order int")
-    assert read_live(*write_live(reports, INT), INT) == reports
-
-
-@pytest.mark.parametrize(
-    ("headers", "payload"),
-    [
-        ("", b""),
-        ("Jsc-Live: data", b""),
-        ("Jsc-Live: data\r\nJsc-Number: x", b""),
-        ("Jsc-Live: data\r\nJsc-Number: 1", b""),
-        ("Jsc-Live: snapshot\r\nJsc-Number: 1", b""),
-        ("Jsc-Live: update\r\nJsc-Number: 1", b"[]"),
-        ("Jsc-Live: other\r\nJsc-Number: 1", b""),
-    ],
-)
-def test_no_publisher_would_say_reported(headers, payload):
-    block = f"NATS/1.0\r\n{headers}\r\n\r\n".encode() if headers else b""
-    with pytest.raises(ProtocolError):
-        read_live(block, payload, INT)
-
-
-def test_what_a_subscriber_wants():
-    requests = LiveRequest(1, "connect", "int", "json")
-    assert read_live_request(requests.to_json()) == requests
-    for data in (
-        b"",
-        b"{}",
-        b'{"v":2,"verb":"connect","order":"","codec":""}',
-        b'{"v":1,"verb":"stay"}',
-        b'{"v":1,"verb":"connect","order":"","codec":"\xff"}',
-    ):
-        with pytest.raises(ProtocolError):
-            read_live_request(data)

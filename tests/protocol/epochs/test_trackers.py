@@ -15,8 +15,6 @@ from jsclient.errors import (
     PositionInvalidError,
     ProtocolError,
 )
-from jsclient.protocol.epochs.frontier import Int
-from jsclient.protocol.epochs.live import EpochBroadcast
 from jsclient.protocol.epochs.records import (
     DataMessage,
     EpochPosition,
@@ -33,23 +31,9 @@ from jsclient.protocol.epochs.trackers import (
     EpochSubscriber,
     FrontierUpdate,
 )
-from jsclient.protocol.topics.links import Link, LinkTracker
-from tests.protocol.epochs.orders import PAIR
+from tests.protocol.epochs.orders import INT, PAIR, snapshot, subscriber, update
 
-INT = Int()
 LATENT, ACTIVE, COMPLETED = EpochState.LATENT, EpochState.ACTIVE, EpochState.COMPLETED
-
-
-def snapshot(lower: Any, upper: Any) -> InitialFrontierSnapshot[Any]:
-    return InitialFrontierSnapshot(tuple(lower), tuple(upper))
-
-
-def update(*changes: tuple[Any, int]) -> LowerFrontierUpdate[Any]:
-    return LowerFrontierUpdate(tuple(changes))
-
-
-def subscriber(*partitions: Any, order: Any = INT, **options: Any) -> EpochSubscriber[Any]:
-    return EpochSubscriber(order, frozenset(partitions or (0,)), **options)
 
 
 def given_by(made: EpochSubscriber[Any], *times: int, partition: Any = 0) -> list[int]:
@@ -450,117 +434,6 @@ def test_too_large_let_go_and_place_reported():
     created.add(data(1, "d", 12), 90)
     assert created.retained_bytes == 30, "what was let go stays so"
     assert created.completed(chain()) == [Epoch(1, None, 7, 12, 3), Epoch(2, ("b",), 8, 8, 1)]
-
-
-# --- without a stream -----------------------------------------------------------------------------------------
-
-
-def messages(broadcast: EpochBroadcast[Any], who: Any) -> list[Any]:
-    return [message for _, message in broadcast.take(who, 100)]
-
-
-@pytest.mark.covers("S1", "S23", "S24", "S25", "S29", "S31", "S32", "S34", "S37", "S38")
-def test_queue_starts_at_snapshot():
-    publisher = EpochBroadcast(EpochPublisher(INT))
-    publisher.send(1, "nobody hears it")
-    assert publisher.take("a") == []
-    publisher.connect("a")
-    publisher.send(2, "two")
-    publisher.advance(2)
-    publisher.connect("b")
-    publisher.update([(7, 1)])
-    publisher.send(2, "again")
-    assert messages(publisher, "a") == [
-        snapshot([0], [1]),
-        DataMessage(2, "two"),
-        update((0, -1), (2, 1)),
-        DataMessage(2, "again"),
-    ]
-    assert messages(publisher, "b") == [snapshot([2], [2]), DataMessage(2, "again")]
-    assert messages(publisher, "a") == []
-
-
-@pytest.mark.covers("S39")
-def test_left_subscriber_may_return():
-    publisher = EpochBroadcast(EpochPublisher(INT))
-    publisher.connect("a")
-    publisher.disconnect("a")
-    publisher.disconnect("a")
-    publisher.send(3, "x")
-    assert publisher.subscribers == []
-    assert publisher.take("a") == []
-    publisher.connect("a")
-    publisher.send(4, "y")
-    publisher.connect("a")
-    assert messages(publisher, "a") == [snapshot([0], [4])]
-
-
-@pytest.mark.covers("S52")
-def test_over_when_all_completed_and_taken():
-    publisher = EpochBroadcast(EpochPublisher(INT))
-    publisher.connect("a")
-    publisher.send(3, "x")
-    publisher.close()
-    assert not publisher.is_over
-    assert len(messages(publisher, "a")) == 3
-    assert publisher.is_over
-
-
-@pytest.mark.covers("S53")
-def test_slow_subscriber_removed():
-    publisher = EpochBroadcast(EpochPublisher(INT), max_pending=3)
-    for who in "abc":
-        publisher.connect(who)
-    for number in range(10):
-        publisher.send(number, number)
-        assert messages(publisher, "b")[-1] == DataMessage(number, number)
-    assert publisher.subscribers == ["b"]
-    assert publisher.put_out == 2
-
-
-@pytest.mark.covers("S34")
-def test_subscriber_queue_bound():
-    """`max_pending` messages wait, the next one is one too many."""
-    publisher = EpochBroadcast(EpochPublisher(INT), max_pending=3)
-    publisher.connect("a")
-    for number in range(2):
-        publisher.send(number, number)
-    assert (publisher.longest, publisher.subscribers, publisher.put_out) == (3, ["a"], 0), (
-        "the snapshot and two"
-    )
-    publisher.send(2, 2)
-    assert (publisher.longest, publisher.subscribers, publisher.put_out) == (0, [], 1)
-
-
-def test_lost_message_noticed_by_number():
-    publisher, links = EpochBroadcast(EpochPublisher(INT)), LinkTracker()
-    publisher.connect("a")
-    for number in range(5):
-        publisher.send(number, number)
-    numbers = [number for number, _ in publisher.take("a", 10)]
-    offers = [links.offer(number, number - 1) for number in numbers if number != 4]
-    assert offers.count(Link.GAP) == 2
-    assert links.floor == 3
-
-
-@pytest.mark.covers("S2", "S4")
-def test_publisher_and_subscriber_speak_same():
-    publishers = {name: EpochBroadcast(EpochPublisher(INT)) for name in "ab"}
-    publishers["a"].send(1, "missed")
-    tracker = subscriber("a", "b")
-    for publisher in publishers.values():
-        publisher.connect("me")
-    got: list[Any] = []
-    for number in range(1, 4):
-        for name, publisher in publishers.items():
-            publisher.send(number, f"{name}{number}")
-            publisher.advance(number + 1)
-    for name, publisher in publishers.items():
-        publisher.close()
-        for message in messages(publisher, "me"):
-            got += tracker.receive(name, message)
-    assert sorted(event.items for event in got if isinstance(event, Data)) == ["a2", "a3", "b2", "b3"]
-    assert tracker.is_over
 
 
 def test_invalid_messages_waited_set_aside():

@@ -56,6 +56,7 @@ def partition_log(
             numbers["sent"] += 1
             log.append((time, numbers["sent"]))
         else:
+            # Drop the capability, delay it, or split it into two later ones.
             into = [chance.choice(later) for _ in range(0 if what < 0.6 else 1 if what < 0.85 else 2)]
             held.remove(one)
             held += into

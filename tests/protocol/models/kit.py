@@ -80,3 +80,11 @@ def answer(**changes):
         "time": TIME,
     }
     return {"type": "x", "message": message | changes}
+
+
+ACCOUNT_INFO = b"""{"type":"io.nats.jetstream.api.v1.account_info_response","memory":0,"storage":10,
+"reserved_memory":0,"reserved_storage":0,"streams":1,"consumers":2,"limits":{"max_memory":-1,"max_storage":-1,
+"max_streams":-1,"max_consumers":-1,"max_ack_pending":-1,"memory_max_stream_bytes":-1,
+"storage_max_stream_bytes":-1,"max_bytes_required":false},"domain":"hub",
+"api":{"level":5,"total":7,"errors":1,"inflight":1},"tiers":{"R1":{"memory":0,"storage":10,"streams":1,
+"consumers":2,"limits":{"max_memory":100}}}}"""

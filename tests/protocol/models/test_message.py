@@ -21,7 +21,6 @@ from jsclient.protocol.models import (
     StorageType,
     StoreCompression,
     StoredMessage,
-    account,
     consumer,
     read_direct_message,
     read_stored_message,
@@ -143,29 +142,3 @@ def test_texts_of_enums(module, enum):
     fields = consumer.ConsumerFields if module is consumer else stream_config.StreamFields
     assert f"{enum.__name__} | {enum.__name__}Text | None" in str(fields.__annotations__)
     assert f"{enum.__name__} | str" not in str(fields.__annotations__)
-
-
-@pytest.mark.parametrize(
-    ("limits", "used", "reserved", "words"),
-    [
-        ({"max_storage": 100}, 90, 20, "limit of the account is 100 bytes in files, of which 90 are taken"),
-        (
-            {"max_storage": 100},
-            100,
-            0,
-            "of which 100 are taken: purge messages, or raise max_file of the account",
-        ),
-        ({"max_storage": 100}, 90, 10, "the server has not enough bytes left in files"),
-        ({"max_storage": -1}, 90, 10, "raise max_file_store of its configuration"),
-        ({}, 90, 10, "and the stream would reserve 10: lower max_bytes of the stream, purge"),
-    ],
-)
-def test_whose_storage_is_full(limits, used, reserved, words):
-    tier = {"storage": used, "limits": account.AccountLimits(**limits)}
-    for info in (
-        account.AccountInfo(**tier),
-        account.AccountInfo(tiers={"R1": account.AccountTier(), "R3": account.AccountTier(**tier)}),
-    ):
-        assert words in account.storage_advice(info, reserved=reserved, in_memory=False)
-    text = account.storage_advice(account.AccountInfo(**tier), reserved=reserved, in_memory=True)
-    assert "max_memory_store" in text  # the limit of files is not that of memory

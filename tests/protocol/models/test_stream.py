@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -14,20 +14,13 @@ from jsclient.protocol.models import (
     ClusterInfo,
     ConsumerConfig,
     ConsumerInfo,
-    DiscardPolicy,
     PeerInfo,
-    Placement,
-    RePublish,
     StorageType,
-    StreamConfig,
-    StreamConsumerLimits,
     StreamInfo,
-    StreamSource,
-    SubjectTransform,
     config_mismatches,
 )
 from jsclient.protocol.wire.codec import WireStruct, decode, encode, from_wire, to_wire
-from tests.protocol.models.kit import JSON, MODELS, NOON
+from tests.protocol.models.kit import ACCOUNT_INFO, JSON, MODELS
 
 STREAM_INFO = b"""{"type":"io.nats.jetstream.api.v1.stream_info_response","total":0,"offset":0,"limit":0,
 "config":{"name":"S","subjects":["s.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,
@@ -52,14 +45,6 @@ CONSUMER_INFO = b"""{"type":"io.nats.jetstream.api.v1.consumer_info_response","s
 "num_pending":4,"paused":true,"pause_remaining":3599803974272,"push_bound":true,
 "priority_groups":[{"group":"A","pinned_client_id":"p","pinned_ts":"2026-11-20T18:29:20Z"}],
 "ts":"2026-11-20T18:29:20.430425Z"}"""
-
-
-ACCOUNT_INFO = b"""{"type":"io.nats.jetstream.api.v1.account_info_response","memory":0,"storage":10,
-"reserved_memory":0,"reserved_storage":0,"streams":1,"consumers":2,"limits":{"max_memory":-1,"max_storage":-1,
-"max_streams":-1,"max_consumers":-1,"max_ack_pending":-1,"memory_max_stream_bytes":-1,
-"storage_max_stream_bytes":-1,"max_bytes_required":false},"domain":"hub",
-"api":{"level":5,"total":7,"errors":1,"inflight":1},"tiers":{"R1":{"memory":0,"storage":10,"streams":1,
-"consumers":2,"limits":{"max_memory":100}}}}"""
 
 
 def extras(value):
@@ -137,55 +122,6 @@ def test_info_of_consumer_needs_names(missing):
     del answer[missing]
     with pytest.raises(ProtocolError, match=f"ConsumerInfo.{missing}"):
         from_wire(ConsumerInfo, answer)
-
-
-def test_the_account():
-    info = from_wire(AccountInfo, decode(ACCOUNT_INFO))
-    assert (info.storage, info.streams, info.api.level, info.domain) == (10, 1, 5, "hub")
-    assert info.limits.max_streams == -1
-    assert info.tiers["R1"].limits.max_memory == 100
-
-
-def test_a_stream_from_keywords():
-    config = StreamConfig(
-        name="S",
-        subjects=("a", "b.>"),
-        retention="workqueue",
-        discard=DiscardPolicy.NEW,
-        max_age=timedelta(hours=1),
-        placement={"tags": ["eu"]},
-        sources=[
-            {
-                "name": "T",
-                "opt_start_time": NOON,
-                "subject_transforms": [SubjectTransform(src=">", dest="x.>")],
-            }
-        ],
-        republish=RePublish(src="a", dest="c", headers_only=True),
-        consumer_limits={"inactive_threshold": 5},
-        persist_mode="async",
-    )
-    assert config.placement == Placement(tags=["eu"])
-    assert config.consumer_limits == StreamConsumerLimits(inactive_threshold=5.0)
-    assert isinstance(config.sources[0], StreamSource)
-    assert to_wire(config) == {
-        "name": "S",
-        "subjects": ["a", "b.>"],
-        "retention": "workqueue",
-        "discard": "new",
-        "max_age": 3_600_000_000_000,
-        "placement": {"tags": ["eu"]},
-        "sources": [
-            {
-                "name": "T",
-                "opt_start_time": "2030-01-31T12:00:00Z",
-                "subject_transforms": [{"src": ">", "dest": "x.>"}],
-            }
-        ],
-        "republish": {"src": "a", "dest": "c", "headers_only": True},
-        "consumer_limits": {"inactive_threshold": 5_000_000_000},
-        "persist_mode": "async",
-    }
 
 
 @given(st.sampled_from(MODELS), st.data())

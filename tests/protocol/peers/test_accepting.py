@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from jsclient.errors import ConfigError
 from jsclient.protocol.peers.channel import (
     Channel,
     Policy,
@@ -152,13 +151,3 @@ def test_requests_can_be_approved_by_roles():
     ] * 2
     assert b.types.index("inbound_pending_subscription_added") < b.types.index("subscription_added")
     assert b.live("no").state is RelationshipState.INBOUND, "turned down by the rule is not rejected"
-
-
-def test_the_rule_by_attributes():
-    rule = accept_roles(Rx_role="thing", guest=None)
-    assert rule({"Rx_role": "thing"})
-    assert not rule({"Rx_role": "thing", "guest": "x"})
-    assert not rule({"Rx_role": ["thing"]})
-    assert not accept_roles(Rx_role=["thing"])({"Rx_role": 7})
-    with pytest.raises(ConfigError):
-        accept_roles()

@@ -267,6 +267,7 @@ class TwoPeers(RuleBasedStateMachine):
                 {RelationshipState.OUTBOUND, RelationshipState.INBOUND},
             )
             assert other.tx == one.rx or one.tx == other.rx
+            # both sides have the channels and roles of the same relationship
             if pair == {RelationshipState.ESTABLISHED}:
                 assert (one.tx, one.rx) == (other.rx, other.tx)
                 assert {one.rx_role, one.tx_role} == {other.rx_role, other.tx_role}

@@ -10,6 +10,7 @@ import pytest
 
 from jsclient.errors import ApiError, DisconnectedError
 from jsclient.protocol.models import PubAck
+from jsclient.protocol.publishing import burst_window
 from jsclient.protocol.publishing.burst_window import Burst, BurstWindow
 from jsclient.protocol.publishing.in_flight import ATTEMPT, AnsweredSubjects
 from tests.protocol.publishing.test_publish_window_model import SEEDS, Simulation, check
@@ -31,11 +32,21 @@ class Ticket:
         self.acks.append(ack)
 
 
-@pytest.fixture(params=[None, join_acks], ids=["each", "joined"])
-def window(request):
+@pytest.fixture(
+    params=[(None, 8), (None, 1), (join_acks, 8), (join_acks, 1)], ids=["each", "run", "joined", "joined run"]
+)
+def window(request, monkeypatch):
     window = BurstWindow("never")
-    window.join_acks = request.param
+    window.join_acks, least = request.param
+    monkeypatch.setattr(burst_window, "_RUN", least)
     return window
+
+
+def sequences(window, burst=None) -> list[int]:
+    """The sequences of the acks, those of runs first, and of the tickets of a burst."""
+    runs = [seq for run in window.runs for seq in run.sequences]
+    acks = window.acks if burst is None else window.acks + burst.ticket.acks
+    return runs + [ack.seq for ack in acks]
 
 
 def sent(window, count=4, number=1, subject=b"s"):
@@ -62,7 +73,7 @@ def test_acks_in_order_need_no_records(window):
     assert (window.count, window.size, window.in_flight) == (5, 5, {})
     assert window.answers(acked(3, 4, 5, 6), 1.0) == []  # the end of one, and the beginning of the next
     assert window.answers(acked(7), 1.0) == []
-    assert [ack.seq for ack in window.acks] == [1, 2, 3, 4, 5, 6, 7]
+    assert sequences(window) == [1, 2, 3, 4, 5, 6, 7]
     assert (window.count, window.size, window.stored, window.in_flight) == (0, 0, 7, {})
     assert list(window.answered.subjects) == [b"s", b"t"]
 
@@ -73,7 +84,7 @@ def test_acks_in_order_need_no_records(window):
 def test_acks_out_of_order(window, frames):
     burst = sent(window)
     assert window.answers(frames, 1.0) == []
-    assert sorted(ack.seq for ack in window.acks + burst.ticket.acks) == [1, 2, 3, 4]
+    assert sorted(sequences(window, burst)) == [1, 2, 3, 4]
     assert (window.count, window.size, window.stored) == (0, 0, 4)
 
 
@@ -87,7 +98,7 @@ def test_malformed_ack_confirms_nothing(window, answer):
     frames = acked(1, 2, 3, 4)
     frames[1] = (b"r.2", b"", b"", answer)
     failures = window.answers(frames, 1.0)
-    assert [ack.seq for ack in window.acks + burst.ticket.acks] == [1, 3, 4]
+    assert sequences(window, burst) == [1, 3, 4]
     assert [entry.number for entry, _ in failures] + [e.number for e in window.in_flight.values()] == [2]
 
 
@@ -105,7 +116,7 @@ def test_malformed_acks_confirm_nothing_together(window, one, other):
     frames = acked(1, 2, 3, 4)
     frames[1:3] = [(b"r.2", b"", b"", one), (b"r.3", b"", b"", other)]
     failures = window.answers(frames, 1.0)
-    assert [ack.seq for ack in window.acks + burst.ticket.acks] == [1, 4]
+    assert sequences(window, burst) == [1, 4]
     assert [entry.number for entry, _ in failures] + [e.number for e in window.in_flight.values()] == [2, 3]
 
 
@@ -115,7 +126,7 @@ def test_error_names_its_message(window):
     (failure,) = window.answers([(b"r.2", b"", b"", ERROR), *acked(3)], 1.0)
     assert (failure[0].number, failure[0].payload, failure[1].err_code) == (2, b"2", 10077)
     assert isinstance(failure[1], ApiError)
-    assert [ack.seq for ack in window.acks] == [1]
+    assert sequences(window) == [1]
     assert [ack.seq for ack in burst.ticket.acks] == [3]
     assert list(window.in_flight) == [b"r.4"]
 
@@ -126,19 +137,19 @@ def test_new_burst_needs_no_records_while_older_publishes_have_them(window):
     assert len(window.in_flight) == 4
     sent(window, 3, 5)
     assert window.answers(acked(1, 2, 3, 4, 5), 1.0) == []
-    assert (window.in_flight, window.count, [ack.seq for ack in window.acks]) == ({}, 2, [5])
+    assert (window.in_flight, window.count, sequences(window)) == ({}, 2, [5])
 
 
 def test_bursts_after_answers_out_of_order_have_records_for_a_while(window):
     sent(window)
     window.answers(acked(1, 3, 2, 4), 1.0)
     first = 5
-    while not window.acks:
+    while not sequences(window):
         burst = sent(window, 2, first)
         assert window.count == 2
         window.answers(acked(first, first + 1), 1.0)
         assert (window.count, window.size) == (0, 0)
-        assert len(burst.ticket.acks) + len(window.acks) == 2
+        assert len(sequences(window, burst)) == 2
         first += 2
     assert 50 < first < 500
 
@@ -173,6 +184,9 @@ class Watched(BurstWindow):
         number = self._bursts[0].number + self._bursts[0].acked if self._bursts else 0
         count = BurstWindow._acked(self, frames, start)
         self.simulation.in_bursts += count
+        for run in self.runs:
+            self.acks += [PubAck(stream=run.stream, seq=seq) for seq in run.sequences]
+        self.runs.clear()
         for at in range(count):
             self.simulation.end(number + at, self.acks[at - count])
         return count
@@ -220,6 +234,7 @@ class Bursts(Simulation):
         payloads = [b"%d" % n for n in numbers]
         replies = [b"r.%d" % n for n in numbers]
         sizes = [len(header) + len(payload) for header, payload in zip(headers, payloads, strict=True)]
+        # only messages with ids are sent again before their deadline
         due = min(deadline, self.now + ATTEMPT) if repeatable else deadline
         burst = Burst(
             OfBurst(self), replies, [b"s"] * count, headers, payloads, sizes, first, deadline, due, repeatable
@@ -237,10 +252,11 @@ class Bursts(Simulation):
         """The messages of a burst are always wanted."""
 
 
-def test_one_true_outcome_in_time():
+def test_one_true_outcome_in_time(monkeypatch):
     kinds: Counter[str] = Counter()
     in_bursts = 0
     for seed in range(SEEDS):
+        monkeypatch.setattr(burst_window, "_RUN", 1 + seed % 3)
         simulation = Bursts(seed)
         simulation.run(150)
         check(simulation)

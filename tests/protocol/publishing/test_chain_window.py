@@ -46,6 +46,7 @@ class Server:
             None,
             self.last_id,
         ):
+            # A cluster remembers the id of a refused message, so a repetition is refused as a duplicate.
             if self.cluster:
                 self.ids[msg_id] = 0
             return self._refused(10071 if last_id is None else 10070)
@@ -114,6 +115,7 @@ class Simulation:
         ):
             return
         msg_id, link = window.id_of(self.number + 1), window.link
+        # the write buffer is full, so that this record waits with the link that it was given
         if self.loses and self.chance.random() < 0.2:
             self.at_gate = msg_id, link
         else:
@@ -165,6 +167,7 @@ class Simulation:
         if not window.is_broken or not window._connected or not self.server.there:
             return
         seen = len(stored)
+        # a new leader may lack the last record
         if self.loses and seen and self.chance.random() < 0.1:
             seen -= 1
         number = window.number_of(stored[seen - 1][0]) if seen else 0
@@ -183,6 +186,7 @@ class Simulation:
         for _ in range(chance.randint(0, 4)):
             self.publish()
         self.network()
+        # The stream loses its leader, or the connection breaks, and what was on its way may be lost.
         if self.loses:
             if chance.random() < 0.05:
                 self.server.there = not self.server.there
@@ -216,6 +220,7 @@ class Simulation:
                 failures, sends = self.window.tick(self.now)
                 self.failed(failures)
                 self.again(sends)
+            # the record that waited for the write buffer is published last
             if self.at_gate is not None:
                 self.publish()
             elif not self.window.in_flight and not self.to_server:
@@ -235,6 +240,7 @@ class Simulation:
                 assert positions[number] == ticket.ack.seq, "told as stored, and it is not there"
             elif number in self.errors and not isinstance(self.errors[number], RequestTimeoutError):
                 assert number not in positions, "told as refused, and it is there"
+        # A cancelled publish may leave a hole, any other must not.
         missing = [
             n
             for n in range(1, max(numbers, default=0))

@@ -36,6 +36,7 @@ class Server:
             self.known = self.open = True
             self.asked = int(requests)
             self.flow = self.chance.choice([1, self.asked])
+        # a ping, which is no message
         if op == 4:
             return self.ping(reply, number, gap)
         if not self.open:
@@ -113,6 +114,7 @@ class Run:
             if tracker.sent < tracker.limit:
                 before = len(self.server.stored)
                 self.send(tracker.next_reply())
+                # it was lost, or the ingest had ended before
                 if len(self.server.stored) == before:
                     self.lost.append(tracker.sent)
                 waited = 0

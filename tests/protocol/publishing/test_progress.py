@@ -17,15 +17,15 @@ def test_gives_up_after_timeout_without_progress():
     assert progress.gives_up_at == 17.0
 
 
-@pytest.mark.parametrize(("in_flight", "left"), [(True, 2.0), (False, 5.0)])
-def test_time_elsewhere_does_not_count(in_flight, left):
+@pytest.mark.parametrize(("in_flight", "remaining"), [(True, 2.0), (False, 5.0)])
+def test_time_elsewhere_does_not_count(in_flight, remaining):
     """With nothing in flight there is nothing that could have moved."""
     progress = Progress(5.0)
     progress.begin(10.0, in_flight=False)
     progress.pause(13.0)
     assert progress.gives_up_at == NEVER
     progress.begin(100.0, in_flight=in_flight)
-    assert progress.gives_up_at == 100.0 + left
+    assert progress.gives_up_at == 100.0 + remaining
 
 
 def test_progress_while_elsewhere():

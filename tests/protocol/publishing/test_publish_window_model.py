@@ -39,6 +39,7 @@ class Server:
         headers = parse_headers(header)[1]
         msg_id = headers.get("Nats-Msg-Id")
         expected = headers.get("Nats-Expected-Last-Sequence")
+        # The server compares the sequence before it looks for the id.
         if expected is not None and int(expected) != len(self.stored):
             return self._error(10071)
         if msg_id in self.ids:
@@ -107,13 +108,17 @@ class Simulation:
         header = "\r\n".join([*lines, "", ""]).encode() if len(lines) > 1 else b""
         payload, deadline = b"%d" % number, self.now + timeout
         repeatable = number in self.with_id
+        # only a message with an id is sent again before its deadline
         due = min(deadline, self.now + ATTEMPT) if repeatable else deadline
         size = len(header) + len(payload)
         entry = InFlight(Ticket(self, number), b"s", header, payload, size, number, deadline, due, repeatable)
-        self.window.add(b"r.%d" % number, entry)
+        self.add(entry)
         self.deadlines[number] = deadline
         self.sent[number] += 1
         self.to_server.append((b"r.%d" % number, header, payload))
+
+    def add(self, entry: InFlight) -> None:
+        self.window.add(b"r.%d" % entry.number, entry)
 
     def again(self, sends) -> None:
         order = [entry.number for _, entry in sends]
@@ -202,6 +207,7 @@ def check(simulation: Simulation) -> None:
     assert (simulation.window.size, simulation.window.next_check) == (0, NEVER)
     for number in range(1, simulation.number + 1):
         outcome = simulation.outcomes.get(number)
+        # a publish whose future was cancelled has no outcome
         if outcome is None:
             assert number in simulation.gone, "no outcome"
             continue

@@ -44,7 +44,7 @@ def test_idle_stream_is_no_stand_still():
 
 
 @pytest.mark.parametrize(
-    ("state", "last", "told"),
+    ("state", "last", "reported"),
     [
         ({"lag": 0, "active": S}, 60, False),
         ({"lag": 40, "active": S}, 1, False),  # it stores
@@ -53,8 +53,8 @@ def test_idle_stream_is_no_stand_still():
         ({"lag": 0, "active": -1}, 60, True),
     ],
 )
-def test_mirror(state, last, told):
-    assert codes(stream(mirror={"name": "T", **state}, last=last)) == (["mirror"] if told else [])
+def test_mirror(state, last, reported):
+    assert codes(stream(mirror={"name": "T", **state}, last=last)) == (["mirror"] if reported else [])
 
 
 @pytest.mark.parametrize(

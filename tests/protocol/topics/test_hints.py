@@ -90,7 +90,7 @@ def test_unheard_records_are_looked_for():
 
 
 @pytest.mark.parametrize(
-    ("stored", "subject", "heard"),
+    ("stored", "subject", "received"),
     [
         (["a.>"], "a.b", ["a.b"]),
         (["a.b", "a.c", "d"], "a.*", ["a.b", "a.c"]),
@@ -103,8 +103,8 @@ def test_unheard_records_are_looked_for():
         ([f"a.{number}" for number in range(17)], "a.*", []),
     ],
 )
-def test_subjects_to_listen_on(stored, subject, heard):
-    assert heard_subjects(stored, subject) == heard
+def test_subjects_to_listen_on(stored, subject, received):
+    assert heard_subjects(stored, subject) == received
 
 
 def test_copies_are_not_received():

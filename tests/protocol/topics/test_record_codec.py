@@ -10,7 +10,7 @@ from jsclient.errors import NotJetStreamMessageError, ProtocolError
 from jsclient.protocol.consumers.ack import read_jsack, sequences
 from jsclient.protocol.consumers.status import Ending
 from jsclient.protocol.streams.direct_get import DirectBatchTracker, read_direct_answer
-from jsclient.protocol.topics.record import NO_HEADERS, Kind, Record, RecordHeaders, total_size
+from jsclient.protocol.topics.record import NO_HEADERS, Kind, Record, RecordHeaders, sizes
 from jsclient.protocol.topics.record_codec import (
     DeliveredRecords,
     RepublishedRecords,
@@ -307,4 +307,4 @@ def test_record_headers_frozen():
 def test_size_of_records_of_all_they_carry():
     plain = Record(seq=1, subject="ab", data=b"cde")
     headed = Record(seq=2, subject="ab", headers=Headers({"x": "yz"}), kind=Kind.FRONTIER)
-    assert (plain.size, headed.size, total_size([plain, headed])) == (5, 5, 10)
+    assert (plain.size, headed.size, sizes([plain, headed])) == (5, 5, [5, 5])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient._runtime.nats.wire import FrameReader
+from jsclient._runtime.connection.wire import FrameReader
 from jsclient.errors import ApiError, JetStreamError, NotJetStreamMessageError, ProtocolError
 from jsclient.protocol.consumers.ack import Metadata, read_jsack, sequences
 from jsclient.protocol.consumers.monitors import GapTracker
@@ -69,6 +69,7 @@ def damaged(chance: random.Random, sample: bytes) -> bytes:
             out[start:end] = chance.choice(PIECES)
         elif kind == 1:
             del out[start:end]
+        # repeat a part
         elif kind == 2:
             out[start:start] = out[start:end]
         elif kind == 3 and start < len(out):
@@ -191,6 +192,7 @@ def test_tracker_takes_any_frames(kind):
         )
         tracker.receive([frame], 0.0)
         assert tracker.pending <= 50
+        # the runtime would create another consumer now
         if kind is OrderedTracker and tracker.cursor.wants is not None:
             tracker.recreated("again", tracker.cursor.last_stream_seq, 0.0)
         if chance.random() < 0.5:

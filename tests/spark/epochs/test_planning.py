@@ -99,7 +99,7 @@ class Topic:
                 results.append((seq, partition, time))
         return results
 
-    def read(self, wanted, segments, first_seq=1):
+    def read(self, expected, segments, first_seq=1):
         """What tasks read of these segments."""
         results = []
         for segment in segments:
@@ -109,7 +109,7 @@ class Topic:
                     continue
                 assert seq >= first_seq, "it was removed"
                 owner = [name for after, name in segment.owners if after < seq][-1]
-                if owner == producer and time in wanted:
+                if owner == producer and time in expected:
                     results.append((seq, partition, time))
         return results
 

@@ -65,11 +65,11 @@ def test_lag_in_seconds():
 
 
 @pytest.mark.parametrize(
-    "asked", [LogPosition("ORDERS", OTHER, 20), LogPosition("ORDERS", CREATED, 21), JOBS]
+    "requested", [LogPosition("ORDERS", OTHER, 20), LogPosition("ORDERS", CREATED, 21), JOBS]
 )
-def test_answer_about_another_place_ignored(asked):
+def test_answer_about_another_place_ignored(requested):
     one = stream(log(20, 50))
-    one.answered(asked, Unread(80, 90.0))
+    one.answered(requested, Unread(80, 90.0))
     assert one.unread is None
 
 

@@ -86,7 +86,7 @@ def test_ids(options: dict[str, str], ids: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"dedup": "hash"}, "'dedup'.*content or source"),
         ({"exactlyOnce": "yes"}, "'exactlyOnce'"),
@@ -106,8 +106,8 @@ def test_ids(options: dict[str, str], ids: str) -> None:
         ({"minDuplicateWindow": "soon"}, "'minDuplicateWindow'"),
     ],
 )
-def test_refused(options: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_refused(options: dict[str, str], reported: str) -> None:
+    with pytest.raises(ConfigError, match=reported):
         parse(**options)
 
 

@@ -50,6 +50,7 @@ def run(stream: Stream, parts: list[list[int]], cuts: list[int | None]) -> None:
         for row in rows[:cut]:
             tail = id_of(b"%x" % partition, row, seen[row]).partition(b".")[2]
             seen[row] += 1
+            # A row that this or an earlier run has stored is not stored again.
             if stored.own.pop(tail, None) is None and not stored.is_open(tail):
                 stream.store(b"%x.%b" % (partition, tail))
         if cut is None and rows:

@@ -389,6 +389,7 @@ class BothSuite:
         tasks = await together(*(observe_iteration(iterable, one) for one in observers))
         for value in range(30):
             await producer.update_state(value)
+            # now and then the observers catch up, so that they see more than the last value
             if value % 7 == 0:
                 await kits.settle()
         await (producer.fail("why") if fails else producer.finish("done"))

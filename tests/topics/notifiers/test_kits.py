@@ -263,6 +263,7 @@ async def test_failure_reported_once():
                 await result
         reports = [one for one in log.events if isinstance(one, PublishFailed)]
         assert [(one.count, one.subject) for one in reports] == ([] if awaited is True else [(2, "a")])
+        # nobody awaited the failure, so the next call raises it
         if awaited is False:
             with pytest.raises(ApiError):
                 publication.update_state("lost too")

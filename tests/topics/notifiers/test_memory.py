@@ -102,7 +102,7 @@ async def test_ambiguous_values_raise(reason):
             await anext(aiter(iterable))
         assert caught.value.reason is reason
         events = []
-        observer = type("Observer", (), {"fail": lambda _, what, told=events: told.append(what)})()
+        observer = type("Observer", (), {"fail": lambda _, what, reported=events: reported.append(what)})()
         await observe_iteration(iterable, observer)
         assert events == [reason]
 

@@ -15,7 +15,7 @@ from jsclient import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
-from jsclient._runtime.nats.connection import Lifecycle
+from jsclient._runtime.connection.connection import Lifecycle
 from jsclient._runtime.tasks import Tasks
 from jsclient.events import StreamReset
 from jsclient.protocol.topics.position import Extent, Position
@@ -333,6 +333,7 @@ async def test_mixed_waiters_served():
         late = asyncio.create_task(shared.get_update_since(turn - 1))
         await settle(turn % 11)
         log.replica = record(turn)
+        # every other record is pushed, the others are noticed after a reconnect
         if log.arrived is not None and turn % 2:
             log.arrived(record(turn))
         else:

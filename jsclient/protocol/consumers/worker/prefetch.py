@@ -8,6 +8,9 @@ many redelivered messages: if these kill their workers, each message that waits 
 
 from __future__ import annotations
 
+import math
+import sys
+
 from ...models.consumer import ConsumerConfig
 from .work_rules import WorkOptions, WorkRules
 
@@ -25,19 +28,23 @@ class Prefetch:
     Attributes:
         capacity: Maximum number of messages held by the worker, including messages being handled.
         pull: Maximum number of messages that a pull reader has requested or buffered in addition.
+        count: Messages whose handlers were started since the limits were checked last. The caller counts them, and
+            calls `check` when ``count`` reaches ``enough`` or at the moment ``until``.
     """
 
     __slots__ = (
         "_again",
         "_concurrency",
-        "_count",
         "_least",
         "_most",
         "_most_pull",
         "_since",
         "_size",
         "capacity",
+        "count",
+        "enough",
         "pull",
+        "until",
     )
 
     def __init__(self, rules: WorkRules, config: ConsumerConfig) -> None:
@@ -49,19 +56,21 @@ class Prefetch:
             pending = config.max_ack_pending or _DEFAULT_ACKS_PENDING
             self._most = max(self._least, min(_MOST, pending if pending > 0 else _MOST))
         self._most_pull = config.max_batch if config.max_batch and config.max_batch > 0 else _MOST
-        self._count = self._again = 0  # messages started, and redelivered ones that arrived
+        self.count: int = 0
+        self._again = 0  # redelivered messages that arrived
         self._since: float | None = None
+        adapts = self._most > self._least
+        self.enough: int = self._size if adapts else sys.maxsize
+        self.until: float = -math.inf if adapts else math.inf
         self.capacity: int = rules.capacity
         self.pull: int = rules.pull
 
-    def started(self, now: float) -> None:
-        """Count a message whose handler is started."""
-        self._count += 1
-        if self._since is None:
-            self._since = now
-        elif self._most > self._least and (self._count >= self._size or now - self._since >= _AHEAD):
+    def check(self, now: float) -> None:
+        """Adapt the limits to the messages counted so far, of which the last is started now."""
+        if self._since is not None:
             self._adapt(now - self._since)
-            self._count, self._again, self._since = 0, 0, now
+            self.count = self._again = 0
+        self._since, self.until = now, now + _AHEAD
 
     def redelivered(self) -> None:
         """Count a message that arrived again."""
@@ -70,7 +79,7 @@ class Prefetch:
     def rested(self) -> None:
         """Reset the limits after a long time without messages. Requests at the server keep their size."""
         if self._most > self._least:
-            self._count, self._again, self._since = 0, 0, None
+            self.count, self._again, self._since, self.until = 0, 0, None, -math.inf
             self._resize(self._least)
 
     def _adapt(self, seconds: float) -> None:
@@ -78,13 +87,13 @@ class Prefetch:
 
         They are at most doubled, because a single measurement may be too short.
         """
-        ahead = int(self._count / seconds * _AHEAD) if seconds > 0 else self._most
-        if self._again > self._count * _SUSPICIOUS:
+        ahead = int(self.count / seconds * _AHEAD) if seconds > 0 else self._most
+        if self._again > self.count * _SUSPICIOUS:
             ahead = self._least
         self._resize(max(self._least, min(self._most, ahead, 2 * self._size)))
 
     def _resize(self, size: int) -> None:
-        self._size = size
+        self._size = self.enough = size
         buffered = size // 2
         self.capacity = self._concurrency + buffered
         self.pull = min(self._size - buffered, self._most_pull)

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeVar
 
+import msgspec
+
 from ...models.consumer import ConsumerConfig
 from .prefetch import Prefetch
 from .reasons import DeliveriesExhaustedError, Reject
@@ -106,8 +108,7 @@ class WorkCounts:
     waiting: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class Work(Generic[T]):
+class Work(msgspec.Struct, Generic[T], eq=False):
     """One held message.
 
     ``message`` is passed to the handler. ``latest`` is its newest delivery, which is acked.
@@ -177,6 +178,7 @@ class Workload(Generic[T]):
         self.stopping: bool = False
         self._concurrency = rules.options.concurrency
         self._handler_timeout = rules.options.handler_timeout
+        self._first_interval = rules.interval(1) if rules.options.keep_alive else None
         self._held: dict[tuple[int, int], Work[T]] = {}
         self._ready: deque[Work[T] | KeyQueue[T]] = deque()
         self._key_queues: dict[Hashable, KeyQueue[T]] = {}
@@ -244,8 +246,13 @@ class Workload(Generic[T]):
         work = self._held[ident] = Work(message, message, ident, deliveries)
         if deliveries > 1:
             self._added_again(work)
+            self._keep_alive(work, now)
+        elif (interval := self._first_interval) is not None:  # as `_keep_alive` does, without calls
+            work.interval = interval
+            work.report_at = report_at = now + interval
+            if report_at < self._due:  # noqa: PLR1730  min() would be a call for each message
+                self._due = report_at
         self.counts.waiting += 1
-        self._keep_alive(work, now)
         if key is None or not self.rules.options.ordered:
             self._ready.append(work)
             return work
@@ -280,7 +287,10 @@ class Workload(Generic[T]):
         work.began = now
         counts.running += 1
         counts.waiting -= 1
-        self.prefetch.started(now)
+        prefetch = self.prefetch
+        prefetch.count += 1
+        if prefetch.count >= prefetch.enough or now >= prefetch.until:
+            prefetch.check(now)
         if self._handler_timeout is not None and work.final_error is None:
             work.limit_at = limit_at = now + self._handler_timeout
             work.cancelled = False
@@ -293,11 +303,15 @@ class Workload(Generic[T]):
         work.limit_at = math.inf
 
     def handled(self, work: Work[T]) -> None:
-        """Process a work whose handler returned and whose ack is written, like `ended` and `settled` together."""
+        """Process a work whose handler returned and whose ack is written, like `settled` and `released` together."""
         work.limit_at = math.inf
         work.phase = Phase.SETTLED
-        self.counts.handled += 1
+        counts = self.counts
+        counts.handled += 1
+        counts.running -= 1
         del self._held[work.ident]
+        if work.key_queue is not None:
+            self._leave_queue(work, work.key_queue)
 
     def judge(self, work: Work[T], error: BaseException | None, *, stuck: bool = False) -> WorkVerdict:
         """Decide about a work whose handler returned (``error`` is None) or raised ``error``.
@@ -337,9 +351,10 @@ class Workload(Generic[T]):
         if work.phase is Phase.REPEATING:
             self.counts.waiting += 1
             return  # its queue waits with it
-        key_queue = work.key_queue
-        if key_queue is None:
-            return
+        if work.key_queue is not None:
+            self._leave_queue(work, work.key_queue)
+
+    def _leave_queue(self, work: Work[T], key_queue: KeyQueue[T]) -> None:
         key_queue.works.remove(work)
         if key_queue.works:
             self._ready.append(key_queue)
@@ -393,8 +408,7 @@ class Workload(Generic[T]):
         if self.rules.options.keep_alive:
             work.interval = self.rules.interval(work.deliveries)
             work.report_at = report_at = now + work.interval
-            if report_at < self._due:  # noqa: PLR1730  min() would be a call for each message
-                self._due = report_at
+            self._due = min(self._due, report_at)
 
     def _try_again(self, work: Work[T]) -> None:
         work.phase = Phase.WAITING

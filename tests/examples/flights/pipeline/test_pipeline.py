@@ -259,7 +259,7 @@ def test_why_spark_left_out_said_in_line(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("told", "release"),
+    ("reported", "release"),
     [
         ('openjdk version "17.0.15" 2025-04-15', 17),
         ('java version "1.8.0_402"', 8),
@@ -267,9 +267,9 @@ def test_why_spark_left_out_said_in_line(monkeypatch):
         ("", None),
     ],
 )
-def test_release_of_java_read_from_says(tmp_path, told, release):
+def test_release_of_java_read_from_says(tmp_path, reported, release):
     java = tmp_path / "java"
-    java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
+    java.write_text(f"#!/bin/sh\necho '{reported}' >&2\n")
     java.chmod(0o755)
     assert running.java_release(str(java)) == release
 
@@ -315,9 +315,9 @@ def test_batch_done_again_counts_once():
     assert stored["queries"]["a"]["rows"] == 10
 
 
-@pytest.mark.parametrize(("told", "batches"), [([4, 6], 2), ([4, 4], 3)])
-def test_ended_query_has_read_all(told, batches):
-    stage = StageView("a", "does", 10, "running", rows_by_batch=dict(enumerate(told)))
+@pytest.mark.parametrize(("reported", "batches"), [([4, 6], 2), ([4, 4], 3)])
+def test_ended_query_has_read_all(reported, batches):
+    stage = StageView("a", "does", 10, "running", rows_by_batch=dict(enumerate(reported)))
     stage.end()
     assert (stage.state, stage.rows, stage.batches) == ("done", 10, batches)
 

@@ -19,7 +19,9 @@ def make(config: ConsumerConfig | None = None, **options) -> Prefetch:
 def handle(prefetch: Prefetch, count: int, each: float, now: float = 100.0) -> float:
     """Start ``count`` handlers, ``each`` seconds apart. Returns the time."""
     for _ in range(count):
-        prefetch.started(now)
+        prefetch.count += 1
+        if prefetch.count >= prefetch.enough or now >= prefetch.until:
+            prefetch.check(now)
         now += each
     return now
 

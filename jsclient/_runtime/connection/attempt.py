@@ -1,0 +1,208 @@
+"""One attempt to connect to one server, and why it failed."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...protocol.connection.handshake import (
+    ConnectSettings,
+    Handshake,
+    HandshakeEndedError,
+    HandshakeError,
+    Identify,
+    Ready,
+    StartTls,
+    Step,
+    Write,
+    refusal_in,
+)
+from ...protocol.connection.pool import Server
+from ...protocol.connection.server_info import ServerInfo
+from ...protocol.connection.urls import is_websocket
+from .certificates import (
+    alert,
+    begins_with_info,
+    begins_with_tls,
+    certificate_error,
+    is_unfinished,
+    late_alert,
+    received_before_tls,
+    rejection,
+)
+from .identity import Identity
+from .tcp_transport import TcpTransport
+from .transport import Transport
+from .websocket_transport import WebSocketTransport
+
+__all__ = ["Attempt", "AttemptSettings", "ServerLink"]
+
+
+class ServerLink(NamedTuple):
+    """A connection whose handshake is complete. ``rest`` has the bytes that arrived after it."""
+
+    transport: Transport
+    server: Server
+    info: ServerInfo
+    rest: bytes
+
+
+class AttemptSettings:
+    """What all attempts of a connection have in common, from the options of `connect`."""
+
+    def __init__(self, connect: ConnectSettings, identity: Identity, options: Mapping[str, Any]) -> None:
+        self.connect = connect
+        self.identity = identity
+        self.timeout = float(options["connect_timeout"])
+        self.headers: Mapping[str, Any] | None = options.get("ws_connection_headers")
+        self.tls_first = bool(options.get("tls_handshake_first"))
+        self.wants_tls = self.tls_first or options.get("tls") is not None
+        self.tls_name: str | None = options.get("tls_hostname")
+        self._context: ssl.SSLContext | None = options.get("tls")
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The given context, or one with the authorities that this machine trusts."""
+        if self._context is None:
+            self._context = ssl.create_default_context()
+        return self._context
+
+
+class Attempt:
+    """An attempt to connect to a server.
+
+    ``first``: nobody was connected before, so that a failure is worth finding out more about.
+    """
+
+    def __init__(self, server: Server, settings: AttemptSettings, *, first: bool) -> None:
+        self._server = server
+        self._settings = settings
+        self._first = first
+        url = server.url
+        self._transport: TcpTransport | WebSocketTransport = (
+            WebSocketTransport(settings.headers) if is_websocket(url) else TcpTransport()
+        )
+        self._shake: Handshake | None = None
+
+    async def run(self) -> ServerLink:
+        """Connect and complete the handshake, within ``connect_timeout``. It can raise any exception."""
+        limit = self._settings.timeout
+        timeout = asyncio.timeout(limit)
+        try:
+            async with timeout:
+                return await self._connect()
+        except BaseException as error:
+            self._transport.abort()
+            if isinstance(error, TimeoutError) and timeout.expired():
+                raise await self._on_wrong_foot() or TimeoutError(f"no answer within {limit:g} s") from error
+            if isinstance(error, OSError | HandshakeError):
+                explained = await self._explained(error)
+                if explained is not None:
+                    raise explained from error
+            raise
+
+    def abort(self) -> None:
+        """Close the connection of the attempt."""
+        self._transport.abort()
+
+    @property
+    def info(self) -> ServerInfo | None:
+        """The INFO of the server, if it has arrived."""
+        return self._shake.info if self._shake is not None else None
+
+    @property
+    def _name(self) -> str:
+        """The name that the server's certificate must have."""
+        server = self._server
+        return self._settings.tls_name or server.tls_name or server.url.hostname or ""
+
+    async def _connect(self) -> ServerLink:
+        server, settings, transport = self._server, self._settings, self._transport
+        secure_url = server.url.scheme in {"tls", "wss"}
+        # A context is made only where it is used: it reads the authorities of this machine.
+        if isinstance(transport, WebSocketTransport):
+            context = settings.context if server.url.scheme == "wss" else None
+            await transport.connect(server.url, context, settings.tls_name or server.tls_name)
+        else:
+            await transport.connect(server.url)
+        self._shake = shake = Handshake(
+            settings.connect,
+            wants_tls=settings.wants_tls or secure_url,
+            tls_first=settings.tls_first,
+            secure=transport.is_secure(),
+            upgradable=transport.upgradable,
+        )
+        steps = deque(shake.begin())
+        while True:
+            while steps:
+                step = steps.popleft()
+                if isinstance(step, Ready):
+                    return ServerLink(transport, server, step.info, step.rest)
+                steps.extend(await self._take(step, shake))
+            data = await transport.receive()
+            if not data:
+                raise shake.ended()
+            steps.extend(shake.receive(data))
+
+    async def _take(self, step: Step, shake: Handshake) -> list[Step]:
+        """Carry out a step, and return the steps that follow from it."""
+        match step:
+            case StartTls():
+                await self._transport.start_tls(self._settings.context, self._name)
+                return shake.tls_started()
+            case Identify(info):
+                return shake.identified(self._settings.identity.fields(info, self._server.url))
+            case Write(data):
+                self._transport.write(data)
+            case Ready():
+                pass  # the caller has ended then
+        return []
+
+    # --- why it failed ---------------------------------------------------------------------------------------
+
+    async def _explained(self, error: Exception) -> Exception | None:
+        """Return an error that explains more than the failed handshake, or None.
+
+        The server's answer is checked first, because the server closes the connection during the handshake. The answer
+        may be in the bytes that were not read, on a second connection if it refuses before TLS, or in a TLS alert.
+        """
+        transport, url, first = self._transport, self._server.url, self._settings.tls_first
+        if (rejected := rejection(error)) is not None:
+            return await certificate_error(rejected, url, self._name, tls_first=first)
+        if not isinstance(error, OSError):
+            return await self._on_wrong_foot() if isinstance(error, HandshakeEndedError) else None
+        unread = self._shake.unread if self._shake is not None else b""
+        if (refused := refusal_in(unread + await transport.last_words())) is not None:
+            return refused
+        # What the client sent may have reset the connection, and the refusal was lost with it.
+        lost = self._first and transport.is_open and not transport.is_secure()
+        if (transport.failed_before_tls or lost) and is_unfinished(error):
+            refused = refusal_in(await received_before_tls(url))
+        if refused is not None:
+            return refused
+        return await self._alert(error) or await self._on_wrong_foot()
+
+    async def _alert(self, error: OSError) -> Exception | None:
+        """Return the server's TLS alert if it caused ``error``. A connection that was reset may have lost the alert."""
+        transport, first, url = self._transport, self._settings.tls_first, self._server.url
+        wants = self.info is not None and self.info.tls_verify
+        alert_of = functools.partial(alert, wants_ours=wants, scheme=url.scheme, tls_first=first)
+        if (alert_error := alert_of(error) or alert_of(transport.failure())) is not None:
+            return alert_error
+        if not wants or not isinstance(error, ConnectionError) or not transport.upgradable:
+            return None
+        late = await late_alert(url, self._settings.context, self._name, tls_first=first)
+        return alert_of(late)
+
+    async def _on_wrong_foot(self) -> Exception | None:
+        """Return an error with a hint if the server accepted the first connection and sent no INFO, otherwise None."""
+        began = self._shake is not None and (self._shake.info is not None or bool(self._shake.unread))
+        if began or not self._first or not self._transport.is_open:
+            return None
+        # One side waits for the other: find out whether the server expects TLS first, or not.
+        check = begins_with_info if self._settings.tls_first else begins_with_tls
+        return await check(self._server.url)

@@ -1,0 +1,25 @@
+"""Refused permissions, and which of them are reported."""
+
+from __future__ import annotations
+
+from ...errors import PermissionDeniedError
+from ...protocol.consumers.rights import ack_right
+from ...protocol.events import PermissionDenied
+
+__all__ = ["Denials"]
+
+
+class Denials:
+    """The permissions that were refused on one connection."""
+
+    def __init__(self) -> None:
+        self._ack_rights: set[str] = set()  # permissions whose missing was reported after a refused ack
+
+    def event(self, error: PermissionDeniedError) -> PermissionDenied | None:
+        """Return the event to report. Each ack of a consumer is refused, so only the first one is reported."""
+        needed = ack_right(error.subject) if error.operation == "publish" else ""
+        if needed in self._ack_rights:
+            return None
+        if needed:
+            self._ack_rights.add(needed)
+        return PermissionDenied(operation=error.operation, subject=error.subject, needed=needed)

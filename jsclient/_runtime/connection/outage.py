@@ -1,0 +1,50 @@
+"""Why there is no connection: how it was lost, and what the newest attempt to restore it met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...errors import ConnectError
+from ...protocol.connection.pool import Server
+from ...protocol.connection.urls import shown
+from .connect_errors import is_refusal, reason, server_error
+from .credentials import CallbackError
+
+__all__ = ["Outage"]
+
+
+class Outage:
+    """The time from the loss of a connection to the next one.
+
+    Attributes:
+        lost: Why the connection was lost.
+        failed: Why the newest attempt failed, or "".
+    """
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.lost = "" if error is None else reason(error)
+        self.failed = ""
+        self._refused = False  # whether refused credentials were reported
+
+    def attempt_failed(
+        self, server: Server, error: Exception, expiry: Callable[[], str]
+    ) -> ConnectError | None:
+        """Note a failed attempt.
+
+        Returns the error to report if the credentials are refused or cannot be provided, once for an outage. ``expiry``
+        returns a remark on them.
+        """
+        where = shown(server.url)
+        if not isinstance(error, CallbackError) and not is_refusal(error):
+            self.failed = f"{where}: {reason(error)}"
+            return None
+        refused = server_error(where, error, expiry=expiry())
+        self.failed = str(refused)
+        reported, self._refused = self._refused, True
+        return None if reported else refused
+
+    def __str__(self) -> str:
+        if not self.lost:
+            return ""
+        then = f", then {self.failed}" if self.failed else ""
+        return f"the connection was lost ({self.lost}){then}"

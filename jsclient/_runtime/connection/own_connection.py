@@ -1,0 +1,499 @@
+"""The connection that jsclient opens, from the socket up.
+
+No input ends the reader for good, no raising callback stops a reconnect, no stale command is sent after a reconnect,
+and requested TLS is required.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import (
+    ClosedError,
+    ConnectError,
+    DisconnectedError,
+    JetStreamError,
+    PermissionDeniedError,
+    ProtocolError,
+)
+from ...protocol.connection.connection_stats import ConnectionStats
+from ...protocol.connection.pool import Server
+from ...protocol.connection.server_info import ServerInfo
+from ...protocol.connection.server_session import DEFAULT_MAX_PAYLOAD, ServerSession
+from ...protocol.connection.subscriptions import Subscriptions, WireSubscription
+from ...protocol.connection.urls import shown
+from ...protocol.events import AcksLost, Disconnected, Reconnected, ServersChanged
+from ...protocol.wire.frames import Frame, Sink
+from ...protocol.wire.server_error import read_server_error
+from ..event_hub import OnEvent
+from .attempt import ServerLink
+from .connect_errors import connect_error
+from .connection import CLOSED, Connection, HoldingSink, Lifecycle
+from .connector import Connector
+from .credentials import check_file, expiry_of
+from .denials import Denials
+from .lasting_task import LastingTask
+from .outage import Outage
+from .pings import Pings
+from .transport import Transport
+from .unconfirmed_acks import LIMIT, NAK, NOT_AGAIN, UnconfirmedAcks
+from .wire import CHUNK, FrameReader, Outbox
+
+__all__ = ["OwnConnection"]
+
+
+class ServerEndsError(Exception):
+    """The server reported an error with which it closes the connection."""
+
+
+class OwnConnection(Connection):
+    """A `Connection` opened and owned by jsclient.
+
+    Attributes:
+        subscriptions: The subscriptions, which are made again on each new connection.
+        reader: Cuts the received bytes into frames.
+        transport: The current transport, or None while there is no connection.
+    """
+
+    def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:
+        super().__init__(on_event, inbox_prefix)
+        self._out = self.outbox = Outbox(self)
+        self.reader = FrameReader(self)
+        self.subscriptions = Subscriptions()
+        self._acks = UnconfirmedAcks()
+        self._pings = Pings(self._out, self._acks, self._stale)
+        self.transport: Transport | None = None
+        self._connector: Connector | None = None
+        self._reconnecting = LastingTask(self._reconnect, "reconnect")
+        self._session = ServerSession(ServerInfo())
+        self._max_payload = DEFAULT_MAX_PAYLOAD
+        self._up = False
+        self._closing = False
+        self._given_up = ""  # why the client has closed the connection itself
+        self._denials = Denials()
+        self._outage = Outage()
+        self._options: dict[str, Any] = {}
+
+    async def open(
+        self,
+        servers: list[str],
+        *,
+        reconnect_time_wait: float,
+        reconnect_max_wait: float,
+        options: dict[str, Any],
+    ) -> None:
+        """Connect to the first server that answers.
+
+        Raises:
+            ConnectError: No server could be reached, or no server offered the requested TLS.
+            AuthenticationError: A server refused the credentials, and no other server accepted them.
+            ConfigError: The credentials file has become unusable since it was checked.
+
+        Cancelled: the connection is closed.
+        """
+        self._options = options
+        self.echoes = not options.get("no_echo")
+        self.belong_here()
+        connector = Connector(servers, (reconnect_time_wait, reconnect_max_wait), options)
+        self._connector = connector
+        self._pings.interval = options["ping_interval"]
+        try:
+            link = await connector.first()
+        except ConnectError:
+            self.abort()
+            failures = connector.failures
+            check_file([failure.error for failure in failures])
+            failed = connect_error(
+                failures, identified=connector.identity.is_given, expiry=expiry_of(options)
+            )
+            raise failed from failed.__cause__
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        self._establish(link)
+        self._deliver(link)
+
+    # --- state ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_connected(self) -> bool:
+        return self._up
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closing
+
+    @property
+    def max_payload(self) -> int:
+        return self._max_payload
+
+    @property
+    def server_version(self) -> str:
+        return self._session.info.version
+
+    @property
+    def url(self) -> str:
+        """The current server, without user info."""
+        server = self._connector.pool.current if self._connector is not None else None
+        return shown(server.url) if server is not None else ""
+
+    @property
+    def problem(self) -> str:
+        return "" if self._up else str(self._outage)
+
+    def check_open(self) -> None:
+        if self._closing:
+            raise ClosedError(f"{self._given_up}; {CLOSED}" if self._given_up else CLOSED)
+
+    # --- the connection comes and goes -------------------------------------------------------------------------
+
+    def _establish(self, link: ServerLink) -> None:
+        """Use a connection whose handshake is complete."""
+        self.transport = link.transport
+        self._session = ServerSession(link.info, self._max_payload)
+        self._take_limits()
+        self.reader.reset()
+        self._denials = Denials()
+        self._up = True
+        for command in self.subscriptions.commands():
+            self._out.write(command)
+        self._pings.start()
+
+    def _deliver(self, link: ServerLink) -> None:
+        ended = functools.partial(self._ended, link.transport)
+        link.transport.deliver_to(self.reader, self._out, ended, link.rest)
+
+    def _take_limits(self) -> None:
+        self._max_payload = self.reader.max_payload = self._session.max_payload
+
+    def _ended(self, transport: Transport, error: BaseException) -> None:
+        """Called by the transport when it can no longer be read."""
+        if transport is not self.transport:
+            return
+        if not isinstance(error, OSError | ServerEndsError):
+            self.report(error)
+        self._lose(error)
+
+    def _stale(self) -> None:
+        self._lose(DisconnectedError("the server does not answer PINGs"))
+
+    def _lose(self, error: BaseException) -> None:
+        """Discard the buffer, refuse to send until the connection is restored, and begin to restore it."""
+        if not self._up or self._closing:
+            return
+        self._up = False
+        self._outage = Outage(error)
+        self._drop_transport()
+        self._out.clear()
+        self._acks.connection_lost()
+        self.hub.emit(Disconnected(reason=self._outage.lost))
+        self._notify(Lifecycle.DISCONNECTED)
+        self._reconnecting.start()  # a no-op if a listener has closed the connection
+
+    def _drop_transport(self) -> None:
+        """Close at once: otherwise the client would wait until the peer has read everything, which it may never do."""
+        self._pings.stop(DisconnectedError("the connection was lost before a PONG came"))
+        if self.transport is not None:
+            self.transport.abort()
+            self.transport = None
+
+    async def _reconnect(self) -> None:
+        while (
+            not self._up and not self._closing
+        ):  # a connection may be lost again in the moment it is restored
+            try:
+                await self._restore()
+            except Exception as error:  # noqa: BLE001  otherwise reconnecting would end silently
+                self.report(error)
+                self._up = False
+                self._drop_transport()
+                await asyncio.sleep(_AFTER_BUG)
+
+    async def _restore(self) -> None:
+        assert self._connector is not None
+        link = await self._connector.again(self._attempt_failed)
+        if link is None:
+            self._give_up()
+            return
+        self._establish(link)
+        self.hub.emit(Reconnected(url=self.url))
+        self._announced(link.info)
+        self._resend_acks()
+        self._notify(Lifecycle.CONNECTED)
+        self._deliver(link)
+
+    def _announced(self, info: ServerInfo) -> None:
+        assert self._connector is not None
+        for event in self._session.take_servers(info, self._connector.pool):
+            self.hub.emit(event)
+
+    def _attempt_failed(self, server: Server, error: Exception) -> None:
+        refused = self._outage.attempt_failed(server, error, lambda: expiry_of(self._options))
+        if refused is not None:
+            self.report(refused)
+
+    def _give_up(self) -> None:
+        self._given_up = f"{self._outage.failed}, as often in a row as max_refusals allows"
+        self.report(ClosedError(self._given_up))
+        self._end()
+
+    # --- called by the reader ----------------------------------------------------------------------------------
+
+    def on_sink_error(self, error: Exception) -> None:
+        self.report(error)
+
+    def on_other(self, sid: bytes, frame: Frame) -> None:
+        """Drop a message of a subscription that has ended."""
+
+    def on_line(self, line: bytes) -> None:
+        if line.startswith(b"PING"):
+            self._out.write_pong()
+        elif line.startswith(b"PONG"):
+            self._pings.pong_received()
+        elif line.startswith(b"-ERR"):
+            self._on_err(line[4:].strip().strip(b"'").decode("utf-8", "backslashreplace"))
+        elif line.startswith(b"INFO "):
+            self._on_info(line[5:])
+        elif not line.startswith(b"+OK"):
+            raise ProtocolError(f"unknown protocol: {line[:40]!r}")
+
+    def _on_info(self, body: bytes) -> None:
+        assert self._connector is not None
+        events = self._session.receive_info(body, self._connector.pool)
+        self._take_limits()
+        for event in events:
+            self.hub.emit(event)
+
+    def _on_err(self, text: str) -> None:
+        error, closes = read_server_error(text)
+        if isinstance(error, PermissionDeniedError):
+            if error.subject not in self.optional and (event := self._denials.event(error)) is not None:
+                self.hub.emit(event)
+            if error.operation == "subscribe":
+                self.subscriptions.deny(error)
+            self._permission_denied(error)
+            return
+        self.report(error)
+        if closes:
+            raise ServerEndsError(text)  # the transport passes it to `_ended`
+
+    # --- sending -------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        reply: str = "",
+        header: bytes = b"",
+        urgent: bool = False,
+    ) -> None:
+        write = self._out.write_now if urgent else self._out.write
+        write(self._command(subject, payload, reply, header))
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        reply: str = "",
+        header: bytes = b"",
+        urgent: bool = False,
+    ) -> None:
+        if self._out.is_full:
+            await self.wait_for_space()
+        write = self._out.write_now if urgent else self._out.write
+        write(self._command(subject, payload, reply, header))
+
+    def _command(self, subject: str, payload: bytes, reply: str, header: bytes) -> bytes:
+        """Return a PUB or HPUB command. Raises the errors of `send`."""
+        size = len(header) + len(payload)
+        if not self._up or size > self._max_payload:
+            self.check_sendable(size)
+        head = f"{subject} {reply}" if reply else subject
+        line = f"HPUB {head} {len(header)} {size}\r\n" if header else f"PUB {head} {size}\r\n"
+        return b"".join((line.encode("utf-8", "surrogateescape"), header, payload, b"\r\n"))
+
+    def write_at_once(self, command: bytes, size: int) -> bool:
+        out = self._out
+        if not self._up or size > self._max_payload or not out.write_if_space(command):
+            return False
+        if out.size > CHUNK:
+            out.flush()
+        return True
+
+    def send_frames(self, frames: list[Frame]) -> None:
+        self.check_here()
+        self.check_sendable()
+        self._out.write_frames(frames)
+
+    async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
+        if self._out.is_full:
+            await self.wait_for_space()  # before writing: an ack that is cancelled here was not sent
+        self.check_sendable()
+        command = b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
+        self._out.write(command)
+        if settles or payload.startswith(NAK):
+            self._acks.acks.append(command if settles else NOT_AGAIN)
+            if self._acks.wants_ping():
+                self._pings.send()
+
+    def ack_at_once(self, reply: bytes) -> bool:
+        command = b"PUB %b 4\r\n+ACK\r\n" % reply
+        if not self._up or not self._out.write_if_space(command):
+            return False
+        acks = self._acks.acks
+        acks.append(command)
+        if len(acks) >= LIMIT and self._acks.wants_ping():
+            self._pings.send()
+        return True
+
+    def _resend_acks(self) -> None:
+        """Send acks again that may have been lost with the connection, since a repeated ack changes nothing.
+
+        Naks are not repeated: a repeated nak would cause another delivery.
+        """
+        count = len(self._acks.acks)
+        if count:
+            again = self._acks.take_again()
+            for command in again:
+                self._out.write(command)
+            self.hub.emit(AcksLost(count=count, resent=len(again)))
+            self._pings.send()
+
+    async def wait_for_space(self) -> None:
+        self.check_sendable()
+        try:
+            await self._out.drain()
+        except OSError as error:
+            raise DisconnectedError("the connection was lost while writing") from error
+
+    # --- subscriptions -----------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0
+    ) -> WireSubscription:
+        return self.subscribe_now(subject, sink, queue, limit=limit)
+
+    def subscribe_now(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> WireSubscription:
+        self.check_open()
+        self.check_here()
+        inbox = self.subscriptions.add(subject, queue, limit)
+        sinks, key = self.reader.sinks, inbox.key
+        sinks[key] = sink
+        if isinstance(sink, HoldingSink):
+            sink.installed(sinks, key)
+        if self._up:  # otherwise it is made with the next connection
+            self._out.write(inbox.command())
+        return inbox
+
+    def end_after(self, inbox: Any, count: int, *, earlier: int) -> None:
+        inbox.limit = count - earlier
+        if self._up:
+            self._out.write(b"UNSUB %d %d\r\n" % (inbox.sid, inbox.limit))
+
+    def expect_large(self, inbox: Any) -> None:
+        self.reader.large.add(inbox.key)
+
+    async def unsubscribe(self, inbox: Any) -> None:
+        self.reader.sinks.pop(inbox.key, None)
+        self.reader.large.discard(inbox.key)
+        if self.subscriptions.remove(inbox) and self._up:
+            self._out.write(b"UNSUB %d\r\n" % inbox.sid)
+
+    async def drain(self, inbox: Any, timeout: float) -> None:
+        try:
+            if self._up and self.subscriptions.remove(inbox):
+                self._out.write(b"UNSUB %d\r\n" % inbox.sid)
+                await self.ping(timeout)  # UNSUB is read first: after the PONG no message is in flight
+        except JetStreamError:
+            pass
+        finally:
+            await self.unsubscribe(inbox)
+
+    async def reconnect(self, timeout: float) -> None:
+        """Connect again, to another server if there is one, after the server has read what was written.
+
+        Raises:
+            DisconnectedError: Not connected again in time. The attempts continue.
+            ClosedError: The connection is closed.
+        """
+        self.check_here()
+        self.check_open()
+        deadline = self.now() + timeout
+        if self._up:
+            try:
+                await self.ping(timeout / 2)  # after the PONG, all that was written before is read
+            except JetStreamError:
+                pass  # a server that does not answer is a reason to connect again
+            self._lose(DisconnectedError("reconnect() was called"))
+        await self.wait_connected(deadline)
+
+    def set_servers(self, servers: Sequence[str]) -> None:
+        assert self._connector is not None
+        self.check_here()
+        added, removed = self._connector.set_servers(servers)
+        if added or removed:
+            known = len(self._connector.pool.servers)
+            self.hub.emit(ServersChanged(added=added, removed=removed, known=known))
+
+    def stats(self) -> ConnectionStats:
+        backlog = self.transport.backlog() if self.transport is not None else 0
+        return ConnectionStats(
+            messages_received=self.reader.messages_read,
+            bytes_received=self.reader.bytes_read,
+            bytes_sent=self._out.bytes_written,
+            reconnects=self.connects,
+            subscriptions=len(self.subscriptions),
+            bytes_waiting=self._out.size + backlog,
+            unconfirmed_acks=len(self._acks),
+        )
+
+    async def ping(self, timeout: float) -> float:
+        self.check_here()
+        self.check_sendable()
+        return await self._pings.round_trip(timeout, lambda: self.problem)
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        if self._closing:
+            return
+        self._closing, self._up = True, False
+        self._pings.stop(ClosedError("the connection was closed before a PONG came"))
+        if self._connector is not None:
+            self._connector.end()
+        self._reconnecting.cancel()
+        self._notify(Lifecycle.CLOSED)
+
+    def abort(self) -> None:
+        self._end()
+        if self.transport is not None:
+            self.transport.abort()
+
+    async def close(self) -> None:
+        if not self._closing:
+            if self._up:
+                try:
+                    async with asyncio.timeout(CLOSING):
+                        await self.wait_for_space()
+                except (DisconnectedError, TimeoutError):
+                    pass
+            self._end()
+        await self._reconnecting.wait(1.0)
+        transport = self.transport
+        if transport is not None:
+            transport.close()
+            try:
+                await transport.wait_closed()
+            finally:
+                transport.abort()  # a no-op, unless the server does not read
+
+
+CLOSING = 2.0
+"""Seconds to wait until the written bytes are sent."""
+
+_AFTER_BUG = 1.0  # seconds until reconnecting goes on after an error that no server should cause

@@ -1,0 +1,76 @@
+"""What the connection needs of a transport: TCP with or without TLS, or a WebSocket."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from .wire import FrameReader, Outbox
+
+__all__ = ["CLOSING", "Transport"]
+
+CLOSING = 1.0
+"""Seconds to send the written bytes, and for the peer to confirm the end."""
+
+
+class Transport(Protocol):
+    """A stream of bytes to one server.
+
+    Until `deliver_to` is called, the handshake reads with `receive`.
+
+    Attributes:
+        backlog: Returns the number of bytes written but not sent yet.
+        upgradable: Whether TLS can start on the open connection.
+        failed_before_tls: Whether TLS was started on an open connection, and failed.
+    """
+
+    backlog: Callable[[], int]
+    upgradable: bool
+    failed_before_tls: bool
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server accepted the TCP connection."""
+
+    async def start_tls(self, context: ssl.SSLContext, name: str) -> None:
+        """Start TLS on the open connection."""
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, or b"" at the end. Raises `OSError` if the connection is lost."""
+
+    async def last_words(self) -> bytes:
+        """Return the bytes that were received but not read when the connection ended or TLS failed."""
+
+    def deliver_to(
+        self, reader: FrameReader, out: Outbox, ended: Callable[[BaseException], None], rest: bytes
+    ) -> None:
+        """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of it."""
+
+    def write(self, payload: bytes) -> None:
+        """Write, unless the connection is lost."""
+
+    async def drain(self) -> None:
+        """Wait until most bytes are sent. Raises `OSError` if the connection is lost."""
+
+    def is_secure(self) -> bool:
+        """Whether the connection is encrypted."""
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closed, lost, or about to be closed."""
+
+    def peer(self) -> str:
+        """The address at the other end, ``host:port``, or "" if it is unknown."""
+
+    def failure(self) -> BaseException | None:
+        """Return the error that ended reading. It says more than a write error, because TLS 1.3 refuses late."""
+
+    def abort(self) -> None:
+        """Close at once. Unsent bytes are lost."""
+
+    def close(self) -> None:
+        """Close after the written bytes are sent."""
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection is closed, and close it at once if the peer does not read."""

@@ -1,0 +1,66 @@
+"""Acks that were written but that the server has not confirmed. They may be lost with the connection."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ...protocol.consumers.ack import AckKind
+
+__all__ = ["LIMIT", "NAK", "NOT_AGAIN", "UnconfirmedAcks"]
+
+LIMIT = 4096  # unconfirmed acks after which a PING is sent to confirm them
+
+
+NAK = AckKind.NAK.value
+NOT_AGAIN = b""  # stands for a nak, which is counted if it is lost, but not sent again
+
+
+class UnconfirmedAcks:
+    """Acks and naks in the order of writing. A PONG confirms all that were written before its PING."""
+
+    __slots__ = ("_confirmed", "_marks", "_ping_due", "acks")
+
+    def __init__(self) -> None:
+        self.acks: deque[bytes] = deque()  # the writer of an ack appends it here too
+        self._confirmed = 0
+        self._marks: deque[int] = deque()  # acks written before each PING in flight
+        self._ping_due = False
+
+    def __len__(self) -> int:
+        return len(self.acks)
+
+    @property
+    def _written(self) -> int:
+        return self._confirmed + len(self.acks)
+
+    def wants_ping(self) -> bool:
+        """Whether a PING is due. Returns True only once per PING."""
+        if len(self.acks) < LIMIT or self._ping_due:
+            return False
+        self._ping_due = True
+        return True
+
+    def ping_sent(self) -> None:
+        """Record a PING."""
+        self._marks.append(self._written)
+
+    def pong_received(self) -> None:
+        """Confirm the acks written before the oldest PING in flight."""
+        self._ping_due = False
+        if self._marks:
+            read = self._marks.popleft()
+            while self._confirmed < read:
+                self.acks.popleft()
+                self._confirmed += 1
+
+    def take_again(self) -> list[bytes]:
+        """Forget the naks, and return the acks, which must be written again."""
+        again = [command for command in self.acks if command is not NOT_AGAIN]
+        self.acks.clear()
+        self.acks.extend(again)
+        return again
+
+    def connection_lost(self) -> None:
+        """Forget the PINGs in flight, which will not be answered."""
+        self._marks.clear()
+        self._ping_due = False

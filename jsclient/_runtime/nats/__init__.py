@@ -1,1 +1,0 @@
-"""The NATS connection, and the only modules that import nats-py."""

@@ -1,0 +1,197 @@
+"""The servers that a client may connect to: which is next, when, and whether it is worth another attempt."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import ParseResult
+
+from .server_info import ServerInfo
+from .urls import parse_url
+
+__all__ = ["Change", "PoolOptions", "Server", "ServerPool"]
+
+_MOST_DOUBLINGS = 30  # more would overflow a float after days without a server
+
+
+class Server:
+    """A server of the pool.
+
+    Attributes:
+        discovered: Whether only INFO has announced it.
+        tls_name: The name in its certificate, if that is not the host of the URL.
+        failures: Attempts that failed since it was connected last.
+        refusals: How often in a row it refused the credentials.
+        last_attempt: When the last attempt began, in monotonic seconds, or None.
+    """
+
+    __slots__ = ("discovered", "failures", "last_attempt", "refusals", "tls_name", "url")
+
+    def __init__(self, url: ParseResult, *, discovered: bool = False, tls_name: str | None = None) -> None:
+        self.url: ParseResult = url
+        self.discovered: bool = discovered
+        self.tls_name: str | None = tls_name
+        self.failures: int = 0
+        self.refusals: int = 0
+        self.last_attempt: float | None = None
+
+    @property
+    def address(self) -> str:
+        """Host and port as in the URL, without user info."""
+        return self.url.netloc.rpartition("@")[2]
+
+
+class PoolOptions(NamedTuple):
+    """How the servers are chosen.
+
+    Attributes:
+        first_pause, longest_pause: Seconds between attempts at one server. They double after each failure.
+        max_refusals: How often in a row a server may refuse the credentials before the client gives up. None: always.
+        ignore_discovered: Use the given servers only.
+        shuffle: Changes the order of a list at random. None: the order is kept.
+        vary: Changes a pause at random, so that clients do not return at the same instant.
+    """
+
+    first_pause: float = 0.25
+    longest_pause: float = 1.0
+    max_refusals: int | None = None
+    ignore_discovered: bool = False
+    shuffle: Callable[[list[Any]], None] | None = None
+    vary: Callable[[float], float] = float
+
+
+class Change(NamedTuple):
+    """Addresses, ``host:port``, that were added to the pool, and removed."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+class ServerPool:
+    """The servers in the order of their next attempts.
+
+    Attributes:
+        servers: The servers. The current one is last after it was tried.
+        current: The server of the newest attempt, or None.
+    """
+
+    def __init__(self, urls: Sequence[ParseResult], options: PoolOptions | None = None) -> None:
+        self._options = options or PoolOptions()
+        self.servers: list[Server] = [Server(url) for url in urls]
+        self.current: Server | None = None
+        self._peer = ""  # the address at the other end of the current connection
+        self._shuffle(self.servers)
+
+    def _shuffle(self, servers: list[Server]) -> None:
+        if self._options.shuffle is not None:
+            self._options.shuffle(servers)
+
+    # --- attempts ------------------------------------------------------------------------------------------
+
+    def take_untried(self, now: float) -> Server | None:
+        """Return a server that was never tried, for the first connect, or None. Its attempt begins ``now``."""
+        server = next((server for server in self.servers if server.last_attempt is None), None)
+        if server is not None:
+            self._take(server, now)
+        return server
+
+    def next_attempt(self, now: float) -> tuple[Server, float]:
+        """Return the server to try next, and the seconds to wait before. Call `begin` then."""
+        server = self.servers[0]
+        return server, self._pause(server, now)
+
+    def begin(self, server: Server, now: float) -> None:
+        """Record that an attempt begins, unless the server was removed meanwhile."""
+        self._take(server, now)
+
+    def _take(self, server: Server, now: float) -> None:
+        server.last_attempt = now
+        self.current, self._peer = server, ""
+        if server in self.servers:
+            self.servers.remove(server)
+            self.servers.append(server)
+
+    def _pause(self, server: Server, now: float) -> float:
+        if server.last_attempt is None:
+            return 0.0
+        first, longest = self._options.first_pause, self._options.longest_pause
+        pause = min(first * 2.0 ** min(server.failures, _MOST_DOUBLINGS), max(longest, first))
+        return max(0.0, server.last_attempt + self._options.vary(pause) - now)
+
+    def connected(self, server: Server, peer: str = "") -> None:
+        """Record a complete handshake. ``peer``: the address at the other end, ``host:port``."""
+        server.failures = server.refusals = 0
+        self._peer = peer
+
+    def failed(self, server: Server, *, refused: bool) -> bool:
+        """Record a failed attempt. Returns whether the client has to give up, because it is refused too often."""
+        server.failures += 1
+        server.refusals = server.refusals + 1 if refused else 0
+        limit = self._options.max_refusals
+        return limit is not None and server.refusals >= limit
+
+    # --- which servers there are -----------------------------------------------------------------------------
+
+    def others(self) -> int:
+        """The number of servers besides the current one, which may also be in the pool with its numeric address."""
+        return sum(server is not self.current and server.address != self._peer for server in self.servers)
+
+    def announce(self, info: ServerInfo) -> Change:
+        """Take the servers that INFO announces, and forget those that only an earlier INFO announced."""
+        current = self.current
+        if self._options.ignore_discovered or current is None or not info.connect_urls:
+            return Change((), ())
+        kept = [server for server in self.servers if not server.discovered and server is not current]
+        last = [current] if current in self.servers else []  # the last to be tried after a loss
+        new = self._new(info, current, {server.address for server in kept + last})
+        self._shuffle(new)
+        return self._set(kept + new + last)
+
+    def replace(self, urls: Sequence[ParseResult]) -> Change:
+        """Use these servers, and no others until an INFO announces some. The current connection remains."""
+        before = {server.address: server for server in self.servers}
+        servers = []
+        for url in urls:
+            server = before.get(url.netloc.rpartition("@")[2]) or Server(url)
+            server.url, server.discovered = url, False
+            servers.append(server)
+        self._shuffle(servers)
+        return self._set(servers)
+
+    def _set(self, servers: list[Server]) -> Change:
+        before = {server.address for server in self.servers}
+        self.servers[:] = servers
+        after = {server.address for server in servers}
+        return Change(tuple(sorted(after - before)), tuple(sorted(before - after)))
+
+    def _new(self, info: ServerInfo, current: Server, taken: set[str]) -> list[Server]:
+        known = {server.address: server for server in self.servers}
+        new = []
+        for text in info.connect_urls or ():
+            url = _announced_url(text, current)
+            if url is None or url.netloc in taken:
+                continue
+            taken.add(url.netloc)
+            # A numeric address is not in the certificate, but the name that was given for the cluster probably is.
+            named = info.tls_required and _is_address(url.hostname)
+            name = (current.tls_name or current.url.hostname) if named else None
+            new.append(known.get(url.netloc) or Server(url, discovered=True, tls_name=name))
+        return new
+
+
+def _announced_url(text: str, current: Server) -> ParseResult | None:
+    try:
+        url = parse_url(f"{current.url.scheme or 'nats'}://{text}")
+        usable = url.hostname and (url.port is None or url.port) and "@" not in url.netloc
+    except ValueError:  # the port is not a number, or the address has one bracket
+        return None
+    return url if usable else None
+
+
+def _is_address(host: str | None) -> bool:
+    try:
+        ipaddress.ip_address(host or "")
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,134 @@
+"""Server URLs: checked, as shown to the user, and the user info in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import ParseResult, unquote, urlparse
+
+from ...errors import ConfigError
+
+__all__ = ["IDENTITY", "is_websocket", "parse_url", "server_urls", "shared_identity", "shown", "url_identity"]
+
+DEFAULT_PORT: Final = 4222
+
+_SCHEMES: Final = ("nats", "tls", "ws", "wss")
+
+_WITH_PORT: Final = re.compile(
+    r"(?:\w+://)?(?:[^@]*@)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[^@/]*)/?"
+)
+"""Matches a server. The groups leave out the user info, which must not be shown."""
+
+IDENTITY: Final = frozenset(
+    {
+        "user",
+        "password",
+        "token",
+        "user_credentials",
+        "nkeys_seed",
+        "nkeys_seed_str",
+        "signature_cb",
+        "user_jwt_cb",
+    }
+)  # options of `connect` that identify the user
+
+
+def url_identity(url: ParseResult) -> dict[str, str | None]:
+    """Return ``user`` and ``password``, or ``token``, from a URL, percent-decoded. {} if it has no user info."""
+    if url.username is None:
+        return {}
+    name = unquote(url.username)
+    if url.password is None:
+        return {"user": None, "password": None, "token": name}
+    return {"user": name, "password": unquote(url.password), "token": None}
+
+
+def shared_identity(servers: Sequence[str], options: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the identity for servers without user info in their URL, such as servers that a cluster announces.
+
+    It comes from the first of ``servers`` that has user info. It is {} if ``options`` identify the user.
+    """
+    if any(options.get(name) is not None for name in IDENTITY):
+        return {}
+    return next(filter(None, map(_identity_in, servers)), {})
+
+
+def _identity_in(server: str) -> dict[str, str | None]:
+    try:
+        return url_identity(urlparse(_with_scheme(server)))
+    except ValueError:  # connecting reports it
+        return {}
+
+
+def server_urls(servers: object) -> list[str]:
+    """Return the URLs in ``servers``: a URL, several separated by commas, or a sequence of such texts.
+
+    Raises:
+        ConfigError: There is no URL, or one of them is not a URL of NATS.
+    """
+    texts = [servers] if isinstance(servers, str) else servers
+    if not isinstance(texts, Sequence) or not all(isinstance(url, str) for url in texts):
+        raise ConfigError(f"servers is {servers!r:.60}: it must be a URL, or a list of URLs")
+    urls = [url.strip() for text in texts for url in text.split(",") if url.strip()]
+    if not urls:
+        raise ConfigError("servers is empty: give at least one URL")
+    for url in urls:
+        _check_url(url)
+    if len({is_websocket(urlparse(_with_scheme(url))) for url in urls}) > 1:
+        raise ConfigError("servers has WebSocket URLs and others: give URLs of one kind")
+    return urls
+
+
+def parse_url(url: str) -> ParseResult:
+    """Return the parts of a URL that `server_urls` has accepted, with the port of NATS if it has none."""
+    parsed = urlparse(_with_scheme(url))
+    if parsed.port is None and not is_websocket(parsed):
+        parsed = parsed._replace(netloc=f"{parsed.netloc.rstrip(':')}:{DEFAULT_PORT}")
+    return parsed
+
+
+def is_websocket(url: ParseResult) -> bool:
+    """Whether a URL is that of a WebSocket."""
+    return url.scheme in {"ws", "wss"}
+
+
+def _check_url(url: str) -> None:
+    try:
+        parsed = urlparse(_with_scheme(url))
+        host, _ = parsed.hostname, parsed.port
+    except ValueError:
+        parsed, host = None, None
+    if parsed is None:  # raised outside of the handler: the original error would show the URL as the context
+        if (server := _WITH_PORT.fullmatch(url)) and not re.fullmatch("[0-9]{0,4}", server["port"]):
+            # A text that is not a number may be part of a password.
+            port = server["port"] if re.fullmatch("[0-9]+", server["port"]) else "not a number"
+            raise ConfigError(
+                f"the port of the server {server['host']} is {port}: a number up to 65535 is needed"
+            )
+        # The text would show a password that is not percent-encoded.
+        raise ConfigError(
+            "a server URL is not valid: the port must be a number, special characters must be percent-encoded"
+        )
+    if parsed.scheme not in _SCHEMES:
+        raise ConfigError(
+            f"unknown scheme {parsed.scheme!r} in {shown(url)!r}: use nats://, tls://, ws:// or wss://"
+        )
+    if not host:
+        raise ConfigError(f"the server URL {shown(url)!r} has no host")
+
+
+def _with_scheme(server: str) -> str:
+    return server if "://" in server else f"nats://{server}"
+
+
+def shown(url: Any) -> str:
+    """Return a server's URL without user info."""
+    try:
+        parsed = urlparse(url) if isinstance(url, str) else url
+        host = parsed.hostname or ""
+        if ":" in host:  # an IPv6 address
+            host = f"[{host}]"
+        return f"{parsed.scheme}://{host}:{parsed.port}" if parsed.port else f"{parsed.scheme}://{host}"
+    except (ValueError, AttributeError):
+        return "?"

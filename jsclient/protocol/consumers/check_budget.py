@@ -1,0 +1,35 @@
+"""How often the consumers of a connection are checked because no message arrives.
+
+Every program loads this module, and few load the rules for what a check shows: see `stall`.
+"""
+
+from __future__ import annotations
+
+__all__ = ["STALL_AFTER", "CheckBudget"]
+
+STALL_AFTER = 25.0  # seconds: under the server's default ack_wait of 30 s, which would hide unacked messages
+_FIRST_CHECKS = 100.0  # per second at most, after a message: all readers of a program may start at once
+_NEXT_CHECKS = 10.0  # per second at most: 250 idle readers are each checked within 25 s
+
+
+class CheckBudget:
+    """Limits the rate of checks of a connection: each reader gets a time, in the order in which its check is due.
+
+    A check is one request, or two if no message waits for the reader.
+    """
+
+    __slots__ = ("_first_at", "_next_at")
+
+    def __init__(self) -> None:
+        self._first_at = 0.0
+        self._next_at = 0.0
+
+    def moment(self, now: float, *, is_first: bool) -> float:
+        """Return when to check, ``now`` or later. ``is_first`` is true for the first check since a message arrived."""
+        if is_first:
+            moment = max(now, self._first_at)
+            self._first_at = moment + 1 / _FIRST_CHECKS
+        else:
+            moment = max(now, self._next_at)
+            self._next_at = moment + 1 / _NEXT_CHECKS
+        return moment

@@ -1,0 +1,179 @@
+"""A window whose ordinary publishes are in compiled slots, as long as nothing happens to them but an ordinary ack.
+
+On an error, an answer that is not an ordinary ack, a deadline or a change of the connection, `SlotWindow` creates a
+record of each publish, and `PublishWindow` takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ...errors import JetStreamError
+from ..wire.frames import Frame
+from .in_flight import AnsweredSubjects, InFlight, TicketT
+from .publish_window import Failures, PublishWindow, Sends
+
+__all__ = ["Commands", "SlotWindow", "Slots"]
+
+# Number of publishes that get records at once after trouble. The next ones would probably need them as well, for
+# example if a stream does not write its acks as others do.
+_RESTING = 1000
+
+
+class Commands(Protocol):
+    """Where commands are collected, and how many bytes they have."""
+
+    commands: list[bytes]
+    size: int
+
+
+class Slots(Protocol):
+    """Publishes in flight, compiled. The slot of a publish is found by the number at the end of its reply subject.
+
+    Attributes:
+        prefix: What reply subjects have before the number. It changes only while there are no publishes here.
+        number: The number of the last publish sent, here or elsewhere.
+        size: Bytes of headers and payloads in flight, here or elsewhere.
+        small: Bytes that the server accepts for certain.
+        next_check: When to check the publishes.
+    """
+
+    prefix: bytes
+    number: int
+    size: int
+    small: int
+    next_check: float
+
+    def connect(  # noqa: PLR0917
+        self,
+        others: dict[bytes, Any],
+        max_count: float,
+        watch: float,
+        outbox: Commands,
+        sooner: Callable[[float], None],
+        check_size: Callable[[int], None],
+        too_much: Callable[[int], bool],
+        /,
+    ) -> None:
+        """Set the publishes in flight that are elsewhere, how many both may be, and what takes the commands.
+
+        ``sooner`` is called with the moment at which a publish must be checked, if that is before ``next_check``,
+        ``check_size`` with sizes above ``small``, and ``too_much`` with the bytes in flight above ``watch``.
+        """
+
+    def __len__(self) -> int:
+        """The number of publishes in flight, here or elsewhere."""
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest publish here. 0: there is none."""
+
+    def publish(  # noqa: PLR0917
+        self,
+        subject: bytes,
+        header: bytes,
+        data: bytes,
+        now: float,
+        timeout: float,
+        repeatable: bool,  # noqa: FBT001
+        admitted: bool,  # noqa: FBT001
+        /,
+    ) -> Any:
+        """Add a publish, which gets the next number, and add its command to the outbox.
+
+        Args:
+            repeatable: It is checked after its attempt, and not only at its deadline.
+            admitted: The limits do not matter.
+
+        Returns:
+            Its future. None: nothing was done, because it is over a limit or needs a record.
+        """
+
+    def take(self, frames: list[Frame], start: int, answered: dict[bytes, None], /) -> tuple[int, int]:
+        """Settle publishes by the frames from ``start`` on, up to the first one that is not an ordinary ack of one.
+
+        The futures receive the acks, and ``answered`` the subjects.
+
+        Returns:
+            The index of that first frame, and the number of publishes.
+        """
+
+    def drain(self) -> list[tuple[Any, ...]]:
+        """Remove all publishes. Returns their reply subjects and the fields of their `InFlight`, oldest first."""
+
+    def rest(self, count: int, /) -> None:
+        """Take none of the next ``count`` publishes."""
+
+
+class SlotWindow(PublishWindow[TicketT]):
+    """Publishes in flight, the newest of them in slots."""
+
+    __slots__ = ("slots",)
+
+    def __init__(self, never_an_id: str, answered: AnsweredSubjects, slots: Slots) -> None:
+        self.slots: Slots = slots  # all newer than those of `in_flight`
+        PublishWindow.__init__(self, never_an_id, answered)
+
+    @property
+    def size(self) -> int:
+        return self.slots.size
+
+    @size.setter
+    def size(self, size: int) -> None:
+        self.slots.size = size
+
+    @property
+    def next_check(self) -> float:
+        return self.slots.next_check
+
+    @next_check.setter
+    def next_check(self, moment: float) -> None:
+        self.slots.next_check = moment
+
+    @property
+    def count(self) -> int:
+        return len(self.slots)
+
+    def expand(self) -> None:
+        for reply, *fields in self.slots.drain():
+            self.in_flight[reply] = InFlight(*fields)
+
+    def add(self, reply: bytes, entry: InFlight[TicketT]) -> None:
+        self.expand()
+        PublishWindow.add(self, reply, entry)
+
+    def answers(self, frames: list[Frame], now: float) -> Failures[TicketT]:
+        failures: Failures[TicketT] = []
+        slots, in_flight, answered = self.slots, self.in_flight, self.answered.subjects
+        start, count = 0, len(frames)
+        while start < count:
+            stop, stored = slots.take(frames, start, answered)
+            self._count_stored(0, stored)
+            if stop == start:
+                while stop < count and frames[stop][0] in in_flight:
+                    stop += 1
+                if (
+                    stop == start
+                ):  # an error, an unusual ack, or an answer to no publish or to a repeated attempt
+                    self.expand()
+                    slots.rest(_RESTING)
+                    stop = count
+                failures += PublishWindow.answers(self, frames[start:stop], now)
+            start = stop
+        return failures
+
+    def has_older(self, number: int) -> bool:
+        return 0 < self.slots.oldest <= number or PublishWindow.has_older(self, number)
+
+    def connected(self, now: float) -> Sends[TicketT]:
+        self.expand()
+        return PublishWindow.connected(self, now)
+
+    def tick(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
+        self.expand()
+        return PublishWindow.tick(self, now)
+
+    def fail(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
+        self.expand()
+        return PublishWindow.fail(self, why)

@@ -1,0 +1,67 @@
+"""The headers of many messages as an Arrow column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+__all__ = ["HEADERS", "header_column"]
+
+HEADERS: pa.DataType = pa.map_(pa.string(), pa.list_(pa.string()))
+"""Each name with its values. Null for a message without headers."""
+
+_VERSION = b"NATS/1.0"
+
+
+def header_column(blocks: Sequence[bytes]) -> pa.Array:
+    """Return the headers in blocks, as `parse_headers` reads each of them.
+
+    It fills four lists for all messages. Objects for each message would cost three times as much.
+    """
+    if not any(blocks):
+        return pa.nulls(len(blocks), HEADERS)
+    names: list[str] = []
+    values: list[str] = []
+    ends: list[int | None] = []  # for each message, where its names begin; None: it has none
+    firsts: list[int] = []  # for each name, where its values begin
+    for block in blocks:
+        before = len(names)
+        if block[:8] == _VERSION:
+            _read(block, names, values, firsts)
+        ends.append(before if len(names) > before else None)
+    if not names:
+        return pa.nulls(len(blocks), HEADERS)
+    ends.append(len(names))
+    firsts.append(len(values))
+    lists = pa.ListArray.from_arrays(pa.array(firsts, pa.int32()), pa.array(values, pa.string()))
+    return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), pa.array(names, pa.string()), lists)
+
+
+def _read(block: bytes, names: list[str], values: list[str], firsts: list[int]) -> None:
+    """Add the headers of a block."""
+    start, before = len(names), len(values)
+    for line in block.decode(errors="replace").split("\r\n")[1:]:
+        if not line:
+            break
+        name, colon, value = line.partition(":")
+        if colon and name:
+            names.append(name)
+            values.append(value.strip(" \t"))
+    added = len(names) - start
+    if added > 1 and len(set(names[start:])) < added:
+        _group(names, values, firsts, start, before)
+    else:
+        firsts.extend(range(before, before + added))
+
+
+def _group(names: list[str], values: list[str], firsts: list[int], start: int, before: int) -> None:
+    """Put the values of a name that occurs several times together, at its first place."""
+    groups: dict[str, list[str]] = {}
+    for name, value in zip(names[start:], values[before:], strict=True):
+        groups.setdefault(name, []).append(value)
+    del names[start:], values[before:]
+    for name, group in groups.items():
+        firsts.append(len(values))
+        names.append(name)
+        values += group

@@ -1,0 +1,29 @@
+"""What other modules of this package take from `ring`."""
+
+cdef extern from "Python.h":
+    ctypedef struct PyObject
+
+cdef struct Slot:
+    PyObject *ticket  # NULL: the slot is free
+    PyObject *subject
+    PyObject *header
+    PyObject *payload
+    Py_ssize_t size
+    double deadline
+    double due
+    bint repeatable
+    bint acked  # its ack was read, and is not settled yet
+
+cdef struct Ring:
+    Slot *slots
+    Py_ssize_t capacity  # a power of two, or 0
+    Py_ssize_t count  # of publishes
+    unsigned long long first  # the number of the oldest one, if there is one
+    unsigned long long following  # the number after that of the newest one
+
+cdef Slot *find(Ring *ring, unsigned long long number) noexcept nogil
+cdef Slot *reserve(Ring *ring, unsigned long long number) noexcept nogil
+cdef void fill(Ring *ring, unsigned long long number, Slot *content) noexcept
+cdef void remove(Ring *ring, unsigned long long number) noexcept
+cdef void trim(Ring *ring) noexcept nogil
+cdef void clear(Ring *ring) noexcept

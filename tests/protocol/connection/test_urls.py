@@ -1,0 +1,91 @@
+"""User info of server URLs, and URLs as they are shown."""
+
+from __future__ import annotations
+
+from urllib.parse import urlparse
+
+import pytest
+
+from jsclient.errors import ConfigError
+from jsclient.protocol.connection.urls import parse_url, server_urls, shared_identity, shown, url_identity
+
+ANN = {"user": "ann", "password": "p@ss/word", "token": None}
+
+
+@pytest.mark.parametrize(
+    ("url", "identity"),
+    [
+        ("nats://a:1", {}),
+        ("nats://ann:p%40ss%2Fword@a:1", ANN),
+        ("nats://t%3Aoken@a", {"user": None, "password": None, "token": "t:oken"}),
+        ("nats://ann:@a", {"user": "ann", "password": "", "token": None}),
+    ],
+)
+def test_url_identity(url, identity):
+    assert url_identity(urlparse(url)) == identity
+
+
+def test_shared_identity_first():
+    assert shared_identity(["nats://a", "ann:p%40ss%2Fword@b:1", "nats://bob:x@c"], {}) == ANN
+    assert shared_identity(["nats://a", "b:1", "tls://[::1"], {}) == {}
+
+
+@pytest.mark.parametrize("option", ["user", "token", "user_credentials", "nkeys_seed_str", "signature_cb"])
+def test_options_win_over_urls(option):
+    assert shared_identity(["nats://ann:x@a"], {option: "given"}) == {}
+    assert shared_identity(["nats://ann:x@a"], {option: None}) != {}
+
+
+def test_shown_hides_user_info():
+    assert shown("nats://ann:secret@a:4222") == "nats://a:4222"
+    assert shown("tls://[::1") == "?"
+
+
+@pytest.mark.parametrize("url", ["nats://a:99999", "nats://ann:secret@a:99999", "a:99999/"])
+def test_port_too_large(url):
+    with pytest.raises(
+        ConfigError, match="the port of the server a is 99999: a number up to 65535"
+    ) as caught:
+        server_urls(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_odd_password_is_not_shown():
+    with pytest.raises(ConfigError, match="the port must be a number") as caught:
+        server_urls("nats://ann:1234567/s@a:1")
+    assert "12345" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("nats://h:0x", "the port of the server h is not a number: a number up to 65535 is needed"),
+        ("h:70000", "the port of the server h is 70000: a number up to 65535"),
+        ("tls://user:secret@h:secret", "the port of the server h is not a number"),
+        ("nats://user:se/cret@h:4222", "special characters must be percent-encoded"),
+        ("nats://[::1", "special characters must be percent-encoded"),
+    ],
+)
+def test_port_names_its_server(url: str, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        server_urls(["nats://fine:4222", url])
+    assert text in str(caught.value)
+    assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("a", "a:4222"),
+        ("nats://a:1", "a:1"),
+        ("tls://x:y@a", "x:y@a:4222"),
+        ("ws://a", "a"),
+        ("[::1]", "[::1]:4222"),
+    ],
+)
+def test_port_of_nats_is_default(url: str, address: str) -> None:
+    assert parse_url(url).netloc == address
+
+
+def test_ipv6_address_is_shown_in_brackets():
+    assert shown("nats://[::1]:4222") == "nats://[::1]:4222"
