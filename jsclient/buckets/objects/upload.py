@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from ..._runtime.context import Context
-from ...errors import ApiError, BucketFullError, BucketSealedError, JetStreamError, PublishError
+from ...errors import ApiError, BucketFullError, BucketSealedError, JetStreamError, PublishError, counted
 from ...protocol.buckets.object_content import ChunkSplitter
 from ...protocol.events import ErrorRaised, HandlerFailed
 from ...protocol.models.publish import PubAck
@@ -119,9 +119,8 @@ class ChunkUpload:
             await self._take()
         # The ids of a bucket with a short TTL are forgotten soon, and then a chunk may be stored twice.
         if self._publisher.resent and (count := await self._target.count()) != self.splitter.chunks:
-            raise PublishError(
-                f"{self.splitter.chunks} chunks were sent, and the bucket has {count}: store it again"
-            )
+            sent = counted(self.splitter.chunks, "chunk was", "chunks were")
+            raise PublishError(f"{sent} sent, and the bucket has {count}: store the object again")
         await self._publisher.close()
 
     async def _send(self, chunk: bytes) -> None:

@@ -13,6 +13,7 @@ from jsclient.errors import (
     BucketSealedError,
     ConfigError,
     DisconnectedError,
+    PublishError,
     RequestTimeoutError,
 )
 from jsclient.protocol.buckets.object_content import ChunkSplitter
@@ -42,15 +43,34 @@ class Removal:
             raise self.errors.pop(0)
 
 
-def upload_of(js, chunk_size=4, *, remove=None, progress=None, total=None, timeout=5.0) -> ChunkUpload:
+class Chunks:
+    """The chunks of one object. The bucket has as many as the test says, or as many as were sent."""
+
+    subject = SUBJECT
+
+    def __init__(self, remove_all, number) -> None:
+        self.remove_all = remove_all
+        self.removed: list[int] = []
+        self.number = number
+
+    async def remove(self, seq) -> None:
+        self.removed.append(seq)
+
+    async def count(self) -> int:
+        return self.number()
+
+
+def upload_of(
+    js, chunk_size=4, *, remove=None, progress=None, total=None, timeout=5.0, number=None
+) -> ChunkUpload:
+    splitter = ChunkSplitter(chunk_size)
     return ChunkUpload(
         js._context,
-        SUBJECT,
-        ChunkSplitter(chunk_size),
+        Chunks(remove or Removal(), lambda: splitter.chunks if number is None else number),
+        splitter,
         timeout=timeout,
         progress=progress,
         total=total,
-        remove=remove or Removal(),
     )
 
 
@@ -151,6 +171,71 @@ async def test_lost_ack():
         assert (again.payload, again.header) == (b"abc", first.header)
         acks(connection, 1)
         await task
+
+
+async def stored_as(connection, task, *sequences) -> None:
+    """Ack as many of the publishes as there are sequences, and then, in the order in which they come, all others."""
+    for number, seq in enumerate(sequences):
+        answer(connection, published(connection)[number], {"stream": "OBJ_b", "seq": seq})
+    await settle(5)
+    seq, count = 100, len(sequences)
+    while not task.done():
+        for sent in published(connection)[count:]:
+            seq += 1
+            answer(connection, sent, {"stream": "OBJ_b", "seq": seq})
+            count += 1
+        await settle(3)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "again", "removed"),
+    [
+        ((1, 2, 3), [], []),
+        ((5, 3, 4), [b"efgh", b"ij"], [3, 4]),
+        ((5, 3, 6), [b"efgh", b"ij"], [3, 6]),
+        ((1, 7, 2), [b"ij"], [2]),
+        ((1, 9, 2), [b"ij"], [2]),
+    ],
+)
+@virtual
+async def test_chunks_stored_in_another_order(sequences, again, removed):
+    """Those from the first misplaced one on are removed and stored again, with new ids."""
+    async with connected() as (js, connection):
+        upload = upload_of(js)
+        task = await started(upload, b"abcdefghij")
+        await stored_as(connection, task, *sequences)
+        await task
+        assert payloads(connection) == [b"abcd", b"efgh", b"ij", *again]
+        assert upload._target.removed == removed
+        ids = [dict(parse_headers(sent.header)[1])["Nats-Msg-Id"] for sent in published(connection)]
+        assert len(ids) == len(set(ids))
+
+
+@virtual
+async def test_order_that_is_never_right():
+    async with connected() as (js, connection):
+        task = await started(upload_of(js), b"abcdefgh")
+        answer(connection, published(connection)[0], {"stream": "OBJ_b", "seq": 1000})
+        count = 1
+        while not task.done():
+            for sent in published(connection)[count:]:
+                answer(connection, sent, {"stream": "OBJ_b", "seq": count})
+                count += 1
+            await settle(3)
+        with pytest.raises(PublishError, match="20 times"):
+            await task
+
+
+@virtual
+async def test_chunk_stored_twice():
+    """The bucket has forgotten the id of a chunk that was sent again."""
+    async with connected() as (js, connection):
+        task = await started(upload_of(js, timeout=60.0, number=2), b"abc")
+        while len(published(connection)) == 1:
+            await asyncio.sleep(0.1)
+        acks(connection, 1)
+        with pytest.raises(PublishError, match="1 chunk was sent, and the bucket has 2"):
+            await task
 
 
 @virtual
