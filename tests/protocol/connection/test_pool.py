@@ -232,6 +232,37 @@ def test_announced_servers_have_scheme_of_current():
     assert servers.servers[-1].url.scheme == "wss"
 
 
+def user_infos(servers: ServerPool) -> list[str]:
+    return [server.url.netloc.rpartition("@")[0] for server in servers.servers]
+
+
+def test_announced_servers_have_user_info_of_the_server_that_announced_them():
+    """Credentials of one cluster are not sent to the servers of another one."""
+    servers = pool("ann:x@a:1", "bob:y@b:2")
+    for _ in range(2):
+        servers.take_untried(0.0)
+    announce(servers, "b:2", "c:3")
+    assert addresses(servers) == ["a:1", "c:3", "b:2"]
+    assert user_infos(servers) == ["ann:x", "bob:y", "bob:y"]
+    fail(servers, False)
+    server, _ = servers.next_attempt(0.0)
+    servers.begin(server, 0.0)
+    assert server.address == "c:3"
+    announce(servers, "c:3", "d:4")
+    assert sorted(user_infos(servers)) == ["ann:x", "bob:y", "bob:y", "bob:y"]
+
+
+def test_new_user_info_replaces_that_of_announced_servers():
+    servers = connected(pool("ann:x@a:1"))
+    announce(servers, "a:1", "b:2")
+    server, _ = servers.next_attempt(0.0)
+    servers.begin(server, 0.0)
+    assert server.address == "b:2"
+    servers.replace([parse_url("ann:new@a:1")])
+    announce(servers, "a:1", "b:2", "c:3")
+    assert "ann:x" not in user_infos(servers)
+
+
 def test_certificate_of_numeric_address_has_name_of_current():
     servers = connected(pool("a.example:1"))
     announce(servers, "10.0.0.1:2", "b.example:3", tls_required=True)
