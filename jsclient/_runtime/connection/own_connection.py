@@ -201,9 +201,8 @@ class OwnConnection(Connection):
             self.transport = None
 
     async def _reconnect(self) -> None:
-        while (
-            not self._up and not self._closing
-        ):  # a connection may be lost again in the moment it is restored
+        # A connection may be lost again in the moment it is restored.
+        while not self._up and not self._closing:
             try:
                 await self._restore()
             except Exception as error:  # noqa: BLE001  otherwise reconnecting would end silently
@@ -430,6 +429,8 @@ class OwnConnection(Connection):
             except JetStreamError:
                 pass  # a server that does not answer is a reason to connect again
             self._lose(DisconnectedError("reconnect() was called"))
+        elif self._connector is not None:
+            self._connector.hurry()
         await self.wait_connected(deadline)
 
     def set_servers(self, servers: Sequence[str]) -> None:

@@ -101,6 +101,11 @@ class ServerPool:
         server = self.servers[0]
         return server, self._pause(server, now)
 
+    def forget_pauses(self) -> None:
+        """Let the next attempt at each server begin at once. The pauses after it grow on."""
+        for server in self.servers:
+            server.last_attempt = None
+
     def begin(self, server: Server, now: float) -> None:
         """Record that an attempt begins, unless the server was removed meanwhile."""
         self._take(server, now)

@@ -109,6 +109,13 @@ def test_pause_varies():
     assert servers.next_attempt(100.0)[1] == 0.75
 
 
+def test_forgotten_pauses_grow_on():
+    servers = connected(pool("a:1", first_pause=0.25, longest_pause=10.0))
+    attempts(servers, 3, 100.0)
+    servers.forget_pauses()
+    assert attempts(servers, 2, 103.0) == [("a:1", 103.0), ("a:1", 107.0)]
+
+
 def test_bound_below_first_pause():
     servers = connected(pool("a:1", first_pause=2.0, longest_pause=1.0))
     assert [time for _, time in attempts(servers, 3, 100.0)] == [100.0, 102.0, 104.0]
