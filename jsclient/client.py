@@ -265,7 +265,8 @@ def connect(
         servers: One URL, or several, in a list or separated by commas: ``nats://``; ``tls://``, which requires TLS;
             ``ws://`` and ``wss://``, which need ``pip install "jsclient[websocket]"``.
             User info in a URL, ``user:password@`` or ``token@``, percent-encoded, is also used for the servers that
-            the cluster announces. The options below take precedence over it.
+            this server announces. A URL without it has that of the first URL that has one. The options below take
+            precedence over it.
         domain, prefix, timeout, on_event, stall_after: See `JetStream`.
         inbox_prefix: The first token of reply and deliver subjects. Permissions can separate users by it.
         connect_timeout: Seconds per attempt, from the TCP connection to the end of the handshake.

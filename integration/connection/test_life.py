@@ -61,6 +61,15 @@ async def test_reconnect_with_server_away(connect: Any, proxy: Any) -> None:
     await js.account_info()
 
 
+async def test_reconnect_ends_the_pause(connect: Any, proxy: Any, events: list[Any]) -> None:
+    tap = await proxy()
+    js = await connect(tap, reconnect_time_wait=60.0)
+    tap.cut()
+    await wait_for_event(Disconnected, events)
+    await js.reconnect(timeout=20)
+    await js.account_info()
+
+
 async def test_reconnect_takes_new_credentials(own_server: Any, connect: Any) -> None:
     passwords = ["one"]
     tokens = {"authorization": {"token": "one"}}
@@ -93,6 +102,17 @@ async def test_set_servers(own_server: Any, connect: Any, events: list[Any]) -> 
     assert await js.ping() < 5
     await js.reconnect()
     assert of(Reconnected, events)[0].url == second.url
+
+
+async def test_set_servers_while_away(own_server: Any, connect: Any, events: list[Any]) -> None:
+    """The pause before the attempt at the earlier server ends, and there is no attempt at it."""
+    first, second = await asyncio.gather(own_server(), own_server())
+    js = await connect(first, reconnect_time_wait=60.0)
+    await first.kill()
+    await wait_for_event(Disconnected, events)
+    await first.start()
+    js.set_servers([second.url])
+    assert (await wait_for_event(Reconnected, events, timeout=20)).url == second.url
 
 
 async def test_set_servers_with_user_info(own_server: Any, connect: Any, events: list[Any]) -> None:

@@ -12,7 +12,14 @@ import jsclient
 import jsclient.server
 from integration.kit.judge.reading import of, take, wait_for_event
 from integration.kit.judge.streams import OwnStream
-from jsclient import ConsumerConfig, JetStreamError, PermissionDenied, PermissionDeniedError
+from jsclient import (
+    ConsumerConfig,
+    Disconnected,
+    ErrorRaised,
+    JetStreamError,
+    PermissionDenied,
+    PermissionDeniedError,
+)
 
 LIMIT = 4.0  # a request without an answer takes 5 s
 WITHOUT_INBOX = """
@@ -196,3 +203,16 @@ async def test_denied_acks_reported_once(
         await js.ping()
     denied = [event.subject.split(".")[:4] for event in of(PermissionDenied, events)]
     assert denied == [["$JS", "ACK", "Mixed_Case", "one"], ["$JS", "ACK", "Mixed_Case", "two"]]
+
+
+async def test_too_many_subscriptions_keep_the_connection(
+    own_server: Any, connect: Any, events: list[Any]
+) -> None:
+    """The server refuses a subscription, and closes nothing: another connection would be refused the same."""
+    own = await own_server(config={"max_subscriptions": 2})
+    js = await connect(own)
+    for subject in "abcd":
+        await js.core.subscribe(subject)
+    assert "maximum subscriptions" in str((await wait_for_event(ErrorRaised, events)).error)
+    await js.ping()
+    assert of(Disconnected, events) == []

@@ -12,6 +12,7 @@ from ...protocol.connection.handshake import ConnectSettings, RefusedError
 from ...protocol.connection.pool import Change, PoolOptions, Server, ServerPool
 from ...protocol.connection.urls import is_websocket, parse_url, server_urls
 from ..retry import varied
+from ..tasks import Signal
 from .attempt import Attempt, AttemptSettings, ServerLink
 from .connect_errors import FailedAttempt, is_refusal
 from .identity import Identity
@@ -51,6 +52,7 @@ class Connector:
         self._settings = AttemptSettings(connect, self.identity, options)
         self.failures: list[FailedAttempt] = []
         self._attempt: Attempt | None = None
+        self._hurried = Signal()
         self._over = False
 
     async def first(self) -> ServerLink:
@@ -77,7 +79,8 @@ class Connector:
         now = asyncio.get_running_loop().time
         while True:
             server, pause = self.pool.next_attempt(now())
-            await asyncio.sleep(pause)
+            if await self._hurried.wait_until(now() + pause):
+                continue
             self.pool.begin(server, now())
             try:
                 return await self._try(server, first=False)
@@ -128,7 +131,15 @@ class Connector:
                 "servers has WebSocket URLs and the connection is none, or the reverse: connect anew"
             )
         self.identity.use(urls)
-        return self.pool.replace(parsed)
+        change = self.pool.replace(parsed)
+        if change.added or change.removed:
+            self.hurry()
+        return change
+
+    def hurry(self) -> None:
+        """Make the next attempt at once, if there is no connection."""
+        self.pool.forget_pauses()
+        self._hurried.set()
 
     def _end_if_over(self) -> None:
         """End a cancelled reconnect, even if something it awaits has lost the cancellation."""

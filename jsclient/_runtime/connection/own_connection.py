@@ -197,7 +197,7 @@ class OwnConnection(Connection):
             self.transport = None
 
     async def _reconnect(self) -> None:
-        # It repeats, because a connection may be lost again in the moment in which it is restored.
+        # A connection may be lost again in the moment it is restored.
         while not self._up and not self._closing:
             try:
                 await self._restore()
@@ -431,6 +431,8 @@ class OwnConnection(Connection):
             except JetStreamError:
                 pass  # a server that does not answer is a reason to connect again
             self._lose(DisconnectedError("reconnect() was called"))
+        elif self._connector is not None:
+            self._connector.hurry()
         await self.wait_connected(deadline)
 
     def set_servers(self, servers: Sequence[str]) -> None:

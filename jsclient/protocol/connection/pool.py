@@ -101,6 +101,11 @@ class ServerPool:
         server = self.servers[0]
         return server, self._pause(server, now)
 
+    def forget_pauses(self) -> None:
+        """Let the next attempt at each server begin at once. The pauses after it grow on."""
+        for server in self.servers:
+            server.last_attempt = None
+
     def begin(self, server: Server, now: float) -> None:
         """Record that an attempt begins, unless the server was removed meanwhile."""
         self._take(server, now)
@@ -156,6 +161,9 @@ class ServerPool:
             server = before.get(url.netloc.rpartition("@")[2]) or Server(url)
             server.url, server.discovered = url, False
             servers.append(server)
+        current = self.current
+        if current is not None and current not in servers:  # what it announces has the new user info
+            current.url = current.url._replace(netloc=current.address)
         self._shuffle(servers)
         return self._set(servers)
 
@@ -168,15 +176,19 @@ class ServerPool:
     def _new(self, info: ServerInfo, current: Server, taken: set[str]) -> list[Server]:
         known = {server.address: server for server in self.servers}
         new = []
+        user_info = current.url.netloc.removesuffix(current.address)  # with its @
         for text in info.connect_urls or ():
             url = _announced_url(text, current)
             if url is None or url.netloc in taken:
                 continue
-            taken.add(url.netloc)
+            address = url.netloc
+            taken.add(address)
             # A numeric address is not in the certificate, but the name that was given for the cluster probably is.
             named = info.tls_required and _is_address(url.hostname)
             name = (current.tls_name or current.url.hostname) if named else None
-            new.append(known.get(url.netloc) or Server(url, discovered=True, tls_name=name))
+            server = known.get(address) or Server(url, discovered=True, tls_name=name)
+            server.url = url._replace(netloc=f"{user_info}{address}")
+            new.append(server)
         return new
 
 

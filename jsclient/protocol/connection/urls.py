@@ -68,8 +68,11 @@ def server_urls(servers: object) -> list[str]:
         ConfigError: There is no URL, or one of them is not a URL of NATS.
     """
     texts = [servers] if isinstance(servers, str) else servers
-    if not isinstance(texts, Sequence) or not all(isinstance(url, str) for url in texts):
-        raise ConfigError(f"servers is {servers!r:.60}: it must be a URL, or a list of URLs")
+    # The errors show only types: a URL may have a password.
+    if not isinstance(texts, Sequence) or isinstance(texts, bytes):
+        raise ConfigError(f"servers is {type(servers).__name__}: it must be a URL, or a list of URLs")
+    if odd := next((type(url).__name__ for url in texts if not isinstance(url, str)), ""):
+        raise ConfigError(f"servers has {odd} where a URL is needed")
     urls = [url.strip() for text in texts for url in text.split(",") if url.strip()]
     if not urls:
         raise ConfigError("servers is empty: give at least one URL")

@@ -109,6 +109,13 @@ def test_pause_varies():
     assert servers.next_attempt(100.0)[1] == 0.75
 
 
+def test_forgotten_pauses_grow_on():
+    servers = connected(pool("a:1", first_pause=0.25, longest_pause=10.0))
+    attempts(servers, 3, 100.0)
+    servers.forget_pauses()
+    assert attempts(servers, 2, 103.0) == [("a:1", 103.0), ("a:1", 107.0)]
+
+
 def test_bound_below_first_pause():
     servers = connected(pool("a:1", first_pause=2.0, longest_pause=1.0))
     assert [time for _, time in attempts(servers, 3, 100.0)] == [100.0, 102.0, 104.0]
@@ -230,6 +237,37 @@ def test_announced_servers_have_scheme_of_current():
     servers = connected(pool("wss://a:1"))
     announce(servers, "b:2")
     assert servers.servers[-1].url.scheme == "wss"
+
+
+def user_infos(servers: ServerPool) -> list[str]:
+    return [server.url.netloc.rpartition("@")[0] for server in servers.servers]
+
+
+def test_announced_servers_have_user_info_of_the_server_that_announced_them():
+    """Credentials of one cluster are not sent to the servers of another one."""
+    servers = pool("ann:x@a:1", "bob:y@b:2")
+    for _ in range(2):
+        servers.take_untried(0.0)
+    announce(servers, "b:2", "c:3")
+    assert addresses(servers) == ["a:1", "c:3", "b:2"]
+    assert user_infos(servers) == ["ann:x", "bob:y", "bob:y"]
+    fail(servers, False)
+    server, _ = servers.next_attempt(0.0)
+    servers.begin(server, 0.0)
+    assert server.address == "c:3"
+    announce(servers, "c:3", "d:4")
+    assert sorted(user_infos(servers)) == ["ann:x", "bob:y", "bob:y", "bob:y"]
+
+
+def test_new_user_info_replaces_that_of_announced_servers():
+    servers = connected(pool("ann:x@a:1"))
+    announce(servers, "a:1", "b:2")
+    server, _ = servers.next_attempt(0.0)
+    servers.begin(server, 0.0)
+    assert server.address == "b:2"
+    servers.replace([parse_url("ann:new@a:1")])
+    announce(servers, "a:1", "b:2", "c:3")
+    assert "ann:x" not in user_infos(servers)
 
 
 def test_certificate_of_numeric_address_has_name_of_current():

@@ -50,6 +50,20 @@ def test_port_too_large(url):
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("servers", "text"),
+    [
+        ({"nats://ann:secret@a"}, "servers is set: it must be a URL"),
+        (b"nats://ann:secret@a", "servers is bytes: it must be a URL"),
+        (["nats://ann:secret@a", None], "servers has NoneType where a URL is needed"),
+    ],
+)
+def test_servers_of_another_type_are_not_shown(servers, text):
+    with pytest.raises(ConfigError, match=text) as caught:
+        server_urls(servers)
+    assert "secret" not in str(caught.value)
+
+
 def test_odd_password_is_not_shown():
     with pytest.raises(ConfigError, match="the port must be a number") as caught:
         server_urls("nats://ann:1234567/s@a:1")

@@ -45,6 +45,8 @@ def test_refused_or_expired_credentials_close_it(text):
         ("Invalid Subject", False),
         ("Invalid Publish Subject", False),
         ("Invalid Subscription Subject", False),
+        ("maximum subscriptions exceeded", False),
+        ('Permissions Violation for Publish with Reply of "_R_.a"', False),
         ("Stale Connection", True),
         ("maximum connections exceeded", True),
         ("Maximum Payload Violation", True),
