@@ -22,6 +22,7 @@ ALLOWED = {  # names in dialect per 1,000, semicolons per 1,000 words, branchy f
 ROOMS = [*ALLOWED] if examples(4) == 4 else ["jsclient", "tests"]
 """`full` counts all of them. Integration is large."""
 
+METHODS_ALIKE = 35.5  # percent of the methods of jsclient whose name has six or more definitions
 CLASSES_TWICE = 0  # public classes of jsclient that share a name with another one
 
 
@@ -39,7 +40,11 @@ def test_habits_only_shrink(voices: dict[str, Voice], room: str) -> None:
     assert voice.silent_share <= silent, voice.silent[:20]
 
 
-def test_class_names_are_told_apart(voices: dict[str, Voice]) -> None:
+def test_methods_have_names_of_their_own(voices: dict[str, Voice]) -> None:
+    assert voices["jsclient"].alike_share <= METHODS_ALIKE, voices["jsclient"].methods.most_common(20)
+
+
+def test_class_names_are_unique(voices: dict[str, Voice]) -> None:
     twice = [name for name, count in voices["jsclient"].classes.items() if count > 1]
     assert len(twice) <= CLASSES_TWICE, twice
 

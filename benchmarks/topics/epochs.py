@@ -37,7 +37,7 @@ _CASES: dict[str, tuple[Any, Any, Any, Any]] = {
 
 
 async def filtering(job: Job) -> dict[str, float]:
-    """`EpochSubscriber.receive` without a server: a message that the filter drops, and one that it lets pass."""
+    """`EpochSubscriber.receive` without a server: a message that the filter drops, and one that passes."""
     order, upper, dropped, passed = _CASES[job.client]
     figures = {}
     for name, times in (("dropped_us", dropped), ("passed_us", passed)):

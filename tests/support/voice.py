@@ -23,6 +23,7 @@ _DIALECT = frozenset({
     "place", "places", "rest", "room", "seat", "strangers", "told", "trouble", "wanted",
 })  # fmt: skip
 _LONG, _BRANCHES = 15, 5  # lines and branches of a function that owes its reader a comment
+_ALIKE = 6  # definitions of a method's name
 _BRANCHING = (ast.If, ast.While, ast.For, ast.AsyncFor, ast.ExceptHandler, ast.IfExp, ast.BoolOp)
 _NO_PROSE = re.compile(r"#\s*(type:|noqa|pragma|fmt:|---)")
 
@@ -38,6 +39,9 @@ class Voice:
     branchy: int = 0
     silent: list[str] = field(default_factory=list)  # branchy functions without a comment
     classes: Counter[str] = field(default_factory=Counter)  # public ones
+    methods: Counter[str] = field(
+        default_factory=Counter
+    )  # definitions of each name, without those of the language
 
     @property
     def dialect_share(self) -> float:
@@ -53,6 +57,12 @@ class Voice:
     def silent_share(self) -> float:
         """Branchy functions without a comment, in percent."""
         return 100 * len(self.silent) / max(self.branchy, 1)
+
+    @property
+    def alike_share(self) -> float:
+        """Methods whose name has six or more definitions, in percent: a reader who jumps by name meets a list."""
+        alike = sum(count for count in self.methods.values() if count >= _ALIKE)
+        return 100 * alike / max(self.methods.total(), 1)
 
 
 def voice_of(paths: list[Path]) -> Voice:
@@ -70,6 +80,11 @@ def voice_of(paths: list[Path]) -> Voice:
                 voice.dialect.update({word.lower() for word in re.findall(r"[A-Z]?[a-z]+", name)} & _DIALECT)
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 voice.classes[node.name] += 1
+            if isinstance(node, ast.ClassDef):
+                functions = [
+                    item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
+                ]
+                voice.methods.update(item.name for item in functions if not item.name.startswith("__"))
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_branchy(node):
                 voice.branchy += 1
                 # A comment above the first statement belongs to the docstring, not to a branch.

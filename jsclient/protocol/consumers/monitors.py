@@ -56,7 +56,7 @@ class HeartbeatMonitor:
         return now >= due, due if now < due else now + self.interval
 
     def was_late(self, now: float) -> bool:
-        """Whether `tick` is called half an interval or more after its deadline, because the event loop was blocked."""
+        """Whether `tick` is called half an interval or more too late, because the event loop was blocked."""
         return now - self.deadline >= max(self.interval / 2, self.grace)
 
     def heard(self, now: float) -> None:

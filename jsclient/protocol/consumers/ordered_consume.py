@@ -2,7 +2,8 @@
 
 `OrderedConsume` is a `ConsumeTracker` that accepts only messages that its `OrderedCursor` confirms, and that wants a
 new consumer when a plain reader would end. It supports two ways of reading, one at a time: continuously
-(`OrderedConsume.read`), or by single requests (`OrderedConsume.fetch`). Buffered messages are kept between the two.
+(`OrderedConsume.read`), or by single requests (`OrderedConsume.fetch`). Buffered messages
+are kept between the two.
 Source: ADR-37 §Consume, §Fetch; ADR-17.
 """
 

@@ -5,8 +5,8 @@ before it is missing. Missing records are read from the history, at once or when
 be lost, repeated and reordered, and a reader works even without any.
 
 `Reader` has one bounded queue. Records enter it with `Reader.offer` (pushes) and `Reader.page` (history), which return
-commands for the runtime. Records leave it with `Reader.take`. When the queue is full, pushes are discarded and read
-from the history later, so that a slow reader never makes a server wait.
+commands for the runtime. Records leave it with `Reader.take`. When the queue is full, pushes are
+discarded and read from the history later, so that a slow reader never makes a server wait.
 
 Source: P3Sub, "Subscriber implementation notes" and "About temporary unavailability of the subscriber".
 """
