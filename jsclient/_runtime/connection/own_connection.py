@@ -487,8 +487,7 @@ class OwnConnection(Connection):
                     pass
             self._end()
         await self._reconnecting.wait(1.0)
-        transport = self.transport
-        if transport is not None:
+        if (transport := self.transport) is not None:
             transport.close()
             try:
                 await transport.wait_closed()
@@ -496,7 +495,6 @@ class OwnConnection(Connection):
                 transport.abort()  # a no-op, unless the server does not read
 
 
-CLOSING = 2.0
-"""Seconds to wait until the written bytes are sent."""
+CLOSING = 2.0  # seconds to wait until the written bytes are sent
 
 _AFTER_BUG = 1.0  # seconds until reconnecting goes on after an error that no server should cause
