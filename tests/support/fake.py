@@ -309,7 +309,7 @@ class FakeApi:
     def _consumer_create(self, request: Sent) -> Answer:
         config = request.json["config"]
         self._consumer_count += 1
-        name = config.get("durable_name") or config.get("name") or f"made{self._made}"
+        name = config.get("durable_name") or config.get("name") or f"made{self._consumer_count}"
         self.consumers[name] = config
         before = config.get("opt_start_seq", self.delivered + 1) - 1
         return self.info(name, config, delivered={"consumer_seq": 0, "stream_seq": before})
