@@ -14,11 +14,13 @@ import pytest
 
 import jsclient
 from integration.connection.test_handshakes import user_of
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import FAST as QUICK
 from integration.kit.judge.reading import wait_for_event
 from integration.kit.judge.waiting import eventually
 from integration.kit.servers.creds import Key
 from jsclient import AuthenticationError, ErrorRaised, Reconnected
+
+FAST = {**QUICK, "connect_timeout": 20.0}
 
 CANARY = "canary-callout"
 

@@ -21,11 +21,13 @@ from nats.aio.client import RawCredentials
 import jsclient
 from integration.connection.test_secrets import texts
 from integration.connection.test_tls import certificate, context
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import FAST as QUICK
 from integration.kit.judge.reading import wait_for_event
 from integration.kit.servers.creds import USER, Key, Operator
 from integration.kit.servers.ports import free_port
 from jsclient import AuthenticationError, Reconnected
+
+FAST = {**QUICK, "connect_timeout": 20.0}
 
 SECRET = "canary-one"
 

@@ -10,11 +10,13 @@ import pytest
 import jsclient
 from integration.connection.test_identity import pair, users
 from integration.kit.clients.foreign import client
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import FAST as QUICK
 from integration.kit.judge.reading import of, wait_for_event
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from jsclient import ClosedError, ConfigError, Disconnected, Reconnected, ServersChanged
+
+FAST = {**QUICK, "connect_timeout": 20.0}
 
 # --- reconnect -----------------------------------------------------------------------------------------------
 

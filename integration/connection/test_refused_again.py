@@ -9,11 +9,13 @@ import pytest
 import jsclient
 from integration.connection.test_identity import USER, pair, users
 from integration.connection.test_secrets import texts
-from integration.kit.clients.readers import FAST
+from integration.kit.clients.readers import FAST as QUICK
 from integration.kit.judge.reading import of, wait_for_event
 from integration.kit.judge.waiting import eventually, never
 from integration.kit.servers.fake_server import FakeServer
 from jsclient import AuthenticationError, ClosedError, ConfigError, ErrorRaised, Reconnected
+
+FAST = {**QUICK, "connect_timeout": 20.0}
 
 
 async def test_gives_up_after_two_refusals(own_server: Any, connect: Any, events: list[Any]) -> None:
