@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import ParseResult
 
 from ...protocol.connection.handshake import HandshakeError
@@ -29,6 +30,11 @@ def _no_websocket(status: int, message: str, scheme: str) -> str:
     return f"what answers there opens no WebSocket, with the HTTP status {status}{hint}"
 
 
+async def _refuse_redirect(*_: Any) -> None:
+    """Called by aiohttp, which would follow a redirect even from TLS to clear text, with the given headers."""
+    raise HandshakeError("what answers there redirects to another URL: use that of the server itself")
+
+
 class WebSocketTransport:
     """A WebSocket. One task sends the written bytes, and another one reads after the handshake."""
 
@@ -40,6 +46,7 @@ class WebSocketTransport:
         self._session: aiohttp.ClientSession | None = None
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._secure = False
+        self._raw: socket.socket | None = None  # to discard what aiohttp has not sent, while closing
         self._waiting: list[bytes] = []
         self._size = 0  # bytes that wait or are being sent
         self._sender: asyncio.Task[None] | None = None
@@ -55,7 +62,9 @@ class WebSocketTransport:
 
         secure = url.scheme == "wss"
         # After any error the session must be closed: aiohttp warns of a session that is not.
-        self._session = aiohttp.ClientSession()
+        redirects = aiohttp.TraceConfig()
+        redirects.on_request_redirect.append(_refuse_redirect)
+        self._session = aiohttp.ClientSession(trace_configs=[redirects])
         try:
             self._socket = await self._session.ws_connect(
                 url._replace(netloc=url.netloc.rpartition("@")[2]).geturl(),
@@ -187,12 +196,14 @@ class WebSocketTransport:
             self._sender.cancel()
         self._waiting.clear()
         self.close()
+        self._discard()
 
     def close(self) -> None:
         """Close after the written bytes are sent."""
         if self._receiving is not None:
             self._receiving.cancel()
         if self._closer is None and self._session is not None:
+            self._raw = self._duplicate()
             self._closer = asyncio.get_running_loop().create_task(self._finish(), name="jsclient:websocket")
 
     async def _finish(self) -> None:
@@ -206,7 +217,23 @@ class WebSocketTransport:
         except (OSError, TimeoutError):
             pass
         finally:
+            self._discard()
+            if self._raw is not None:
+                self._raw.close()
             await self._session.close()
+
+    def _duplicate(self) -> socket.socket | None:
+        """Return another descriptor of the socket, which aiohttp does not close, or None if it is closed."""
+        used = self._socket.get_extra_info("socket") if self._socket is not None else None
+        with contextlib.suppress(OSError):
+            return used.dup() if used is not None else None
+        return None
+
+    def _discard(self) -> None:
+        """Discard unsent bytes. Otherwise they would wait for a peer that does not read, and reach it much later."""
+        if self._raw is not None:
+            with contextlib.suppress(OSError):  # closed, by the peer or at the end
+                self._raw.shutdown(socket.SHUT_RDWR)
 
     async def wait_closed(self) -> None:
         """Wait until the connection is closed."""
