@@ -171,19 +171,19 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
             context.closer = asyncio.current_task()
             ending = asyncio.ensure_future(self._abandon_all())
             try:
-                if await self._end(ending):
+                if await self._end_handles(ending):
                     await context.tasks.settle(1.0)
                 await (
                     context.requests.close()
                 )  # before the connection, so that the server forgets their inbox
                 await self._connection.close()
-                await self._finish(ending)
+                await self._finish_close(ending)
             except asyncio.CancelledError:
                 self._connection.abort()
-                context.tasks.start(self._finish(ending), "close")
+                context.tasks.start(self._finish_close(ending), "close")
                 raise
 
-    async def _finish(self, ending: asyncio.Future[None]) -> None:
+    async def _finish_close(self, ending: asyncio.Future[None]) -> None:
         """End the remaining tasks and handles once the connection is closed."""
         context = self._context
         await context.requests.close()
@@ -192,7 +192,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         await context.tasks.cancel()
         await self._connection.hub.close()
 
-    async def _end(self, ending: asyncio.Future[None]) -> bool:
+    async def _end_handles(self, ending: asyncio.Future[None]) -> bool:
         """Wait for the handles to end as long as the server answers. Returns whether they ended."""
         while not await until_done(ending, _PING_EVERY):
             try:

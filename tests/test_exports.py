@@ -201,7 +201,7 @@ def test_public_names_are_documented():
 # Methods by which parts of the library call each other. Type checkers and `dir` show them: there should be no more.
 HIDDEN = set(
     words("""
-    abandon begin deny has keep_record open publish reads retire sized start subscribe
+    abandon begin_publishing begin_reading deny has keep_record open publish reads retire sized start_reading subscribe
 """)
 )
 

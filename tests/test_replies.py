@@ -23,7 +23,7 @@ CHECKED = {
     "_runtime/calls.py:nak_all": "is_jsack",
     "consumers/message.py:ack": "match_jsack",
     "consumers/message.py:ack_now": "match_jsack",
-    "consumers/message.py:_send": "sequences",
+    "consumers/message.py:_send_ack": "sequences",
     "consumers/message.py:ack_sync": "sequences",
     "consumers/push/buffer.py:_carry_out": "jsclient/protocol/consumers/push.py:may_answer_flow_control",
     "consumers/worker/settling.py:store": "dead_letter_subject",
@@ -57,7 +57,7 @@ OWN = {
     "topics/epochs/live_subscription.py",
     "topics/epochs/home.py",
     "topics/epochs/presence.py:is_present",
-    "topics/notifiers/newest.py:read",
+    "topics/notifiers/newest.py:read_newest",
     "topics/stream_log.py",
 }
 """Functions, modules and folders that publish to a subject of our own or of the caller."""

@@ -14,7 +14,7 @@ from tests.support.voice import Voice, voice_of
 ROOT = Path(__file__).resolve().parents[1]
 
 ALLOWED = {  # names in dialect per 1,000, semicolons per 1,000 words, branchy functions without a comment in percent
-    "jsclient": (6.9, 2.0, 10.0),
+    "jsclient": (6.8, 2.0, 10.0),
     "tests": (2.0, 0.5, 6.5),
     "integration": (11.3, 0.8, 24.0),
     "benchmarks": (5.2, 0.8, 78.0),
@@ -22,7 +22,7 @@ ALLOWED = {  # names in dialect per 1,000, semicolons per 1,000 words, branchy f
 ROOMS = [*ALLOWED] if examples(4) == 4 else ["jsclient", "tests"]
 """`full` counts all of them. Integration is large."""
 
-METHODS_ALIKE = 36.5  # percent of the methods of jsclient whose name has six or more definitions
+METHODS_ALIKE = 21.5  # percent of the methods of jsclient whose name has six or more definitions
 CLASSES_TWICE = 0  # public classes of jsclient that share a name with another one
 
 

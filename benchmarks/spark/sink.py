@@ -58,7 +58,7 @@ async def measure(url: str, ids: str, batches: list[pa.RecordBatch]) -> float:
             plan = WritePlan(options, shape, ids, "query", 1, None)
             writer = PartitionWriter(js, plan, Task(0, 0))
             start = time.process_time()
-            await writer.begin()
+            await writer.find_stored_rows()
             for batch in batches:
                 await writer.write(batch)
             outcome: Outcome = await writer.finish()

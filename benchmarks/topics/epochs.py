@@ -37,14 +37,14 @@ _CASES: dict[str, tuple[Any, Any, Any, Any]] = {
 
 
 async def filtering(job: Job) -> dict[str, float]:
-    """`EpochSubscriber.receive` without a server: a message that the filter drops, and one that passes."""
+    """`EpochSubscriber.receive_message` without a server: a message that the filter drops, and one that passes."""
     order, upper, dropped, passed = _CASES[job.client]
     figures = {}
     for name, times in (("dropped_us", dropped), ("passed_us", passed)):
         core: EpochSubscriber[Any] = EpochSubscriber(order, frozenset({0}))
-        core.receive(0, InitialFrontierSnapshot((order.bottom,), tuple(upper)), 1)
+        core.receive_message(0, InitialFrontierSnapshot((order.bottom,), tuple(upper)), 1)
         messages = [DataMessage(times[number % _EPOCHS], b"x" * job.size) for number in range(job.count)]
-        receive, events, seq = core.receive, 0, 1
+        receive, events, seq = core.receive_message, 0, 1
         gc.collect()
         began = time.process_time()
         for message in messages:

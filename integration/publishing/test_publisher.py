@@ -216,7 +216,7 @@ async def test_one_inbox_then_gone(
     ]
     assert len(tap.unsubs()) == 3
     assert js._context.open == set()
-    assert js._connection.denied == [js._context.requests._denied]
+    assert js._connection.denied == [js._context.requests._fail_denied]
     assert len(js._connection._listeners) == 1
     unused = js.publisher()
     async with unused:

@@ -105,7 +105,7 @@ class Requests:
         self._repeated: dict[bytes, _Repeat] = {}
         self._timer: Timer | None = None  # one timer for all requests
         self._closed = False
-        connection.add_listener(self._lifecycle, self._denied)
+        connection.add_listener(self._settle_requests, self._fail_denied)
 
     async def ask(
         self,
@@ -144,7 +144,7 @@ class Requests:
         if self._closed:  # while closing, the connection still exists, but no reply will arrive
             raise ClosedError(CLOSED)
         if self._timer is None:
-            self._timer = Timer(self._tick)
+            self._timer = Timer(self._fail_overdue)
         reply = f"{self._prefix}{next(self._tokens)}"
         key = reply.encode()
         future: asyncio.Future[Frame] = loop.create_future()
@@ -223,7 +223,7 @@ class Requests:
             why = self._connection.problem
             raise RequestTimeoutError(f"{what}: not connected to a server", timeout, why) from None
         if self._inbox is None or self._inbox.denied is not None:
-            await self._open()
+            await self._open_inbox()
 
     async def _publish(self, pending: _PendingRequest, payload: bytes, reply: str, header: bytes) -> None:
         """Publish, waiting while the write buffer is full."""
@@ -236,7 +236,7 @@ class Requests:
             if not pending.future.done():  # otherwise the reply arrived at the last moment
                 raise pending.too_late(self._connection.problem) from None
 
-    def _tick(self) -> None:
+    def _fail_overdue(self) -> None:
         """Fail the requests whose deadline has passed."""
         now = self._connection.now()
         for pending in self._waiting.values():
@@ -267,7 +267,7 @@ class Requests:
             except JetStreamError:
                 pass  # not connected: it is sent again after the reconnect, or fails at its deadline
 
-    async def _open(self) -> None:
+    async def _open_inbox(self) -> None:
         if self._inbox is not None and self._inbox.denied is not None:
             # Permissions may change: subscribe again. The request fails if the permission is still missing.
             denied, self._inbox = self._inbox, None
@@ -275,23 +275,23 @@ class Requests:
         async with self._opening:
             if self._inbox is None:
                 self._prefix = f"{self._connection.new_inbox()}."
-                self._inbox = await self._connection.subscribe(f"{self._prefix}*", self._receive)
+                self._inbox = await self._connection.subscribe(f"{self._prefix}*", self._receive_replies)
                 self._connection.expect_large(self._inbox)
 
-    def _receive(self, frames: list[Frame]) -> None:
+    def _receive_replies(self, frames: list[Frame]) -> None:
         for frame in frames:
             pending = self._waiting.get(frame[0])
             if pending is not None and not pending.future.done():
                 pending.future.set_result(frame)
 
-    def _denied(self, error: PermissionDeniedError) -> None:
+    def _fail_denied(self, error: PermissionDeniedError) -> None:
         for pending in self._waiting.values():
             if pending.subject == error.subject or (
                 error.operation == "subscribe" and error.subject.startswith(self._prefix)
             ):
                 _fail(pending.future, error)
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _settle_requests(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
             for key, repeat in self._repeated.items():
                 self._send_again(self._waiting[key], key, repeat)
@@ -312,7 +312,7 @@ class Requests:
             _fail(pending.future, ClosedError(f"closed while waiting for the answer to {pending.subject}"))
         if self._timer is not None:
             self._timer.cancel()
-        self._connection.remove_listener(self._lifecycle, self._denied)
+        self._connection.remove_listener(self._settle_requests, self._fail_denied)
         if self._inbox is not None:
             await self._connection.unsubscribe(self._inbox)
             self._inbox = None

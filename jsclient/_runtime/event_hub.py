@@ -157,7 +157,7 @@ class EventLog:
         self._closed = False
         self._changed = Signal()
 
-    def add(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Store an event and wake the readers."""
         self._events.append((self._count, event))
         self._count += 1
@@ -168,11 +168,11 @@ class EventLog:
         self._closed = True
         self._changed.set()
 
-    def read(self) -> AsyncIterator[Event]:
+    def read_events(self) -> AsyncIterator[Event]:
         """Iterate over the stored events and then each new event, until the subscription ends."""
         return _EventReader(self)
 
-    async def after(self, number: int) -> tuple[int, Event] | None:
+    async def event_after(self, number: int) -> tuple[int, Event] | None:
         """Wait for the first event numbered ``number`` or higher. Returns None if the log has ended."""
         while True:
             for entry in self._events:
@@ -194,7 +194,7 @@ class _EventReader:
         return self
 
     async def __anext__(self) -> Event:
-        entry = await self._log.after(self._next)
+        entry = await self._log.event_after(self._next)
         if entry is None:
             raise StopAsyncIteration
         self._next = entry[0] + 1

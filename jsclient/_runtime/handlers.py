@@ -75,7 +75,7 @@ class Threads:
         self._pool: ThreadPoolExecutor | None = None
         self._closed = False
 
-    def begin(
+    def begin_call(
         self, function: Callable[..., Any], /, *args: Any, **named: Any
     ) -> asyncio.Future[tuple[Any, BaseException | None]]:
         """Call the function in a thread, with the context of the caller. The future has its result and its exception.
@@ -97,7 +97,7 @@ class Threads:
         Cancelled: a running function continues in its thread, and its result is ignored. A function that waits for a
         thread is not called.
         """
-        result, error = await self.begin(function, *args, **named)
+        result, error = await self.begin_call(function, *args, **named)
         if error is not None:
             raise error
         return await result if inspect.isawaitable(result) else result

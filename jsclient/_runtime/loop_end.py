@@ -26,7 +26,7 @@ class LoopEnd:
             self._generator = self._wait()
             step_at_once(self._generator.asend(None))
 
-    def forget(self) -> None:
+    def stop_watching(self) -> None:
         """Stop watching: the callback is no longer needed."""
         generator, self._generator = self._generator, None
         if generator is not None:
@@ -36,6 +36,6 @@ class LoopEnd:
         try:
             yield
         finally:
-            if self._generator is not None:  # closed by the loop, not by `forget`
+            if self._generator is not None:  # closed by the loop, not by `stop_watching`
                 self._generator = None
                 await self._callback()

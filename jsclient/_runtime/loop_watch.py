@@ -20,10 +20,10 @@ class LoopWatch(Generic[T]):
     """Detects a handler that blocks the event loop, so that no ack, heartbeat or keep-alive is sent.
 
     While handlers run, a timer notes every 0.1 s that the loop is free. The caller of a handler compares the time,
-    which it reads anyway, with ``due``, and calls `look` from then on. A message costs no more than that.
+    which it reads anyway, with ``due``, and calls `check_loop` from then on. A message costs no more than that.
 
     Attributes:
-        due: When to call `look`, in monotonic seconds of the loop.
+        due: When to call `check_loop`, in monotonic seconds of the loop.
     """
 
     __slots__ = ("_beat", "_handled", "_loop", "_report", "_timer", "_times", "due")
@@ -44,7 +44,7 @@ class LoopWatch(Generic[T]):
         self._beat = 0.0  # the last time when the loop was free
         self._times = 0
 
-    def look(self, now: float) -> None:
+    def check_loop(self, now: float) -> None:
         """Report how long the loop was blocked. Called before a handler starts, and at each beat."""
         blocked = now - self._beat
         if self._timer is not None and blocked >= BLOCKED:
@@ -58,10 +58,10 @@ class LoopWatch(Generic[T]):
             self._timer = self._loop.call_at(now + _BEAT, self._next)
 
     def _next(self) -> None:
-        self.look(self._loop.time())
+        self.check_loop(self._loop.time())
         self._timer, self.due = None, -math.inf
         if self._handled():
-            self.look(self._beat)
+            self.check_loop(self._beat)
 
     def close(self) -> None:
         """Stop watching."""

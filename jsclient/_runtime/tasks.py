@@ -42,7 +42,7 @@ class Tasks:
         loop = asyncio.get_running_loop()
         task = loop.create_task(coroutine, name=f"jsclient:{name}")
         self._tasks.add(task)
-        task.add_done_callback(self._forget if awaited else self._ended)
+        task.add_done_callback(self._forget_task if awaited else self._ended)
         if self._at_end is None and loop is not self._ended_loop:
             self._at_end = self._end_with(loop)
             try:
@@ -57,9 +57,9 @@ class Tasks:
         finally:
             if self._tasks:  # closed by the loop, not by `_discard`
                 self._at_end, self._ended_loop = None, loop
-                await self._finish()
+                await self._finish_tasks()
 
-    async def _finish(self) -> None:
+    async def _finish_tasks(self) -> None:
         """Wait for the tasks, which other generators may await at their end. Then cancel them and what they start."""
         now = asyncio.get_running_loop().time
         deadline = now() + _LAST
@@ -78,7 +78,7 @@ class Tasks:
             at_end, self._at_end = self._at_end, None
             step_at_once(at_end.aclose())
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
+    def _forget_task(self, task: asyncio.Task[Any]) -> None:
         self._discard(task)
         if not task.cancelled():
             task.exception()  # mark as retrieved: it is raised to the caller

@@ -74,7 +74,9 @@ def plan_tasks(options: SourceOptions, columns: tuple[str, ...]) -> list[RangeTa
 def stored_bytes(options: SourceOptions) -> int:
     """Return the number of bytes that the streams store. Raises `ConfigError` if a stream does not exist."""
     with held(options.connect):
-        return sum(Lookup(options.of(name)).facts().bytes for name in options.streams or (options.stream,))
+        return sum(
+            Lookup(options.for_stream(name)).facts().bytes for name in options.streams or (options.stream,)
+        )
 
 
 def read_tasks(tasks: Sequence[RangeTask]) -> Generator[pa.RecordBatch]:

@@ -64,7 +64,7 @@ async def open_consumer(
         context, stream, ordered_pull_config(config), name_prefix=None, max_reset_attempts=None
     )
     try:
-        await puller.begin()
+        await puller.create_first_consumer()
     except StreamNotFoundError as error:
         raise no_bucket(error, create) from None
     return OrderedConsumer(puller), puller.num_pending

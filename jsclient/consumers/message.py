@@ -166,22 +166,22 @@ class Message:
             if channel.connection.ack_at_once(reply):
                 self._state = ACKED
                 return
-        await self._send(AckKind.ACK, AckKind.ACK.value)
+        await self._send_ack(AckKind.ACK, AckKind.ACK.value)
 
     async def nak(self, delay: float | None = None) -> None:
         """Request redelivery at once, or after ``delay`` seconds. Raises the errors of `ack`."""
-        await self._send(AckKind.NAK, ack_payload(AckKind.NAK, delay=delay))
+        await self._send_ack(AckKind.NAK, ack_payload(AckKind.NAK, delay=delay))
 
     async def term(self, reason: str | None = None) -> None:
         """Terminate the message: it is not redelivered. Raises the errors of `ack`.
 
         ``reason``, one line, appears in the server's advisory (server 2.10.4 and newer).
         """
-        await self._send(AckKind.TERM, ack_payload(AckKind.TERM, reason=reason))
+        await self._send_ack(AckKind.TERM, ack_payload(AckKind.TERM, reason=reason))
 
     async def in_progress(self) -> None:
         """Report progress, so that ``ack_wait`` restarts. May be repeated. Raises the errors of `ack`."""
-        await self._send(AckKind.IN_PROGRESS, AckKind.IN_PROGRESS.value)
+        await self._send_ack(AckKind.IN_PROGRESS, AckKind.IN_PROGRESS.value)
 
     async def ack_sync(self, timeout: float | None = None) -> None:
         """Acknowledge the message, and wait until the server has confirmed the ack.
@@ -193,7 +193,7 @@ class Message:
             RequestTimeoutError: No confirmation arrived. It is unknown whether the server counted the ack.
             DisconnectedError, ClosedError: The ack could not be sent, or the connection was lost meanwhile.
         """
-        state = self._begin(AckKind.ACK)
+        state = self._begin_ack(AckKind.ACK)
         if state is None:
             return
         channel = self._channel
@@ -207,8 +207,8 @@ class Message:
             raise
         state.succeeded(AckKind.ACK)
 
-    async def _send(self, kind: AckKind, payload: bytes) -> None:
-        state = self._begin(kind)
+    async def _send_ack(self, kind: AckKind, payload: bytes) -> None:
+        state = self._begin_ack(kind)
         if state is None:
             return
         try:
@@ -218,7 +218,7 @@ class Message:
             raise
         state.succeeded(kind)
 
-    def _begin(self, kind: AckKind) -> AckState | None:
+    def _begin_ack(self, kind: AckKind) -> AckState | None:
         """Return the state if this ack should be sent, otherwise None."""
         if self._channel.silent:
             self._channel.ignore(kind, self)
@@ -227,7 +227,7 @@ class Message:
         if state is None:
             sequences(self._frame[1])  # an ack is only ever published to a JSAck
             state = self._state = AckState()
-        if state.begin(kind):
+        if state.begin_ack(kind):
             return state
         if kind is not AckKind.ACK:  # an automatic ack may follow an ack by the handler
             _log.debug("%s of %r ignored: it was acked, nak'ed or terminated before", kind.name.lower(), self)

@@ -68,7 +68,7 @@ async def open_subscription(
     assert inbox is not None
     if request.ordered:
         reader = _ordered(context, request, binding, _monitor(info, request.heartbeat_alarm), callback)
-        reader.begin(inbox, binder.intake, info)
+        reader.begin_reading(inbox, binder.intake, info)
         return reader
     gaps = None
     if request.gap_alarm and binding.queue is None and not info.config.deliver_group:
@@ -92,7 +92,7 @@ async def open_subscription(
         auto_ack=callback is not None and auto_ack is not False,
         delete_on_close=delete_on_close,
     )
-    subscription.start(inbox, binder.intake)
+    subscription.start_reading(inbox, binder.intake)
     return subscription
 
 
@@ -168,12 +168,12 @@ class Binder:
         """
         check_known(self._context, check_request(self._request).config)
         try:
-            return await self._run()
+            return await self._run_workflow()
         except BaseException:
             await self._stop_listening()
             raise
 
-    async def _run(self) -> Binding:
+    async def _run_workflow(self) -> Binding:
         steps = subscribe_workflow(self._request)
         answer: Any = None
         error: JetStreamError | None = None
@@ -211,7 +211,7 @@ class Binder:
                 self.intake = HoldingSink()
                 return None
             case Create():
-                return await self._create(step)
+                return await self._create_consumer(step)
 
     async def _verify_listening(self) -> None:
         """Verify the NATS subscription. No create request followed it that would have shown a refusal."""
@@ -220,7 +220,7 @@ class Binder:
             if self.inbox.denied is not None:
                 raise self.inbox.denied
 
-    async def _create(self, step: Create) -> ConsumerInfo:
+    async def _create_consumer(self, step: Create) -> ConsumerInfo:
         """Create the consumer. Delete it again if the caller stops waiting."""
         creating = self._context.tasks.start(
             create_consumer(self._context, step.stream, step.config), "create consumer", awaited=True

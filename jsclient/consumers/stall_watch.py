@@ -95,12 +95,12 @@ class StallWatch:
         if self._handle is None and self._tracker is not None:
             self._poll()
 
-    def add(self, worker: Callable[[], Handling]) -> None:
+    def add_worker(self, worker: Callable[[], Handling]) -> None:
         """Register a worker. It may have messages already, and then does not wait for one."""
         self.workers.append(worker)
         self.asked()
 
-    def forget(self, worker: Callable[[], Handling]) -> None:
+    def forget_worker(self, worker: Callable[[], Handling]) -> None:
         """Unregister a worker that has ended."""
         if worker in self.workers:
             self.workers.remove(worker)

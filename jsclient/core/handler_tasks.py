@@ -56,12 +56,12 @@ class HandlerTasks(Generic[T]):
                 waiter.set_result(None)
                 waiting -= 1
         while waiting and len(self._tasks) < self._concurrency:
-            task = self._context.tasks.start(self._run(), self._name)
+            task = self._context.tasks.start(self._run_handlers(), self._name)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             waiting -= 1
 
-    async def _run(self) -> None:
+    async def _run_handlers(self) -> None:
         queue, now = self._queue, self._context.connection.now
         since, count = now(), 0
         while True:
@@ -89,7 +89,7 @@ class HandlerTasks(Generic[T]):
                 self.wake()  # it was woken for an item, which another task must take
             raise
 
-    def end(self) -> None:
+    def end_tasks(self) -> None:
         """Let the tasks end when the queue is empty."""
         self._ended = True
         idle, self._idle = self._idle, []

@@ -63,7 +63,7 @@ class Replies(ReadHandle[CoreMessage]):
         Cancelled: no reply is lost. The next call returns it.
         """
         if self._state is State.NEW:
-            await self._send()
+            await self._send_request()
         tracker = self._tracker
         while tracker is not None and not tracker.front and not tracker.ended:
             await self._arrived.wait()
@@ -77,7 +77,7 @@ class Replies(ReadHandle[CoreMessage]):
             raise error
         raise ClosedError("all replies were read")
 
-    async def _send(self) -> None:
+    async def _send_request(self) -> None:
         connection = self._context.connection
         connection.check_here()
         deadline = connection.now() + self._timeout
@@ -92,10 +92,10 @@ class Replies(ReadHandle[CoreMessage]):
         )
         self._timer = Timer(self._tick)
         self._timer.set(deadline)
-        self._context.attach(self, self._lifecycle, self._denied)
+        self._context.attach(self, self._end_with_connection, self._end_denied)
         inbox = connection.new_inbox()
         try:
-            self._inbox = await connection.subscribe(inbox, self._receive)
+            self._inbox = await connection.subscribe(inbox, self._receive_replies)
             await connection.publish(
                 self._subject, self._payload, reply=inbox, header=self._header, urgent=True
             )
@@ -107,15 +107,15 @@ class Replies(ReadHandle[CoreMessage]):
         assert self._is_last is not None
         return self._is_last(CoreMessage(frame, self._channel))
 
-    def _receive(self, frames: list[Frame]) -> None:
+    def _receive_replies(self, frames: list[Frame]) -> None:
         assert self._tracker is not None
         try:
-            self._tracker.receive(frames, self._context.connection.now())
+            self._tracker.receive_replies(frames, self._context.connection.now())
         except Exception as error:  # noqa: BLE001  the user's function may raise anything
-            self._fail(error)
+            self._fail_replies(error)
         self._moved()
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail_replies(self, error: BaseException) -> None:
         if self._tracker is not None and not self._tracker.ended:
             self._tracker.ended = True
             self._error = error
@@ -123,7 +123,7 @@ class Replies(ReadHandle[CoreMessage]):
 
     def _tick(self) -> None:
         assert self._tracker is not None
-        self._tracker.tick(self._context.connection.now())
+        self._tracker.check_deadline(self._context.connection.now())
         self._moved()
 
     def _moved(self) -> None:
@@ -135,21 +135,21 @@ class Replies(ReadHandle[CoreMessage]):
             self._timer.set(self._tracker.deadline)
         self._arrived.set()
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _end_with_connection(self, what: Lifecycle) -> None:
         waited = f"while waiting for the replies to {self._subject}"
         if what is Lifecycle.CLOSED:
-            self._fail(ClosedError(f"the connection was closed {waited}"))
+            self._fail_replies(ClosedError(f"the connection was closed {waited}"))
         elif what is Lifecycle.DISCONNECTED:
-            self._fail(DisconnectedError(f"the connection was lost {waited}"))
+            self._fail_replies(DisconnectedError(f"the connection was lost {waited}"))
 
-    def _denied(self, error: PermissionDeniedError) -> None:
+    def _end_denied(self, error: PermissionDeniedError) -> None:
         if error.subject == self._subject or (self._inbox and error.subject == self._inbox.subject):
-            self._fail(error)
+            self._fail_replies(error)
 
     def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._context.detach(self, self._lifecycle, self._denied)
+        self._context.detach(self, self._end_with_connection, self._end_denied)
         inbox, self._inbox = self._inbox, None
         if inbox is not None:
             self._context.tasks.start(self._context.connection.unsubscribe(inbox), "end of a request")

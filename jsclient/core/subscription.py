@@ -104,11 +104,13 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     async def open(self) -> None:
         """Subscribe. For the library's own use."""
-        self._context.attach(self, self._lifecycle, self._denied)
+        self._context.attach(self, self._note_connection, self._denied)
         try:
-            self._inbox = await self._context.connection.subscribe(self._subject, self._receive, self._queue)
+            self._inbox = await self._context.connection.subscribe(
+                self._subject, self._receive_messages, self._queue
+            )
         except BaseException:
-            self._end()
+            self._end_subscription()
             raise
 
     async def next(self, timeout: float | None = None) -> CoreMessage:
@@ -137,7 +139,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
                     raise RequestTimeoutError("no message", timeout, self._context.connection.problem)
         message = CoreMessage(front.popleft(), self._channel)
         if not front and self._all_arrived:
-            self._end()
+            self._end_subscription()
         return message
 
     async def __anext__(self) -> CoreMessage:
@@ -155,7 +157,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         if self._inbox is not None and (denied := self._inbox.denied) is not None:
             raise denied
 
-    def _receive(self, frames: list[Frame]) -> None:
+    def _receive_messages(self, frames: list[Frame]) -> None:
         """The sink of the NATS subscription."""
         tracker = self._tracker
         for event in tracker.receive(frames):
@@ -167,9 +169,9 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         if tracker.after is not None and tracker.is_complete:
             self._end_after_last()
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _note_connection(self, what: Lifecycle) -> None:
         if what is Lifecycle.CLOSED:
-            self._end()
+            self._end_subscription()
             return
         if what is Lifecycle.DISCONNECTED:
             self._earlier = self._tracker.received
@@ -194,11 +196,11 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            self._failed(message, error)
+            self._report_handler(message, error)
         except Exception as error:  # noqa: BLE001  a user's callback may raise anything
-            self._failed(message, error)
+            self._report_handler(message, error)
 
-    def _failed(self, message: CoreMessage, error: BaseException) -> None:
+    def _report_handler(self, message: CoreMessage, error: BaseException) -> None:
         self._context.emit(HandlerFailed(error=error, subject=message.subject))
 
     async def unsubscribe(self, after: int | None = None) -> None:
@@ -221,8 +223,8 @@ class CoreSubscription(ReadHandle[CoreMessage]):
                     self._end_after_last()
             return
         if self._state is not State.CLOSED:
-            self._tracker.clear()
-            self._end()
+            self._tracker.drop_messages()
+            self._end_subscription()
             await self._stop_listening()
 
     async def close(self) -> None:
@@ -240,7 +242,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             self._state = State.DRAINING
             deadline = self._context.connection.now() + DRAIN_TIMEOUT
             self._ending = self._context.tasks.start(
-                self._finish(deadline, DRAIN_TIMEOUT), "end after the last message"
+                self._finish_drain(deadline, DRAIN_TIMEOUT), "end after the last message"
             )
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
@@ -275,24 +277,24 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         inbox, self._inbox = self._inbox, None
         if inbox is not None:
             await self._context.connection.drain(inbox, timeout)
-        await self._finish(deadline, timeout)
+        await self._finish_drain(deadline, timeout)
 
-    async def _finish(self, deadline: float, timeout: float) -> None:
+    async def _finish_drain(self, deadline: float, timeout: float) -> None:
         """Wait for the callbacks, or let the buffer be read, after the last message has arrived."""
         await self._stop_listening()
         self._all_arrived = True
         handlers = self._handlers
         if handlers is None:
             if not self._tracker.front:
-                self._end()
+                self._end_subscription()
             self._arrived.set()
             return
-        handlers.end()
+        handlers.end_tasks()
         in_time = await handlers.join(max(0.0, deadline - self._context.connection.now()))
         if not in_time:
-            self._tracker.clear()
+            self._tracker.drop_messages()
             await handlers.cancel(_CANCEL_TIMEOUT)
-        self._end()
+        self._end_subscription()
         if not in_time:
             raise RequestTimeoutError("drain: the callback did not end", timeout)
 
@@ -301,15 +303,15 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         if inbox is not None:
             await self._context.connection.unsubscribe(inbox)
 
-    def _end(self) -> None:
+    def _end_subscription(self) -> None:
         if self._state is State.CLOSED:
             return
         self._state = State.CLOSED
-        self._context.detach(self, self._lifecycle, self._denied)
-        for event in self._tracker.end():
+        self._context.detach(self, self._note_connection, self._denied)
+        for event in self._tracker.end_queue():
             self._context.emit(event)
         if self._handlers is not None:
-            self._handlers.end()
+            self._handlers.end_tasks()
         if self._threads is not None:
             self._threads.close()
         self._arrived.set()

@@ -79,11 +79,11 @@ class Attendance(abc.ABC):
     """Delivers events and queries to one peer while it is open."""
 
     @abc.abstractmethod
-    def begin(self) -> None:
+    def begin_delivery(self) -> None:
         """Start to deliver."""
 
     @abc.abstractmethod
-    def stop(self, grace: float) -> None:
+    def stop_delivery(self, grace: float) -> None:
         """Stop delivering. Running handlers have ``grace`` seconds. Unfinished events are redelivered later."""
 
     @abc.abstractmethod
@@ -98,7 +98,7 @@ class Backend(abc.ABC):
         self.options = options
 
     @abc.abstractmethod
-    async def open(self) -> None:
+    async def open_streams(self) -> None:
         """Create missing streams. Raises `ConfigError` if an existing stream does not fit, and any request error."""
 
     @abc.abstractmethod
@@ -124,14 +124,14 @@ class Backend(abc.ABC):
         """Send a query. Raises `NoRespondersError` if the peer is not open, and the errors of any request."""
 
     @abc.abstractmethod
-    async def forget(self, peer: str) -> None:
+    async def forget_peer(self, peer: str) -> None:
         """Delete a peer's inbox."""
 
     @abc.abstractmethod
     def emit(self, event: Event) -> None:
         """Report an event to the user."""
 
-    def report(self, error: BaseException) -> None:
+    def report_error(self, error: BaseException) -> None:
         """Report an error that cannot be raised to a caller."""
         if not isinstance(error, JetStreamError):
             wrapped = ProtocolError(f"a background task failed: {type(error).__name__}: {error}")
@@ -159,7 +159,7 @@ class Stopping:
         self._signal = Signal()
         self.begun: bool = False
 
-    def begin(self) -> None:
+    def begin_closing(self) -> None:
         """Begin to close, and wake all pausing tasks."""
         self.begun = True
         self._signal.set()

@@ -76,18 +76,18 @@ class Dispatcher(_Reports):
         self._notify = notify
         self._failures: dict[bytes, int] = {}  # how often the handlers of an event failed here, oldest first
 
-    async def receive(self, delivery: Delivery) -> None:
+    async def handle(self, delivery: Delivery) -> None:
         """Handle an event. On return it is done, or its redelivery was requested."""
         address = self._address(delivery.subject)
         try:
-            await self._handle(delivery, address)
+            await self._handle_delivery(delivery, address)
         except HandlerError as failure:
             await self._retry(delivery, address, failure.__cause__ or failure)
         except JetStreamError as error:
             if _is_final(error):
-                await self._refuse(delivery, address, Refuse(Refusal.MALFORMED, str(error)))
+                await self._refuse_delivery(delivery, address, Refuse(Refusal.MALFORMED, str(error)))
             else:
-                self._backend.report(error)
+                self._backend.report_error(error)
                 await delivery.later(backoff(delivery.attempt, _LATER, _LONGEST_RETRY))
         except Exception as error:  # noqa: BLE001  a user's rule of acceptance may raise anything
             await self._retry(delivery, address, error)
@@ -95,11 +95,11 @@ class Dispatcher(_Reports):
     def _address(self, subject: str) -> Address | None:
         return read_subject(subject, self._backend.options.prefix)
 
-    async def _handle(self, delivery: Delivery, address: Address | None) -> None:
+    async def _handle_delivery(self, delivery: Delivery, address: Address | None) -> None:
         attrs = unpack(delivery.data)
         if address is None or address.query or attrs is None:
             refuse = Refuse(Refusal.MALFORMED, "not an event with a JSON object")
-            await self._refuse(delivery, address, refuse)
+            await self._refuse_delivery(delivery, address, refuse)
             return
         fresh = self._machine.fresh(delivery.ident, event=f"{address.domain}:{address.name}")
         event = Received(address.eci, address.domain, address.name, attrs, fresh)
@@ -110,7 +110,7 @@ class Dispatcher(_Reports):
         for command in commands:
             match command:
                 case Refuse():
-                    await self._refuse(delivery, address, command)
+                    await self._refuse_delivery(delivery, address, command)
                 case Redeliver():
                     await delivery.later(
                         backoff(delivery.attempt, command.delay, max(command.delay, _LONGEST_RETRY))
@@ -138,7 +138,7 @@ class Dispatcher(_Reports):
             del failures[next(iter(failures))]
         await delivery.later(delay)
 
-    async def _refuse(self, delivery: Delivery, address: Address | None, refuse: Refuse) -> None:
+    async def _refuse_delivery(self, delivery: Delivery, address: Address | None, refuse: Refuse) -> None:
         self.refused[refuse.refusal] += 1
         count = self.refused[refuse.refusal]
         if count & (count - 1) == 0:
@@ -165,7 +165,7 @@ class Dispatcher(_Reports):
             try:
                 await self._machine.catch_up()
             except JetStreamError as error:
-                self._backend.report(error)
+                self._backend.report_error(error)
             commands = self._machine.tracker.handle(query, 0.0)
         (command,) = commands
         match command:
@@ -175,11 +175,11 @@ class Dispatcher(_Reports):
             case Answer():
                 return self._reply(command.value)
             case Ask():
-                return await self._ask(address.eci, command.rid, command.name, command.args)
+                return await self._answer_query(address.eci, command.rid, command.name, command.args)
             case _:
                 return refusal("FAILED")
 
-    async def _ask(self, eci: str, rid: str, name: str, args: Attrs) -> bytes:
+    async def _answer_query(self, eci: str, rid: str, name: str, args: Attrs) -> bytes:
         answerer, event = self._answers.find(rid, name), f"{rid}:{name}"
         if answerer is None:
             return refusal("UNKNOWN", f"the peer has no answer to {event}")
@@ -235,13 +235,13 @@ class OutboxSender(_Reports):
         self._waiting: list[OutboxItem] | None = []
         self._sending: dict[str | None, asyncio.Semaphore] = {}
 
-    def begin(self) -> None:
+    def begin_sending(self) -> None:
         """Start with the items found in the store. Call it after handlers are registered."""
         waiting, self._waiting = self._waiting or [], None
         for item in waiting:
-            self.start(item)
+            self.start_item(item)
 
-    def start(self, item: OutboxItem) -> None:
+    def start_item(self, item: OutboxItem) -> None:
         """Carry out an item in its own task."""
         if self._waiting is not None:
             self._waiting.append(item)
@@ -250,10 +250,10 @@ class OutboxSender(_Reports):
 
     async def _carry_out(self, item: OutboxItem) -> None:
         event = f"{item.domain}:{item.type}"
-        if await (self._send(item, event) if isinstance(item, Send) else self._raise(item, event)):
+        if await (self._send_item(item, event) if isinstance(item, Send) else self._raise(item, event)):
             await self._done(item)
 
-    async def _send(self, item: Send, event: str) -> bool:
+    async def _send_item(self, item: Send, event: str) -> bool:
         attempt = 0
         # There are few semaphores, since a host that is not allowed is refused before a connection is opened.
         sending = self._sending.setdefault(item.host, asyncio.Semaphore(_AT_ONCE))

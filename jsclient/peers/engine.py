@@ -122,7 +122,7 @@ class Engine(Handle):
             self._check_open()
             if name in self.peers:
                 return self._peers[name]
-            await self._backend.open()
+            await self._backend.open_streams()
             peer = Peer(self._backend, name, capability=capability)
             for event, handler in (handlers or {}).items():
                 peer.on(event, handler)
@@ -182,7 +182,7 @@ async def _connect(
     js = await connect_to_nats(servers, **connect)
     backend = ServerBackend(js, options, owned=True)
     try:
-        await backend.open()
+        await backend.open_streams()
     except BaseException:
         await js.close()
         raise

@@ -40,7 +40,7 @@ class Answers:
         self._threads = threads
         self._handlers: dict[tuple[str, str], QueryHandler] = {}
 
-    def add(self, rid: str, name: str, handler: QueryHandler) -> None:
+    def add_answer(self, rid: str, name: str, handler: QueryHandler) -> None:
         """Register a function. Raises `ConfigError` if a name is not valid or reserved, or it is not a function."""
         key = check_token(rid, "rid"), check_token(name, "name")
         if rid == RID:
@@ -117,7 +117,7 @@ class Handlers:
         self._noted = Signal()
         self._closed = False
 
-    def add(self, event: str, handler: Handler) -> None:
+    def add_handler(self, event: str, handler: Handler) -> None:
         """Register a handler for ``domain:type``, with ``*`` for any. Raises `ConfigError` if that is not valid."""
         check_handler(f"the handler of {event!r:.60}", handler, "event")
         self._handlers.append((Policy(events=(event,)), handler))
@@ -127,7 +127,7 @@ class Handlers:
         self._recent.append(event)
         self._noted.set()
 
-    async def run(self, event: RaisedEvent) -> None:
+    async def run_handlers(self, event: RaisedEvent) -> None:
         """Call the handlers of an event in their order, until the peer is closed.
 
         Raises `HandlerError` if a handler raises, or was not called. Further handlers are skipped.

@@ -91,7 +91,7 @@ class LocalHub:
         self._ids[id] = None
         if len(self._ids) > _IDS:
             self._ids.popitem(last=False)
-        inbox.add(_Letter(self._seq, subject, data))
+        inbox.add_letter(_Letter(self._seq, subject, data))
 
 
 @dataclass
@@ -102,11 +102,11 @@ class _Inbox:
     waiting: deque[_Letter] = field(default_factory=deque)
     reader: _LocalAttendance | None = None
 
-    def add(self, letter: _Letter) -> None:
+    def add_letter(self, letter: _Letter) -> None:
         if self.reader is None:
             self.waiting.append(letter)
         else:
-            self.reader.take(letter)
+            self.reader.take_letter(letter)
 
 
 class LocalBackend(Backend):
@@ -117,7 +117,7 @@ class LocalBackend(Backend):
         self._hub = hub
         self._events = EventHub(on_event)
 
-    async def open(self) -> None:
+    async def open_streams(self) -> None:
         pass
 
     def store(self, peer: str) -> Store:
@@ -149,7 +149,7 @@ class LocalBackend(Backend):
         except TimeoutError:
             raise RequestTimeoutError(f"query {subject}", timeout) from None
 
-    async def forget(self, peer: str) -> None:
+    async def forget_peer(self, peer: str) -> None:
         self._hub.inboxes.pop(peer, None)
         self._hub.stores.pop(peer, None)
 
@@ -167,7 +167,7 @@ class _LocalAttendance(Attendance):
         self._inbox = inbox
         self._receiver = receiver
         self._answerer = answerer
-        self._tasks = Tasks(backend.report)
+        self._tasks = Tasks(backend.report_error)
         self._busy = asyncio.Semaphore(backend.options.concurrency)
         self._queues: dict[str, deque[_Letter]] = {}
         self._later: dict[asyncio.TimerHandle, _Letter] = {}
@@ -175,14 +175,14 @@ class _LocalAttendance(Attendance):
         self._closed = False
         self._answering = 0
 
-    def begin(self) -> None:
+    def begin_delivery(self) -> None:
         self._started = True
         waiting = [*self._inbox.waiting]
         self._inbox.waiting.clear()
         for letter in waiting:
-            self.take(letter)
+            self.take_letter(letter)
 
-    def take(self, letter: _Letter) -> None:
+    def take_letter(self, letter: _Letter) -> None:
         """Take a new or redelivered event."""
         if not self._started or self._closed:
             self._inbox.waiting.append(letter)
@@ -190,9 +190,9 @@ class _LocalAttendance(Attendance):
             self._queues[letter.channel].append(letter)
         else:
             self._queues[letter.channel] = deque([letter])
-            self._tasks.start(self._handle(letter.channel), "events of a local peer")
+            self._tasks.start(self._handle_channel(letter.channel), "events of a local peer")
 
-    async def _handle(self, channel: str) -> None:
+    async def _handle_channel(self, channel: str) -> None:
         queue = self._queues[channel]
         try:
             while queue and not self._closed:
@@ -212,7 +212,7 @@ class _LocalAttendance(Attendance):
             nonlocal again
             again = True
             handle: asyncio.TimerHandle
-            handle = loop.call_later(delay, lambda: self.take(self._later.pop(handle)))
+            handle = loop.call_later(delay, lambda: self.take_letter(self._later.pop(handle)))
             self._later[handle] = letter
 
         async def refuse(reason: str) -> None:
@@ -233,11 +233,11 @@ class _LocalAttendance(Attendance):
         finally:
             self._answering -= 1
 
-    def stop(self, grace: float) -> None:
+    def stop_delivery(self, grace: float) -> None:
         self._closed = True
 
     async def close(self, grace: float) -> None:
-        self.stop(grace)
+        self.stop_delivery(grace)
         await self._tasks.settle(grace)
         for handle, letter in self._later.items():
             handle.cancel()

@@ -111,7 +111,7 @@ class ServerBackend(Backend):
         self._opening = asyncio.Lock()
         self._is_open = False
 
-    async def open(self) -> None:
+    async def open_streams(self) -> None:
         async with self._opening:
             if not self._is_open:
                 await ensure_streams(self.js, self.options)
@@ -124,7 +124,7 @@ class ServerBackend(Backend):
     async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
         attendance = _ServerAttendance(self, peer, receiver, answerer)
         try:
-            await attendance.open()
+            await attendance.open_worker()
         except BaseException:
             await attendance.close(0.0)
             raise
@@ -144,7 +144,7 @@ class ServerBackend(Backend):
             return self.js
         return await self._hosts.connection(host)
 
-    async def forget(self, peer: str) -> None:
+    async def forget_peer(self, peer: str) -> None:
         stream = await self.js.stream(self.options.events_stream)
         try:
             await stream.delete_consumer(peer)
@@ -170,7 +170,7 @@ class _ServerAttendance(Attendance):
         self._peer = peer
         self._receiver = receiver
         self._answerer = answerer
-        self._tasks = Tasks(backend.report)
+        self._tasks = Tasks(backend.report_error)
         self._stopping = Stopping()
         self._consumer: Consumer | None = None
         self._worker: Worker | None = None
@@ -178,17 +178,17 @@ class _ServerAttendance(Attendance):
         self._early: deque[Frame] | None = deque(maxlen=_QUERIES)
         self._answering = 0
 
-    async def open(self) -> None:
+    async def open_worker(self) -> None:
         """Create the consumer, and subscribe to queries."""
         self._consumer = await self._ensure()
         self._queries = await self._context.connection.subscribe(
             queries_subject(self._peer, self._backend.options.prefix), self._receive_queries, self._peer
         )
 
-    def begin(self) -> None:
+    def begin_delivery(self) -> None:
         early, self._early = self._early or deque(), None
         self._receive_queries([*early])
-        self._tasks.start(self._run(), f"inbox of peer {self._peer}")
+        self._tasks.start(self._run_worker(), f"inbox of peer {self._peer}")
 
     async def _ensure(self) -> Consumer:
         options = self._backend.options
@@ -206,7 +206,7 @@ class _ServerAttendance(Attendance):
 
     # --- events ----------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    async def _run_worker(self) -> None:
         """Run a worker while the peer is open."""
         attempt, now = 0, self._context.connection.now
         while not self._stopping.begun:
@@ -216,7 +216,7 @@ class _ServerAttendance(Attendance):
             except ClosedError:
                 return
             except JetStreamError as error:
-                self._backend.report(error)
+                self._backend.report_error(error)
             if self._context.connection.is_closed:
                 return
             attempt = 1 if now() > began + _LONG else attempt + 1
@@ -230,7 +230,7 @@ class _ServerAttendance(Attendance):
                 return
             # Events of one channel are handled in order, because a channel stands for a sender.
             self._worker = consumer.run(
-                self._handle,
+                self._handle_message,
                 concurrency=self._backend.options.concurrency,
                 key=_channel,
                 handler_timeout=None,
@@ -239,7 +239,7 @@ class _ServerAttendance(Attendance):
         finally:
             await consumer.close()
 
-    async def _handle(self, message: Message) -> None:
+    async def _handle_message(self, message: Message) -> None:
         meta = message.metadata
         await self._receiver(
             Delivery(
@@ -287,13 +287,13 @@ class _ServerAttendance(Attendance):
 
     # --- the end ---------------------------------------------------------------------------------------------
 
-    def stop(self, grace: float) -> None:
-        self._stopping.begin()
+    def stop_delivery(self, grace: float) -> None:
+        self._stopping.begin_closing()
         if self._worker is not None:
             self._worker.stop(grace)
 
     async def close(self, grace: float) -> None:
-        self.stop(grace)
+        self.stop_delivery(grace)
         queries, self._queries = self._queries, None
         if queries is not None:
             await self._context.connection.unsubscribe(queries)

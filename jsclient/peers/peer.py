@@ -56,7 +56,7 @@ class Peer:
     def __init__(self, backend: Backend, name: str, *, capability: bool) -> None:
         self._backend = backend
         self._capability = capability
-        self._tasks = Tasks(backend.report)
+        self._tasks = Tasks(backend.report_error)
         self._stopping = Stopping()
         self._handlers = Handlers()
         self._answers = Answers(self._handlers.threads)
@@ -70,7 +70,7 @@ class Peer:
             done=lambda item: self._machine.done(item),  # noqa: PLW0108  the machine is made after it
         )
         self._machine = Machine(
-            self._tracker, backend.store(name), self._outbox.start, self._tasks, self._stopping
+            self._tracker, backend.store(name), self._outbox.start_item, self._tasks, self._stopping
         )
         self._incoming = Dispatcher(name, backend, self._machine, self._answers, self._call_handlers)
         self._attendance: Attendance | None = None
@@ -126,11 +126,11 @@ class Peer:
         if handler is None:
 
             def register(function: H) -> H:
-                self._handlers.add(event, function)
+                self._handlers.add_handler(event, function)
                 return function
 
             return register
-        self._handlers.add(event, handler)
+        self._handlers.add_handler(event, handler)
         return handler
 
     async def wait_for(self, event: str, timeout: float | None = 5.0, **attrs: Any) -> RaisedEvent:
@@ -161,7 +161,7 @@ class Peer:
         """
 
         def register(function: Q) -> Q:
-            self._answers.add(rid, name, function)
+            self._answers.add_answer(rid, name, function)
             return function
 
         return register
@@ -408,21 +408,21 @@ class Peer:
         except BaseException:
             await self.close()
             raise
-        self._outbox.begin()
-        self._attendance.begin()
-        self._tasks.start(self._forget(), f"forget what is over for peer {self._tracker.name}")
+        self._outbox.begin_sending()
+        self._attendance.begin_delivery()
+        self._tasks.start(self._forget_expired(), f"forget what is over for peer {self._tracker.name}")
 
     async def _attend(self) -> Attendance:
         await self._machine.load()
         if self._capability:
             await self._machine.do(Install(self._machine.fresh()))
-        return await self._backend.attend(self._tracker.name, self._incoming.receive, self._incoming.answer)
+        return await self._backend.attend(self._tracker.name, self._incoming.handle, self._incoming.answer)
 
     def stop(self) -> None:
         """Begin to close. Internal: it lets several peers end at the same time."""
-        self._stopping.begin()
+        self._stopping.begin_closing()
         if self._attendance is not None:
-            self._attendance.stop(_GRACE)
+            self._attendance.stop_delivery(_GRACE)
 
     async def close(self) -> None:
         """Stop receiving. Events wait in the stream until the peer is opened again, and relationships stay.
@@ -445,7 +445,7 @@ class Peer:
             await attendance.close(_GRACE)
         await self._end_all(deadline, timeout)  # relationships that were requested meanwhile
         await self.close()
-        await self._backend.forget(self._tracker.name)
+        await self._backend.forget_peer(self._tracker.name)
         await self._backend.store(self._tracker.name).purge()
 
     async def _end_all(self, deadline: float, timeout: float) -> None:
@@ -457,14 +457,14 @@ class Peer:
                     timeout,
                 )
 
-    async def _forget(self) -> None:
+    async def _forget_expired(self) -> None:
         while await self._stopping.pause(min(_EXPIRY_CHECK, self._backend.options.remember / 4)):
             deadline = self._tracker.deadline
             if deadline is not None and deadline <= time.time():
                 try:
                     await self._machine.do(Tick())
                 except JetStreamError as error:
-                    self._backend.report(error)
+                    self._backend.report_error(error)
 
     def _check_open(self) -> None:
         if self._stopping.begun:
@@ -476,7 +476,7 @@ class Peer:
         event = RaisedEvent(item.domain, item.type, item.attrs, item.eci, related, item.error)
         if attempt == 1:
             self._handlers.note(event)
-        await self._handlers.run(event)
+        await self._handlers.run_handlers(event)
 
     async def _perform(self, commands: Sequence[Command]) -> int:
         """Carry out commands other than `Store`. Returns the number of events sent.

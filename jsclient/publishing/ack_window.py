@@ -29,14 +29,14 @@ class FailureSink(abc.ABC, Generic[TicketT]):
     """Receives the failed publishes of an `AckWindow`."""
 
     @abc.abstractmethod
-    def add(self, entry: InFlight[TicketT], error: JetStreamError, now: float) -> None: ...
+    def add_failure(self, entry: InFlight[TicketT], error: JetStreamError, now: float) -> None: ...
 
     @property
     def next_check(self) -> float:
-        """The time at which to call `tick`."""
+        """The time at which to call `report_overdue`."""
         return NEVER
 
-    def tick(self, now: float) -> None:
+    def report_overdue(self, now: float) -> None:
         pass
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class AckWindow(Generic[TicketT]):
         self.failed: int = 0
         self.is_ended: bool = False
         self._context, self._failures, self._after_event = context, failures, after_event
-        self._timer = Timer(self._tick)
+        self._timer = Timer(self._check_window)
         self._inbox: Inbox | None = None
         self._opening: asyncio.Task[None] | None = None
         self._denials: dict[str, PermissionDeniedError] = {}
@@ -82,7 +82,7 @@ class AckWindow(Generic[TicketT]):
     async def enter(self, subject: str, size: int, timeout: float, room_timeout: float | None = None) -> None:
         """Wait until a publish may be sent. On return it must be sent before anything else happens."""
         self.check_open()
-        self._begin()
+        self._begin_window()
         try:
             await self.admission.enter(subject, size, timeout, self._timer, room_timeout)
         finally:
@@ -91,30 +91,30 @@ class AckWindow(Generic[TicketT]):
     def enter_now(self, subject: str, size: int) -> None:
         """Like `enter`, but raises where that would wait."""
         self.check_open()
-        self._begin()
+        self._begin_window()
         self.admission.enter_now(subject, size)
 
-    def _begin(self) -> None:
+    def _begin_window(self) -> None:
         """Subscribe to the connection's changes and to the answers. Called with the first publish."""
         if not self._attached:
             self._attached = True
             self.small = min(_SMALL, self.connection.max_payload)
-            self._context.attach(self, self._lifecycle, self._on_denied)
+            self._context.attach(self, self._recover_publishes, self._on_denied)
         if self._inbox is None and self._opening is None:
             prefix = f"{self.connection.new_inbox()}."
             if self.connection.outbox is not None:
-                self._opened(prefix, self.connection.subscribe_now(f"{prefix}*", self._receive))
+                self._opened(prefix, self.connection.subscribe_now(f"{prefix}*", self._receive_acks))
             else:
-                self._opening = self._context.tasks.start(self._open(prefix), "publisher: inbox")
+                self._opening = self._context.tasks.start(self._open_inbox(prefix), "publisher: inbox")
 
     def _opened(self, prefix: str, inbox: Inbox) -> None:
         self._inbox, self.prefix = inbox, prefix.encode()
-        self.after()
+        self.adapt()
 
-    async def _open(self, prefix: str) -> None:
+    async def _open_inbox(self, prefix: str) -> None:
         connection = self.connection
         try:
-            inbox = await connection.subscribe(f"{prefix}*", self._receive)
+            inbox = await connection.subscribe(f"{prefix}*", self._receive_acks)
             if self.admission.closed:
                 await connection.unsubscribe(inbox)
             else:
@@ -124,7 +124,7 @@ class AckWindow(Generic[TicketT]):
             self.admission.gate.refuse(lambda _: reason)
         finally:
             self._opening = None
-            self.after()
+            self.adapt()
 
     def _on_denied(self, error: PermissionDeniedError) -> None:
         if error.operation == "publish":
@@ -135,7 +135,7 @@ class AckWindow(Generic[TicketT]):
             # Permissions may change: the next publish subscribes again, and gets an error with the subject.
             refused, self._inbox = self._inbox, None
             self._context.tasks.start(self.connection.unsubscribe(refused), "publisher: refused inbox")
-            self.fail(self.window.fail(lambda _: error))
+            self.fail_publishes(self.window.fail_publishes(lambda _: error))
 
     def _deny(self) -> None:
         denials, self._denials = self._denials, {}
@@ -146,11 +146,11 @@ class AckWindow(Generic[TicketT]):
                 return None
             return unknown(entry) if entry.unconfirmed else denied
 
-        self.fail(self.window.fail(why))
+        self.fail_publishes(self.window.fail_publishes(why))
 
-    def _receive(self, frames: list[Frame]) -> None:
+    def _receive_acks(self, frames: list[Frame]) -> None:
         if failures := self.window.answers(frames, self.loop.time()):
-            self.fail(failures)
+            self.fail_publishes(failures)
         if self.admission.gate.busy:
             self.admission.gate.admit()
         self.changed.set()
@@ -159,20 +159,20 @@ class AckWindow(Generic[TicketT]):
         if self._after_event is not None:
             self._after_event()
 
-    def fail(self, failures: Failures[TicketT]) -> None:
+    def fail_publishes(self, failures: Failures[TicketT]) -> None:
         """Count the failures and pass them to the sink."""
         now = self.loop.time()
         for entry, error in failures:
             self.failed += 1
-            self._failures.add(entry, error, now)
-        self.after()
+            self._failures.add_failure(entry, error, now)
+        self.adapt()
 
     def next_check(self, moment: float) -> None:
         """Set the timer for a publish that is due at this moment, or earlier."""
         self.window.next_check = min(self.window.next_check, moment)
         self._timer.set(self.window.next_check)
 
-    def after(self) -> None:
+    def adapt(self) -> None:
         """Adapt admission and timer to a change."""
         admission = self.admission
         admission.ready = (
@@ -188,31 +188,31 @@ class AckWindow(Generic[TicketT]):
         if moment < NEVER and not self.is_ended:
             self._timer.set(moment)
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _recover_publishes(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
             self.small = min(_SMALL, self.connection.max_payload)
             self.send_again(self.window.connected(self.loop.time()))
         elif what is Lifecycle.DISCONNECTED:
             self.admission.ready = self.admission.clear = False
-            self.fail(self.window.disconnected())
+            self.fail_publishes(self.window.disconnected())
         else:
             self._stop("the connection was closed")
-        self.after()
+        self.adapt()
         if self._after_event is not None:
             self._after_event()
 
-    def _tick(self) -> None:
+    def _check_window(self) -> None:
         if self.is_ended:
             return
         now = self.loop.time() + _EARLY
         if now >= self.window.next_check:
-            failures, sends = self.window.tick(now)
+            failures, sends = self.window.check_publishes(now)
             self.send_again(sends)
-            self.fail(failures)
+            self.fail_publishes(failures)
         self.admission.expire(now)
         if now >= self._failures.next_check:
-            self._failures.tick(now)
-        self.after()
+            self._failures.report_overdue(now)
+        self.adapt()
         if self._after_event is not None:
             self._after_event()
 
@@ -224,7 +224,7 @@ class AckWindow(Generic[TicketT]):
                 self.window.not_sent(entry)
             except JetStreamError as error:  # the connection is to another server, with a lower limit
                 self.window.remove(reply)
-                self.fail([(entry, unknown(entry) if entry.unconfirmed else error)])
+                self.fail_publishes([(entry, unknown(entry) if entry.unconfirmed else error)])
 
     async def send_slowly(self) -> None:
         """Send the publish that was added last, over a connection that may make the caller wait."""
@@ -235,7 +235,7 @@ class AckWindow(Generic[TicketT]):
         except JetStreamError:
             self.window.unsent(reply)
             self.unsent += 1
-            self.after()
+            self.adapt()
             raise
 
     async def abandon(self) -> None:
@@ -248,7 +248,7 @@ class AckWindow(Generic[TicketT]):
         except TimeoutError:
             pass
         finally:
-            await self.end()
+            await self.end_window()
 
     async def settled(self) -> None:
         """Wait until the outcome of all publishes sent so far is known."""
@@ -274,16 +274,16 @@ class AckWindow(Generic[TicketT]):
             text = f"{why} while publishing to {entry.to!r}"
             return ClosedError(f"{text}: whether it was stored is unknown")
 
-        self.fail(self.window.fail(closed))
+        self.fail_publishes(self.window.fail_publishes(closed))
 
-    async def end(self) -> None:
+    async def end_window(self) -> None:
         """Release the connection. Publishes in flight fail with `ClosedError`."""
         if self.is_ended:
             return
         self.is_ended = True
         self._stop("the publisher was closed")
         self._timer.cancel()
-        self._context.detach(self, self._lifecycle, self._on_denied)
+        self._context.detach(self, self._recover_publishes, self._on_denied)
         try:
             if self._inbox is not None:
                 await self.connection.unsubscribe(self._inbox)

@@ -148,7 +148,7 @@ class AtomicBatch:
         Cancelled: the batch is abandoned.
         """
         if self._refusal is not None:
-            await self._refused()
+            await self._recover_first()
         if not self._turns.callers:  # the lock is free: an ordinary message needs no other coroutine
             number, before = self._add(subject, data, headers, options)
             if before is not None and not (self._tracker.sent == 1 and self._send_first(before)):
@@ -157,12 +157,12 @@ class AtomicBatch:
                 line = (known_subjects.get(to) or to.encode(), len(header), size, header, payload)
                 if before.acked or not self._write_at_once(b"HPUB %b %d %d\r\n%b%b\r\n" % line, size):
                     async with self._turns:
-                        await self._send(before)  # or raise why not
+                        await self._send_message(before)  # or raise why not
             return number
         async with self._turns:
             number, before = self._add(subject, data, headers, options)
             if before is not None:
-                await self._send(before)
+                await self._send_message(before)
             return number
 
     async def commit(
@@ -191,7 +191,7 @@ class AtomicBatch:
             if subject is not None:
                 _, before = self._add(subject, data, headers, options)
                 if before is not None:
-                    await self._send(before)
+                    await self._send_message(before)
             return await self._commit()
 
     async def abandon(self) -> None:
@@ -218,7 +218,7 @@ class AtomicBatch:
             self._context.connection.check_size(size + tracker.overhead)
         if not tracker.count:
             self._check_server()
-        before = tracker.add(subject, block, payload)
+        before = tracker.add_message(subject, block, payload)
         return tracker.count, before
 
     def _block(self, headers: Mapping[str, str | Sequence[str]] | None, options: BatchOptions) -> bytes:
@@ -264,7 +264,7 @@ class AtomicBatch:
             if isinstance(error, ApiError | BatchNotAtomicError):
                 self._context.takes_batches.discard(subject)
 
-    async def _refused(self) -> None:
+    async def _recover_first(self) -> None:
         """The first message was not accepted. After an election, the batch is sent again; otherwise this raises."""
         self._tracker.check_open()
         async with self._turns:
@@ -280,7 +280,7 @@ class AtomicBatch:
         else:
             await self._write(latest)
 
-    async def _send(self, message: BatchMessage) -> None:
+    async def _send_message(self, message: BatchMessage) -> None:
         """Send a message that is not the last one. A failure abandons the batch."""
         if message.acked:
             await self._guarded(self._exchange(message, self._tracker.read_answer))
@@ -409,7 +409,7 @@ class AtomicBatch:
 
     def _drop(self) -> None:
         """End the batch, and make the server drop it."""
-        farewell = self._tracker.abandon()
+        farewell = self._tracker.abandon_batch()
         if farewell is not None:
             try:
                 self._context.connection.send(farewell.subject, farewell.payload, header=farewell.header)

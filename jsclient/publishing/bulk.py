@@ -75,7 +75,7 @@ class Tally:
     )
     unwanted: list[None] = field(default_factory=list)  # not empty once closed: send nothing again
 
-    def count(self) -> None:
+    def count_acks(self) -> None:
         """Count the new acks."""
         for stream, sequences in self.runs:
             if self.on_run is not None:
@@ -125,7 +125,7 @@ class _RowFailures(FailureSink["RowsTicket"]):
     def __init__(self) -> None:
         self.failures: list[Failed] = []
 
-    def add(self, entry: InFlight[RowsTicket], error: JetStreamError, now: float) -> None:
+    def add_failure(self, entry: InFlight[RowsTicket], error: JetStreamError, now: float) -> None:
         ticket = entry.ticket
         self.failures.append(Failed(ticket.rows[entry.number - ticket.first], entry, error))
 
@@ -182,7 +182,7 @@ class BulkPublisher:
             self._failures,
             Limits(max_in_flight, max_bytes),
             window=self._window,
-            after_event=self.tally.count,
+            after_event=self.tally.count_acks,
         )
         self._admission = self._acks.admission
 
@@ -242,7 +242,7 @@ class BulkPublisher:
         """
         self._come_back()
         try:
-            await self._send(rows, subjects, headers, payloads)
+            await self._send_rows(rows, subjects, headers, payloads)
         finally:
             self._progress.pause(self._acks.loop.time())
 
@@ -252,7 +252,7 @@ class BulkPublisher:
         if window.count and self._progress.gives_up_at < window.next_check:
             self._acks.next_check(self._progress.gives_up_at)
 
-    async def _send(
+    async def _send_rows(
         self,
         rows: Sequence[int],
         subjects: Sequence[bytes],
@@ -375,7 +375,7 @@ class BulkPublisher:
     async def close(self) -> None:
         """Release the connection. The outcome of messages in flight is unknown."""
         self.tally.unwanted.append(None)
-        await self._acks.end()
+        await self._acks.end_window()
 
 
 class PublishedMany(msgspec.Struct, frozen=True):

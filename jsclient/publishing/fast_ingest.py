@@ -145,9 +145,9 @@ class FastIngest:
         channel.write(to, reply, block, data)
         number = tracker.sent
         if number == 1:
-            await self._begin((to, reply, block, data), lambda: tracker.accepted, channel.ping)
+            await self._begin_ingest((to, reply, block, data), lambda: tracker.accepted, channel.ping)
             if tracker.failure is not None:
-                await self._failed()
+                await self._raise_failure()
         return number
 
     async def publish_many(self, subject: str, payloads: Iterable[bytes]) -> int:
@@ -223,15 +223,15 @@ class FastIngest:
             tracker.close()
             # Without an earlier message the stream has not accepted the ingest yet, and may have no leader.
             if tracker.sent == 1:
-                await self._begin(frame, lambda: tracker.ended, channel.end)
+                await self._begin_ingest(frame, lambda: tracker.ended, channel.send_end)
         elif not tracker.sent:
             raise ConfigError("nothing was published: publish a message before the commit")
         elif not tracker.closing:
-            channel.end()
-        await channel.until(lambda: tracker.ended, channel.end)
+            channel.send_end()
+        await channel.until(lambda: tracker.ended, channel.send_end)
         if tracker.failure is not None:
-            await self._failed()
-        await self._end()
+            await self._raise_failure()
+        await self._end_channel()
         assert tracker.final is not None
         return tracker.final
 
@@ -248,7 +248,7 @@ class FastIngest:
             channel.ping()
             await channel.until(lambda: channel.pongs != seen, channel.ping)
             if tracker.failure is not None:
-                await self._failed()
+                await self._raise_failure()
         return tracker.acked
 
     def _usable(self, chunk: list[bytes]) -> tuple[list[bytes], JetStreamError | None]:
@@ -273,11 +273,11 @@ class FastIngest:
         if not self._over:
             await self._channel.room()
         if tracker.failure is not None:
-            await self._failed()
+            await self._raise_failure()
         if tracker.closing or self._over:
             raise self._closed()
 
-    async def _begin(self, first: Frame, done: Callable[[], bool], again: Callable[[], None]) -> None:
+    async def _begin_ingest(self, first: Frame, done: Callable[[], bool], again: Callable[[], None]) -> None:
         """Wait for the answer to the first message. "No responders" is retried as for any other publish."""
         tracker, channel, answered = self._tracker, self._channel, self._context.answered
         retries, loop = Recovery(), asyncio.get_running_loop()
@@ -303,15 +303,15 @@ class FastIngest:
         if tracker.accepted:
             answered.add(first[0])
 
-    async def _failed(self) -> NoReturn:
+    async def _raise_failure(self) -> NoReturn:
         """Wait for the number of messages stored, then raise the failure."""
         tracker, failure = self._tracker, self._tracker.failure
         async with self._ending:
             if not self._over:
-                self._channel.end()
+                self._channel.send_end()
                 if not isinstance(failure, _NO_ANSWER):
                     await self._channel.final()
-                await self._end()
+                await self._end_channel()
         assert failure is not None
         if tracker.complete and not tracker.accepted:
             raise failure  # the stream accepted no message
@@ -319,7 +319,7 @@ class FastIngest:
             f"the fast ingest failed: {failure}", tracker.sent, tracker.acked, tracker.complete
         ) from failure
 
-    async def _end(self) -> None:
+    async def _end_channel(self) -> None:
         self._over = True
         await self._channel.close()
 
@@ -339,7 +339,7 @@ class FastIngest:
             return
         try:
             if self._tracker.failure is not None:
-                await self._failed()
+                await self._raise_failure()
             elif not self._over:
                 await self.commit()
         except asyncio.CancelledError:
@@ -349,5 +349,5 @@ class FastIngest:
     async def _leave(self) -> None:
         """End the ingest without waiting for an answer."""
         if not self._tracker.ended:
-            self._channel.end()
-        await self._end()
+            self._channel.send_end()
+        await self._end_channel()

@@ -48,19 +48,21 @@ class IngestChannel:
         self._inbox: Inbox | None = None
         self._opening = asyncio.Lock()
         self._changed = Signal()
-        self._timer = Timer(self._tick)
+        self._timer = Timer(self._keep_alive)
         self._frames: list[Frame] = []
         self._scheduled = False
         self._subject = b""  # subject of the first message, to which pings and the end are sent
         self._ping_due = False
         self._seen = 0  # messages sent at the last tick
 
-    async def open(self) -> None:
+    async def open_inbox(self) -> None:
         """Subscribe to the answers. A no-op if open or ended."""
         async with self._opening:
             if self._inbox is None and not self.tracker.ended and self.tracker.failure is None:
-                self._inbox = await self._connection.subscribe(f"{self.tracker.inbox}.>", self._receive)
-                self._context.attach(self, self._lifecycle, self._denied)
+                self._inbox = await self._connection.subscribe(
+                    f"{self.tracker.inbox}.>", self._receive_answers
+                )
+                self._context.attach(self, self._resume_ingest, self._denied)
                 self._timer.set(self._connection.now() + KEEP_ALIVE)
                 self.is_open = True
 
@@ -72,7 +74,7 @@ class IngestChannel:
             return
         self.is_open = False
         self._timer.cancel()
-        self._context.detach(self, self._lifecycle, self._denied)
+        self._context.detach(self, self._resume_ingest, self._denied)
         self._changed.set()
         await self._connection.unsubscribe(inbox)
 
@@ -80,8 +82,8 @@ class IngestChannel:
         """End because the connection closes. Sends the end of the ingest without waiting for an answer."""
         self.flush()
         if not self.tracker.ended:
-            self.tracker.fail(ClosedError("the connection was closed"))
-            self.end()
+            self.tracker.fail_ingest(ClosedError("the connection was closed"))
+            self.send_end()
         await self.close()
 
     def write(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
@@ -119,7 +121,7 @@ class IngestChannel:
             self._ping_due = True
             self.write(self._subject, self.tracker.ping_reply(), b"", b"")
 
-    def end(self) -> None:
+    def send_end(self) -> None:
         """Send the message that ends the ingest."""
         self.tracker.close()
         if self.tracker.failure is not None:
@@ -128,13 +130,13 @@ class IngestChannel:
             self.write(self._subject, self.tracker.end_reply(), b"", b"")
             self.flush()
 
-    def _receive(self, frames: list[Frame]) -> None:
+    def _receive_answers(self, frames: list[Frame]) -> None:
         for frame in frames:
             if frame[0].endswith(b".4.$FI"):
                 self._ping_due = False
                 self.pongs += bool(frame[3])  # an empty payload means no responders
             try:
-                event = self.tracker.receive(frame)
+                event = self.tracker.receive_answer(frame)
             except ProtocolError as error:
                 self._context.report(error)
                 continue
@@ -143,14 +145,14 @@ class IngestChannel:
         self.max_payload = self._connection.max_payload
         self._changed.set()
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _resume_ingest(self, what: Lifecycle) -> None:
         self._ping_due, self.max_payload = False, self._connection.max_payload
         if what is Lifecycle.CLOSED:
-            self.tracker.fail(ClosedError("the connection is closed"))
+            self.tracker.fail_ingest(ClosedError("the connection is closed"))
         elif what is Lifecycle.CONNECTED:
             self.flush()
             if self.tracker.closing:
-                self.end()
+                self.send_end()
             elif self.tracker.sent:
                 self.ping()
         self._changed.set()
@@ -159,11 +161,11 @@ class IngestChannel:
         tracker = self.tracker
         refused = error.operation == "publish" and error.subject.encode() == self._subject
         if not tracker.accepted and (refused or error.subject.startswith(tracker.inbox)):
-            tracker.fail(error)
+            tracker.fail_ingest(error)
             tracker.ended, tracker.complete = True, refused
             self._changed.set()
 
-    def _tick(self) -> None:
+    def _keep_alive(self) -> None:
         if self.is_open:
             if self.tracker.sent == self._seen:
                 self._ping_due = False  # the previous ping may be lost
@@ -174,7 +176,7 @@ class IngestChannel:
     async def room(self) -> None:
         """Wait until a message may be sent or the ingest has failed."""
         tracker, connection = self.tracker, self._connection
-        await self.open()
+        await self.open_inbox()
         while tracker.failure is None and not tracker.closing:
             # First the server's limit of messages in flight, then the bytes in this client's write buffer.
             if tracker.sent >= tracker.limit:
@@ -206,7 +208,7 @@ class IngestChannel:
             if tracker.acked != acked:
                 acked, deadline = tracker.acked, now + self.timeout
             elif now >= deadline:
-                tracker.fail(self._silence())
+                tracker.fail_ingest(self._silence())
             if now >= repeat_at:
                 repeat_at, self._ping_due = now + PING_AFTER, False
                 again()
@@ -225,4 +227,4 @@ class IngestChannel:
             if now >= deadline or connection.is_closed:
                 return
             if not await self._changed.wait_until(min(deadline, now + PING_AFTER)):
-                self.end()
+                self.send_end()

@@ -372,7 +372,7 @@ class Publisher(Handle):
             entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
             if out is None:
                 acks.number = number
-                window.add(reply, entry)
+                window.add_publish(reply, entry)
                 return future
             out.write_parts(*large_command(to, reply, header, data))
         else:
@@ -418,7 +418,7 @@ class Publisher(Handle):
         self._raise_failures()
 
     def _raise_failures(self) -> None:
-        failures, reported = self._failures.take()
+        failures, reported = self._failures.take_failures()
         if failures or reported:
             raise PublishesFailedError(failures, reported) from (failures[0][1] if failures else None)
 
@@ -427,7 +427,7 @@ class Publisher(Handle):
 
         Failures that were not retrieved are reported as `PublishFailed` events. Call `flush` first to wait for acks.
         """
-        await self.acks.end()
+        await self.acks.end_window()
 
     async def __aenter__(self) -> Self:
         self.acks.check_open()
@@ -444,4 +444,4 @@ class Publisher(Handle):
             elif isinstance(error, Exception):
                 self._failures.note_on(error)
         finally:
-            await self.acks.end()
+            await self.acks.end_window()

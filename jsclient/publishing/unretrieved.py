@@ -88,7 +88,7 @@ _Failed: TypeAlias = tuple[PublishFuture, _Failure]
 
 
 class UnretrievedFailures(FailureSink[PublishFuture]):
-    """The failures of a publisher, until they are retrieved, raised by `take`, or reported as events.
+    """The failures of a publisher, until they are retrieved, raised by `take_failures`, or reported as events.
 
     Events report failures after `OVERDUE` seconds, earlier if there are more than ``capacity``, and when the publisher
     closes.
@@ -100,7 +100,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
         self._failures: dict[PublishFuture, _Failure] = {}  # oldest first
         self._reported = Reported()
 
-    def add(self, entry: InFlight[PublishFuture], error: JetStreamError, now: float) -> None:
+    def add_failure(self, entry: InFlight[PublishFuture], error: JetStreamError, now: float) -> None:
         """Set the failure of a publish. No-op if its future was cancelled."""
         future = entry.ticket
         if not future.done():
@@ -122,12 +122,12 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
 
     @property
     def next_check(self) -> float:
-        """The time at which to call `tick`."""
+        """The time at which to call `report_overdue`."""
         if len(self._failures) > self._capacity:
             return 0.0
         return next(iter(self._failures.values())).overdue if self._failures else float("inf")
 
-    def tick(self, now: float) -> None:
+    def report_overdue(self, now: float) -> None:
         """Report the failures that are overdue or too many."""
         excess = len(self._failures) - self._capacity
         report: list[_Failed] = []
@@ -135,7 +135,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
             if failure.overdue > now and len(report) >= excess:
                 break
             report.append((future, failure))
-        self._report(report)
+        self._report_failures(report)
 
     def note_on(self, error: Exception) -> None:
         """Add a note to another error with the number of all failures, reported or not, and the first."""
@@ -150,7 +150,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
             )
             error.add_note(f"{failed}{first}; PublishFailed events report them")
 
-    def take(self) -> tuple[list[FailedPublishInfo], int]:
+    def take_failures(self) -> tuple[list[FailedPublishInfo], int]:
         """Return the failures to raise, and how many were reported as events since the last call."""
         failures = [failure.info for failure in self._failures.values()]
         for future in self._failures:
@@ -161,9 +161,9 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
 
     def close(self) -> None:
         """Report all remaining failures."""
-        self._report(list(self._failures.items()))
+        self._report_failures(list(self._failures.items()))
 
-    def _report(self, failed: list[_Failed]) -> None:
+    def _report_failures(self, failed: list[_Failed]) -> None:
         """Emit one event per kind of error."""
         kinds: dict[tuple[type, int], list[_Failure]] = {}
         for future, failure in failed:

@@ -158,7 +158,7 @@ class NatsServer:
         Cancelled: the server is killed and temporary files are removed.
         """
         try:
-            await self._end()
+            await self._end_process()
         finally:
             if self._temporary is not None:
                 self._last_log = self._read_log(0)
@@ -169,14 +169,14 @@ class NatsServer:
         """End the server with SIGKILL and wait until it is gone. Its port and files stay for the next `start`."""
         if self.running:
             self._signal(signal.SIGKILL)
-        await self._end()
+        await self._end_process()
 
     async def restart(self) -> None:
         """Shut the server down, unless it has ended, and start it with the same port and files.
 
         Raises the errors of `start`.
         """
-        await self._end()
+        await self._end_process()
         await self.start()
 
     def pause(self) -> None:
@@ -216,7 +216,7 @@ class NatsServer:
     async def _start(self) -> None:
         reclaims_port = self._port_is_ours and self.port != 0
         while True:
-            await self._end()  # a process that has exited must still be reaped
+            await self._end_process()  # a process that has exited must still be reaped
             process = self._process = self._launch(find_server(self._binary))
             try:
                 return await self._wait_until_ready(process)
@@ -293,7 +293,7 @@ class NatsServer:
         except (OSError, EOFError):
             return None
 
-    async def _end(self) -> None:
+    async def _end_process(self) -> None:
         """End the process if it runs. Temporary files stay."""
         process = self._process
         if process is None:

@@ -122,7 +122,7 @@ class DirectBatch:
     async def __aiter__(self) -> AsyncIterator[StoredMessage]:
         async for answers in self._answers():
             while answers.frames and self._tracker.ending is None:
-                message = self._tracker.take(answers.frames.popleft())
+                message = self._tracker.read_frame(answers.frames.popleft())
                 if message is not None:
                     yield message
 
@@ -141,7 +141,7 @@ class DirectBatch:
             decoder = decoder or StoredRecords(
                 self._tracker, linked=linked, origin=origin, split=chosen().split_stored
             )
-            records = decoder.read(answers.frames)
+            records = decoder.read_frames(answers.frames)
             answers.frames.clear()
             if records:
                 yield records
@@ -157,7 +157,7 @@ class DirectBatch:
         answers, wait = _Answers(connection, subject), self._timeout * _FIRST
         is_first = True
         try:
-            await answers.ask(body, self._timeout)
+            await answers.send_request(body, self._timeout)
             while tracker.ending is None:
                 if answers.frames:
                     wait, is_first = self._timeout, False
@@ -170,7 +170,7 @@ class DirectBatch:
                 elif is_first:
                     # No answer at all: the server that had the request may be lost. Ask another server.
                     wait, is_first = self._timeout - wait, False
-                    await answers.ask(body, wait)
+                    await answers.send_request(body, wait)
                 else:
                     tracker.ending = Ending.SILENT
                     raise RequestTimeoutError("the rest of the messages", self._timeout, connection.problem)
@@ -193,15 +193,15 @@ class _Answers:
         self._answered: str | None = None  # the reply subject whose answers count
         self._changed = Signal()
 
-    async def ask(self, body: bytes, timeout: float) -> None:
+    async def send_request(self, body: bytes, timeout: float) -> None:
         """Send the request, or send it again. The first reply subject with an answer counts, the other is ignored."""
         connection = self._connection
         await connection.wait_connected(connection.now() + timeout)
         reply = connection.new_inbox()
-        self._inboxes.append(await connection.subscribe(reply, partial(self._receive, reply)))
+        self._inboxes.append(await connection.subscribe(reply, partial(self._receive_answers, reply)))
         self._replies.append(reply)
         if len(self._replies) == 1:
-            connection.add_listener(self._lifecycle, self._denied)
+            connection.add_listener(self._end_with_connection, self._denied)
         await connection.publish(self._subject, body, reply=reply)
 
     async def more(self, timeout: float) -> bool:
@@ -211,27 +211,27 @@ class _Answers:
     async def close(self) -> None:
         connection = self._connection
         if self._replies:
-            connection.remove_listener(self._lifecycle, self._denied)
+            connection.remove_listener(self._end_with_connection, self._denied)
         while self._inboxes:
             await connection.unsubscribe(self._inboxes.pop())
 
-    def _receive(self, reply: str, frames: list[Frame]) -> None:
+    def _receive_answers(self, reply: str, frames: list[Frame]) -> None:
         if self._answered is None:
             self._answered = reply
         if self._answered == reply:
             self.frames.extend(frames)
             self._changed.set()
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _end_with_connection(self, what: Lifecycle) -> None:
         if what is Lifecycle.CLOSED:
-            self._end(ClosedError("closed while messages were read"))
+            self._end_reading(ClosedError("closed while messages were read"))
         else:
-            self._end(DisconnectedError("the connection was lost while messages were read"))
+            self._end_reading(DisconnectedError("the connection was lost while messages were read"))
 
     def _denied(self, error: PermissionDeniedError) -> None:
         if error.subject in (self._subject, *self._replies):
-            self._end(error)
+            self._end_reading(error)
 
-    def _end(self, error: JetStreamError) -> None:
+    def _end_reading(self, error: JetStreamError) -> None:
         self.error = self.error or error
         self._changed.set()

@@ -59,7 +59,7 @@ def _plan_several(options: SourceOptions, narrowed: Narrowed) -> list[_StreamRea
     fitting: dict[str, tuple[str, ...]] = {}
     names = _names(options)
     with ThreadPoolExecutor(min(_AT_ONCE, len(names)), "jsclient-spark-look") as pool:
-        lookups = [pool.submit(_plan_member, options.of(name), narrowed) for name in names]
+        lookups = [pool.submit(_plan_member, options.for_stream(name), narrowed) for name in names]
     for name, pending in zip(names, lookups, strict=True):
         try:
             read, fitting[name] = pending.result()

@@ -54,7 +54,7 @@ class StreamListing:
         self._listed.clear()
         self._at, self.pages, self._requested = -math.inf, 0, wanted
 
-    def take(self, name: str) -> StreamFacts | None:
+    def take_facts(self, name: str) -> StreamFacts | None:
         """Return the state of a stream in this round, once, or None if it is not known."""
         count = len(self.names)
         requested = count if self._requested is None else self._requested
@@ -93,7 +93,7 @@ class StreamListing:
                 return {}
             info = from_wire(StreamInfo, item)
             if info.name in self.names:
-                listed[info.name] = StreamFacts.of(info)
+                listed[info.name] = StreamFacts.from_info(info)
         return listed
 
     def drop(self, name: str) -> None:

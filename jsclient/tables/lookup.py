@@ -128,7 +128,7 @@ class Lookup:
 
         async def query() -> StreamFacts:
             stream = self._stream
-            return StreamFacts.of(
+            return StreamFacts.from_info(
                 (await self._open_stream()).cached_info if stream is None else await stream.info()
             )
 
@@ -142,7 +142,7 @@ class Lookup:
 
     def polled_facts(self) -> StreamFacts:
         """Like `facts`, but from the start of this round if the states of many streams are requested together."""
-        listed = None if self._listing is None else self._listing.take(self._options.stream)
+        listed = None if self._listing is None else self._listing.take_facts(self._options.stream)
         if listed is None:
             return self.facts()
         self.was_listed = True
@@ -475,7 +475,7 @@ def check_filters(options: SourceOptions, fitting: Mapping[str, tuple[str, ...]]
 def matching_names(options: SourceOptions) -> tuple[str, ...]:
     """Return the names of the streams that match ``options.stream_pattern`` now, in order."""
     assert options.stream_pattern is not None
-    names = Lookup(options.of(options.stream_pattern)).stream_names()
+    names = Lookup(options.for_stream(options.stream_pattern)).stream_names()
     return tuple(sorted(name for name in names if matches(name, options.stream_pattern)))
 
 

@@ -177,7 +177,7 @@ class StreamFacts:
     removal: Removal = field(default_factory=Removal)
 
     @classmethod
-    def of(cls, info: StreamInfo) -> StreamFacts:
+    def from_info(cls, info: StreamInfo) -> StreamFacts:
         state, config = info.state, info.config
         subjects = stored_subjects(config)
         return cls(
@@ -194,7 +194,7 @@ class StreamFacts:
             seen_at=info.ts,
             subjects=tuple(config.subjects or ()) if subjects is None else subjects,
             copies=subjects is None,
-            removal=Removal.of(info),
+            removal=Removal.from_info(info),
         )
 
     @property

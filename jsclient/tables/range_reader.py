@@ -79,7 +79,7 @@ class RangeTracker:
         """Maximum number of messages left to read."""
         return 0 if self.is_over else self.last - self.position
 
-    def take(self, messages: list[T], sequence: Callable[[T], int]) -> list[T]:
+    def take_messages(self, messages: list[T], sequence: Callable[[T], int]) -> list[T]:
         """Return the messages that belong to the range. The input must be in order, without duplicates."""
         if not self._gap:
             whole = bisect_left(
@@ -105,7 +105,7 @@ class RangeTracker:
         self.position, self.is_over = self.last, True
         return False
 
-    def lost(self, first_seq: int) -> int | None:
+    def lost_from(self, first_seq: int) -> int | None:
         """Compare gaps with the head of the stream. Returns the first sequence that may have been lost, or None.
 
         A gap at or after ``first_seq`` can't be a loss: the head has not reached it, so its messages were deleted or
@@ -172,7 +172,7 @@ class RangeReader(abc.ABC):
         self._looked_at = context.connection.now()
 
     @abc.abstractmethod
-    async def read(self, limit: int) -> list[Frame]:
+    async def read_messages(self, limit: int) -> list[Frame]:
         """Receive the next messages: ``limit`` or more if they arrive quickly. An empty list ends the range.
 
         Raises:
@@ -203,11 +203,11 @@ class RangeReader(abc.ABC):
                 f"stream {self._stream.name!r} was recreated at {info.created}: "
                 f"the range to be read belongs to the one of {self._created}"
             )
-        lost = self._range.lost(info.state.first_seq)
+        lost = self._range.lost_from(info.state.first_seq)
         if lost is None:
             return
         largest = self._context.connection.max_payload
-        if self._may_supersede and Removal.of(info).is_harmless(self._since, largest):
+        if self._may_supersede and Removal.from_info(info).is_harmless(self._since, largest):
             return
         if self._check_loss:
             raise HistoryTruncatedError(info.state.first_seq, lost, self._stream.name)
@@ -243,8 +243,8 @@ class ConsumerRange(RangeReader):
     _active_at = 0.0  # monotonic seconds: time of the last message or `_doubted` call
     _received_at = 0.0  # monotonic seconds: time of the last message
 
-    async def read(self, limit: int) -> list[Frame]:
-        puller = self._puller or await self._begin()
+    async def read_messages(self, limit: int) -> list[Frame]:
+        puller = self._puller or await self._create_consumer()
         connection, tracked = self._context.connection, self._range
         while not tracked.is_over:
             now = connection.now()
@@ -268,9 +268,9 @@ class ConsumerRange(RangeReader):
     async def close(self) -> None:
         puller, self._puller = self._puller, None
         if puller is not None:
-            await puller.stop()
+            await puller.stop_reading()
 
-    async def _begin(self) -> OrderedPuller:
+    async def _create_consumer(self) -> OrderedPuller:
         config = ConsumerConfig(
             filter_subjects=self._subjects or None,
             opt_start_seq=self._range.first,
@@ -284,7 +284,7 @@ class ConsumerRange(RangeReader):
             name_prefix=None,
             max_reset_attempts=None,
         )
-        await Retry(_RETRY).run(puller.begin)
+        await Retry(_RETRY).run(puller.create_first_consumer)
         self._puller = puller
         connection = self._context.connection
         # A message larger than the requested bytes would never be delivered.
@@ -293,7 +293,7 @@ class ConsumerRange(RangeReader):
         self._active_at = self._received_at = connection.now()
         if not puller.num_pending and not await self._more_is_there():
             return puller
-        puller.carry_out(puller.tracker.read(pull, 0, connection.now()))
+        puller.carry_out(puller.tracker.read_continuously(pull, 0, connection.now()))
         return puller
 
     def _is_filling(self, puller: OrderedPuller) -> bool:
@@ -309,12 +309,12 @@ class ConsumerRange(RangeReader):
         tracker.buffer.taken(tracker.runs.total_size(waiting), len(waiting))
         self._active_at = self._received_at = self._context.connection.now()
         self._doubt = _FIRST_DOUBT
-        frames = tracked.take(waiting, _sequence)
+        frames = tracked.take_messages(waiting, _sequence)
         if not tracked.is_over and not sequences(waiting[-1][1])[3]:
             await self._more_is_there()
         tracker.buffer.max_messages = self._at_once
         if not tracked.is_over:
-            puller.carry_out(tracker.ask())
+            puller.carry_out(tracker.next_requests())
         return frames
 
     async def _doubted(self, now: float) -> None:
@@ -345,12 +345,12 @@ class DirectRange(RangeReader):
     `direct_sequence`.
     """
 
-    async def read(self, limit: int) -> list[Frame]:
+    async def read_messages(self, limit: int) -> list[Frame]:
         tracked = self._range
         while not tracked.is_over:
             await self._look(now=self._context.connection.now())
             frames, ending = await Retry(_RETRY).run(self._page)
-            kept = tracked.take(frames, direct_sequence) if frames else []
+            kept = tracked.take_messages(frames, direct_sequence) if frames else []
             if ending is Ending.NO_MESSAGES and not tracked.is_over:
                 await self._more_is_there()
             if kept:
@@ -391,7 +391,7 @@ async def sequences_between(
     )
     found = array("q")
     try:
-        while frames := await reader.read(_PAGE):
+        while frames := await reader.read_messages(_PAGE):
             found.extend(map(_sequence, frames))
     finally:
         await reader.close()

@@ -114,7 +114,7 @@ def plan_sparse(whole: SequenceRange, remaining: int, after: int, pieces: int) -
     for piece in range(pieces - 1, 0, -1):
         aim = after + rows * piece // pieces
         search = _RangeSearch(first, remaining_count, whole.last + 1, after)
-        cut, remaining_count = yield from search.run(aim, max(1, rows // pieces // _NEAR))
+        cut, remaining_count = yield from search.search(aim, max(1, rows // pieces // _NEAR))
         if first < cut <= whole.last:
             parts.append(SequenceRange(first, cut - 1))
             first = cut
@@ -198,7 +198,7 @@ class _RangeSearch:
         self._low, self._low_remaining = low, low_remaining
         self._high, self._high_remaining = high, high_remaining
 
-    def run(self, aim: int, near: int) -> Generator[int, int, tuple[int, int]]:
+    def search(self, aim: int, near: int) -> Generator[int, int, tuple[int, int]]:
         """Return the sequence, and the number of messages from it on."""
         for step in range(_STEPS):
             if self._high - self._low <= 1:

@@ -45,7 +45,7 @@ def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.Reco
     headers_only = "data" not in spec.columns
     reader = opened.run(open_range(opened.js, spec, wanted, headers_only=headers_only))
     try:
-        while messages := opened.run(reader.read(spec.batch_rows)):
+        while messages := opened.run(reader.read_messages(spec.batch_rows)):
             for start in range(0, len(messages), spec.batch_rows):
                 part = messages[start : start + spec.batch_rows]
                 # A consumer gives the frames of messages, and direct gets give stored messages.

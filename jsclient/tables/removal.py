@@ -31,7 +31,7 @@ class Removal:
     expired_before: datetime | None = None
 
     @classmethod
-    def of(cls, info: StreamInfo) -> Removal:
+    def from_info(cls, info: StreamInfo) -> Removal:
         config, state = info.config, info.state
         by_limits = config.retention in (None, RetentionPolicy.LIMITS)  # acks remove no messages
         # The newest message of a stream is never superseded. If no message remains, somebody removed it.

@@ -96,7 +96,7 @@ class OptionReader:
     def flag(self, name: str, *, default: bool) -> bool:
         return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
-    def count(
+    def read_count(
         self, name: str, default: int | None = None, *, least: int = 1, most: int = 2**63 - 1
     ) -> int | None:
         """Return an integer within bounds, or ``default`` if the option is not set."""

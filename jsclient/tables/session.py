@@ -84,10 +84,10 @@ class _LoopThread:
         self.lock = threading.Lock()
         self.sessions: dict[ServerOptions, Session] = {}
         self.holders: Counter[ServerOptions] = Counter()
-        self._thread = threading.Thread(target=self._run, name="jsclient-spark", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="jsclient-spark", daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 

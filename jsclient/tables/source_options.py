@@ -133,9 +133,9 @@ class SourceOptions:
             consumer=_consumer(reader, mode),
             start=_start(reader, "earliest" if streaming is False else "latest"),
             end=_end(reader),
-            max_messages_per_trigger=reader.count("maxMessagesPerTrigger"),
+            max_messages_per_trigger=reader.read_count("maxMessagesPerTrigger"),
             max_bytes_per_trigger=reader.size("maxBytesPerTrigger"),
-            min_offsets_per_trigger=reader.count("minOffsetsPerTrigger"),
+            min_offsets_per_trigger=reader.read_count("minOffsetsPerTrigger"),
             max_trigger_delay=_delay(reader),
             pushdown=reader.flag("pushdown", default=False),
             **read_settings(reader),
@@ -170,7 +170,7 @@ class SourceOptions:
         """Whether the source may read several streams."""
         return bool(self.streams or self.stream_pattern)
 
-    def of(self, stream: str) -> SourceOptions:
+    def for_stream(self, stream: str) -> SourceOptions:
         """Return the options for one of several streams."""
         return replace(self, stream=stream, streams=(), stream_pattern=None)
 
@@ -184,20 +184,20 @@ class SourceOptions:
 
 def read_settings(reader: OptionReader) -> dict[str, Any]:
     """Return the fields of `SourceOptions` that say how messages are read, for messages of any kind."""
-    least = reader.count("minPartitions", most=100_000)
+    least = reader.read_count("minPartitions", most=100_000)
     size = reader.size("fetchMaxBytes", 8 << 20) or 0
     if size > MOST_FETCH:
         raise ConfigError(f"option 'fetchMaxBytes' is {size}: {MOST_FETCH} at most")
     return {
         "min_partitions": _DEFAULT_PARTITIONS if least is None else least,
         "min_partition_rows": WORTH_A_TASK if least is None else 1,
-        "max_messages_per_partition": reader.count("maxMessagesPerPartition"),
+        "max_messages_per_partition": reader.read_count("maxMessagesPerPartition"),
         "fail_on_data_loss": reader.flag("failOnDataLoss", default=True),
         "read_mode": reader.choice("readMode", ("auto", "consumer", "direct"), "auto"),
         "include_headers": reader.flag("includeHeaders", default=True),
-        "poll_interval": (reader.count("pollIntervalMs", 100, most=3_600_000) or 100) / 1000,
+        "poll_interval": (reader.read_count("pollIntervalMs", 100, most=3_600_000) or 100) / 1000,
         "fetch_max_bytes": size,
-        "batch_rows": reader.count("batchRows", 8192, most=1 << 20) or 8192,
+        "batch_rows": reader.read_count("batchRows", 8192, most=1 << 20) or 8192,
     }
 
 
@@ -321,7 +321,7 @@ def _named(option: str, check, name: str) -> str:  # type: ignore[no-untyped-def
 def _start(reader: OptionReader, default: Literal["earliest", "latest"]) -> Place:
     _one_of(reader, _STARTS)
     if reader.text("startingSequence"):
-        return Place("sequence", sequence=reader.count("startingSequence") or 1)
+        return Place("sequence", sequence=reader.read_count("startingSequence") or 1)
     if (time := _time(reader, "startingTimestamp")) is not None:
         return Place("time", time=time)
     chosen = reader.choice("startingOffsets", ("earliest", "latest"), default)
@@ -331,7 +331,7 @@ def _start(reader: OptionReader, default: Literal["earliest", "latest"]) -> Plac
 def _end(reader: OptionReader) -> Place:
     _one_of(reader, _ENDS)
     if reader.text("endingSequence"):
-        return Place("sequence", sequence=reader.count("endingSequence") or 1)
+        return Place("sequence", sequence=reader.read_count("endingSequence") or 1)
     if (time := _time(reader, "endingTimestamp")) is not None:
         return Place("time", time=time)
     return Place("latest")

@@ -106,7 +106,7 @@ class ConsumerFeed(Feed):
             self._linked, self._doubted, self.heartbeat, self.may_listen,
         )  # fmt: skip
 
-    def forget(self, key: Hashable, pushes: _Pushes) -> None:
+    def forget_pushes(self, key: Hashable, pushes: _Pushes) -> None:
         """Let no other reader join these pushes."""
         if self._context.shared.get(key) is pushes:
             del self._context.shared[key]
@@ -184,14 +184,16 @@ class _Pushes:
         """Push to another reader. Raises the errors of any request. After an error, the reader has not joined."""
         self._members[id] = _Group(receive, lost)
         if self._opening is None:
-            self._opening = self._context.tasks.start(self._open(id), "feed of readers", awaited=True)
+            self._opening = self._context.tasks.start(
+                self._open_consumer(id), "feed of readers", awaited=True
+            )
         try:
             await asyncio.shield(self._opening)
         except BaseException:
             self._members.pop(id, None)
             raise
         if self._hearing is not None:
-            self._hearing.add(id)
+            self._hearing.add_reader(id)
 
     async def leave(self, id: str) -> None:
         """Stop pushing to this reader. The last reader to leave deletes the consumer."""
@@ -199,9 +201,9 @@ class _Pushes:
         if self._hearing is not None:
             self._hearing.remove(id)
         if not self._members:
-            self._forget()
+            self._leave_feed()
             if self._opening is None or self._opening.done():
-                await self._end()
+                await self._end_pushes()
 
     def missed(self) -> bool:
         """Note that a reader found a record that was not pushed to it. Returns whether these pushes can serve it."""
@@ -214,7 +216,7 @@ class _Pushes:
         if self._hearing is not None:
             self._hearing.has_read(id, count)
 
-    async def _open(self, id: str) -> None:
+    async def _open_consumer(self, id: str) -> None:
         try:
             try:
                 await self._create(id)
@@ -223,10 +225,10 @@ class _Pushes:
                     raise
                 await self._listen(error)
         except BaseException:
-            self._forget()
+            self._leave_feed()
             raise
         if not self._members:
-            await self._end()
+            await self._end_pushes()
 
     async def _create(self, name: str) -> None:
         """Create the consumer. Raises the errors of any request. After an error, no subscription remains."""
@@ -241,15 +243,15 @@ class _Pushes:
             if deliveries.inbox.denied is not None:
                 raise deliveries.inbox.denied
         except BaseException:
-            await deliveries.end()
+            await deliveries.end_deliveries()
             raise
-        deliveries.begin()
+        deliveries.begin_deliveries()
         self._deliveries = deliveries
 
     async def _listen(self, error: ConsumerLimitError) -> None:
         """Hear of records without a consumer, until the stream allows another consumer."""
         hearing = self._feed.hearing(self._wake, self._lost)
-        await hearing.begin()
+        await hearing.begin_hearing()
         self._hearing = hearing
         self._context.emit(
             ConsumerRefused(stream=self._feed.stream.name, error=error, meanwhile=hearing.meanwhile)
@@ -268,28 +270,28 @@ class _Pushes:
             if self._deliveries is not None:
                 await self._end_hearing()
                 if self._is_over:
-                    await self._end()
+                    await self._end_pushes()
                 self._push([])  # lets the readers read the records stored before from the history
 
     async def _end_hearing(self) -> None:
         hearing, self._hearing = self._hearing, None
         if hearing is not None:
-            await hearing.end()
+            await hearing.end_hearing()
 
-    async def _end(self) -> None:
+    async def _end_pushes(self) -> None:
         self._is_over = True
         await self._end_hearing()
         if self._again is not None and not self._is_creating and self._again is not asyncio.current_task():
             self._again.cancel()
         deliveries, self._deliveries = self._deliveries, None
         if deliveries is not None:
-            await deliveries.end()
+            await deliveries.end_deliveries()
             if self._context.connection.is_connected:
                 with suppress(JetStreamError):  # the server removes a consumer without a subscriber
                     await delete_consumer(self._context, self._feed.stream.name, self.consumer)
 
-    def _forget(self) -> None:
-        self._feed.forget(self._key, self)
+    def _leave_feed(self) -> None:
+        self._feed.forget_pushes(self._key, self)
 
     def _push(self, records: list[Record]) -> None:
         for member in tuple(self._members.values()):
@@ -301,7 +303,7 @@ class _Pushes:
                 member.receive([])
 
     def _lost(self) -> None:
-        self._forget()
+        self._leave_feed()
         for member in tuple(self._members.values()):
             member.lost()
 
@@ -323,7 +325,7 @@ class _Hearing:
         self._wake = wake
         self._lost = lost
         self._inboxes: list[Inbox] = []
-        self._timer = Timer(self._tick)
+        self._timer = Timer(self._wake_due_readers)
         self._now = asyncio.get_running_loop().time
 
     @property
@@ -334,7 +336,7 @@ class _Hearing:
             return f"topic readers subscribe to {subjects}, and read a record from the history when they hear of it"
         return "topic readers look into the history for new records, about once a second"
 
-    async def begin(self) -> None:
+    async def begin_hearing(self) -> None:
         """Subscribe. Raises the errors of any request. After an error, no subscription remains."""
         connection = self._context.connection
         connection.add_listener(self._lifecycle)
@@ -344,12 +346,12 @@ class _Hearing:
             if self._inboxes:
                 await connection.ping(self._context.timeout)  # the PONG follows any refused subscription
         except BaseException:
-            await self.end()
+            await self.end_hearing()
             raise
         if any(inbox.denied is not None for inbox in self._inboxes):
             self._hints.all_heard = False
 
-    async def end(self) -> None:
+    async def end_hearing(self) -> None:
         self._timer.cancel()
         self._hints.deadline = math.inf
         self._context.connection.remove_listener(self._lifecycle)
@@ -357,8 +359,8 @@ class _Hearing:
         for inbox in inboxes:
             await self._context.connection.unsubscribe(inbox)
 
-    def add(self, id: str) -> None:
-        self._hints.add(id, self._now())
+    def add_reader(self, id: str) -> None:
+        self._hints.add_reader(id, self._now())
         self._set_timer()
 
     def remove(self, id: str) -> None:
@@ -375,7 +377,7 @@ class _Hearing:
         self._hints.heard(len(frames), self._now())
         self._set_timer()
 
-    def _tick(self) -> None:
+    def _wake_due_readers(self) -> None:
         readers = self._hints.due(self._now() + _EARLY)
         self._set_timer()
         self._wake(readers)
@@ -418,17 +420,17 @@ class _Deliveries:
         self._last: int | None = None  # stream sequence of the previous delivery, None if unknown
         self._dropped = Foreign(context, stream)
         self._monitor = HeartbeatMonitor(heartbeat)
-        self._timer = Timer(self._tick)
+        self._timer = Timer(self._check_silence)
         self._now = asyncio.get_running_loop().time
         self._ended = False
 
-    def begin(self) -> None:
+    def begin_deliveries(self) -> None:
         """Start the heartbeat monitor. The consumer exists now."""
         self._connection.add_listener(self._lifecycle)
         self._monitor.heard(self._now())
         self._timer.set(self._monitor.deadline)
 
-    async def end(self) -> None:
+    async def end_deliveries(self) -> None:
         self._ended = True
         self._timer.cancel()
         self._connection.remove_listener(self._lifecycle)
@@ -474,9 +476,9 @@ class _Deliveries:
         self._consumer_seq, self._last = last, None
         return True
 
-    def _tick(self) -> None:
+    def _check_silence(self) -> None:
         if not self._ended:
-            if (silent := self._monitor.tick(self._now())) is not None:
+            if (silent := self._monitor.check_silence(self._now())) is not None:
                 if self._connection.is_connected:
                     self._context.emit(
                         HeartbeatMissed(stream=self._stream, consumer=self.consumer, silent_for=silent)

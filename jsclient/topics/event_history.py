@@ -283,7 +283,7 @@ class EventSubscription(ReadHandle[Record]):
         self._callback = callback
         self._runner: asyncio.Task[None] | None = None
         if callback is not None:
-            self._runner = log.tasks.start(self._run(callback), f"callback of {log.stream}")
+            self._runner = log.tasks.start(self._run_callback(callback), f"callback of {log.stream}")
 
     @property
     def position(self) -> Position:
@@ -367,7 +367,7 @@ class EventSubscription(ReadHandle[Record]):
         if (error := self._reader.tracker.error) is not None:
             raise error
 
-    async def _run(self, callback: EventCallback) -> None:
+    async def _run_callback(self, callback: EventCallback) -> None:
         reader, count = self._reader, 0
         threads = None if is_coroutine_function(callback) else Threads(1)
         try:
@@ -394,11 +394,11 @@ class EventSubscription(ReadHandle[Record]):
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            self._failed(event, asyncio.CancelledError("the callback was cancelled"))
+            self._report_handler(event, asyncio.CancelledError("the callback was cancelled"))
         except Exception as error:  # noqa: BLE001  a user's callback may raise anything
-            self._failed(event, error)
+            self._report_handler(event, error)
 
-    def _failed(self, event: Record, error: BaseException) -> None:
+    def _report_handler(self, event: Record, error: BaseException) -> None:
         stream, consumer = self._log.stream, self.id or ""
         self._log.emit(
             HandlerFailed(

@@ -55,11 +55,11 @@ class FeedSubscription:
     _ended: bool = False
     _task: asyncio.Task[Any] | None = None
 
-    def begin(self) -> None:
+    def begin_feed(self) -> None:
         """Open the feed, in the background."""
-        self._task = self.log.tasks.start(self._run(), "feed")
+        self._task = self.log.tasks.start(self._run_feed(), "feed")
 
-    async def end(self) -> None:
+    async def end_feed(self) -> None:
         """Close the feed. If it is being opened, it is closed afterwards, in the background."""
         self._ended = True
         if self._is_open:
@@ -68,7 +68,7 @@ class FeedSubscription:
         elif not self._is_opening and self._task is not None:
             self._task.cancel()
 
-    async def _run(self) -> None:
+    async def _run_feed(self) -> None:
         tries = Retry()
         while not self._ended:
             try:
@@ -83,7 +83,7 @@ class FeedSubscription:
                     continue
                 self.refused(error)
                 return
-            # `end` was called while the feed was opened.
+            # `end_feed` was called while the feed was opened.
             if self._ended:
                 await self.feed.close(self.id)
                 return
@@ -121,40 +121,40 @@ class _Probe:
         self._context = context
         self._stream = stream
         self._monitor = HeartbeatMonitor(heartbeat)
-        self._timer = Timer(self._tick)
+        self._timer = Timer(self._check_push)
         self._now = asyncio.get_running_loop().time
-        self._due = 0.0  # when `_tick` was to be called
+        self._due = 0.0  # when `_check_push` was to be called
         self._asking: asyncio.Task[None] | None = None
         self._ended = False
 
-    def begin(self) -> None:
+    def begin_probe(self) -> None:
         self.heard()
         self._due = self._monitor.last_activity + self._monitor.interval
         self._timer.set(self._due)
 
-    def end(self) -> None:
+    def end_probe(self) -> None:
         self._ended = True
         self._timer.cancel()
 
     def heard(self) -> None:
         self._monitor.heard(self._now())
 
-    def _tick(self) -> None:
+    def _check_push(self) -> None:
         connection, monitor = self._context.connection, self._monitor
         now = self._now()
         if not connection.is_connected:
             monitor.heard(now)  # another event reports the lost connection
         elif now - self._due >= monitor.interval / 2:
             monitor.heard(now)  # the event loop was blocked, so no request was sent meanwhile
-        elif (silent := monitor.tick(now)) is not None:
+        elif (silent := monitor.check_silence(now)) is not None:
             self._context.emit(HeartbeatMissed(stream=self._stream, silent_for=silent))
         is_quiet = now - monitor.last_activity >= monitor.interval / 2
         if is_quiet and connection.is_connected and (self._asking is None or self._asking.done()):
-            self._asking = self._context.tasks.start(self._ask(), "look for a sign of life")
+            self._asking = self._context.tasks.start(self._ping_server(), "look for a sign of life")
         self._due = max(min(now + monitor.interval, monitor.deadline), now + monitor.grace)
         self._timer.set(self._due)
 
-    async def _ask(self) -> None:
+    async def _ping_server(self) -> None:
         with suppress(JetStreamError):
             await self._context.connection.ping(self._monitor.allowed)
             if not self._ended:
@@ -192,16 +192,16 @@ class RepublishFeed(Feed):
             await asyncio.shield(self.close(id))
             raise
         if id in self._open:
-            probe.begin()
+            probe.begin_probe()
 
     async def close(self, id: str) -> None:
         if id in self._open:
             inbox, listen, probe = self._open.pop(id)
-            probe.end()
+            probe.end_probe()
             self._context.connection.remove_listener(listen)
             await self._context.connection.unsubscribe(inbox)
 
     def _arrived(self, receive: Receive, probe: _Probe, frames: list[Frame]) -> None:
         probe.heard()
-        if records := self._reading.read(frames, self._dropped.dropped):
+        if records := self._reading.read_frames(frames, self._dropped.dropped):
             receive(records)

@@ -29,10 +29,10 @@ class NewestSource(Protocol):
 
     ends: bool
 
-    async def current(self) -> Record:
+    async def newest(self) -> Record:
         """Return the newest record. Waits only if none exists."""
 
-    async def after(self, seen: int) -> Record:
+    async def record_after(self, seen: int) -> Record:
         """Return the next newest record, after the record with sequence ``seen``, or 0 if none was seen."""
 
     async def close(self) -> None:
@@ -51,13 +51,13 @@ class OneSubject:
             progress=lambda: self._notifier.seen, waits=lambda: self._waits > 0
         )
 
-    async def current(self) -> Record:
-        return await self._read(None)
+    async def newest(self) -> Record:
+        return await self._read_newest(None)
 
-    async def after(self, seen: int) -> Record:
-        return await self._read(seen or None)
+    async def record_after(self, seen: int) -> Record:
+        return await self._read_newest(seen or None)
 
-    async def _read(self, seen: int | None) -> Record:
+    async def _read_newest(self, seen: int | None) -> Record:
         self._waits += 1
         if self._stall_watch is not None:
             self._stall_watch.asked()
@@ -81,13 +81,13 @@ class SeveralSubjects:
         self._table = table
         self._changes = table.changes("first")
 
-    async def current(self) -> Record:
+    async def newest(self) -> Record:
         await self._table.wait_for(len)
         record = max(self._table.values(), key=attrgetter("seq"))
         self._changes.skip(record)
         return record
 
-    async def after(self, seen: int) -> Record:
+    async def record_after(self, seen: int) -> Record:
         while True:
             if (record := (await self._changes.next()).record) is not None:
                 return record
@@ -127,7 +127,7 @@ class LatestReader(ReadHandle[Record]):
 
         `next` continues after it. Raises the errors of `next`.
         """
-        return self._seen_now(await (await self._opened()).current())
+        return self._seen_now(await (await self._opened()).newest())
 
     async def next(self, timeout: float | None = None) -> Record:
         """Wait for a record that was not returned before, and return the newest.
@@ -140,7 +140,7 @@ class LatestReader(ReadHandle[Record]):
         """
         try:
             async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):
-                record = await (await self._opened()).after(self._seen)
+                record = await (await self._opened()).record_after(self._seen)
         except TimeoutError:
             raise RequestTimeoutError("a newer record", timeout or 0.0, self._connection.problem) from None
         return self._seen_now(record)
@@ -148,7 +148,9 @@ class LatestReader(ReadHandle[Record]):
     async def _opened(self) -> NewestSource:
         while self._source is None and not self.is_closed:
             if self._finding is None:
-                self._finding = self._tasks.start(self._open(), "opening of newest records", awaited=True)
+                self._finding = self._tasks.start(
+                    self._open_source(), "opening of newest records", awaited=True
+                )
             finding = self._finding
             await asyncio.wait({finding})
             if self._finding is finding:
@@ -161,7 +163,7 @@ class LatestReader(ReadHandle[Record]):
             raise ClosedError("the reader is closed: no record can be read")
         return self._source
 
-    async def _open(self) -> None:
+    async def _open_source(self) -> None:
         self._source = await self._find()
 
     def _seen_now(self, record: Record) -> Record:

@@ -83,7 +83,7 @@ async def check_position(log: Log, position: Position, extent: Extent | None = N
     while True:
         try:
             extent = extent or await log.extent()
-            if doubt.check(extent, position, now()):
+            if doubt.check_position(extent, position, now()):
                 return
             extent, unconfirmed = None, True  # the next check needs a new extent
         except PositionInvalidError:
@@ -161,7 +161,7 @@ class LogReader(ReadHandle[Record]):
         self._reading: asyncio.Task[Any] | None = None
         self._is_asking = False
         self._arrived = Signal()
-        self._timer = Timer(self._tick)
+        self._timer = Timer(self._tick_tracker)
         self._failure: tuple[float, JetStreamError] | None = None  # when reading the history began to fail
         self._stall_watch = log.stall_watch(
             progress=lambda: self._tracker.progress,
@@ -211,7 +211,7 @@ class LogReader(ReadHandle[Record]):
 
     def take(self, limit: int) -> list[Record]:
         """Take up to ``limit`` records from the queue, in order, without waiting."""
-        records, commands = self._tracker.take(limit)
+        records, commands = self._tracker.take_records(limit)
         if commands:
             self._carry_out(commands)
         return records
@@ -284,7 +284,7 @@ class LogReader(ReadHandle[Record]):
     def begin(self) -> None:
         """Start reading. Call it once."""
         self._log.open.add(self)
-        self._carry_out(self._tracker.begin(self._now()))
+        self._carry_out(self._tracker.begin_reading(self._now()))
 
     def set_push(self, push: Push) -> None:
         """Change the way records are pushed, or end pushes with None. No record is lost or repeated.
@@ -323,7 +323,7 @@ class LogReader(ReadHandle[Record]):
         if self._reading is not None and not self._is_asking:  # a request in flight removes its consumer
             self._reading.cancel()
         # Each feed ends in its own task, which continues even if this call is cancelled.
-        ends = [self._log.tasks.start(feed.end(), "end of a feed") for feed in self._feeds.values()]
+        ends = [self._log.tasks.start(feed.end_feed(), "end of a feed") for feed in self._feeds.values()]
         self._feeds.clear()
         if ends:
             await asyncio.wait(ends)
@@ -339,7 +339,7 @@ class LogReader(ReadHandle[Record]):
                     self._subscribe(command.id)
                 case Cancel():
                     if (subscription := self._feeds.pop(command.id, None)) is not None:
-                        self._log.tasks.start(subscription.end(), "end of a feed")
+                        self._log.tasks.start(subscription.end_feed(), "end of a feed")
                 case Skipped():
                     self._log.emit(
                         HistoryTruncated(stream=self._log.stream, after=command.after, before=command.before)
@@ -348,12 +348,12 @@ class LogReader(ReadHandle[Record]):
         self._timer.set(None if deadline == math.inf else deadline)
         self._arrived.set()
 
-    def _tick(self) -> None:
+    def _tick_tracker(self) -> None:
         # Timers of the event loop may fire early, by up to the resolution of its clock.
         self._carry_out(self._tracker.tick(self._now() + _EARLY))
 
-    def _fail(self, error: JetStreamError) -> None:
-        self._carry_out(self._tracker.fail(error))
+    def _fail_reading(self, error: JetStreamError) -> None:
+        self._carry_out(self._tracker.fail_reading(error))
 
     def _subscribe(self, id: str) -> None:
         tracker, now, wake = self._tracker, self._now, self._arrived.set
@@ -370,17 +370,17 @@ class LogReader(ReadHandle[Record]):
             id,
             receive=receive,
             opened=lambda: self._carry_out(tracker.subscribed(id, now())),
-            lost=lambda: self._carry_out(tracker.lost(id, now())),
-            refused=lambda error: self._refused(id, error),
+            lost=lambda: self._carry_out(tracker.feed_lost(id, now())),
+            refused=lambda error: self._feed_refused(id, error),
         )
-        subscription.begin()
+        subscription.begin_feed()
 
-    def _refused(self, id: str, error: JetStreamError) -> None:
+    def _feed_refused(self, id: str, error: JetStreamError) -> None:
         tracker = self._tracker
         if id != tracker.id:
             return
         if not self._feed.may_listen or isinstance(error, ClosedError):
-            self._fail(error)
+            self._fail_reading(error)
             return
         if not isinstance(error, PermissionDeniedError):  # the connection has reported it
             self._log.report(error)
@@ -403,13 +403,13 @@ class LogReader(ReadHandle[Record]):
                 self._failure = (self._now() if self._failure is None else self._failure[0]), error
                 # Transient errors are retried, since a server may restart.
                 if not await tries.again(error):
-                    self._fail(error)
+                    self._fail_reading(error)
                     return
                 continue
             except Exception as error:  # noqa: BLE001  a defect; readers must not wait forever
                 failed = ProtocolError(f"the history could not be read: {type(error).__name__}: {error}")
                 failed.__cause__ = error
-                self._fail(failed)
+                self._fail_reading(failed)
                 return
             self._is_asking, self._failure = False, None
             if tracker.id is not None:

@@ -131,7 +131,7 @@ class ChainPublisher:
             )
             self._last = self._acks.number
             if chain.link == link:
-                chain.link = chain.after(self._last, link)
+                chain.link = chain.link_after(self._last, link)
             elif chain.link is not None:
                 # The chain was mended while this call waited. The record was sent with an old link, so it breaks again.
                 chain.is_broken = True
@@ -161,7 +161,7 @@ class ChainPublisher:
                 self._mending.cancel()
         elif self._chain.is_broken and self._mending is None:
             self._mending = self._context.tasks.start(self._mend(), "chain of records")
-            self._acks.after()
+            self._acks.adapt()
 
     async def _mend(self) -> None:
         chain, acks = self._chain, self._acks
@@ -170,14 +170,14 @@ class ChainPublisher:
                 await asyncio.sleep(PAUSE)  # other answers may arrive, and ADR-22 asks for a pause
                 await self._mend_once()
         except JetStreamError as error:
-            acks.fail(chain.end(error))
+            acks.fail_publishes(chain.end_chain(error))
         except Exception as error:  # noqa: BLE001  a defect, which must end the publishes
             failed = ProtocolError(f"a chain could not be mended: {type(error).__name__}: {error}")
             failed.__cause__ = error
-            acks.fail(chain.end(failed))
+            acks.fail_publishes(chain.end_chain(failed))
         finally:
             self._mending = None
-            acks.after()
+            acks.adapt()
             self._check_chain()
 
     async def _mend_once(self) -> None:
@@ -193,12 +193,12 @@ class ChainPublisher:
                     raise
                 continue
             if last is None:
-                self._acks.fail(chain.end(None))
+                self._acks.fail_publishes(chain.end_chain(None))
                 return
             if last[0] >= chain.known(self._acks.number):
                 failures, sends = chain.last_is(*last, self._stream.name, self._loop.time())
                 self._acks.send_again(sends)
-                self._acks.fail(failures)
+                self._acks.fail_publishes(failures)
                 return
             # The new leader has not caught up, or an ack arrived after the request.
             stale += 1
@@ -342,15 +342,15 @@ class TopicPublisher(Handle):
         No record can be published after the call. If the call is cancelled or not answered, it is unknown whether the
         topic has ended. Call it again to make sure.
         """
-        return await self._end(Kind.FINISH, completion)
+        return await self._end_topic(Kind.FINISH, completion)
 
     async def fail(self, reason: str) -> Position:
         """Store all records sent, and end the topic with the reason of a failure. See `finish` for the errors."""
         if not isinstance(reason, str):
             raise ConfigError(f"reason is {type(reason).__name__}: a str is needed, such as str(error)")
-        return await self._end(Kind.FAIL, reason.encode())
+        return await self._end_topic(Kind.FAIL, reason.encode())
 
-    async def _end(self, kind: Kind, data: bytes) -> Position:
+    async def _end_topic(self, kind: Kind, data: bytes) -> Position:
         async with self._at_end:
             if self._ended:
                 raise ClosedError(f"the topic {self.subject!r} has ended: no record can follow")

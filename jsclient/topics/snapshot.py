@@ -115,7 +115,7 @@ async def _delivered_newest(
         while True:
             batch = await consumer.fetch(_PAGE, no_wait=True)
             if batch:
-                yield reading.read(frames_of(batch))
+                yield reading.read_frames(frames_of(batch))
             if batch.error is not None:
                 raise batch.error
             # The snapshot is complete when it has reached `end`, though newer records may follow.

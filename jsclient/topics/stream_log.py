@@ -241,7 +241,7 @@ class StreamLog(Log):
             await consumer.close()
             with suppress(JetStreamError):  # the server removes it after its inactive threshold
                 await self._consumers.delete(name)
-        records = DeliveredRecords(linked=self._linked, origin=self.origin).read(frames_of(batch))
+        records = DeliveredRecords(linked=self._linked, origin=self.origin).read_frames(frames_of(batch))
         return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
 
     async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:

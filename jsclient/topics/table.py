@@ -85,7 +85,7 @@ class _Compared:
         if removed != self._equal:
             self._equal, self._end = removed, end
 
-    def clear(self) -> None:
+    def note_difference(self) -> None:
         """Note that a difference was found, or that the table could not be compared."""
         self.removed = self._equal = -1
 
@@ -257,12 +257,12 @@ class TopicTable(Handle, Mapping[str, Record]):
                     continue
                 read = self.position.seq
                 if await self._compare(state.last_seq):
-                    compared.clear()
+                    compared.note_difference()
                 else:
                     compared.equal(removed, state.last_seq, read)
                 compare_at, tries = now() + _EACH * len(self._records), Retry()
             except PermissionDeniedError:  # the connection has reported it
-                compared.clear()
+                compared.note_difference()
                 refused = connection.connects
             except JetStreamError as error:
                 if not await tries.again(error):
@@ -307,7 +307,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         while True:
             extent = await self._log.extent()
             replicated |= extent.replicas > 1
-            if doubt.check(seen, extent, now(), incarnation=incarnation) != "ask again":
+            if doubt.check_end(seen, extent, now(), incarnation=incarnation) != "ask again":
                 return replicated
             await asyncio.sleep(_RECHECK)
 

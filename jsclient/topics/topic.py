@@ -181,7 +181,7 @@ class Topic:
                 raise ConfigError("start and after are given: omit one of them")
             start = SequenceStart(after)
         options = {"push": push, "quiet": quiet, "max_pending": max_pending, "heartbeat": heartbeat}
-        opened = partial(self._open, start, allow_truncated=allow_truncated, **options)
+        opened = partial(self._open_reader, start, allow_truncated=allow_truncated, **options)
         return ReaderOpening(opened, "each()")
 
     def since(self, position: Position | str, **options: Unpack[ReadOptions]) -> ReaderOpening:
@@ -201,7 +201,7 @@ class Topic:
             )
         return self.each(position, **options)
 
-    async def _open(self, start: Start, **options: Any) -> TopicReader:
+    async def _open_reader(self, start: Start, **options: Any) -> TopicReader:
         log = await self._log_with_history(likely=start.stream if isinstance(start, Position) else None)
         return TopicReader(await open_reader(log, start, extent=log.known_extent, **options))
 

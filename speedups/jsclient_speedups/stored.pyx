@@ -23,7 +23,7 @@ ctypedef const unsigned char *Text
 def split_stored(list frames not None, last_seq):
     """Read the frames at the beginning that have the ordinary form and follow each other after ``last_seq``.
 
-    `jsclient.protocol.topics.record_codec.StoredRecords.read` specifies it.
+    `jsclient.protocol.topics.record_codec.StoredRecords.read_frames` specifies it.
 
     Returns:
         A row for each of these frames, and the number of pending messages in the last, b"" without rows. A row is

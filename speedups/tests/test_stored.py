@@ -108,7 +108,7 @@ def outcome(frames: list[Frame], start: int, *, linked: bool, split: object) -> 
     tracker = DirectBatchTracker(None, last_seq=start)
     origin = Position("S", "1", start)
     try:
-        records = StoredRecords(tracker, linked=linked, origin=origin, split=split).read(frames)
+        records = StoredRecords(tracker, linked=linked, origin=origin, split=split).read_frames(frames)
     except JetStreamError as error:
         return type(error), str(error)
     error = tracker.error

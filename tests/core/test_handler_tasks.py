@@ -60,7 +60,7 @@ async def test_one_at_a_time():
     assert handlers.started == [1]
     await handlers.finish(2)
     assert (handlers.started, handlers.done) == ([1, 2, 3], [1, 2])
-    handlers.tasks.end()
+    handlers.tasks.end_tasks()
     await handlers.finish(1)
     assert await handlers.tasks.join(0.1)
 
@@ -120,7 +120,7 @@ async def test_cancelled_idle_task_passes_item_on():
 async def test_end_handles_queued_items():
     handlers = Handlers(1)
     await handlers.add(1, 2, 3)
-    handlers.tasks.end()
+    handlers.tasks.end_tasks()
     assert not await handlers.tasks.join(0.01)
     await handlers.finish(3)
     assert await handlers.tasks.join(1)
@@ -132,7 +132,7 @@ async def test_end_while_idle():
     handlers = Handlers(3)
     await handlers.add(1, 2)
     await handlers.finish(2)
-    handlers.tasks.end()
+    handlers.tasks.end_tasks()
     assert await handlers.tasks.join(1)
 
 
@@ -169,7 +169,7 @@ async def test_handlers_that_never_wait_let_loop_run():
     handlers.tasks._handle = busy
     counter = asyncio.create_task(count_turns())
     await handlers.add(*range(100))
-    handlers.tasks.end()
+    handlers.tasks.end_tasks()
     assert await handlers.tasks.join(30)
     counter.cancel()
     with pytest.raises(asyncio.CancelledError):

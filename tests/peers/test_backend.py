@@ -83,7 +83,7 @@ async def test_closing_ends_every_pause():
     assert loop.time() - start == 2.0
     pauses = [asyncio.ensure_future(stopping.pause(100.0)) for _ in range(2)]
     await settle()
-    stopping.begin()
+    stopping.begin_closing()
     assert await asyncio.gather(*pauses) == [False, False]
     assert loop.time() - start == 2.0
     assert not await stopping.pause(1.0)
@@ -97,8 +97,8 @@ def test_defect_in_a_background_task_becomes_an_event():
     backend = LocalBackend.__new__(LocalBackend)
     backend.options, backend.emit = EngineOptions(), events.append
     cause = ZeroDivisionError("x")
-    backend.report(cause)
-    backend.report(ConfigError("bad"))
+    backend.report_error(cause)
+    backend.report_error(ConfigError("bad"))
     assert [type(event) for event in events] == [ErrorRaised] * 2
     assert events[0].error.__cause__ is cause
     assert "ZeroDivisionError: x" in str(events[0])

@@ -46,7 +46,7 @@ class Ground:
             self.refused.append(why)
 
         subject = event_subject("b.c1", "job", "todo", self.options.prefix)
-        await self.intake.receive(Delivery(subject, pack({"n": 1}), ident, attempt, later, refuse))
+        await self.intake.handle(Delivery(subject, pack({"n": 1}), ident, attempt, later, refuse))
 
 
 @virtual

@@ -22,9 +22,9 @@ def event(name: str = "door:opened", **attrs) -> RaisedEvent:
 async def test_handlers_that_match_in_their_order():
     handlers, seen = Handlers(), []
     for pattern in ("door:opened", "door:*", "*:*", "door:closed"):
-        handlers.add(pattern, noting(into := []))
+        handlers.add_handler(pattern, noting(into := []))
         seen.append(into)
-    await handlers.run(event(by="me"))
+    await handlers.run_handlers(event(by="me"))
     assert [len(into) for into in seen] == [1, 1, 1, 0]
     assert (seen[0][0].name, seen[0][0]["by"]) == ("door:opened", "me")
     handlers.close()
@@ -37,10 +37,10 @@ async def test_handler_that_raises_skips_later_handlers():
     async def fail(_):
         raise ValueError("bad")
 
-    handlers.add("door:opened", fail)
-    handlers.add("door:opened", noting(seen))
+    handlers.add_handler("door:opened", fail)
+    handlers.add_handler("door:opened", noting(seen))
     with pytest.raises(HandlerError) as caught:
-        await handlers.run(event())
+        await handlers.run_handlers(event())
     assert isinstance(caught.value.__cause__, ValueError)
     assert seen == []
     handlers.close()
@@ -49,14 +49,14 @@ async def test_handler_that_raises_skips_later_handlers():
 @virtual
 async def test_closed_peer_calls_nothing_and_ends_waits():
     handlers, seen = Handlers(), []
-    handlers.add("*:*", noting(seen))
+    handlers.add_handler("*:*", noting(seen))
     waiting = asyncio.ensure_future(handlers.wait_for("door:opened", None, {}))
     await settle()
     handlers.close()
     with pytest.raises(ClosedError):
         await waiting
     with pytest.raises(HandlerError) as caught:
-        await handlers.run(event())
+        await handlers.run_handlers(event())
     assert isinstance(caught.value.__cause__, ClosedError)
     assert seen == []
 
@@ -88,7 +88,7 @@ async def test_only_latest_events_are_stored():
 )
 def test_invalid_handler_is_refused(name, handler):
     with pytest.raises(ConfigError):
-        Handlers().add(name, handler)
+        Handlers().add_handler(name, handler)
 
 
 def test_rule_is_a_plain_function_of_the_attributes():
@@ -108,8 +108,8 @@ async def test_query_is_answered_with_its_arguments():
     async def plain(n):
         return n + 1
 
-    answers.add("door", "state", state)
-    answers.add("door", "plain", plain)
+    answers.add_answer("door", "state", state)
+    answers.add_answer("door", "plain", plain)
     assert answers.find("door", "other") is None
     query = answers.find("door", "state")
     assert await answers.call(query, {"n": 1, "relationship": "forged"}, {"Id": "fleet"}) == (
@@ -127,4 +127,4 @@ async def test_query_is_answered_with_its_arguments():
 )
 def test_invalid_answer_is_refused(rid, name, handler):
     with pytest.raises(ConfigError):
-        Answers(Threads(1)).add(rid, name, handler)
+        Answers(Threads(1)).add_answer(rid, name, handler)

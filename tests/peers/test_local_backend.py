@@ -96,7 +96,7 @@ async def test_message_comes_again_asks_for_same():
             raise AssertionError("it is done with")
 
         for ident in (b"1", b"1", b"2", b"1"):
-            await a._incoming.receive(Delivery(subject, attrs, ident, 1, never, never))
+            await a._incoming.handle(Delivery(subject, attrs, ident, 1, never, never))
         assert len(a.outbound()) == 2
 
 
@@ -113,7 +113,7 @@ async def test_event_no_process_survives_abandoned():
 
         for attempt in (23, 24):
             subject = event_subject(channel.eci, "bomb", "goes")
-            await a._incoming.receive(Delivery(subject, b"", b"1", attempt, keep, keep))
+            await a._incoming.handle(Delivery(subject, b"", b"1", attempt, keep, keep))
         assert len(reports) == 1
         assert refused == ["its handler failed too often"]
     (failure,) = [event for event in events if isinstance(event, EventGivenUp)]
@@ -168,7 +168,7 @@ def test_answer_value_or_says_why_not():
 async def test_a_pause_ends_with_its_owner():
     stopping = Stopping()
     assert await stopping.pause(10.0)
-    stopping.begin()
+    stopping.begin_closing()
     assert not await stopping.pause(10.0)
     assert [backoff(n) for n in (1, 2, 3, 50)] == [0.1, 0.2, 0.4, 30.0]
 

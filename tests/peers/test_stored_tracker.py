@@ -60,7 +60,7 @@ class Owner:
         return [one["Id"] for one in self.tracker.lists(RelationshipState.OUTBOUND)]
 
     async def close(self) -> None:
-        self.stopping.begin()
+        self.stopping.begin_closing()
         await self.tasks.settle(1.0)
 
 

@@ -138,7 +138,7 @@ async def test_right_missing_named(operation):
         assert isinstance(denied, PermissionDeniedError)
         assert denied.subject == subject
         assert connection.listening == []
-        assert connection.denied == [js._context.requests._denied]
+        assert connection.denied == [js._context.requests._fail_denied]
 
 
 @virtual
@@ -165,8 +165,8 @@ async def test_messages_of_a_turn_are_written_together():
     async with connected() as (js, connection):
         ingest, written = channel(js), []
         connection.send_frames = written.append
-        await ingest.open()
-        await ingest.open()
+        await ingest.open_inbox()
+        await ingest.open_inbox()
         assert connection.listening == ["_INBOX.token.>"]
         for payload in (b"1", b"2"):
             ingest.write(b"s.a", b"", b"", payload)
@@ -184,7 +184,7 @@ async def test_what_was_written_while_disconnected_is_sent_after_the_reconnect()
     async with connected() as (js, connection):
         ingest, written = channel(js), []
         connection.send_frames = written.extend
-        await ingest.open()
+        await ingest.open_inbox()
         connection.disconnect()
         ingest.write_many([(b"s.a", b"", b"", b"1")], 1)
         await settle()
@@ -203,7 +203,7 @@ async def test_full_write_buffer_is_waited_for():
             waits.append(1)
 
         connection.send_frames, connection.wait_for_space = lambda frames: None, wait_for_space
-        await ingest.open()
+        await ingest.open_inbox()
         ingest.write(b"s.a", b"", b"", b"x" * CHUNK)
         await ingest.room()
         assert waits == []

@@ -183,17 +183,17 @@ async def test_close_delivers_then_cancels():
 @virtual
 async def test_reader_gets_old_and_new_events():
     log = EventLog()
-    log.add(event(1))
+    log.add_event(event(1))
 
     async def read():
-        return [item async for item in log.read()]
+        return [item async for item in log.read_events()]
 
     readers = [asyncio.ensure_future(read()) for _ in range(2)]
     await settle()
-    log.add(event(2))
-    log.add(event(3))
+    log.add_event(event(2))
+    log.add_event(event(3))
     await settle()
-    log.add(event(4))
+    log.add_event(event(4))
     log.close()
     for reader in readers:
         assert await reader == [event(number) for number in (1, 2, 3, 4)]
@@ -204,21 +204,21 @@ async def test_reader_gets_old_and_new_events():
 async def test_only_last_thousand_events_are_stored():
     log = EventLog()
     for number in range(2500):
-        log.add(event(number))
+        log.add_event(event(number))
     log.close()
-    assert [item async for item in log.read()] == [event(number) for number in range(1500, 2500)]
+    assert [item async for item in log.read_events()] == [event(number) for number in range(1500, 2500)]
 
 
 @virtual
 async def test_cancelled_reader_loses_none():
     log = EventLog()
-    reader = log.read()
+    reader = log.read_events()
     waiting = asyncio.ensure_future(anext(reader))
     await settle()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     slow = SlowConsumer(dropped=1, first_stream_seq=1, last_stream_seq=1)
-    log.add(slow)
+    log.add_event(slow)
     log.close()
-    assert [item async for item in log.read()] == [slow]
+    assert [item async for item in log.read_events()] == [slow]

@@ -128,7 +128,7 @@ def test_every_exception_reaches_the_caller(error):
         raise error
 
     async def test(threads):
-        result, actual = await threads.begin(fail)
+        result, actual = await threads.begin_call(fail)
         assert (result, actual) == (None, error)
         assert await threads.call(int) == 0, "its thread goes on"
 
@@ -165,15 +165,15 @@ def test_close_refuses_and_cancels_what_waits():
     release, calls = threading.Event(), []
 
     async def test(threads):
-        first = threads.begin(release.wait)
-        second = threads.begin(calls.append, 2)
+        first = threads.begin_call(release.wait)
+        second = threads.begin_call(calls.append, 2)
         threads.close()
         release.set()
         assert await first == (True, None)
         with pytest.raises(asyncio.CancelledError):
             await second
         with pytest.raises(ClosedError):
-            threads.begin(calls.append, 3)
+            threads.begin_call(calls.append, 3)
         assert calls == []
 
     in_threads(test, count=1)

@@ -44,9 +44,9 @@ def test_forgotten():
 
     async def main():
         loop_end = LoopEnd(end)
-        loop_end.forget()
+        loop_end.stop_watching()
         loop_end.watch()
-        loop_end.forget()
+        loop_end.stop_watching()
 
     asyncio.run(main())
     assert order == []

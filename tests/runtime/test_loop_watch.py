@@ -40,7 +40,7 @@ class Handlers:
     def start(self, message):
         now = self.loop.time()
         if now >= self.watch.due:
-            self.watch.look(now)
+            self.watch.check_loop(now)
         self.running[message] = now
 
 

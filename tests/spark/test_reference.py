@@ -46,9 +46,9 @@ class Recorder(OptionReader):
             self.choices[name] = list(choices)
         return super().choice(name, choices, default)
 
-    def count(self, name, default=None, **bounds):
+    def read_count(self, name, default=None, **bounds):
         self.note(name, None if default is None else str(default))
-        return super().count(name, default, **bounds)
+        return super().read_count(name, default, **bounds)
 
     def size(self, name, default=None):
         self.note(name, None if default is None else f"{default >> 20} MiB")

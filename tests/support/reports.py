@@ -51,5 +51,5 @@ def report(*sources: SourceReport, batch: int = 7, **more: Any) -> QueryReport:
 def figures(*reports: QueryReport) -> QueryFigures:
     created = QueryFigures("i", "r", "copy")
     for one in reports:
-        created.add(one)
+        created.add_progress(one)
     return created

@@ -134,7 +134,7 @@ MADE = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 def facts(**state):
     config = StreamConfig(name="ORDERS", subjects=["o.>"], allow_direct=True, retention="workqueue")
-    return StreamFacts.of(StreamInfo(config=config, created=MADE, state=StreamState(**state)))
+    return StreamFacts.from_info(StreamInfo(config=config, created=MADE, state=StreamState(**state)))
 
 
 FACTS = facts(messages=50, bytes=5050, first_seq=11, last_seq=100, num_deleted=40)

@@ -11,7 +11,7 @@ from jsclient.tables.range_reader import RangeTracker
 
 def took(tracked: RangeTracker, *sequences: int) -> list[int]:
     """What it takes of messages that are just their sequences."""
-    return tracked.take([*sequences], int)
+    return tracked.take_messages([*sequences], int)
 
 
 def test_both_ends_belong_to_it() -> None:
@@ -44,29 +44,29 @@ def test_leader_decides_when_idle(seq: int | None, *, goes_on: bool) -> None:
 def test_hole_below_head_may_be_loss() -> None:
     tracked = RangeTracker(5, 20)
     took(tracked, 9, 10)
-    assert tracked.lost(9) == 5
+    assert tracked.lost_from(9) == 5
 
 
 def test_hole_at_head_or_behind_there_before() -> None:
     tracked = RangeTracker(5, 20)
     took(tracked, 5, 9)
-    assert tracked.lost(6) is None
-    assert tracked.lost(18) is None, "told once, and what was looked at is sure"
+    assert tracked.lost_from(6) is None
+    assert tracked.lost_from(18) is None, "told once, and what was looked at is sure"
     took(tracked, 12)
-    assert tracked.lost(18) == 10
+    assert tracked.lost_from(18) == 10
 
 
 def test_hole_before_reported_end_may_be_loss() -> None:
     tracked = RangeTracker(5, 20)
     took(tracked, *range(5, 11))
     tracked.next_found(None)
-    assert tracked.lost(16) == 11
+    assert tracked.lost_from(16) == 11
 
 
 def test_without_hole_head_may_be_anywhere() -> None:
     tracked = RangeTracker(5, 8)
     took(tracked, 5, 6, 7, 8)
-    assert tracked.lost(1000) is None
+    assert tracked.lost_from(1000) is None
 
 
 @given(
@@ -88,4 +88,4 @@ def test_range_takes_own_messages(there: set[int], bounds: tuple[int, int], cuts
         assert not tracked.next_found(None)
     assert got == [seq for seq in sorted(there) if first <= seq <= last]
     whole = set(range(first, last + 1)) <= there
-    assert (tracked.lost(100) is None) is (whole or first > last)
+    assert (tracked.lost_from(100) is None) is (whole or first > last)

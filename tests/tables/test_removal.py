@@ -24,7 +24,7 @@ def removal(
         "config": {"name": "KV_a", "retention": "limits", "discard": "old", **config},
         "state": {"messages": messages, "bytes": size, "first_seq": 1, "last_seq": 20},
     }
-    return Removal.of(from_wire(StreamInfo, info | ({} if now is None else {"ts": now.isoformat()})))
+    return Removal.from_info(from_wire(StreamInfo, info | ({} if now is None else {"ts": now.isoformat()})))
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_all_subjects_are_no_filter():
 def test_several_streams():
     options = parse(stream="B, A", startingTimestamp="2026-01-31T12:00:00Z", subjects="a.>")
     assert (options.stream, options.streams, options.has_several) == ("", ("A", "B"), True)
-    one = options.of("B")
+    one = options.for_stream("B")
     assert (one.stream, one.has_several, one.subjects) == ("B", False, ("a.>",))
     assert not parse().has_several
 
@@ -91,7 +91,7 @@ def test_pattern_of_streams():
     options = SourceOptions.parse({"servers": "nats://x", "streamPattern": "ORDERS_*"}, streaming=True)
     assert (options.stream, options.streams, options.stream_pattern) == ("", (), "ORDERS_*")
     assert options.has_several
-    assert options.of("ORDERS_EU").stream_pattern is None
+    assert options.for_stream("ORDERS_EU").stream_pattern is None
 
 
 WRONG = [

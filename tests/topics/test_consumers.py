@@ -34,14 +34,14 @@ async def test_feed_abandoned_soon_at_first():
             log, log.feed("consumer"), "id", print, opened.set, lambda: None, refused=lambda error: None
         )
         connection.api.on("CONSUMER.CREATE", SILENCE, SILENCE)
-        feed.begin()
+        feed.begin_feed()
         await asyncio.sleep(1.2)
         assert len(creates(connection)) == 1
         await asyncio.sleep(0.2)
         assert connection.deleted() == ["id"]  # it may exist
         await asyncio.wait_for(opened.wait(), 3.0)
         assert len(creates(connection)) == 3
-        await feed.end()
+        await feed.end_feed()
 
 
 @virtual

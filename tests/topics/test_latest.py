@@ -17,21 +17,21 @@ class Source:
     """The newest record is what the test says."""
 
     def __init__(self, *, ends: bool = True) -> None:
-        self.ends, self.newest, self.closed = ends, None, False
+        self.ends, self.record, self.closed = ends, None, False
         self.changed = asyncio.Condition()
 
     async def put(self, seq: int, kind: Kind = Kind.VALUE, data: bytes = b"x") -> None:
         async with self.changed:
-            self.newest = Record(seq=seq, kind=kind, data=data)
+            self.record = Record(seq=seq, kind=kind, data=data)
             self.changed.notify_all()
 
-    async def current(self) -> Record:
-        return await self.after(0)
+    async def newest(self) -> Record:
+        return await self.record_after(0)
 
-    async def after(self, seen: int) -> Record:
+    async def record_after(self, seen: int) -> Record:
         async with self.changed:
-            await self.changed.wait_for(lambda: self.newest is not None and self.newest.seq > seen)
-            return self.newest
+            await self.changed.wait_for(lambda: self.record is not None and self.record.seq > seen)
+            return self.record
 
     async def close(self) -> None:
         self.closed = True
@@ -145,9 +145,9 @@ async def test_one_subject_says_when_it_waits():
 
     watch = Watch()
     source = OneSubject(Notifier(), Log())
-    assert (await source.after(3)).seq == 4
+    assert (await source.record_after(3)).seq == 4
     with pytest.raises(ClosedError):
-        await source.current()
+        await source.newest()
     assert (watch.asks, watch.waits(), watch.progress()) == (2, False, 7)
     await source.close()
     assert watch.closed

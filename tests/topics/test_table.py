@@ -325,11 +325,11 @@ def test_newest_only_passes_gaps():
     assert newest.before(late, 10, extent) == newest.before(late, 10, None) == "nothing"
     assert plain.at_end(100, 10, extent) == "lost"
     assert newest.at_end(100, 10, extent) == "nothing"
-    assert not newest.needs_extent([late], 10, newest.run([late], 10, None))
+    assert not newest.needs_extent([late], 10, newest.run_length([late], 10, None))
 
 
 def test_newest_only_notices_lost_pushes():
     newest = MissingRule(newest_only=True)
-    assert newest.run([Record(seq=12, subject="a")], 10, None) == 0, "unknown predecessor"
-    assert newest.run([Record(seq=12, previous=11)], 10, None) == 0
-    assert newest.run([Record(seq=12, previous=10)], 10, None) == 1
+    assert newest.run_length([Record(seq=12, subject="a")], 10, None) == 0, "unknown predecessor"
+    assert newest.run_length([Record(seq=12, previous=11)], 10, None) == 0
+    assert newest.run_length([Record(seq=12, previous=10)], 10, None) == 1

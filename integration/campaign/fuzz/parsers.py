@@ -218,11 +218,11 @@ def direct(chance: Random) -> Take:
         slow, fast = DirectBatchTracker(), DirectBatchTracker()
         expected = []
         for frame in frames:
-            message = slow.take(frame)
+            message = slow.read_frame(frame)
             if message is None:
                 break
             expected.append(stored_record(message, linked=linked))
-        got = StoredRecords(fast, linked=linked).read(frames)
+        got = StoredRecords(fast, linked=linked).read_frames(frames)
         same(got, expected, "stored records at once and one by one")
         same(
             (fast.ending, type(fast.error), fast.last_seq, fast.num_pending, fast.count),
@@ -237,21 +237,21 @@ def direct(chance: Random) -> Take:
 def direct_answer(data: bytes) -> None:
     """An answer that the server did not write as it does: no more than a documented error."""
     frames = [frame_of(s.direct(1, 0)), frame_of(data), frame_of(s.direct(3, 2))]
-    StoredRecords(DirectBatchTracker(batch=3), linked=True).read(frames)
+    StoredRecords(DirectBatchTracker(batch=3), linked=True).read_frames(frames)
     attempt(lambda: DirectBatchTracker().take_frames(frames))
     read_direct_answer(frame_of(data))
 
 
 def forged(data: bytes) -> None:
     """A message on a republished subject that a stranger published."""
-    RepublishedRecords("S").read([frame_of(s.REPUBLISHED[0]), frame_of(data)], lambda frame: None)
+    RepublishedRecords("S").read_frames([frame_of(s.REPUBLISHED[0]), frame_of(data)], lambda frame: None)
 
 
 def republished(data: bytes) -> None:
     stored_now = s.as_stored(data, s.republished(3, 2))
     frames = [frame_of(block) for block in (s.REPUBLISHED[0], stored_now, s.REPUBLISHED[1])]
     foreign: list[Any] = []
-    got = RepublishedRecords("S").read(frames, foreign.append)
+    got = RepublishedRecords("S").read_frames(frames, foreign.append)
     expected = [attempt(lambda frame=frame: republished_record(frame, "S")) for frame in frames]
     same(
         got,
@@ -267,7 +267,7 @@ def delivered(chance: Random) -> Take:
     def take(data: bytes) -> None:
         linked = chance.random() < 0.5
         frames = [(b"a.b", s.ACK, block, b"x") for block in (b"", data, s.BLOCKS[-1])]
-        got = DeliveredRecords(linked=linked).read(frames)
+        got = DeliveredRecords(linked=linked).read_frames(frames)
         for record, (_, reply, block, payload) in zip(got, frames, strict=True):
             own, position = parse_headers(block)[1] if block else Headers(), read_jsack(reply)
             same(record.headers, own, "headers of delivered records at once and one by one")

@@ -71,12 +71,12 @@ def push(kind: type[Any]) -> Callable[[Random], Take]:
                 tracker.tick(now)
             if kind is OrderedTracker and "went back" in str(tracker.cursor.wants):
                 # One number was wrong. It may have been given out. What follows is read from before it.
-                while tracker.take()[0] is not None:
+                while tracker.take_frame()[0] is not None:
                     pass
                 last = tracker.cursor.last_stream_seq
             if kind is OrderedTracker and tracker.cursor.wants is not None and tracker.may_recreate:
                 tracker.recreated("again", tracker.cursor.last_stream_seq, now)
-            while chance.random() < 0.7 and (taken := tracker.take()[0]) is not None:
+            while chance.random() < 0.7 and (taken := tracker.take_frame()[0]) is not None:
                 seq = sequences(taken[1])[0]
                 if kind is OrderedTracker and seq <= last:
                     raise DifferenceError(f"an ordered reader goes back: {seq} after {last}")
@@ -116,7 +116,7 @@ def consume(kind: type[Any]) -> Callable[[Random], Take]:
                 tracker.disconnected()
                 tracker.connected(now)
             while tracker.front and chance.random() < 0.9:
-                tracker.take()
+                tracker.take_frame()
 
         return take
 
@@ -140,7 +140,7 @@ def request(chance: Random) -> Take:
                 requests.status(status.code, status.description, moment)
             else:
                 requests.data(moment, len(data))
-            requests.tick(moment)
+            requests.check_deadline(moment)
         if requests.owed < 0:
             raise DifferenceError(f"a request is owed {requests.owed}")
 
@@ -175,7 +175,7 @@ def window(kind: Callable[[], Any]) -> Callable[[Random], Take]:
             number, now = number + 1, now + 0.01
             reply = b"_INBOX.p.%d" % number
             head = chance.choice((b"", b"NATS/1.0\r\nNats-Msg-Id: i%d\r\n\r\n" % number))
-            publishes.add(
+            publishes.add_publish(
                 reply, InFlight(Ticket(), b"orders.new", head, b"x", 10, number, now + 5, now + 1, bool(head))
             )
             block = bytes_damaged(chance, chance.choice((b"", b"", s.STATUSES[6])))
@@ -186,11 +186,11 @@ def window(kind: Callable[[], Any]) -> Callable[[Random], Take]:
                 publishes.disconnected()
                 publishes.connected(now)
             if chance.random() < 0.2:
-                publishes.tick(now + chance.choice((0, 2, 10)))
+                publishes.check_publishes(now + chance.choice((0, 2, 10)))
             if publishes.size < 0:
                 raise DifferenceError(f"{publishes.size} bytes in flight")
             if len(publishes.in_flight) > 200:
-                publishes.fail(lambda entry: JetStreamError("over"))
+                publishes.fail_publishes(lambda entry: JetStreamError("over"))
 
         return take
 
@@ -209,7 +209,7 @@ def ingest(chance: Random) -> Take:
         subject = chance.choice(
             (tracker.ping_reply(), tracker.end_reply(), b"%b%d.1.$FI" % (tracker.reply, tracker.sent), data)
         )
-        tracker.receive((subject, b"", chance.choice((b"", s.STATUSES[6])), data))
+        tracker.receive_answer((subject, b"", chance.choice((b"", s.STATUSES[6])), data))
         if not tracker.ended and tracker.acked > tracker.sent:
             raise DifferenceError(f"{tracker.acked} are acked of {tracker.sent}")
 
@@ -220,7 +220,7 @@ def batch(chance: Random) -> Take:
     def take(data: bytes) -> None:
         tracker = BatchTracker("id1")
         for _ in range(3):
-            tracker.add("a.b", b"", b"x")
+            tracker.add_message("a.b", b"", b"x")
         if chance.random() < 0.3:
             tracker.read_answer(chance.choice((b"", data)))
         tracker.commit()
@@ -263,9 +263,9 @@ def epochs(chance: Random) -> Take:
         if not core.is_ready and record.subject.endswith("frontier"):
             entry = reading.entry_of(record)
             if entry is not None:
-                core.receive(partition, entry.record.snapshot, record.seq)
+                core.receive_message(partition, entry.record.snapshot, record.seq)
         elif core.is_ready and (message := reading.message(record, core.lower_of)) is not None:
-            core.receive(*message, record.seq)
+            core.receive_message(*message, record.seq)
         if core.is_ready:
             assert core.position
 
@@ -339,13 +339,13 @@ def reader(chance: Random) -> Take:
             elif isinstance(command, Subscribe):
                 carry_out(under.subscribed(command.id, now))
 
-    carry_out(under.begin(0.0))
+    carry_out(under.begin_reading(0.0))
 
     def take(data: bytes) -> None:
         nonlocal last, stored, now
         stored, now = stored + 1, now + 0.1
         frames = [(b"_INBOX.1", b"", block, b"x") for block in (data, s.republished(stored, stored - 1))]
-        records = RepublishedRecords("S").read(frames, lambda frame: None)
+        records = RepublishedRecords("S").read_frames(frames, lambda frame: None)
         records = [
             one for one in records if one.seq <= stored or chance.random() < 0.1
         ]  # ids are rarely guessed
@@ -360,7 +360,7 @@ def reader(chance: Random) -> Take:
             ]
             extent = Extent("S", "1", 1, stored)
             carry_out(under.page(requests, page[:10], now, more=len(page) > 10, extent=extent))
-        taken, commands = under.take(10)
+        taken, commands = under.take_records(10)
         carry_out(commands)
         for one in taken:
             if one.seq <= last:

@@ -67,10 +67,10 @@ class Pair:
         due = now + ATTEMPT if head else now + TIMEOUT
         fields = (b"orders.new", head, b"x", size, number, now + TIMEOUT, due, bool(head))
         reply = b"%b%d" % (PREFIX, number)
-        self.plain.add(reply, InFlight(Ticket(self.tickets[0]), *fields))
+        self.plain.add_publish(reply, InFlight(Ticket(self.tickets[0]), *fields))
         if self.slots.publish(b"orders.new", head, b"x", now, TIMEOUT, bool(head), True) is None:
             self.slots.number = number
-            self.with_slots.add(reply, InFlight(Ticket(self.tickets[1]), *fields))
+            self.with_slots.add_publish(reply, InFlight(Ticket(self.tickets[1]), *fields))
 
     def both(self, what: str, *arguments: Any) -> None:
         """Do the same with both windows, and compare what comes of it."""

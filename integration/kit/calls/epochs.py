@@ -77,9 +77,9 @@ async def seen(topic: Any, decode: Callable[[bytes], list[Any]] = json.loads) ->
             started.add(partition)
             entry = reading.entry_of(record)
             assert entry is not None
-            events = core.receive(partition, entry.record.snapshot, record.seq)
+            events = core.receive_message(partition, entry.record.snapshot, record.seq)
         elif (message := reading.message(record, core.lower_of)) is not None:
-            events = core.receive(*message, record.seq)
+            events = core.receive_message(*message, record.seq)
         else:
             continue
         for event in events:
@@ -100,4 +100,4 @@ async def records(topic: Any) -> list[Any]:
 async def frontier_records(topic: Any, partition: int) -> list[FrontierEntry[int]]:
     """Those of a partition."""
     subject = f"{topic.name}.{partition}.frontier"
-    return [FrontierEntry.read(one, Int()) for one in await records(topic) if one.subject == subject]
+    return [FrontierEntry.from_record(one, Int()) for one in await records(topic) if one.subject == subject]

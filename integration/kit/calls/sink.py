@@ -47,7 +47,7 @@ async def write(js: Any, plan: WritePlan, *batches: pa.RecordBatch, task: Task =
     """A whole partition."""
     writer = PartitionWriter(js, plan, task)
     try:
-        await writer.begin(plan.shape.subject or _first_subject(batches))
+        await writer.find_stored_rows(plan.shape.subject or _first_subject(batches))
         for batch in batches:
             await writer.write(batch)
         return await writer.finish()

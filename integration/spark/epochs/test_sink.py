@@ -47,7 +47,7 @@ class Sink:
 
     def attempt(self, epoch: int) -> WriteAttempt:
         self.runs += 1
-        return WriteAttempt.of(self.query, f"run{self.query}{self.runs}", epoch)
+        return WriteAttempt.of_epoch(self.query, f"run{self.query}{self.runs}", epoch)
 
     async def write(
         self,
@@ -226,9 +226,9 @@ async def test_query_begins_at_same_moment_refused(js: Any, topic: Any) -> None:
     looks = [None, None]
 
     async def look(partition: int) -> Any:
-        return looks.pop() if looks else await SinkTopic.look(created, partition)
+        return looks.pop() if looks else await SinkTopic.read_owner(created, partition)
 
-    created.look = look  # type: ignore[method-assign]
+    created.read_owner = look  # type: ignore[method-assign]
     await sink.batch(0, ["a"])
     with pytest.raises(ProducerFencedError):
         await open_writer(js, other.plan(attempt), attempt, Task(0, 0), created)

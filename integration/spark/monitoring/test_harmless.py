@@ -86,7 +86,7 @@ async def test_watch_outlives_errors(server, js, stream, broken_handler, monkeyp
         return Unread(0, 0.0)
 
     monkeypatch.setattr(lag, "unread_after", answer)
-    watch.start()
+    watch.start_thread()
     await eventually(lambda: len(answers) > 5)
     assert {*answers} == {("good", Unread(0, 0.0)), ("bad", None)}
     await asyncio.to_thread(watch.close)

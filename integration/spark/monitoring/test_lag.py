@@ -111,19 +111,19 @@ async def test_watch_ends_and_begins_again(js, server, stream):
     await stream.publish(5)
     position = await place_in(js, stream, 2)
     watched = Watched(server.url, {"a": position})
-    watched.watch.start()
-    watched.watch.start()
+    watched.watch.start_thread()
+    watched.watch.start_thread()
     assert len(threads()) == 1
     key, requests, unread = await eventually(lambda: watched.answers and watched.answers[0])
     assert (key, requests, unread.last) == ("a", position, 5)
     watched.places.clear()
     await eventually(lambda: threads() == [])
     watched.places["b"] = position
-    watched.watch.start()
+    watched.watch.start_thread()
     await eventually(lambda: watched.answers[-1][0] == "b")
     await asyncio.to_thread(watched.watch.close)
     assert threads() == []
-    watched.watch.start()
+    watched.watch.start_thread()
     assert threads() == []
 
 
@@ -137,7 +137,7 @@ async def test_server_away_and_back(own_server, oracle_for, caplog):
     others = {name: LogPosition(name, "", 0) for name in ("B", "C", "D", "E")}
     watched.places |= others
     await own.stop()
-    watched.watch.start()
+    watched.watch.start_thread()
     await eventually(lambda: len(watched.answers) > 3 * 5)
     assert {unread for _, _, unread in watched.answers} == {None}
     (warning,) = [text for text in caplog.messages if "in seconds is unknown" in text]
@@ -154,7 +154,7 @@ async def test_close_does_not_wait_for_server(own_server):
     own = await own_server()
     await own.stop()
     watched = Watched(own.url, {"a": LogPosition("S", "", 0)})
-    watched.watch.start()
+    watched.watch.start_thread()
     async with asyncio.timeout(5):
         await asyncio.to_thread(watched.watch.close)
     await never(threads, 0.1)

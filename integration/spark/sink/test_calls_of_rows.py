@@ -45,7 +45,7 @@ async def calls_of(plan: WritePlan, count: int) -> int:
         batch = rows(count)
         with Calls() as counted:
             writer = PartitionWriter(js, plan, Task(0, 0))
-            await writer.begin()
+            await writer.find_stored_rows()
             await writer.write(batch)
             await settle()
             assert ack_all(connection) == count

@@ -184,7 +184,7 @@ async def test_slow_task_begins_behind_quick_one(
             return await self._stream.info()
 
     slow: Any = Slow(await js.stream(short.name))
-    assert await Ledger(js, location, 1, Task(1, 0)).begin(slow) == 0
+    assert await Ledger(js, location, 1, Task(1, 0)).begin_epoch(slow) == 0
     await forgotten()
     replay = LedgerLocation(bucket, "query", short.name, "run-2")
     outcome = await write(js, plan_of(ledger=replay), rows_of(short, 1, 20))

@@ -37,7 +37,7 @@ async def test_rows_moved(runs: Runs) -> None:
     await runs.whole("run-1", {0: [1, 2, 3], 1: [4, 5, 6], 2: [7]})
     remainder = await runs.whole("run-2", {0: [4, 5, 6, 7], 1: [1, 2, 3]})
     assert remainder is not None
-    assert (remainder.count, remainder.missing) == (0, 0)
+    assert (remainder.row_count, remainder.missing) == (0, 0)
     assert await runs.counts() == Counter(range(1, 8))
 
 
@@ -58,7 +58,7 @@ async def test_killed_run_repeated_with_equal_rows(runs: Runs) -> None:
     parts = {0: [7] * 20 + [1, 2], 1: [7] * 10, 2: [3]}
     remainder = await runs.whole("run-2", parts)
     assert remainder is not None
-    assert remainder.count == 10
+    assert remainder.row_count == 10
     assert await runs.counts() == rows_in(parts)
     await runs.whole("run-3", parts)
     assert await runs.counts() == rows_in(parts)
@@ -100,7 +100,7 @@ async def test_rows_that_are_gone_are_counted(runs: Runs) -> None:
     await runs.whole("run-1", {0: [1, 2], 1: [3, 4]})
     remainder = await runs.whole("run-2", {0: [1, 3], 1: [5]})
     assert remainder is not None
-    assert (remainder.count, remainder.missing) == (0, 2)
+    assert (remainder.row_count, remainder.missing) == (0, 2)
 
 
 async def test_headers_of_a_copy(runs: Runs, server: Any) -> None:
@@ -150,7 +150,7 @@ async def test_earlier_run_goes_on(runs: Runs) -> None:
     parts = {0: [1, 2, 7, 7], 1: [7, 7, 7]}
     writer = PartitionWriter(runs.js, runs.run_plan("run-1"), Task(1, 0))
     try:
-        await writer.begin()
+        await writer.find_stored_rows()
         await runs.task("run-1", 0, parts[0])
         done = {one: await runs.task("run-2", one, parts[one]) for one in parts}
         await writer.write(batch)

@@ -28,7 +28,7 @@ tasks = st.lists(
 def keys_of(rows: list[Row]) -> RowKeys:
     column = ColumnIds(one_stream=False)
     for number, (msg_id, subject, data) in enumerate(rows):
-        column.add(RowMessages([subject], None, [data], [msg_id]), number)
+        column.add_rows(RowMessages([subject], None, [data], [msg_id]), number)
     keys: RowKeys = pickle.loads(pickle.dumps(column.keys))
     return keys
 

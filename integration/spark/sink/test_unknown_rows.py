@@ -153,7 +153,7 @@ async def test_task_could_not_compare(runs: Runs) -> None:
     done[1] = replace(done[1], checked=None, unchecked="a reason")
     remainder = await runs.end("run-2", done)
     assert remainder is not None
-    assert remainder.count == 1
+    assert remainder.row_count == 1
     assert await runs.counts() == {1: 1, 2: 1, 3: 2}
 
 
@@ -181,7 +181,7 @@ async def test_tasks_look_into_several_streams(runs: Runs, make_stream: Any) -> 
     remainder = await publish_remainder(
         runs.js, replace(plan, runs=location), {one: outcome.checked for one, outcome in done.items()}
     )
-    assert remainder.count
+    assert remainder.row_count
     assert await stored(runs.stream) == [b"7"] * 3
     assert sorted(await stored(other)) == [b"8", b"8", b"9"]
 

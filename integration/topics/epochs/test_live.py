@@ -172,7 +172,7 @@ async def test_lost_message_new_snapshot(topic: Any, pubs: Any) -> None:
     one = pubs[0]
     sub = await topic.live_subscribe(beat=BEAT)
     whole = sub.completed()
-    take = type(one._broadcast).take
+    take = type(one._broadcast).take_messages
     for last in (False, True):
         await one.send(1, ["part"])
         with pytest.raises(RequestTimeoutError):
@@ -188,7 +188,7 @@ async def test_lost_message_new_snapshot(topic: Any, pubs: Any) -> None:
             return got
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(one._broadcast), "take", losing)
+            patch.setattr(type(one._broadcast), "take_messages", losing)
             await one.send(1, ["lost"])
             await eventually(lambda lost=lost: lost)
         if not last:

@@ -45,7 +45,7 @@ class LastingTask:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             task.exception()  # mark as retrieved: the work reports its errors
-            self._loop_end.forget()
+            self._loop_end.stop_watching()
         elif not self._over and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(REVIVE, self._revive)
 
@@ -58,7 +58,7 @@ class LastingTask:
     def cancel(self) -> None:
         """End the task for good."""
         self._over = True
-        self._loop_end.forget()
+        self._loop_end.stop_watching()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
-    checkpoint = Checkpoint.read(options.checkpoint)
+    checkpoint = Checkpoint.read_directory(options.checkpoint)
     report = {
         "checkpoint": str(checkpoint.path),
         "id": checkpoint.id,

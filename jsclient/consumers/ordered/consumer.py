@@ -73,7 +73,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
 
     def _to_request(self, missing: int, now: float) -> int:
         tracker, no_wait = self._tracker, self._collection.pull.no_wait
-        tracker.buffer.tick(now)
+        tracker.buffer.end_pause(now)
         if tracker.request is not None or tracker.cursor.wants is not None:
             return 0
         if not tracker.buffer.online or tracker.buffer.paused_until is not None:
@@ -83,7 +83,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
         # Messages requested by an earlier call that did not wait for them still arrive, and count for this call.
         return missing - tracker.buffer.owed if now < self._collection.deadline else 0
 
-    async def _ask(self, pull: Pull, now: float) -> None:
+    async def _send_request(self, pull: Pull, now: float) -> None:
         self._puller.carry_out([self._tracker.fetch(pull, now)])
 
     def _wake_at(self, now: float) -> float:
@@ -96,7 +96,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
             moments.append(tracker.buffer.paused_until)
         return min(moments)
 
-    def _tick(self, now: float) -> None:
+    def _tick_requests(self, now: float) -> None:
         self._puller.carry_out(self._tracker.tick_request(now))
 
     def _release(self) -> None:
@@ -124,7 +124,7 @@ class ReaderLock:
 
     def acquire(self, reader: OrderedMessages) -> None:
         """Register a reader. Raises `ConcurrentReadError` if another reader is in use."""
-        self._check()
+        self._check_free()
         self._reader = weakref.ref(reader, self._forgotten)
 
     def release(self, reader: OrderedMessages) -> None:
@@ -136,14 +136,14 @@ class ReaderLock:
     @contextmanager
     def fetch(self) -> Iterator[None]:
         """Hold the lock during a fetch. Raises `ConcurrentReadError` if a reader is in use."""
-        self._check()
+        self._check_free()
         self._reader, self._fetches = None, True
         try:
             yield
         finally:
             self._fetches = False
 
-    def _check(self) -> None:
+    def _check_free(self) -> None:
         if self._fetches:
             raise ConcurrentReadError("a fetch from this ordered consumer is in flight: wait for its end")
         if self.reader is not None and self.reader.is_in_use:
@@ -199,7 +199,7 @@ class OrderedMessages(ReadHandle[Message]):
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             self._acquire()
-            message = puller.take()
+            message = puller.take_message()
             if message is not None:
                 return message
             self._see_end()
@@ -210,7 +210,7 @@ class OrderedMessages(ReadHandle[Message]):
             finally:
                 self._waiting -= 1
             if not in_time:
-                message = puller.take()  # it may have arrived at the last moment
+                message = puller.take_message()  # it may have arrived at the last moment
                 if message is not None:
                     return message
                 raise RequestTimeoutError("no message", timeout, puller.context.connection.problem)
@@ -234,7 +234,7 @@ class OrderedMessages(ReadHandle[Message]):
             self._front = puller.front
             if not puller.nothing_comes:
                 now = puller.context.connection.now()
-                puller.carry_out(self._tracker.read(self._pull, self._threshold, now))
+                puller.carry_out(self._tracker.read_continuously(self._pull, self._threshold, now))
 
     def _see_end(self) -> None:
         """Raise an error if no more messages will arrive."""
@@ -350,7 +350,7 @@ class OrderedConsumer(Handle):
 
     def events(self) -> AsyncIterator[Event]:
         """Iterate over the events of this reader: first the recent events, then each new event until it ends."""
-        return self._puller.log.read()
+        return self._puller.log.read_events()
 
     async def next(self, timeout: float | None = None) -> Message:
         """Wait for the next message. Further messages are requested ahead, so that later calls find them buffered.
@@ -453,7 +453,7 @@ class OrderedConsumer(Handle):
         A failed deletion is reported as the event `DeleteFailed`. The server then removes the consumer after its
         ``inactive_threshold``.
         """
-        await self._puller.stop()
+        await self._puller.stop_reading()
 
     stop = close
 
@@ -492,5 +492,5 @@ async def _open(
     context: Context, stream: str, config: ConsumerConfig, options: dict[str, Any]
 ) -> OrderedConsumer:
     puller = OrderedPuller(context, stream, config, **options)
-    await puller.begin()
+    await puller.create_first_consumer()
     return OrderedConsumer(puller)

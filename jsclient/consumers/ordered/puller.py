@@ -89,8 +89,8 @@ class OrderedPuller:
         self.state: State = State.NEW
         self._flushing = False  # draining: messages in flight still arrive
         self._ending: asyncio.Task[None] | None = None
-        self._inbox = ReaderInbox(context.connection, self._receive)
-        self._timer = Timer(self._tick)
+        self._inbox = ReaderInbox(context.connection, self._receive_frames)
+        self._timer = Timer(self._tick_tracker)
         reader = ReaderOperations(
             is_open=lambda: self.state is State.OPEN,
             let_go=self._inbox.close,
@@ -98,7 +98,7 @@ class OrderedPuller:
             discard=self._inbox.close,
             use=self._use,
             reset=lambda: self.carry_out([]),
-            fail=self._fail,
+            fail=self._fail_reading,
             emit=self.emit,
         )
         self.recreator: ConsumerRecreator = ConsumerRecreator(
@@ -126,10 +126,10 @@ class OrderedPuller:
 
     def emit(self, event: Event) -> None:
         """Report an event to the user."""
-        self.log.add(event)
+        self.log.add_event(event)
         self.context.emit(event)
 
-    async def begin(self) -> None:
+    async def create_first_consumer(self) -> None:
         """Create the first consumer. Raises the errors of any API request, and then no consumer remains."""
         connection = self.context.connection
         connection.check_open()
@@ -138,7 +138,7 @@ class OrderedPuller:
             await self._check_match(info)
         connection.check_open()  # closed meanwhile: readers would wait forever
         self.state = State.OPEN
-        self.context.attach(self, self._lifecycle, self._denied)
+        self.context.attach(self, self._restart_consumer, self._end_denied)
         self.num_pending = info.num_pending
         self._use(info)
         self.recreator.remember_stream()
@@ -155,7 +155,7 @@ class OrderedPuller:
     async def _create(self, config: ConsumerConfig, timeout: float | None = None) -> ConsumerInfo:
         info = await self._create_under_new_name(config, timeout)
         try:
-            await self._inbox.open()
+            await self._inbox.open_inbox()
         except BaseException:
             self.context.tasks.start(self._delete(info.name), "undo create consumer")
             raise
@@ -216,14 +216,14 @@ class OrderedPuller:
         self.carry_out(self.tracker.recreated(info.name, info.delivered.stream_seq, now))
         self.changed.set()
 
-    async def _fail(self, error: JetStreamError) -> None:
+    async def _fail_reading(self, error: JetStreamError) -> None:
         """End with an error, which is raised after the buffered messages were read."""
         self.error = error
-        self._end()
+        self._end_reading()
         await self._inbox.close()
         self.log.close()
 
-    def _receive(self, frames: list[Frame]) -> None:
+    def _receive_frames(self, frames: list[Frame]) -> None:
         if self.state is State.CLOSED:
             return
         before = len(self.front)
@@ -232,14 +232,14 @@ class OrderedPuller:
         self.carry_out(commands)
         self.changed.set()
 
-    def _tick(self) -> None:
+    def _tick_tracker(self) -> None:
         self.carry_out(self.tracker.tick(self.context.connection.now()))
 
-    def take(self) -> Message | None:
+    def take_message(self) -> Message | None:
         """Return the next buffered message, or None."""
         if not self.front:
             return None
-        frame, commands = self.tracker.take()
+        frame, commands = self.tracker.take_frame()
         if commands:
             self.carry_out(commands)
         return DeliveredMessage(frame, self.channel)
@@ -249,14 +249,14 @@ class OrderedPuller:
         tracker = self.tracker
         for command in commands:
             if isinstance(command, SendPull):
-                self._send(command)
+                self._send_pull(command)
             elif isinstance(command, Emit):
                 self.emit(command.event)
         if tracker.cursor.wants is not None:
             self.recreator.recreate_if_needed()
         self._timer.set(tracker.deadline if self.state is State.OPEN else None)
 
-    def _send(self, ask: SendPull) -> None:
+    def _send_pull(self, ask: SendPull) -> None:
         connection, tracker = self.context.connection, self.tracker
         if tracker.is_forgotten(connection.now()):
             return
@@ -269,38 +269,38 @@ class OrderedPuller:
         except JetStreamError:
             tracker.disconnected()  # requested from a new consumer after the reconnect
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _restart_consumer(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
             # All messages in flight are lost: do not wait until a missing heartbeat shows it.
-            self.tracker.cursor.lost("the connection was replaced")
+            self.tracker.cursor.consumer_lost("the connection was replaced")
         elif what is Lifecycle.DISCONNECTED:
             self.tracker.disconnected()
         else:
-            self._end()
+            self._end_reading()
             self.log.close()
         self.carry_out([])
         self.changed.set()
 
-    def _denied(self, error: PermissionDeniedError) -> None:
+    def _end_denied(self, error: PermissionDeniedError) -> None:
         subject = self.context.api.consumer_next(self.stream, self.consumer)
         inbox = self._inbox.inbox
         if error.subject == subject or (inbox is not None and error.subject == inbox.subject):
-            self.context.tasks.start(self._refuse(error), "end a reader without permission")
+            self.context.tasks.start(self._refuse_reading(error), "end a reader without permission")
 
-    async def _refuse(self, error: PermissionDeniedError) -> None:
-        await self._fail(error)
+    async def _refuse_reading(self, error: PermissionDeniedError) -> None:
+        await self._fail_reading(error)
         await self._delete(self.consumer)
 
-    async def stop(self) -> None:
+    async def stop_reading(self) -> None:
         """End now: drop buffered messages and delete the consumer. A failed deletion is reported as `DeleteFailed`."""
         self.front.clear()
         if self.state in {State.OPEN, State.DRAINING}:
-            self._end()
-            self._ending = self.context.tasks.start(self._finish(), "end of an ordered consumer")
+            self._end_reading()
+            self._ending = self.context.tasks.start(self._finish_reading(), "end of an ordered consumer")
         if self._ending is not None:
             await asyncio.shield(self._ending)
 
-    abandon = stop  # when the connection is closed
+    abandon = stop_reading  # when the connection is closed
 
     async def drain(self) -> None:
         """Stop sending requests and delete the consumer. Messages in flight still arrive, and can be read."""
@@ -308,7 +308,7 @@ class OrderedPuller:
             self.state, self._flushing = State.DRAINING, True
             self.tracker.rest()
             self._timer.cancel()
-            self.recreator.stop()
+            self.recreator.stop_recreating()
             self._ending = self.context.tasks.start(self._flush(), "drain of an ordered consumer")
         if self._ending is not None:
             await asyncio.shield(self._ending)
@@ -318,20 +318,20 @@ class OrderedPuller:
             await self._inbox.drain(self.context.timeout)
         finally:
             self._flushing = False
-            self._end()
-        await self._finish()
+            self._end_reading()
+        await self._finish_reading()
 
-    async def _finish(self) -> None:
+    async def _finish_reading(self) -> None:
         await self._inbox.close()
         await self.recreator.stopped()
         await self._delete(self.consumer)
         self.log.close()
 
-    def _end(self) -> None:
+    def _end_reading(self) -> None:
         self.state = State.CLOSED
         self.watch.close()
         self.tracker.rest()
         self._timer.cancel()
-        self.recreator.stop()
-        self.context.detach(self, self._lifecycle, self._denied)
+        self.recreator.stop_recreating()
+        self.context.detach(self, self._restart_consumer, self._end_denied)
         self.changed.set()

@@ -138,7 +138,7 @@ class ConsumerRecreator:
             and not self._over
         ):
             self._task = self._context.tasks.start(
-                self._run(), f"reset of the ordered reader of {self._tracker.stream}"
+                self._run_attempts(), f"reset of the ordered reader of {self._tracker.stream}"
             )
 
     def remember_stream(self, on_info: Callable[[StreamInfo], None] | None = None) -> None:
@@ -148,7 +148,7 @@ class ConsumerRecreator:
         """
         self._context.tasks.start(self._remember_stream(on_info), "creation time of the stream")
 
-    def stop(self) -> None:
+    def stop_recreating(self) -> None:
         """Stop creating consumers. A consumer that is being created is deleted again."""
         self._over = True
         self.capacity.set()
@@ -158,11 +158,11 @@ class ConsumerRecreator:
             self._task.cancel()
 
     async def stopped(self) -> None:
-        """Wait for the end of a running attempt, after `stop`."""
+        """Wait for the end of a running attempt, after `stop_recreating`."""
         if self._task is not None and self._task is not asyncio.current_task():
             await asyncio.wait({self._task})
 
-    async def _run(self) -> None:
+    async def _run_attempts(self) -> None:
         try:
             await self._try_until_created()
         finally:
@@ -187,7 +187,7 @@ class ConsumerRecreator:
                 missing = isinstance(error, StreamNotFoundError)
                 missing_since = (missing_since or now()) if missing else None
                 gone = missing_since is not None and now() - missing_since >= _GONE_AFTER
-                self._failed(error)
+                self._note_failure(error)
                 if gone or (self._max_attempts is not None and failures >= self._max_attempts):
                     await self._reader.fail(error)
                     return
@@ -226,7 +226,7 @@ class ConsumerRecreator:
         await asyncio.sleep(self._next_pause)
         self._next_pause = min(max(self._next_pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
 
-    def _failed(self, error: JetStreamError) -> None:
+    def _note_failure(self, error: JetStreamError) -> None:
         self.error = error
         if type(error) in self._reported:
             return
@@ -249,7 +249,7 @@ class ConsumerRecreator:
             self._delete_leftover()
         unconfirmed = cursor.wants is not None and cursor.wants.unconfirmed
         resume = cursor.resume_stream_seq
-        info = await self._create(restart_config(self._config, resume), timeout)
+        info = await self._create_next(restart_config(self._config, resume), timeout)
         try:
             began_again = await self._began_again(info, unconfirmed=unconfirmed)
         except BaseException:
@@ -280,7 +280,7 @@ class ConsumerRecreator:
         self.leftover.clear()
         return self._context.tasks.start(self._delete(*leftover), "delete the old ordered consumer")
 
-    async def _create(self, config: ConsumerConfig, timeout: float) -> ConsumerInfo:
+    async def _create_next(self, config: ConsumerConfig, timeout: float) -> ConsumerInfo:
         """Create the next consumer. If the server refuses, delete leftover consumers first and try again."""
         try:
             return await self._reader.create(config, timeout)
@@ -320,7 +320,7 @@ class ConsumerRecreator:
         replicas = stream.config.num_replicas or 1
         end = ReportedEnd(str(stream.created), stream.state.last_seq, replicas, connection.connects)
         position = self._tracker.cursor.last_stream_seq
-        return restart_check.check(position, end, connection.now(), incarnation=self._incarnation)
+        return restart_check.check_end(position, end, connection.now(), incarnation=self._incarnation)
 
     async def _settle(self, doubt: RestartCheck, verdict: Restart) -> None:
         """Find out, while the new consumer is read, whether the stream was replaced."""

@@ -62,7 +62,7 @@ class OrderedSubscription(Subscription):
             discard=self._discard,
             use=self._use_next,
             reset=self._reset_if_needed,
-            fail=self._fail,
+            fail=self._fail_reading,
             emit=self._buffer.emit,
         )
         self._recreator = ConsumerRecreator(context, tracker, config, reader)
@@ -95,10 +95,10 @@ class OrderedSubscription(Subscription):
             raise ConfigError("an ordered subscription has no dead letters: leave dead_letter out")
         return ordered_rights(self._context.api, self.stream, inbox_prefix=inbox_prefix)
 
-    def begin(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
+    def begin_reading(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
         """Start reading, once bound. For the library's own use."""
         self._switch_to(inbox, intake, info)
-        self.start(inbox, intake)
+        self.start_reading(inbox, intake)
         self._recreator.remember_stream(self._bound)
 
     def _bound(self, stream: StreamInfo) -> None:
@@ -116,14 +116,14 @@ class OrderedSubscription(Subscription):
             self._reset_if_needed()
             self._recreator.capacity.set()
 
-    def _lifecycle(self, what: Lifecycle) -> None:
-        super()._lifecycle(what)
+    def _follow_connection(self, what: Lifecycle) -> None:
+        super()._follow_connection(what)
         if what is Lifecycle.CONNECTED:
             # All messages in flight are lost: do not wait until a missing heartbeat shows it.
-            self._tracker.cursor.lost("the connection was replaced")
+            self._tracker.cursor.consumer_lost("the connection was replaced")
             self._reset_if_needed()
 
-    def _check(self) -> None:
+    def _look_up_consumer(self) -> None:
         """Do nothing: a deleted consumer is replaced, not reported."""
 
     def _check_consumer(self) -> None:
@@ -131,12 +131,12 @@ class OrderedSubscription(Subscription):
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Like `Subscription.drain`. No new consumer is created meanwhile."""
-        self._recreator.stop()
+        self._recreator.stop_recreating()
         await super().drain(timeout)
 
-    def _end(self) -> None:
-        super()._end()
-        self._recreator.stop()
+    def _end_subscription(self) -> None:
+        super()._end_subscription()
+        self._recreator.stop_recreating()
 
     # One consumer follows another. Each delivers to a new subject from its creation on, so that messages of an
     # abandoned consumer cannot mix in.
@@ -176,7 +176,7 @@ class OrderedSubscription(Subscription):
         self._listen(inbox, intake)
         self._buffer.watch()
 
-    async def _fail(self, error: JetStreamError) -> None:
+    async def _fail_reading(self, error: JetStreamError) -> None:
         """End with an error, which is raised after the buffered messages were read."""
         if self._callback is None:
             self._tracker.fail(error)
@@ -184,4 +184,4 @@ class OrderedSubscription(Subscription):
             self._buffer.emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
         self._keep_consumer()
         await self._stop_listening()
-        self._end()
+        self._end_subscription()

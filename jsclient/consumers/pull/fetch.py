@@ -69,7 +69,7 @@ class Fetch(abc.ABC, Generic[PullerT]):
     async def run(self) -> Batch:
         """Run to the end and return the batch. Cancelled: the collected messages go to the next call."""
         try:
-            ending, error = await self._run()
+            ending, error = await self._run_requests()
         except BaseException:
             self._sources[0].extendleft(reversed(self._collection.frames))
             self._puller.changed.set()
@@ -78,7 +78,7 @@ class Fetch(abc.ABC, Generic[PullerT]):
             self._release()
         return self._collection.batch(self._puller.channel, ending, error)
 
-    async def _run(self) -> Outcome:
+    async def _run_requests(self) -> Outcome:
         puller, collection = self._puller, self._collection
         now = puller.context.connection.running_loop().time
         while True:
@@ -91,10 +91,10 @@ class Fetch(abc.ABC, Generic[PullerT]):
             if (outcome := self._outcome(at)) is not None:
                 return outcome
             if (count := self._to_request(missing, at)) > 0:
-                await self._ask(collection.request(count, at), at)
+                await self._send_request(collection.request(count, at), at)
                 continue  # messages may have arrived while the request was being sent
             if not await puller.changed.wait_until(self._wake_at(at)):
-                self._tick(now())
+                self._tick_requests(now())
 
     @abc.abstractmethod
     def _outcome(self, now: float) -> Outcome | None:
@@ -105,13 +105,13 @@ class Fetch(abc.ABC, Generic[PullerT]):
         """Return how many messages to request now, because no request in flight will deliver them. 0 or less: none."""
 
     @abc.abstractmethod
-    async def _ask(self, pull: Pull, now: float) -> None: ...
+    async def _send_request(self, pull: Pull, now: float) -> None: ...
 
     @abc.abstractmethod
     def _wake_at(self, now: float) -> float: ...
 
     @abc.abstractmethod
-    def _tick(self, now: float) -> None:
+    def _tick_requests(self, now: float) -> None:
         """Called at the time that `_wake_at` returned."""
 
     @abc.abstractmethod
@@ -151,11 +151,11 @@ class _SlotFetch(Fetch[Puller]):
     def _remove(self, slot: PullInbox) -> None:
         index = self._slots.index(slot)
         del self._slots[index], self._sources[index + 1]
-        self._puller.abandon(slot)
+        self._puller.abandon_request(slot)
 
-    async def _run(self) -> Outcome:
+    async def _run_requests(self) -> Outcome:
         while True:
-            ending, error = await super()._run()
+            ending, error = await super()._run_requests()
             if ending is not Ending.NO_RESPONDERS:
                 return ending, error
             refused = [slot for slot in self._slots if slot.request and slot.request.ending is ending]
@@ -226,7 +226,7 @@ class _SlotFetch(Fetch[Puller]):
                 missing -= slot.request.owed
         return missing
 
-    async def _ask(self, pull: Pull, now: float) -> None:
+    async def _send_request(self, pull: Pull, now: float) -> None:
         try:
             self._own = await self._puller.request(pull)
         except DisconnectedError:
@@ -246,15 +246,15 @@ class _SlotFetch(Fetch[Puller]):
             at = min(at, self._offline_since + _GRACE, self._collection.deadline)
         return at
 
-    def _tick(self, now: float) -> None:
+    def _tick_requests(self, now: float) -> None:
         for slot in self._slots:
             request = slot.request
             if request is not None and (deadline := request.deadline) is not None and now >= deadline:
-                request.tick(now)
+                request.check_deadline(now)
 
     def _release(self) -> None:
         for slot in self._slots:
-            self._puller.abandon(slot)
+            self._puller.abandon_request(slot)
 
 
 _NO_BOUNDS = dict.fromkeys(("max_messages", "max_bytes", "threshold_messages", "idle_heartbeat"))
@@ -347,7 +347,7 @@ class PullReading(Running):
                 assert frames is not None
                 if len(frames) == batch and slot.request.ending is Ending.FULL:
                     slot.frames = None
-                    puller.abandon(slot)
+                    puller.abandon_request(slot)
                     channel = puller.channel
                     return Batch([DeliveredMessage(frame, channel) for frame in frames], Ending.FULL)
                 at = slot.request.sent_at

@@ -40,7 +40,7 @@ class Messages(ReadHandle[Message]):
             puller.stream, puller.consumer, pull, threshold, pin, runs=chosen().runs
         )
         self._front = self._tracker.front
-        self._inbox = ReaderInbox(puller.context.connection, self._receive)
+        self._inbox = ReaderInbox(puller.context.connection, self._receive_frames)
         self._timer: Timer | None = None
         self._state = State.NEW
         self._flush: asyncio.Task[None] | None = (
@@ -69,7 +69,7 @@ class Messages(ReadHandle[Message]):
         """
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         if self._state is State.NEW:
-            await self._open()
+            await self._open_reader()
         while True:
             message = self._take()
             if message is not None:
@@ -103,7 +103,7 @@ class Messages(ReadHandle[Message]):
             return DeliveredMessage(self._puller.leftover.popleft(), self._channel)
         if not self._front:
             return None
-        frame, commands = self._tracker.take()
+        frame, commands = self._tracker.take_frame()
         if commands and self._state is State.OPEN:
             self._carry_out(commands)
             self._arm()
@@ -123,23 +123,23 @@ class Messages(ReadHandle[Message]):
         """Change how many messages are requested and buffered. For the library's own use."""
         self._tracker.resize(max_messages)
         if self._state is State.OPEN:
-            self._carry_out(self._tracker.ask())
+            self._carry_out(self._tracker.next_requests())
             self._arm()
 
-    async def _open(self) -> None:
+    async def _open_reader(self) -> None:
         async with self._starting:
             if self._state is not State.NEW:
                 return
             if self._puller.is_closed:
                 raise ClosedError("the subscription is closed: subscribe again, on an open connection")
             connection = self._context.connection
-            await self._inbox.open()
+            await self._inbox.open_inbox()
             if self._state is not State.NEW:  # closed meanwhile
                 await self._inbox.close()
                 return
             self._state = State.OPEN
-            self._timer = Timer(self._tick)
-            self._context.attach(self, self._lifecycle, self._denied)
+            self._timer = Timer(self._tick_reader)
+            self._context.attach(self, self._renew_requests, self._end_denied)
             self._puller.readers.add(self)
             if connection.is_connected:
                 self._connected()
@@ -148,12 +148,12 @@ class Messages(ReadHandle[Message]):
         self._carry_out(self._tracker.connected(self._context.connection.now()))
         self._arm()
 
-    def _denied(self, error: PermissionDeniedError) -> None:
+    def _end_denied(self, error: PermissionDeniedError) -> None:
         if self._puller.is_denied(error, self._inbox.inbox):
             self._tracker.fail(error)
             self._puller.changed.set()
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _renew_requests(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
             if self._inbox.inbox is not None:
                 self._connected()
@@ -171,28 +171,28 @@ class Messages(ReadHandle[Message]):
             if self._state is not State.OPEN:
                 return
             await self._inbox.close()
-            await self._inbox.open()
+            await self._inbox.open_inbox()
             if self._state is not State.OPEN:  # ended meanwhile
                 await self._inbox.close()
             elif self._context.connection.is_connected:
                 self._connected()
 
-    def _receive(self, frames: list[Frame]) -> None:
+    def _receive_frames(self, frames: list[Frame]) -> None:
         if self._state is State.CLOSED and not self._flushing:
             return
         before = len(self._front)
         commands = self._tracker.receive(frames, self._context.connection.now())
         self._puller.arrived += len(self._front) - before
         if self._state is State.OPEN:
-            commands += self._tracker.ask()
+            commands += self._tracker.next_requests()
         self._carry_out(commands)
         self._arm()
         self._puller.changed.set()
 
-    def _tick(self) -> None:
+    def _tick_reader(self) -> None:
         commands = self._tracker.tick(self._context.connection.now())
         if self._state is State.OPEN:
-            commands += self._tracker.ask()
+            commands += self._tracker.next_requests()
         self._carry_out(commands)
         self._arm()
 
@@ -247,7 +247,7 @@ class Messages(ReadHandle[Message]):
         self._state = State.CLOSED
         if self._timer is not None:
             self._timer.cancel()
-        self._context.detach(self, self._lifecycle, self._denied)
+        self._context.detach(self, self._renew_requests, self._end_denied)
         self._puller.readers.discard(self)
         self._puller.changed.set()
         flush = self._unsubscribe(_FLUSH)  # from now on, so that no message is missed in between

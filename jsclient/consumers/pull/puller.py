@@ -61,7 +61,7 @@ class PullInbox:
             False  # the caller waits for the end of this request, and not for its first message
         )
 
-    def receive(self, frames: list[Frame]) -> None:
+    def receive_frames(self, frames: list[Frame]) -> None:
         """The sink of the inbox."""
         puller = self.puller
         now = puller.now()
@@ -91,7 +91,7 @@ class PullInbox:
             self.until = max(self.until, now + _LINGER)
         if self.pin is not None:
             # The server assigns the pin to a request, and names it in a header of each message.
-            self.puller.report(self.pin.message(frames[-1][2]))
+            self.puller.report_event(self.pin.message(frames[-1][2]))
             if request is not None and self.pin.id is not None:
                 request.pin = self.pin.id
 
@@ -101,7 +101,7 @@ class PullInbox:
         if status is not None and request is not None:
             request.status(status.code, status.description, now)
             if self.pin is not None and request.is_unpinned:
-                self.puller.report(self.pin.refused(status.code, request.pin))
+                self.puller.report_event(self.pin.refused(status.code, request.pin))
 
 
 class Puller:
@@ -190,7 +190,7 @@ class Puller:
             self._listener(event)
         self.context.emit(event)
 
-    def report(self, event: Event | None) -> None:
+    def report_event(self, event: Event | None) -> None:
         """Like `emit`, but ignores None."""
         if event is not None:
             self.emit(event)
@@ -217,7 +217,7 @@ class Puller:
         connection = self.context.connection
         if not self._listening:
             self._listening = True
-            connection.add_listener(self._lifecycle, self._denied)
+            connection.add_listener(self._end_requests, self._end_denied_requests)
         if self._orphans:
             self._sweep()
         slot = self._idle.pop() if self._idle else PullInbox(self)
@@ -225,7 +225,7 @@ class Puller:
         self._busy.add(slot)
         try:
             if slot.inbox is None:
-                slot.inbox = await connection.subscribe(connection.new_inbox(), slot.receive)
+                slot.inbox = await connection.subscribe(connection.new_inbox(), slot.receive_frames)
             slot.pin = None if pull.group is None else self.pin_of(pull.group)
             if slot.pin is not None:
                 pull = msgspec.structs.replace(pull, pin=slot.pin.id)
@@ -234,7 +234,7 @@ class Puller:
             slot.until = slot.request.over_at + _LINGER
             await connection.publish(self._subject, encode_pull(pull), reply=slot.inbox.subject, urgent=True)
         except asyncio.CancelledError:
-            self.abandon(slot)  # it may have been sent: its messages must not be lost
+            self.abandon_request(slot)  # it may have been sent: its messages must not be lost
             raise
         except BaseException:
             self._busy.discard(slot)
@@ -261,7 +261,7 @@ class Puller:
                 self._timer.set(request.deadline)
                 await self.changed.wait()
             except BaseException:
-                self.abandon(slot)
+                self.abandon_request(slot)
                 self.changed.set()
                 raise
             slot.is_alone = False
@@ -309,7 +309,7 @@ class Puller:
             missing -= request.owed
         return slots
 
-    def abandon(self, slot: PullInbox) -> None:
+    def abandon_request(self, slot: PullInbox) -> None:
         """Release a request whose caller no longer waits."""
         self._busy.discard(slot)
         if slot.frames:
@@ -331,21 +331,21 @@ class Puller:
             self._orphans.remove(slot)
             self.context.tasks.start(self._flush(slot, _IN_FLIGHT), "drop an inbox")
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _end_requests(self, what: Lifecycle) -> None:
         if what is not Lifecycle.CONNECTED:
             for slot in (*self._busy, *self._orphans):
                 if slot.request is not None:
-                    slot.request.disconnected()
+                    slot.request.connection_lost()
         self.changed.set()
 
     def is_denied(self, error: PermissionDeniedError, inbox: Inbox | None) -> bool:
         """Whether the user lacks the permission to pull or to subscribe to this inbox."""
         return error.subject == self._subject or (inbox is not None and error.subject == inbox.subject)
 
-    def _denied(self, error: PermissionDeniedError) -> None:
+    def _end_denied_requests(self, error: PermissionDeniedError) -> None:
         for slot in (*self._busy, *self._orphans):
             if slot.request is not None and self.is_denied(error, slot.inbox):
-                slot.request.end(Ending.REFUSED, error)
+                slot.request.end_request(Ending.REFUSED, error)
         self.changed.set()
 
     async def _drop(self, slot: PullInbox) -> None:
@@ -361,10 +361,10 @@ class Puller:
         self._timer.cancel()
         self.watch.close()
         connection = self.context.connection
-        connection.remove_listener(self._lifecycle, self._denied)
+        connection.remove_listener(self._end_requests, self._end_denied_requests)
         for slot in self._busy:
             if slot.request is not None:
-                slot.request.end(Ending.CLOSED)
+                slot.request.end_request(Ending.CLOSED)
         self.changed.set()
         await asyncio.gather(*(reader.abandon() for reader in list(self.readers)))
         slots = (*self._idle, *self._orphans, *self._busy)
@@ -400,7 +400,7 @@ class ReaderInbox:
         self._base = ""
         self.inbox: Inbox | None = None
 
-    async def open(self) -> None:
+    async def open_inbox(self) -> None:
         """Subscribe to a new subject."""
         base = f"{self._connection.new_inbox()}."
         self.inbox = await self._connection.subscribe(f"{base}*", self._sink)

@@ -34,7 +34,7 @@ class PullSubscription(PullReading, Handle):
         self._chosen = delete_on_close is True
         self._log = EventLog()
         self._puller = Puller(
-            context, binding.stream, binding.consumer, binding.config, listener=self._log.add
+            context, binding.stream, binding.consumer, binding.config, listener=self._log.add_event
         )
         context.open.add(self)
         warn_of_deletion(binding, self._puller.emit, delete_on_close=delete_on_close)
@@ -111,7 +111,7 @@ class PullSubscription(PullReading, Handle):
 
     def events(self) -> AsyncIterator[Event]:
         """Iterate over the events of this subscription: first the recent events, then each new event until it ends."""
-        return self._log.read()
+        return self._log.read_events()
 
     async def unsubscribe(self) -> None:
         """End the subscription, and delete the consumer if it was created here. Calling it again does nothing.
@@ -123,7 +123,7 @@ class PullSubscription(PullReading, Handle):
                 closed anyway.
         """
         try:
-            await self._end()
+            await self._end_subscription()
         finally:
             self._log.close()
 
@@ -136,12 +136,12 @@ class PullSubscription(PullReading, Handle):
         """
         await self._end_workers()
         try:
-            await self._end()
+            await self._end_subscription()
         except JetStreamError as error:
             self._puller.emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
         self._log.close()
 
-    async def _end(self) -> None:
+    async def _end_subscription(self) -> None:
         deletes, self._deletes = self._deletes, False
         await self._puller.close(give_back=not deletes)
         self._context.open.discard(self)

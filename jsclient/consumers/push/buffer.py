@@ -35,7 +35,7 @@ class PushBuffer:
         tracker: Makes the decisions, which the buffer carries out.
         channel: Sends the acks of the messages.
         log: The events of the subscription.
-        ready: Messages that can be read without `take`. Empty while each read must go through `take`.
+        ready: Messages that can be read without `take_message`. Empty while each read must go through `take_message`.
         watching: Whether silence is an alarm.
         heard: Whether frames have arrived since the subscription cleared this.
         ended: Whether no more messages will arrive. Buffered messages can still be read.
@@ -71,7 +71,7 @@ class PushBuffer:
         self._began = 0.0  # when the callback was called, or the first of several fast calls
         self._latest: Message | None = None  # the message that it was called with
         self._each = 1  # calls after which the clock is read
-        self._timer = Timer(self._tick)
+        self._timer = Timer(self._tick_heartbeat)
         self._now = asyncio.get_running_loop().time
         self.stall_watch: StallWatch = StallWatch(context, self)
         if has_callback:
@@ -105,10 +105,10 @@ class PushBuffer:
         return Handling(running, tracker.pending, None, taken, subject_of=self._describe)
 
     # The fast path of reading is `ready`, the tracker's deque. An ordered subscription hides it during a reset, so that
-    # each read goes through `take`, which reports the freed capacity.
+    # each read goes through `take_message`, which reports the freed capacity.
 
     def hide(self) -> None:
-        """Let each read go through `take`."""
+        """Let each read go through `take_message`."""
         self.ready = deque()
 
     def show(self) -> None:
@@ -116,7 +116,7 @@ class PushBuffer:
         if not self._has_callback:
             self.ready = self.tracker.front
 
-    def receive(self, frames: list[Frame]) -> None:
+    def receive_frames(self, frames: list[Frame]) -> None:
         """The sink of the NATS subscription."""
         tracker = self.tracker
         self.heard = True
@@ -131,7 +131,7 @@ class PushBuffer:
         """Start, or restart, the timer of the heartbeats."""
         self._timer.set(self.tracker.deadline)
 
-    def _tick(self) -> None:
+    def _tick_heartbeat(self) -> None:
         commands = self.tracker.tick(self._now())
         self._carry_out(commands)
         if commands:
@@ -152,13 +152,13 @@ class PushBuffer:
 
     def emit(self, event: Event) -> None:
         """Report an event to the user."""
-        self.log.add(event)
+        self.log.add_event(event)
         self._context.emit(event)
 
-    def end(self) -> None:
+    def end_buffer(self) -> None:
         """Note that no more messages will arrive, and wake all readers."""
         self.ended = True
-        self._carry_out(self.tracker.end())
+        self._carry_out(self.tracker.end_queue())
         self.stall_watch.close()
         self._timer.cancel()
         self._arrived.set()
@@ -168,14 +168,14 @@ class PushBuffer:
         if self._has_callback:
             raise ConfigError("cannot read from a subscription that has a callback")
         deadline = deadline_of(timeout, self._now())
-        while (message := self.take()) is None:
+        while (message := self.take_message()) is None:
             if self.ended:
                 self._emptied()
                 raise ClosedError("the subscription is closed: subscribe again, on an open connection")
             self.stall_watch.asked()
             if not await self._arrived.wait_until(deadline):
                 # The message and the deadline may have arrived in the same iteration of the loop.
-                message = self.take()
+                message = self.take_message()
                 if message is not None:
                     return message
                 raise RequestTimeoutError("no message", timeout, self._context.connection.problem)
@@ -191,7 +191,7 @@ class PushBuffer:
                 )
                 continue
             try:
-                message = self.take()
+                message = self.take_message()
             except JetStreamError as error:
                 self.tracker.put_back(error)  # the next call raises it, so that this batch is not lost
                 break
@@ -200,10 +200,10 @@ class PushBuffer:
             batch.append(message)
         return batch
 
-    def take(self) -> Message | None:
+    def take_message(self) -> Message | None:
         """Return the next buffered message, or None. Answers the flow control requests before it."""
         while True:
-            frame, commands = self.tracker.take()
+            frame, commands = self.tracker.take_frame()
             if commands:
                 self._carry_out(commands)
             if frame is None and commands:
@@ -231,7 +231,7 @@ class PushBuffer:
         since, each = self._note_call(watch), 1
         self._each = 1
         while True:
-            message = DeliveredMessage(front.popleft(), channel) if front else self.take()
+            message = DeliveredMessage(front.popleft(), channel) if front else self.take_message()
             if message is None:
                 if self.ended:
                     return
@@ -269,7 +269,7 @@ class PushBuffer:
         """Note the time before a call of the callback, and return it."""
         moment = self._now()
         if moment >= watch.due:
-            watch.look(moment)
+            watch.check_loop(moment)
         self._began = moment
         return moment
 

@@ -169,7 +169,7 @@ class Subscription(ReadHandle[Message], Running):
 
     def events(self) -> AsyncIterator[Event]:
         """Iterate over the events of this subscription: first the recent events, then each new event until it ends."""
-        return self._buffer.log.read()
+        return self._buffer.log.read_events()
 
     async def next(self, timeout: float | None = None) -> Message:
         """Wait for the next message.
@@ -239,14 +239,14 @@ class Subscription(ReadHandle[Message], Running):
     def _started(self, worker: Worker) -> None:
         self._runner = worker.task
 
-    def start(self, inbox: Inbox, intake: HoldingSink) -> None:
+    def start_reading(self, inbox: Inbox, intake: HoldingSink) -> None:
         """Start reading, once bound. For the library's own use."""
-        self._context.attach(self, self._lifecycle)
+        self._context.attach(self, self._follow_connection)
         heartbeat = self._buffer.tracker.heartbeat
         if heartbeat is not None:
             heartbeat.heard(self._context.connection.now())
-        self._check_timer = Timer(self._check)
-        self._check()
+        self._check_timer = Timer(self._look_up_consumer)
+        self._look_up_consumer()
         self._buffer.watch()
         if self._callback is not None:
             self._runner = self._context.tasks.start(
@@ -258,16 +258,16 @@ class Subscription(ReadHandle[Message], Running):
     def _listen(self, inbox: Inbox, intake: HoldingSink) -> None:
         self._inbox = inbox
         self._buffer.stall_watch.subject = inbox.subject
-        intake.open(self._buffer.receive)
+        intake.open(self._buffer.receive_frames)
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _follow_connection(self, what: Lifecycle) -> None:
         if what is Lifecycle.CLOSED:
-            self._end()
+            self._end_subscription()
         elif what is Lifecycle.CONNECTED:
             # The server may have removed the consumer meanwhile. Without heartbeats only this check shows it.
             self._check_consumer()
 
-    def _check(self) -> None:
+    def _look_up_consumer(self) -> None:
         """Check whether the consumer exists after a missing heartbeat or, without heartbeats, a silent interval.
 
         The server does not tell a subscriber that its consumer was deleted.
@@ -275,7 +275,7 @@ class Subscription(ReadHandle[Message], Running):
         assert self._check_timer is not None
         now, heartbeat = self._context.connection.now(), self._buffer.tracker.heartbeat
         if heartbeat is not None:
-            is_silent, next_check = heartbeat.look(now)
+            is_silent, next_check = heartbeat.check_heartbeat(now)
         else:
             is_silent, next_check = not self._buffer.heard, now + _CHECK_AFTER
             self._buffer.heard = False
@@ -326,7 +326,7 @@ class Subscription(ReadHandle[Message], Running):
         """
         if self._state is State.CLOSED:
             return
-        self._end()
+        self._end_subscription()
         # If the consumer stays, the server must learn of the lost interest before another subscriber binds to it.
         await self._stop_listening(flush=not self._deletes, timeout=_FLUSH_TIMEOUT)
         await self._give_back(self._buffer.tracker.clear())
@@ -392,7 +392,7 @@ class Subscription(ReadHandle[Message], Running):
         try:
             await self._stop_listening(flush=True, timeout=timeout)
         finally:
-            self._buffer.end()
+            self._buffer.end_buffer()
 
     # A worker drains in its own task: a task that is started while the event loop ends would remain pending.
 
@@ -437,7 +437,7 @@ class Subscription(ReadHandle[Message], Running):
             if self._deletes:
                 self._deletes = False
                 self._deleting = self._context.tasks.start(self._delete_and_report(), "delete after drain")
-            self._end()
+            self._end_subscription()
 
     async def _deleted(self) -> None:
         if self._deleting is not None:
@@ -474,11 +474,11 @@ class Subscription(ReadHandle[Message], Running):
         else:
             await connection.unsubscribe(inbox)
 
-    def _end(self) -> None:
+    def _end_subscription(self) -> None:
         self._state, self._buffer.watching = State.CLOSED, False
         self._stop_checking()
-        self._context.detach(self, self._lifecycle)
-        self._buffer.end()
+        self._context.detach(self, self._follow_connection)
+        self._buffer.end_buffer()
         if self._deleting is None:  # the deletion closes the log itself, as it may still report a failure
             self._buffer.log.close()
 

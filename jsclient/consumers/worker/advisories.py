@@ -108,24 +108,26 @@ class Advisories:
         queue = (
             f"dead-letters.{self._source.consumer}"  # only one of the workers needs to receive each advisory
         )
-        self._inbox = await self._context.connection.subscribe(subject, self._receive, queue)
-        self._reading = self._context.tasks.start(self._read(), "find unacknowledged messages")
+        self._inbox = await self._context.connection.subscribe(subject, self._receive_advisories, queue)
+        self._reading = self._context.tasks.start(self._read_cases(), "find unacknowledged messages")
 
-    def _receive(self, frames: list[Frame]) -> None:
+    def _receive_advisories(self, frames: list[Frame]) -> None:
         now = self._now()
         # Refuse here what needs no request, so that a flood of advisories stays cheap.
         for frame in frames:
             advisory = read_exhausted(frame[3])
             if advisory is None:
-                self._refuse(0, "it is malformed")
+                self._refuse_advisory(0, "it is malformed")
             elif (advisory.stream, advisory.consumer) != (self._source.stream, self._source.consumer):
-                self._refuse(
+                self._refuse_advisory(
                     advisory.seq, f"it names consumer {advisory.consumer!r} of stream {advisory.stream!r}"
                 )
             elif advisory.seq in self._done:
-                self._refuse(advisory.seq, "this worker has acked the message or stored its dead letter")
+                self._refuse_advisory(
+                    advisory.seq, "this worker has acked the message or stored its dead letter"
+                )
             elif advisory.seq in self._waiting:
-                self._refuse(advisory.seq, "the message is being decided already")
+                self._refuse_advisory(advisory.seq, "the message is being decided already")
             elif not self._is_held(advisory.seq):
                 self._keep(_Case(advisory, now))
         self._arrived.set()
@@ -137,7 +139,9 @@ class Advisories:
                 return
             oldest = self._later.popleft()
             self._waiting.discard(oldest.advisory.seq)
-            self._refuse(oldest.advisory.seq, f"too many advisories: {oldest.reason or 'no decision yet'}")
+            self._refuse_advisory(
+                oldest.advisory.seq, f"too many advisories: {oldest.reason or 'no decision yet'}"
+            )
         self._waiting.add(case.advisory.seq)
         self._new.append(case)
 
@@ -148,7 +152,7 @@ class Advisories:
             text = f"{_MOST} messages that ran out of deliveries wait already ({self._lost} passed over)"
             self._letters.failed(case.advisory.seq, ConfigError(text))
 
-    async def _read(self) -> None:
+    async def _read_cases(self) -> None:
         decided = 0
         while True:
             if self._later and self._later[0].since <= self._now():
@@ -218,7 +222,7 @@ class Advisories:
         if case.contradicted is None:
             case.contradicted = now
         if now - case.contradicted >= _CERTAIN:
-            self._refuse(case.advisory.seq, reason)
+            self._refuse_advisory(case.advisory.seq, reason)
             return True
         case.reason = reason
         self._put_off(case, _AGAIN)
@@ -231,7 +235,7 @@ class Advisories:
             at -= 1
         self._later.insert(at, case)
 
-    def _refuse(self, seq: int, reason: str) -> None:
+    def _refuse_advisory(self, seq: int, reason: str) -> None:
         self._refused += 1
         if self._refused & (self._refused - 1) == 0:  # the first, and each time the number has doubled
             source = self._source

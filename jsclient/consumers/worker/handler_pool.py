@@ -103,7 +103,7 @@ class Caller:
             await result
 
     async def _in_thread(self, slot: HandlerTask, message: Message) -> Any:
-        future = self._threads.begin(self._handler, message)
+        future = self._threads.begin_call(self._handler, message)
         while True:
             try:
                 result, error = await asyncio.shield(future)
@@ -154,7 +154,7 @@ class HandlerPool:
         self._name = name
         self._concurrency = load.rules.options.concurrency
         self._caller = Caller(handler, self._concurrency)
-        self._timer = Timer(self.tick)
+        self._timer = Timer(self.tick_work)
         self._idle_timer = Timer(self._end_idle)
         self._watch = LoopWatch(self._handled, settling.slow)
         self._slots: list[HandlerTask] = []
@@ -230,7 +230,7 @@ class HandlerPool:
                 self._clear_woken(slot)
             moment = now()
             if moment >= watch.due:
-                watch.look(moment)
+                watch.check_loop(moment)
             if self._turn_ends is None:
                 self._turn_ends = moment + _TURN
                 asyncio.get_running_loop().call_soon(self._next_turn)
@@ -239,9 +239,9 @@ class HandlerPool:
                 self._set_woken(slot)
                 await asyncio.sleep(0)
                 continue
-            if (work := load.start(moment)) is None:
+            if (work := load.start_work(moment)) is None:
                 self._refill()
-                if (work := load.start(moment)) is None:
+                if (work := load.start_work(moment)) is None:
                     await self._wait_idle(slot, moment)
                     continue
             slot.work = slot.latest = work
@@ -337,9 +337,9 @@ class HandlerPool:
     def _overdue(self) -> TimeoutError:
         return TimeoutError(f"the handler ran longer than {self.load.rules.options.handler_timeout} s")
 
-    def tick(self) -> None:
+    def tick_work(self) -> None:
         """Send the keep-alives, and cancel the handlers, that are due."""
-        due = self.load.tick(self._context.connection.now())
+        due = self.load.take_due(self._context.connection.now())
         tasks = self._context.tasks
         if due.keep_alive:
             tasks.start(self._report_progress(due.keep_alive), "keep messages alive")

@@ -150,7 +150,7 @@ class Running:
         if key is not None:
             check_handler("key", key)
             check_plain("key", key)
-        options.check()
+        options.check_options()
         if callable(retry_delay):
             check_handler("retry_delay", retry_delay, "number of the attempt")
             check_plain("retry_delay", retry_delay)

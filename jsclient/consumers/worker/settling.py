@@ -48,7 +48,7 @@ class DeadLetters:
         self._stream, self._consumer = source.stream, source.consumer
         self.pattern = pattern
 
-    async def check(self, config: ConsumerConfig) -> None:
+    async def check_subject(self, config: ConsumerConfig) -> None:
         """Refuse a subject that no stream has, or that this consumer would receive itself.
 
         Raises:
@@ -161,7 +161,7 @@ class Settling:
             return
         verdict = load.judge(work, error, stuck=stuck)
         if verdict.delay_error is not None:
-            self._source.report(
+            self._source.report_error(
                 ConfigError(f"retry_delay({work.attempt}) cannot be used: {verdict.delay_error!r:.200}")
             )
         if error is not None:
@@ -236,7 +236,7 @@ class Settling:
             except JetStreamError as failure:
                 await self._not_stored(work, error, failure)
                 return
-        if not await self._send(lambda: work.latest.term(term_reason(error))) or work.denied:
+        if not await self._send_ack(lambda: work.latest.term(term_reason(error))) or work.denied:
             self._count(work, "unsettled")  # it is redelivered, but its dead letter is stored only once
         else:
             self._count(work, "dead_lettered" if letters is not None else "terminated")
@@ -305,7 +305,7 @@ class Settling:
 
     async def _ack(self, message: Message) -> bool:
         if not self._ack_sync:
-            return await self._send(message.ack)
+            return await self._send_ack(message.ack)
 
         async def ask() -> None:
             self._context.connection.check_sendable()  # otherwise the request itself would wait for the connection
@@ -313,9 +313,9 @@ class Settling:
 
         for _ in range(_SYNC_TRIES):
             try:
-                return await self._send(ask)
+                return await self._send_ack(ask)
             except RequestTimeoutError as error:
-                self._source.report(error)
+                self._source.report_error(error)
             except PermissionDeniedError:
                 break  # the connection reports it
         return False
@@ -323,14 +323,14 @@ class Settling:
     async def _again(self, work: Work[Message], wire_delay: float | None) -> None:
         latest = work.latest
         send = latest.in_progress if wire_delay is None else lambda: latest.nak(wire_delay)
-        if await self._send(send):
+        if await self._send_ack(send):
             self._remember(work, "")
         else:
             self._load.counts.unsettled += 1
             self._acks_unsent -= 1
             self._not_returned += 1
 
-    async def _send(self, send: Callable[[], Awaitable[None]]) -> bool:
+    async def _send_ack(self, send: Callable[[], Awaitable[None]]) -> bool:
         """Send an ack and return whether it was sent. If not, the server redelivers the message after ``ack_wait``."""
         while True:
             try:

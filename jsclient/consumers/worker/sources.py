@@ -70,7 +70,7 @@ class Source(abc.ABC):
                 raise
             return self._known  # the user may have only the permission to read
 
-    def open(self, rules: WorkRules) -> None:  # noqa: B027  optional
+    def open_source(self, rules: WorkRules) -> None:  # noqa: B027  optional
         """Called when the worker starts."""
 
     @abc.abstractmethod
@@ -81,18 +81,18 @@ class Source(abc.ABC):
         """
 
     @abc.abstractmethod
-    def take_arrived(self, most: int) -> list[Message]:
+    def take_available(self, most: int) -> list[Message]:
         """Take messages that have arrived, up to ``most``, without waiting. Only `next` raises errors."""
 
     def resize(self, pull: int) -> None:  # noqa: B027  optional
         """Request and buffer up to ``pull`` messages from now on."""
 
     @abc.abstractmethod
-    async def hold(self, most: int) -> list[Message]:
+    async def hand_over(self, most: int) -> list[Message]:
         """Hand over buffered messages when the worker is full, because it keeps them alive. Pauses if possible."""
 
     @abc.abstractmethod
-    async def end(self, timeout: float) -> list[Message]:
+    async def end_source(self, timeout: float) -> list[Message]:
         """End the source. Returns the messages that had arrived."""
 
     def deleted(self) -> Coroutine[Any, Any, JetStreamError] | None:
@@ -103,7 +103,7 @@ class Source(abc.ABC):
         """Called when the worker has handled or returned its messages. Returns a task that its user must await."""
         return None
 
-    def report(self, error: JetStreamError) -> None:
+    def report_error(self, error: JetStreamError) -> None:
         """Report an error that does not end the worker."""
         self.emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
 
@@ -140,7 +140,7 @@ class PullSource(Source):
             self._limits["max_bytes"] = config.max_bytes
         return config
 
-    def open(self, rules: WorkRules) -> None:
+    def open_source(self, rules: WorkRules) -> None:
         self._limits["max_messages"] = rules.pull
 
     async def next(self) -> Message:
@@ -150,7 +150,7 @@ class PullSource(Source):
             self._reader = self._messages(**self._limits)
         return await self._reader.next()
 
-    def take_arrived(self, most: int) -> list[Message]:
+    def take_available(self, most: int) -> list[Message]:
         return [] if self._reader is None else self._reader.take_arrived(most)
 
     def resize(self, pull: int) -> None:
@@ -158,7 +158,7 @@ class PullSource(Source):
         if self._reader is not None:
             self._reader.resize(pull)
 
-    async def hold(self, most: int) -> list[Message]:
+    async def hand_over(self, most: int) -> list[Message]:
         """End the reader, so that no message waits without keep-alive. The next call of `next` opens another."""
         reader, self._reader = self._reader, None
         held: list[Message] = []
@@ -174,8 +174,8 @@ class PullSource(Source):
             self._error = error
         return held
 
-    async def end(self, timeout: float) -> list[Message]:
-        return await self.hold(0)
+    async def end_source(self, timeout: float) -> list[Message]:
+        return await self.hand_over(0)
 
 
 class Pushed(Protocol):
@@ -236,12 +236,12 @@ class PushSource(Source):
             except (ClosedError, ConsumerDeletedError):
                 raise
             except JetStreamError as error:  # a status; the subscription continues
-                self.report(error)
+                self.report_error(error)
 
-    def take_arrived(self, most: int) -> list[Message]:
+    def take_available(self, most: int) -> list[Message]:
         return self._subscription.take_arrived(most)
 
-    async def hold(self, most: int) -> list[Message]:
+    async def hand_over(self, most: int) -> list[Message]:
         """Take the messages that the subscription has buffered. More may arrive, up to ``max_ack_pending``."""
         held: list[Message] = []
         try:
@@ -249,10 +249,10 @@ class PushSource(Source):
                 held.append(await self._subscription.next(timeout=0))
         except JetStreamError as error:
             if not isinstance(error, ClosedError | RequestTimeoutError):
-                self.report(error)
+                self.report_error(error)
         return held
 
-    async def end(self, timeout: float) -> list[Message]:
+    async def end_source(self, timeout: float) -> list[Message]:
         held: list[Message] = []
         if self._subscription.is_closed:
             return held

@@ -93,7 +93,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._error: BaseException | None = None
         loop = asyncio.get_running_loop()
         name = f"jsclient:worker of {source.stream}/{source.consumer}"
-        self.task: asyncio.Task[None] = loop.create_task(self._run(), name=name)
+        self.task: asyncio.Task[None] = loop.create_task(self._run_work(), name=name)
         self.task.add_done_callback(self._report_unawaited)
         context.open.add(self)
 
@@ -239,17 +239,17 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             source, error = self._source, as_reported(self._error)
             source.emit(WorkerFailed(stream=source.stream, consumer=source.consumer, error=error))
 
-    async def _run(self) -> None:
+    async def _run_work(self) -> None:
         """Run to the end. A cancellation makes the end faster, and is not propagated: `wait` raises it."""
         try:
-            await self._begin()
+            await self._begin_work()
             while not self._is_over:
                 await self._over.wait()
         except asyncio.CancelledError:
             self.stop(0.0)
         except Exception as error:  # noqa: BLE001  raised by `wait`
             self._error = error
-        ending = asyncio.get_running_loop().create_task(self._end(), name="jsclient:end of a worker")
+        ending = asyncio.get_running_loop().create_task(self._end_work(), name="jsclient:end of a worker")
         # The end has its own task, so that no cancellation can leave messages unsettled.
         while not ending.done():
             try:
@@ -259,7 +259,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._context.open.discard(self)
         ending.result()
 
-    async def _begin(self) -> None:
+    async def _begin_work(self) -> None:
         context, source = self._context, self._source
         config = await source.config()
         rules = WorkRules(self._options, config)
@@ -270,14 +270,14 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         done: SeqSet | None = None
         if self._options.dead_letter is not None:
             letters = DeadLetters(source, self._options.dead_letter)
-            await letters.check(config)
+            await letters.check_subject(config)
             if rules.server_limit is not None:
                 done = SeqSet()
                 self._advisories = Advisories(source, letters, config, is_held=load.holds, done=done)
                 await self._advisories.listen()
         settling = Settling(source, load, letters=letters, ack_sync=self._ack_sync)
         settling.done = done
-        source.open(rules)
+        source.open_source(rules)
         self._pull = load.prefetch.pull
         self._pool = HandlerPool(
             context,
@@ -292,8 +292,8 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         if (deleted := source.deleted()) is not None:
             self._help(self._end_when(deleted), "check that the consumer exists")
         self._stops.open()
-        source.watch.add(self._handling)
-        context.connection.add_listener(self._lifecycle, settling.denied)
+        source.watch.add_worker(self._handling)
+        context.connection.add_listener(self._resume_work, settling.denied)
         self._started.set()
 
     def _handling(self) -> Handling:
@@ -321,10 +321,10 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._helpers.append(task)
         return task
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _resume_work(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED and self._pool is not None:
             self._pool.load.reconnected(self._context.connection.now())
-            self._pool.tick()
+            self._pool.tick_work()
 
     def _stop_now(self, error: BaseException | None) -> None:
         """Stop at once: a handler raised a ``BaseException``, or its task was cancelled."""
@@ -363,7 +363,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
                 continue
             if load.room <= 0 and waiting.since + hold <= now():  # tasks may have taken messages meanwhile
                 self._holding = True
-                self._accept(await self._source.hold(_MOST_KEPT + load.room))
+                self._accept(await self._source.hand_over(_MOST_KEPT + load.room))
                 self._holding = False
                 not_before = now() + hold
             self._note_taken(0)
@@ -372,7 +372,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         """Take messages that have arrived, up to the capacity."""
         assert self._pool is not None
         free, prefetch = self._pool.load.room, self._pool.load.prefetch
-        if free > 0 and not self._is_over and (messages := self._source.take_arrived(free)):
+        if free > 0 and not self._is_over and (messages := self._source.take_available(free)):
             self._accept(messages)
         if self._pull != prefetch.pull:
             self._pull = prefetch.pull
@@ -384,12 +384,12 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
     def _accept(self, messages: list[Message]) -> None:
         pool = self._pool
         assert pool is not None
-        now, add = self._context.connection.now(), pool.load.add
+        now, add = self._context.connection.now(), pool.load.add_message
         for message in messages:
             try:
                 meta = message.metadata
             except JetStreamError as error:
-                self._source.report(error)
+                self._source.report_error(error)
                 continue
             key, broken = (None, None) if self._key is None else _key_of(self._key, message)
             work = add(message, (meta.stream_seq, meta.timestamp_ns), meta.num_delivered, key, now)
@@ -398,7 +398,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._note_taken(len(messages))
         pool.wake(1)  # it may handle them all at once; if its handler waits, other tasks are woken then
 
-    async def _end(self) -> None:
+    async def _end_work(self) -> None:
         await self._end_feeder()
         pool = self._pool
         if pool is not None:
@@ -417,11 +417,11 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
                     await pool.interrupt()
             await pool.close()
             await pool.settling.close()
-            self._context.connection.remove_listener(self._lifecycle, pool.settling.denied)
+            self._context.connection.remove_listener(self._resume_work, pool.settling.denied)
         if self._advisories is not None:
             await self._advisories.close()
         await self._stops.close()
-        self._source.watch.forget(self._handling)
+        self._source.watch.forget_worker(self._handling)
         for task in self._helpers:
             task.cancel()
         if self._helpers:
@@ -439,15 +439,15 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
     async def _give_back(self, pool: HandlerPool) -> None:
         """Return buffered messages to the server. The source is ended first, because it would request them again."""
-        back = pool.load.stop()
+        back = pool.load.stop_starting()
         assert self._stop_at is not None
         remaining = max(1.0, self._stop_at - self._context.connection.now())
         try:
             async with asyncio.timeout(remaining):
-                self._accept(await self._source.end(remaining))
+                self._accept(await self._source.end_source(remaining))
         except (TimeoutError, JetStreamError):
             pool.wake()  # the server redelivers them after ack_wait; retained messages are still handled
-        await pool.settling.give_back([*back, *pool.load.stop()])
+        await pool.settling.give_back([*back, *pool.load.stop_starting()])
 
 
 def _key_of(key: Key, message: Message) -> tuple[Hashable | None, Exception | None]:

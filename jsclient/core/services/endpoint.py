@@ -59,13 +59,13 @@ class Endpoint:
         self._subscription = await core.subscribe(
             self.info.subject,
             queue=self.info.queue_group,
-            callback=self._handle,
+            callback=self._handle_request,
             concurrency=self._concurrency,
             max_pending=max_pending,
             reply_prefixes=reply_prefixes,
         )
 
-    async def _handle(self, request: CoreMessage) -> None:
+    async def _handle_request(self, request: CoreMessage) -> None:
         begin = time.perf_counter_ns()
         try:
             if self._threads is None:
@@ -73,15 +73,17 @@ class Endpoint:
             else:
                 await self._threads.call(self._handler, request)
         except ServiceError as error:
-            await self._refuse(request, error)
+            await self._refuse_request(request, error)
         except Exception as error:  # noqa: BLE001  a user's handler may raise anything
             self._context.emit(HandlerFailed(error=error, subject=request.subject))
-            await self._refuse(request, ServiceError(_FAILED, f"the handler failed: {type(error).__name__}"))
+            await self._refuse_request(
+                request, ServiceError(_FAILED, f"the handler failed: {type(error).__name__}")
+            )
         finally:
             self._requests += 1
             self._nanoseconds += time.perf_counter_ns() - begin
 
-    async def _refuse(self, request: CoreMessage, error: ServiceError) -> None:
+    async def _refuse_request(self, request: CoreMessage, error: ServiceError) -> None:
         """Count an error, and answer it if the requester expects an answer."""
         self._errors += 1
         headers = error_headers(error.code, error.description)

@@ -150,7 +150,7 @@ class Service(Handle):
                 for subject in verb_subjects(verb, self.name, self.id):
                     self._discovery.append(await self._core.subscribe(subject, callback=self._answers(verb)))
         except BaseException:
-            await self._end()
+            await self._end_instance()
             raise
 
     def _answers(self, verb: str) -> Callable[[CoreMessage], Any]:
@@ -319,7 +319,7 @@ class Service(Handle):
         # Together, so that a slow endpoint does not keep the others open.
         ends = [endpoint.drain(timeout) for endpoint in self._endpoints]
         results = await asyncio.gather(*ends, return_exceptions=True)
-        await self._end()
+        await self._end_instance()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -328,7 +328,7 @@ class Service(Handle):
         """End this instance like `stop`, with its default timeout."""
         await self.stop()
 
-    async def _end(self) -> None:
+    async def _end_instance(self) -> None:
         self._state = State.CLOSED
         self._context.detach(self)
         for subscription in self._discovery:
@@ -339,4 +339,4 @@ class Service(Handle):
 
     async def abandon(self) -> None:
         """End because the connection closes. The endpoints end by themselves."""
-        await self._end()
+        await self._end_instance()

@@ -183,7 +183,7 @@ class AckState(msgspec.Struct, gc=False):
     acked: bool = False
     _sending: bool = False
 
-    def begin(self, kind: AckKind) -> bool:
+    def begin_ack(self, kind: AckKind) -> bool:
         """Whether this ack should be sent. After True, call `succeeded` or `failed`."""
         if self.acked or self._sending:
             return False

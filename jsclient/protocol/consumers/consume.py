@@ -59,7 +59,7 @@ class PullBuffer:
     _requested_bytes: int = 0  # of the last request, if there is a limit in bytes
     _received_any: bool = False  # whether a message arrived since the last request
 
-    def ask(self) -> tuple[int, int | None] | None:
+    def next_amount(self) -> tuple[int, int | None] | None:
         """Return the messages and bytes to request now, and count them as owed. None means no request."""
         if not self.online or self.paused_until is not None:
             return None
@@ -127,7 +127,7 @@ class PullBuffer:
         """Call this when the heartbeats stopped: owed messages are requested again."""
         self.owed = self.owed_bytes = 0
 
-    def tick(self, now: float) -> None:
+    def end_pause(self, now: float) -> None:
         """End the pause if its time is over."""
         if self.paused_until is not None and now >= self.paused_until:
             self.paused_until = None
@@ -191,7 +191,7 @@ class ConsumeTracker:
         error: Why it cannot continue. Queued messages can still be taken.
         pin: The pin of the priority group, if the consumer pins clients. Other readers may share it.
         front: The queued messages.
-        low: While more messages than this are queued, one message may be popped from ``front`` without `take`.
+        low: While more messages than this are queued, one message may be popped from ``front`` without `take_frame`.
     """
 
     stream: str
@@ -237,16 +237,16 @@ class ConsumeTracker:
         self.buffer.connected()
         if self.monitor is not None:
             self.monitor.heard(now)
-        return self.ask()
+        return self.next_requests()
 
     def disconnected(self) -> None:
         """Call this when the connection was lost."""
         self.buffer.disconnected()
 
-    def ask(self) -> list[Command]:
+    def next_requests(self) -> list[Command]:
         """Return the requests to send now."""
         self._settle()
-        amount = self.buffer.ask() if self.error is None else None
+        amount = self.buffer.next_amount() if self.error is None else None
         # With a limit in bytes, any message taken may free enough capacity for a request.
         self.low = self.buffer.threshold - self.buffer.owed + 1 if self.pull.max_bytes is None else 2**63
         if amount is None:
@@ -258,12 +258,12 @@ class ConsumeTracker:
             self._last.append((self.asked, pull))
         return [SendPull(pull, self.asked)]
 
-    def take(self) -> tuple[Frame, list[Command]]:
+    def take_frame(self) -> tuple[Frame, list[Command]]:
         """Take the next message. The queue must not be empty."""
         frame = self.front.popleft()
         if self.pull.max_bytes is not None:
             self.buffer.taken(frame_size(frame))
-        return frame, self.ask()
+        return frame, self.next_requests()
 
     def take_many(self, most: int) -> tuple[list[Frame], list[Command]]:
         """Take up to ``most`` messages, fewer if fewer are queued."""
@@ -271,7 +271,7 @@ class ConsumeTracker:
         frames = [front.popleft() for _ in range(min(most, len(front)))]
         if self.pull.max_bytes is not None:
             self.buffer.taken(self.runs.total_size(frames), len(frames))
-        return frames, self.ask() if len(front) < self.low else []
+        return frames, self.next_requests() if len(front) < self.low else []
 
     def resize(self, max_messages: int) -> None:
         """Change the limit to ``max_messages``. The next request is sent when half of them remain."""
@@ -279,7 +279,7 @@ class ConsumeTracker:
         self.buffer.threshold = min(max_messages // 2, max_messages - 1)
 
     def _settle(self) -> None:
-        """Count messages popped from ``front``. With a limit in bytes, `take` has counted each of them."""
+        """Count messages popped from ``front``. With a limit in bytes, `take_frame` has counted each of them."""
         self.buffer.taken(0, self.buffer.buffered - len(self.front))
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
@@ -369,13 +369,13 @@ class ConsumeTracker:
 
     def tick(self, now: float) -> list[Command]:
         """End a pause, and check the heartbeats. Call this when the deadline was reached."""
-        self.buffer.tick(now)
+        self.buffer.end_pause(now)
         commands: list[Command] = []
         monitor = self.monitor
         if monitor is not None and self.buffer.online and now >= monitor.deadline:
             if not self.buffer.owed:
                 monitor.heard(now)  # no request is in flight, so silence is expected
-            elif (silent := monitor.tick(now)) is not None:
+            elif (silent := monitor.check_silence(now)) is not None:
                 commands.append(self._missed(silent))
                 commands += self._silent()
         return commands

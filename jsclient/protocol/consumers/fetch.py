@@ -197,7 +197,7 @@ class PullRequest:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `tick`, monotonic seconds."""
+        """When to call `check_deadline`, monotonic seconds."""
         if self.ending is not None:
             return None
         interval = self.pull.idle_heartbeat
@@ -220,7 +220,9 @@ class PullRequest:
                 self.ending = Ending.FULL
         elif self.owed_bytes is not None and self.owed_bytes <= 0:
             self.settled = True
-            self.end(Ending.MAX_BYTES)  # the request is filled to the byte, and the server sends no status
+            self.end_request(
+                Ending.MAX_BYTES
+            )  # the request is filled to the byte, and the server sends no status
 
     def status(self, code: int, description: str, now: float) -> None:
         """Process a status that arrived on the inbox of this request."""
@@ -233,30 +235,32 @@ class PullRequest:
                 # Server 2.10 ends a request with no_wait like this if it had some messages, but not all.
                 ending = Ending.NO_MESSAGES
             self.settled = True
-            self.end(ending, error)
+            self.end_request(ending, error)
 
-    def tick(self, now: float) -> None:
+    def check_deadline(self, now: float) -> None:
         """End the request if its deadline was reached: the server is silent, or its final status was lost."""
         if self.ending is not None:
             return
         interval = self.pull.idle_heartbeat
         if interval is not None and self._monitor is None:
             self._monitor = HeartbeatMonitor(interval, HEARTBEATS_ALLOWED, last_activity=self._heard_at)
-        if self._monitor is not None and (silent := self._monitor.tick(now)) is not None:
-            self.end(Ending.SILENT, HeartbeatError(silent))
+        if self._monitor is not None and (silent := self._monitor.check_silence(now)) is not None:
+            self.end_request(Ending.SILENT, HeartbeatError(silent))
             return
         if now < self.over_at:
             return
         if self.pull.expires is not None:
-            self.end(Ending.EXPIRED)
+            self.end_request(Ending.EXPIRED)
         else:
-            self.end(Ending.SILENT, not_answered(self.answered))
+            self.end_request(Ending.SILENT, not_answered(self.answered))
 
-    def disconnected(self) -> None:
+    def connection_lost(self) -> None:
         """End the request because the connection was lost."""
-        self.end(Ending.DISCONNECTED, DisconnectedError("the connection was lost while a pull was in flight"))
+        self.end_request(
+            Ending.DISCONNECTED, DisconnectedError("the connection was lost while a pull was in flight")
+        )
 
-    def end(self, ending: Ending, error: JetStreamError | None = None) -> None:
+    def end_request(self, ending: Ending, error: JetStreamError | None = None) -> None:
         """End the request. Only the first ending counts."""
         if self.ending is None:
             self.ending, self.error = ending, error

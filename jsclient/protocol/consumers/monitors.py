@@ -43,10 +43,10 @@ class HeartbeatMonitor:
 
     @property
     def deadline(self) -> float:
-        """When to call `tick`, monotonic seconds. It moves with every message and status."""
+        """When to call `check_silence`, monotonic seconds. It moves with every message and status."""
         return self._due if self._due is not None else self.last_activity + self.interval * self.factor
 
-    def look(self, now: float) -> tuple[bool, float]:
+    def check_heartbeat(self, now: float) -> tuple[bool, float]:
         """Whether a heartbeat is missing, so that the consumer may not exist any more, and when to call this again.
 
         A missing heartbeat is noticed long before the alarm: it costs only a request for the consumer's info, and a
@@ -56,7 +56,7 @@ class HeartbeatMonitor:
         return now >= due, due if now < due else now + self.interval
 
     def was_late(self, now: float) -> bool:
-        """Whether `tick` is called half an interval or more too late, because the event loop was blocked."""
+        """Whether `check_silence` is called half an interval or more too late, because the event loop was blocked."""
         return now - self.deadline >= max(self.interval / 2, self.grace)
 
     def heard(self, now: float) -> None:
@@ -65,7 +65,7 @@ class HeartbeatMonitor:
         self._due = None
         self._is_second = False
 
-    def tick(self, now: float) -> float | None:
+    def check_silence(self, now: float) -> float | None:
         """Check for silence at the deadline. Return its length in seconds if there is an alarm, else None."""
         if now < self.deadline:
             return None

@@ -152,9 +152,9 @@ class OrderedCursor:
     def delivered_up_to(self, consumer_seq: int) -> None:
         """The server reported its last delivery, in a heartbeat."""
         if consumer_seq != self.expected - 1:
-            self.lost(f"the server delivered up to {consumer_seq}, {self.expected - 1} arrived")
+            self.consumer_lost(f"the server delivered up to {consumer_seq}, {self.expected - 1} arrived")
 
-    def lost(self, reason: str) -> None:
+    def consumer_lost(self, reason: str) -> None:
         """The current consumer can no longer be read."""
         if self.wants is None or self.wants.planned:
             self.wants = Recreate(reason, unconfirmed=True)
@@ -208,7 +208,7 @@ class RestartCheck:
     position: int
     _back: BackwardCheck = field(default_factory=BackwardCheck)
 
-    def check(self, position: int, end: StreamEnd, now: float, *, incarnation: str) -> Restart:
+    def check_end(self, position: int, end: StreamEnd, now: float, *, incarnation: str) -> Restart:
         """Judge the end of the stream.
 
         Args:
@@ -219,12 +219,12 @@ class RestartCheck:
             return "read from the start"
         if position != self.position or end.last_seq >= position:
             return "read on"
-        verdict = self._back.check(position, end, now)
+        verdict = self._back.check_end(position, end, now)
         return "ask again" if verdict == "ask again" else "read from the start"
 
     def interrupted(self) -> None:
         """A request failed, or the connection was lost."""
-        self._back.clear()
+        self._back.start_again()
 
 
 HEARTBEAT = 5.0  # seconds, the default of ADR-17
@@ -281,7 +281,7 @@ class OrderedTracker(PushTracker):
         """The deadline was reached: silence requires a new consumer."""
         commands = PushTracker.tick(self, now)
         if commands:
-            self.cursor.lost("no message and no heartbeat")
+            self.cursor.consumer_lost("no message and no heartbeat")
         return commands
 
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> bool:
@@ -299,11 +299,11 @@ class OrderedTracker(PushTracker):
         try:
             stream_seq = cursor.place(frame[1])
         except NotJetStreamMessageError as error:
-            self._fail(error, commands)
+            self._mark_error(error, commands)
             return
         if not stream_seq:
             return
-        if not self._queue.add([frame]):
+        if not self._queue.add_frames([frame]):
             self._drop(stream_seq, commands)
             cursor.wants = Recreate("the queue was full", unconfirmed=True)
             return
@@ -313,7 +313,7 @@ class OrderedTracker(PushTracker):
 
     def _whole_run(self, frames: list[Frame]) -> bool:
         last = self.cursor.follow(frames)
-        if not last or not self._queue.add(frames):
+        if not last or not self._queue.add_frames(frames):
             return False
         self._overflow = None
         self.received: int = self.received + len(frames)

@@ -2,7 +2,7 @@
 
 `OrderedConsume` is a `ConsumeTracker` that accepts only messages that its `OrderedCursor` confirms, and that wants a
 new consumer when a plain reader would end. It supports two ways of reading, one at a time: continuously
-(`OrderedConsume.read`), or by single requests (`OrderedConsume.fetch`). Buffered messages
+(`OrderedConsume.read_continuously`), or by single requests (`OrderedConsume.fetch`). Buffered messages
 are kept between the two.
 Source: ADR-37 §Consume, §Fetch; ADR-17.
 """
@@ -66,7 +66,7 @@ class OrderedConsume(ConsumeTracker):
         """When to call `tick`, monotonic seconds; None: never."""
         return self._deadline() if self.reading and self.cursor.wants is None else None
 
-    def read(self, pull: Pull, threshold: int, now: float) -> list[Command]:
+    def read_continuously(self, pull: Pull, threshold: int, now: float) -> list[Command]:
         """Start reading continuously, within these bounds. Owed and buffered messages count."""
         before = self.buffer
         self.pull: Pull = pull
@@ -77,7 +77,7 @@ class OrderedConsume(ConsumeTracker):
         self._recount()
         if self.monitor is not None:
             self.monitor.heard(now)
-        return self.ask()
+        return self.next_requests()
 
     def rest(self) -> None:
         """Stop sending requests. Messages already requested may still arrive."""
@@ -94,10 +94,10 @@ class OrderedConsume(ConsumeTracker):
         request = self.request
         if request is None:
             return []
-        request.tick(now)
+        request.check_deadline(now)
         if not request.ended or request.settled:
             return []
-        self.cursor.lost("the end of a request was not reported by the server")
+        self.cursor.consumer_lost("the end of a request was not reported by the server")
         return [self._missed(now - request.sent_at)] if request.ending is Ending.SILENT else []
 
     def _recount(self) -> None:
@@ -105,19 +105,19 @@ class OrderedConsume(ConsumeTracker):
         bounded = self.pull.max_bytes is not None
         self.buffer.buffered_bytes = self.runs.total_size([*self.front]) if bounded else 0
 
-    def ask(self) -> list[Command]:
+    def next_requests(self) -> list[Command]:
         """The requests to send now."""
         if not self.reading or self.cursor.wants is not None:
             self.low: int = 0
             return []
-        commands = ConsumeTracker.ask(self)
+        commands = ConsumeTracker.next_requests(self)
         self.low = max(self.low, 0)
         return commands
 
     def is_forgotten(self, now: float) -> bool:
         """Whether the server has removed the consumer, because it was inactive for too long."""
         if now - self._active_at >= self.inactive_threshold * _SOONER:
-            self.cursor.lost("nothing was read for the inactive threshold of the consumer")
+            self.cursor.consumer_lost("nothing was read for the inactive threshold of the consumer")
         return self.cursor.wants is not None
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
@@ -133,7 +133,7 @@ class OrderedConsume(ConsumeTracker):
             self._one_by_one(frames[:1], now, commands)
             if self.cursor.wants is None and not self._whole_run(frames[1:], now, commands):
                 self._one_by_one(frames[1:], now, commands)
-        return commands + self.ask()
+        return commands + self.next_requests()
 
     def _whole_run(self, frames: list[Frame], now: float, commands: list[Command]) -> bool:
         last = self.cursor.follow(frames)
@@ -188,7 +188,7 @@ class OrderedConsume(ConsumeTracker):
             if last is not None:
                 self.cursor.delivered_up_to(last)
         elif verdict.meaning is Meaning.GONE or verdict.ending is Ending.NO_RESPONDERS:
-            self.cursor.lost(f"status {status.code} {status.description}".rstrip())
+            self.cursor.consumer_lost(f"status {status.code} {status.description}".rstrip())
         elif self.reading:
             self._status(status, fields, now, commands)
         elif verdict.ending is not None:
@@ -203,14 +203,14 @@ class OrderedConsume(ConsumeTracker):
         """The connection is lost, and with it everything owed."""
         ConsumeTracker.disconnected(self)
         if self.request is not None:
-            self.request.disconnected()
+            self.request.connection_lost()
 
     def tick(self, now: float) -> list[Command]:
         """The deadline was reached: a pause has ended, or silence requires a new consumer."""
-        return ConsumeTracker.tick(self, now) + self.ask()
+        return ConsumeTracker.tick(self, now) + self.next_requests()
 
     def _silent(self) -> list[Command]:
-        self.cursor.lost("no message and no heartbeat")
+        self.cursor.consumer_lost("no message and no heartbeat")
         return []
 
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> list[Command]:

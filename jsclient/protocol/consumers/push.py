@@ -1,7 +1,7 @@
 """A push subscription as a state machine: arriving frames, queued messages, events and flow control answers.
 
 `PushTracker` combines heartbeat monitor, gap tracker, flow control and the bounded queue. Frames enter with
-`PushTracker.receive`, messages leave with `PushTracker.take`; both return commands for the runtime to carry out.
+`PushTracker.receive`, messages leave with `PushTracker.take_frame`; both return commands for the runtime to carry out.
 Statuses never leave it. Source: ADR-15 §Automatic Status Management, §Messages Gaps, §Flow Control.
 """
 
@@ -116,7 +116,7 @@ class DeliveryQueue(Generic[Mark]):
             self._bytes -= size
         return taken
 
-    def add(self, frames: list[Frame]) -> bool:
+    def add_frames(self, frames: list[Frame]) -> bool:
         """Add messages that arrived together: all of them, or none if they do not all fit."""
         count, size = len(frames), self.total_size(frames)
         waiting = len(self.front) + self._messages
@@ -152,7 +152,7 @@ class DeliveryQueue(Generic[Mark]):
         self._after.appendleft(mark)
         self.marks += 1
 
-    def advance(self) -> Mark | None:
+    def next_mark(self) -> Mark | None:
         """Remove and return the next mark; None if the queue is empty. To be called only when `front` is empty."""
         after = self._after
         if not after:
@@ -231,7 +231,9 @@ class PushTracker:
     received: int = 0
     dropped: int = 0
     foreign: int = 0
-    front: deque[Frame] = field(init=False)  # messages that can be taken from its left without calling `take`
+    front: deque[Frame] = field(
+        init=False
+    )  # messages that can be taken from its left without calling `take_frame`
     # its marks: flow control requests, and errors raised instead of the next message
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
     _run: bytes = b""  # the expected start of the next message's JSAck
@@ -276,7 +278,7 @@ class PushTracker:
 
     def tick(self, now: float) -> list[Command]:
         """The deadline was reached."""
-        if self.heartbeat is None or (silent := self.heartbeat.tick(now)) is None:
+        if self.heartbeat is None or (silent := self.heartbeat.check_silence(now)) is None:
             return []
         return [Emit(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))]
 
@@ -289,13 +291,13 @@ class PushTracker:
         try:
             stream_seq, consumer_seq, _, _ = sequences(frame[1])
         except NotJetStreamMessageError as error:
-            self._fail(error, commands)
+            self._mark_error(error, commands)
             return
         self._run = run_of(frame[1])
         self.received += 1
         if self.gaps is not None and (event := self.gaps.message(stream_seq, consumer_seq)) is not None:
             commands.append(Emit(event))
-        if self._queue.add([frame]):
+        if self._queue.add_frames([frame]):
             self._has_room(commands)
         else:
             self._drop(stream_seq, commands)
@@ -310,7 +312,7 @@ class PushTracker:
                 return False
             expected = gaps.consumer_seq + 1
         last = self.runs.last_of_whole_run(frames, self._run, expected)
-        if not last or not self._queue.add(frames):
+        if not last or not self._queue.add_frames(frames):
             return False
         if gaps is not None and expected is not None:
             gaps.consumer_seq, gaps.stream_seq = expected + len(frames) - 1, last
@@ -323,7 +325,7 @@ class PushTracker:
         if overflow is not None and overflow.dropped > 1:
             commands.append(Emit(msgspec.structs.replace(overflow, ended=True)))
 
-    def end(self) -> list[Command]:
+    def end_queue(self) -> list[Command]:
         """The subscription ends: the event for drops that no event has counted yet."""
         overflow, self._overflow = self._overflow, None
         if overflow is None or not overflow.dropped & (overflow.dropped - 1):
@@ -364,7 +366,7 @@ class PushTracker:
                 error = StatusError(status.code, status.description)
                 commands.append(Emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error)))
         elif verdict.error is not None:
-            self._fail(verdict.error(status.code, status.description, verdict.retryable), commands)
+            self._mark_error(verdict.error(status.code, status.description, verdict.retryable), commands)
         # The remaining statuses end pull requests and mean nothing to a push subscription.
 
     def _heartbeat(self, fields: Headers, commands: list[Command], now: float) -> None:
@@ -407,7 +409,7 @@ class PushTracker:
         self._queue.mark(subject)
         return True
 
-    def _fail(self, error: JetStreamError, commands: list[Command]) -> None:
+    def _mark_error(self, error: JetStreamError, commands: list[Command]) -> None:
         if self.raises and self._queue.has_space_for_mark:
             self._queue.mark(error)
         else:
@@ -417,7 +419,7 @@ class PushTracker:
         """End with ``error``, raised after the last queued message."""
         self._queue.mark(error)
 
-    def take(self) -> tuple[Frame | None, list[Command]]:
+    def take_frame(self) -> tuple[Frame | None, list[Command]]:
         """The next message, or None if the queue is empty. Flow control requests are answered when they are reached.
 
         Raises:
@@ -425,7 +427,7 @@ class PushTracker:
         """
         commands: list[Command] = []
         while not self.front:
-            mark = self._queue.advance()
+            mark = self._queue.next_mark()
             if mark is None:
                 return None, commands
             if isinstance(mark, JetStreamError):
@@ -442,12 +444,12 @@ class PushTracker:
         return True
 
     def put_back(self, error: JetStreamError) -> None:
-        """Return an error that `take` raised: the next call raises it again."""
+        """Return an error that `take_frame` raised: the next call raises it again."""
         self._queue.mark_first(error)
 
     @property
     def waits(self) -> bool:
-        """Whether `take` has something to do."""
+        """Whether `take_frame` has something to do."""
         return bool(self._queue)
 
     def clear(self) -> list[Frame]:

@@ -110,10 +110,10 @@ class StallTracker:
         if arrived != self._arrived:
             is_first = self._arrived is None
             self._arrived = arrived
-            self._begin(now)
+            self._begin_wait(now)
             return [] if is_first else [*self._resumed(now, stream, consumer)]
         if self._misses >= _BUSY:
-            self._begin(now)  # the program does something else, and waits for no message
+            self._begin_wait(now)  # the program does something else, and waits for no message
         elif asks_now and now >= self._check_at:
             return self._due(now)
         return []
@@ -195,7 +195,7 @@ class StallTracker:
         self._recurs_at = now + self._mute
         return True
 
-    def _begin(self, now: float) -> None:
+    def _begin_wait(self, now: float) -> None:
         self._since, self._check_at, self._pause, self.before = now, now + self.after, self.after, None
         self._is_first, self._has_moment = True, False
 

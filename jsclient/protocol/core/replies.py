@@ -47,10 +47,10 @@ class ReplyTracker:
 
     @property
     def deadline(self) -> float:
-        """When to call `tick`, in monotonic seconds."""
+        """When to call `check_deadline`, in monotonic seconds."""
         return self._deadline if self._next_by is None else min(self._deadline, self._next_by)
 
-    def receive(self, frames: list[Frame], now: float) -> None:
+    def receive_replies(self, frames: list[Frame], now: float) -> None:
         """Accept replies that arrived together."""
         for frame in frames:
             if self.ended:
@@ -72,7 +72,7 @@ class ReplyTracker:
         if not self._count:
             self.error = NoRespondersError(503, f"no responders on {self._subject!r}")
 
-    def tick(self, now: float) -> None:
+    def check_deadline(self, now: float) -> None:
         """End if the deadline or the interval has passed."""
         if now >= self.deadline:
             self.ended = True

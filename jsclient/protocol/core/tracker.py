@@ -71,11 +71,11 @@ class CoreTracker:
         if not frames:
             return []
         self.received += len(frames)
-        if self._overflow is None and self._queue.add(frames):
+        if self._overflow is None and self._queue.add_frames(frames):
             return []
         events: list[SlowConsumer] = []
         for frame in frames:
-            if self._queue.add([frame]):
+            if self._queue.add_frames([frame]):
                 events += self._overflow_ended()
             else:
                 events += self._drop()
@@ -94,13 +94,13 @@ class CoreTracker:
             return []
         return [msgspec.structs.replace(overflow, ended=True)]
 
-    def end(self) -> list[SlowConsumer]:
+    def end_queue(self) -> list[SlowConsumer]:
         """Return the event for drops that no event has counted yet."""
         overflow = self._overflow
         if overflow is None or not overflow.dropped & (overflow.dropped - 1):
             return []
         return self._overflow_ended()
 
-    def clear(self) -> None:
+    def drop_messages(self) -> None:
         """Drop the messages in the queue."""
         self._queue.clear()

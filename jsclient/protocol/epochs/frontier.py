@@ -250,7 +250,7 @@ class Capabilities(Generic[T]):
         """Whether data of this time may be sent."""
         return self.frontier.some_below(time)
 
-    def check(self, time: T) -> None:
+    def check_time(self, time: T) -> None:
         """Raise `EpochCompletedError` if no capability allows the time, `ConfigError` if it is not valid."""
         self.order.encode(time)
         if not self.allows(time):
@@ -269,14 +269,14 @@ class Capabilities(Generic[T]):
         for time, change in sums.items():
             self.order.encode(time)
             if change > 0:
-                self.check(time)
+                self.check_time(time)
             elif self.count(time) + change < 0:
                 raise ConfigError(f"no capability for {time!r} is held: it cannot be dropped")
         return self._held.update(sums.items())
 
     def advance(self, to: T) -> list[tuple[T, int]]:
         """Replace all capabilities before this time by a capability for it. Incomparable capabilities remain."""
-        self.check(to)
+        self.check_time(to)
         before = [time for time in self._held if self.order.less_equal(time, to)]
         return self.update([*((time, -self.count(time)) for time in before), (to, 1)])
 

@@ -191,7 +191,7 @@ class EpochBroadcast(Generic[T]):
         """Complete all epochs."""
         self._publish(self.publisher.close())
 
-    def take(self, subscriber: Hashable, limit: int = 1) -> list[tuple[int, Message[T]]]:
+    def take_messages(self, subscriber: Hashable, limit: int = 1) -> list[tuple[int, Message[T]]]:
         """Take up to ``limit`` messages of a subscriber, with their numbers 1, 2, 3 …; none if it is not connected."""
         queue = self._queues.get(subscriber)
         if queue is None:

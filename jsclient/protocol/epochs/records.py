@@ -272,7 +272,7 @@ class FrontierEntry(msgspec.Struct, Generic[T], frozen=True):
         return self.before if self.before and seq < self.seq else self.producer
 
     @classmethod
-    def read(cls, record: Record, order: Order[T]) -> FrontierEntry[T]:
+    def from_record(cls, record: Record, order: Order[T]) -> FrontierEntry[T]:
         """Read a record. Raises `ProtocolError` if it is not a frontier record."""
         headers = record.headers
         producer, before, up_to = (headers.get(name, "") for name in (PRODUCER, _AFTER, _UP_TO))
@@ -340,7 +340,7 @@ class EpochReading(Generic[T]):
         if record.subject not in self._frontiers:
             return None
         try:
-            return FrontierEntry.read(record, self.order)
+            return FrontierEntry.from_record(record, self.order)
         except ProtocolError as error:
             self._skip(record, error)
             return None
@@ -421,7 +421,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the schema as it is stored."""
         return msgspec.json.encode(self).decode()
 
-    def check(self, topic: str, order: Order[Any], codec: Codec, partitions: int | None) -> None:
+    def check_arguments(self, topic: str, order: Order[Any], codec: Codec, partitions: int | None) -> None:
         """Raise `TopicMismatchError` if the arguments differ. If ``partitions`` is None, any number is accepted."""
         expected = {"order": order_name(order), "codec": codec_name(codec), "partitions": partitions}
         mismatches: list[tuple[str, Any, Any]] = [

@@ -117,9 +117,9 @@ class EpochPublisher(Generic[T]):
     def send(self, time: T) -> None:
         """Check and record that data of this time is about to be sent.
 
-        If `Capabilities.check` raises an error, the data must not be sent.
+        If `Capabilities.check_time` raises an error, the data must not be sent.
         """
-        self.capabilities.check(time)
+        self.capabilities.check_time(time)
         self.upper = self.upper.with_maximal(time)
         self._active.add(time)
 
@@ -242,7 +242,7 @@ class EpochSubscriber(Generic[T]):
 
     # --- messages -----------------------------------------------------------------------------------------------
 
-    def receive(
+    def receive_message(
         self, partition: Hashable, message: Message[T], seq: int = 0, *, as_of: int | None = None
     ) -> list[SubscriberEvent[T]]:
         """Process the next message of a partition. ``seq`` is its sequence, 0 if it is not stored.
@@ -265,7 +265,7 @@ class EpochSubscriber(Generic[T]):
             return []
         if self._waiting:
             if len(self._held) >= self.max_held:
-                raise self.lost("too much came before the snapshots of all partitions")
+                raise self.messages_lost("too much came before the snapshots of all partitions")
             self._held.append((partition, message, seq))
             return []
         return self._message(partition, message, seq)
@@ -348,7 +348,7 @@ class EpochSubscriber(Generic[T]):
                 self.order, tuple(time for time in self.filter if not self.is_completed(time))
             )
 
-    def lost(self, reason: str) -> EpochsLostError:
+    def messages_lost(self, reason: str) -> EpochsLostError:
         """Return the error to raise for missing messages, and wait for new snapshots of all partitions."""
         error = EpochsLostError(in_order(self.order, self._unconsumed), reason)
         self._begin()
@@ -397,7 +397,7 @@ class EpochBuffer(Generic[T]):
         """Number of open epochs."""
         return len(self._open)
 
-    def add(self, data: Data[T], size: int) -> None:
+    def add_data(self, data: Data[T], size: int) -> None:
         """Add data of ``size`` bytes, unless its epoch cannot be whole."""
         if not data.whole:
             return
@@ -427,8 +427,8 @@ class EpochBuffer(Generic[T]):
             epochs.append(Epoch(time, batches, epoch.first_seq, epoch.last_seq, epoch.count))
         return epochs
 
-    def clear(self) -> None:
-        """Drop all data: see `EpochSubscriber.lost`."""
+    def drop_data(self) -> None:
+        """Drop all data: see `EpochSubscriber.messages_lost`."""
         self._open.clear()
         self.retained_bytes = 0
 

@@ -58,7 +58,7 @@ class BackwardCheck:
     _covered_since: float | None = None  # since then the stream's end has not been before the record
     _connects: int = 0
 
-    def check(self, seen: int, end: StreamEnd | None, now: float, *, incarnation: str = "") -> Direction:
+    def check_end(self, seen: int, end: StreamEnd | None, now: float, *, incarnation: str = "") -> Direction:
         """Judge an answer that is before ``seen``, the sequence of a record that was read.
 
         Args:
@@ -69,11 +69,11 @@ class BackwardCheck:
         """
         if end is not None:
             if end.replicas <= 1 or (incarnation and end.incarnation != incarnation):
-                self.clear()
+                self.start_again()
                 return "removed"
             # On a new connection another server may answer: start again.
             if end.connects != self._connects:
-                self.clear()
+                self.start_again()
                 self._connects = end.connects
         if self.since is None:
             self.since = now
@@ -82,13 +82,13 @@ class BackwardCheck:
         elif self._covered_since is None:
             self._covered_since = now
         if self._covered_since is not None and now - self._covered_since >= STEPPED_DOWN:
-            self.clear()
+            self.start_again()
             return "removed"
         if now - self.since >= CERTAIN:
-            self.clear()
+            self.start_again()
             return "removed" if end is None else "restored"
         return "ask again"
 
-    def clear(self) -> None:
+    def start_again(self) -> None:
         """Start again: an answer did not go back, a request failed, or the connection was lost."""
         self.since = self._covered_since = None

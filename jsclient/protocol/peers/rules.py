@@ -241,9 +241,9 @@ class RequestRules:
                 case "pending_subscription_approval":
                     return self._approve(event)
                 case "send_event_on_subs":
-                    return self._send(event)
+                    return self._send_event(event)
                 case _:
-                    return self._end(event, now)
+                    return self._end_relationship(event, now)
         except _FailureError as failure:
             why = f"wrangler:{event.type}: {failure.reason}"
             return [Raise(domain="wrangler", type=failure.type, attrs=event.attrs, error=why, eci=self.eci)]
@@ -304,7 +304,7 @@ class RequestRules:
         policy = None if event.policy is None else relationship_policy(event.policy)
         return [established(record, event.attrs, policy)]
 
-    def _end(self, event: Raised, now: float) -> Decided:
+    def _end_relationship(self, event: Raised, now: float) -> Decided:
         record = self._selected(event.attrs)
         if not record.live:
             return []
@@ -322,7 +322,7 @@ class RequestRules:
             _fail("no_such_subscription_failure", f"no relationship {what}")
         return record
 
-    def _send(self, event: Raised) -> Decided:
+    def _send_event(self, event: Raised) -> Decided:
         attrs, failure = event.attrs, "failed_to_send_event_to_sub"
         payload = attrs.get("attrs")
         names = {}

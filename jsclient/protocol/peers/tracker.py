@@ -221,7 +221,7 @@ class PeerTracker:
 
     def _stored(self, event: Stored) -> list[Command]:
         key, value = event.key, event.value
-        self._forget(key)
+        self._forget_key(key)
         if isinstance(value, StoredChannel):
             self._channels[key] = value, event.revision
             self._keys[value.eci] = key
@@ -233,7 +233,7 @@ class PeerTracker:
             return self._next(value)
         return []
 
-    def _forget(self, key: str) -> None:
+    def _forget_key(self, key: str) -> None:
         before: Relationship | StoredChannel | None = None
         if key in self._channels:
             before = self._channels.pop(key)[0]

@@ -87,7 +87,7 @@ def check_batch_headers(headers: Mapping[str, str | Sequence[str]], *, first: bo
 
 @dataclass(slots=True)
 class BatchTracker:
-    """One batch. The handle sends the messages that `add`, `commit` and `restart` return, in that order."""
+    """One batch. The handle sends the messages that `add_message`, `commit` and `restart` return, in that order."""
 
     id: str  # at most 64 characters
     ack_every: int | None = None  # request an answer every n messages; the first message always does
@@ -113,7 +113,7 @@ class BatchTracker:
         if self.state is not BatchState.OPEN:
             raise ClosedError(f"batch {self.id} has ended: {self.state.value}")
 
-    def add(self, subject: str, header: bytes, payload: bytes) -> BatchMessage | None:
+    def add_message(self, subject: str, header: bytes, payload: bytes) -> BatchMessage | None:
         """Add a message with its header block. Return its predecessor, which is the message to send now."""
         if self.state is not BatchState.OPEN:
             self.check_open()
@@ -135,7 +135,7 @@ class BatchTracker:
         self.state = BatchState.COMMITTING
         return self._next(held, commit=True)
 
-    def abandon(self) -> BatchMessage | None:
+    def abandon_batch(self) -> BatchMessage | None:
         """End the batch without storing any message. Return a message that makes the server drop it now, not in 10 s.
 
         That message skips a number: the server drops a batch with a gap, and if it does not know the batch, it ignores

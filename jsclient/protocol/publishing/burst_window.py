@@ -145,7 +145,7 @@ class BurstWindow(PublishWindow[TicketT]):
         burst = self._bursts[0]
         first = burst.acked
         end = min(first + len(frames) - start, len(burst.replies))
-        if not self._read(frames, start, burst.replies, first, end):
+        if not self._read_acks(frames, start, burst.replies, first, end):
             return 0
         self.answered.subjects.update(dict.fromkeys(burst.subjects[first:end]))
         self._count_stored(sum(burst.sizes[first:end]), end - first)
@@ -155,7 +155,7 @@ class BurstWindow(PublishWindow[TicketT]):
             self._bursts.popleft()
         return end - first
 
-    def _read(self, frames: list[Frame], start: int, replies: list[bytes], first: int, end: int) -> bool:
+    def _read_acks(self, frames: list[Frame], start: int, replies: list[bytes], first: int, end: int) -> bool:
         """Add the acks from frame ``start`` on that answer to ``replies[first:end]``. False if they are not these."""
         stop, count = start + end - first, end - first
         joined = b"" if self.join_acks is None else self.join_acks(frames, start, stop, replies, first)
@@ -175,18 +175,18 @@ class BurstWindow(PublishWindow[TicketT]):
         self.expand()
         return PublishWindow.connected(self, now)
 
-    def tick(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
+    def check_publishes(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
         self.expand()
         gives_up_at = self.progress.gives_up_at
-        expired = self.fail(self._over) if now >= gives_up_at else []
-        failures, sends = PublishWindow.tick(self, now)
+        expired = self.fail_publishes(self._over) if now >= gives_up_at else []
+        failures, sends = PublishWindow.check_publishes(self, now)
         if self.in_flight:
             self.next_check: float = min(self.next_check, gives_up_at)
         return expired + failures, sends
 
-    def fail(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
+    def fail_publishes(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
         self.expand()
-        return PublishWindow.fail(self, why)
+        return PublishWindow.fail_publishes(self, why)
 
 
 def _joined(answers: list[Frame], replies: list[bytes]) -> bytes:

@@ -54,7 +54,7 @@ class ChainWindow(PublishWindow[TicketT]):
         """Return the id under which a record is sent in this round."""
         return f"{self.name}:{number}:{self._round}" if self._round else f"{self.name}:{number}"
 
-    def after(self, number: int, link: str | int) -> str | int:
+    def link_after(self, number: int, link: str | int) -> str | int:
         """Return the link to a record whose predecessor is ``link``."""
         if self.by_id:
             return self.id_of(number)
@@ -73,9 +73,9 @@ class ChainWindow(PublishWindow[TicketT]):
         self._gaps.add(number)
         self.link = link
 
-    def add(self, reply: bytes, entry: InFlight[TicketT]) -> None:
+    def add_publish(self, reply: bytes, entry: InFlight[TicketT]) -> None:
         self._link_before = self.link
-        PublishWindow.add(self, reply, entry)
+        PublishWindow.add_publish(self, reply, entry)
 
     def unsent(self, reply: bytes) -> None:
         if (entry := self._take(reply)) is not None:
@@ -86,7 +86,7 @@ class ChainWindow(PublishWindow[TicketT]):
             self._ended.add(entry.number)
             self.link = None
 
-    def _refused(
+    def _settle_refusal(
         self, entry: InFlight[TicketT], recovery: Recovery, error: JetStreamError, now: float
     ) -> JetStreamError | None:
         if isinstance(error, ApiError):
@@ -182,7 +182,7 @@ class ChainWindow(PublishWindow[TicketT]):
                 self._gaps.add(entry.number)
             else:
                 sends.append(self._resend(reply, entry, link, now))
-                link = self.after(entry.number, link)
+                link = self.link_after(entry.number, link)
         self.link = link if end is None else None
         self._gaps = {gap for gap in self._gaps if gap > number}
         self.resent: int = self.resent + len(sends)
@@ -209,11 +209,11 @@ class ChainWindow(PublishWindow[TicketT]):
         self.next_check: float = min(self.next_check, entry.due)
         return reply_of(reply, recovery.tries), entry
 
-    def end(self, error: JetStreamError | None) -> Failures[TicketT]:
+    def end_chain(self, error: JetStreamError | None) -> Failures[TicketT]:
         """End the chain because of ``error``, or, if it is None, because another client wrote the last record."""
         self.is_broken: bool = False
         self.is_fenced = error is None
-        return self.fail(lambda entry: self._why(entry, error))
+        return self.fail_publishes(lambda entry: self._why(entry, error))
 
 
 def _no_predecessor() -> ApiError:

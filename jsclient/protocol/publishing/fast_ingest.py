@@ -135,7 +135,7 @@ class IngestTracker:
         """Allow no more messages."""
         self.closing, self.limit = True, 0
 
-    def receive(self, frame: Frame) -> Event | None:
+    def receive_answer(self, frame: Frame) -> Event | None:
         """Process an answer of the server. Return an event for the user, if any.
 
         Raises:
@@ -162,11 +162,11 @@ class IngestTracker:
             read_response(frame[3])
         except ApiError as error:
             if kind == "err":
-                return self._refuse(_whole(answer, "seq"), error)
+                return self._refuse_message(_whole(answer, "seq"), error)
             if is_repeated and error.code == 503:
                 return None
             return self._uncounted(_number(frame[0]), error, end=frame[0].endswith(_ENDED))
-        self._finish(from_wire(PubAck, answer))
+        self._finish_ingest(from_wire(PubAck, answer))
         return None
 
     def _ack(self, number: int, flow: int) -> None:
@@ -195,7 +195,7 @@ class IngestTracker:
         self.lost += missing - refused
         if self.gap_ok:
             return IngestGap(ingest=self.id, first=first, last=after - 1)
-        self.fail(PublishError(f"messages {first} to {after - 1} did not reach the stream"))
+        self.fail_ingest(PublishError(f"messages {first} to {after - 1} did not reach the stream"))
         return None
 
     def _uncounted(self, number: int, error: JetStreamError, *, end: bool = False) -> Event | None:
@@ -206,30 +206,32 @@ class IngestTracker:
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _UNKNOWN_ID and self.accepted and not end:
             # The server has lost the ingest, or the message was for another stream: the answer to the end decides.
-            self.fail(error)
+            self.fail_ingest(error)
             return None
         fatal = code in _FATAL or code == _UNKNOWN_ID
         if fatal or not self.accepted or (number == 1 and not self.gap_ok):
             # After an earlier failure this only confirms the end.
             self.complete = not self.accepted or number == 1
             self.ended = True
-            self.fail(error)
+            self.fail_ingest(error)
             return None
         self._unnumbered.append(number)
-        return self._refuse(number, error)
+        return self._refuse_message(number, error)
 
-    def _refuse(self, number: int, error: JetStreamError) -> Event | None:
+    def _refuse_message(self, number: int, error: JetStreamError) -> Event | None:
         self.refused += 1
         if self.gap_ok:
             return IngestRefused(ingest=self.id, number=number, error=error)
-        self.fail(error)
+        self.fail_ingest(error)
         return None
 
-    def _finish(self, ack: PubAck) -> None:
+    def _finish_ingest(self, ack: PubAck) -> None:
         self.final, self.ended, self.limit = ack, True, 0
         if ack.batch is None:
             self.acked = 1
-            self.fail(ProtocolError("the server stored a message separately: fast ingest needs server 2.14"))
+            self.fail_ingest(
+                ProtocolError("the server stored a message separately: fast ingest needs server 2.14")
+            )
             return
         count = min(ack.count or 0, self.sent)
         # To a server that has lost the ingest, a ping about its first message starts a new ingest.
@@ -239,14 +241,14 @@ class IngestTracker:
         else:
             self.acked, self.complete = max(self.acked, count), not forgotten
         if self.acked < self.sent or not self.closing:
-            self.fail(PublishError(f"the stream ended the ingest after {count} messages"))
+            self.fail_ingest(PublishError(f"the stream ended the ingest after {count} messages"))
 
     def not_begun(self, error: JetStreamError) -> None:
         """End the ingest because no stream received its first message."""
         self.no_stream, self.ended, self.complete = None, True, True
-        self.fail(error)
+        self.fail_ingest(error)
 
-    def fail(self, error: JetStreamError) -> None:
+    def fail_ingest(self, error: JetStreamError) -> None:
         """End the ingest with an error."""
         self.failure = self.failure or error
         self.limit = 0

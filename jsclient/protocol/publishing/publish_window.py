@@ -65,7 +65,7 @@ class PublishWindow(Generic[TicketT]):
     # By reply subject, oldest first.
     in_flight: dict[bytes, InFlight[TicketT]] = field(default_factory=dict, init=False)
     size: int = field(default=0, init=False)  # bytes of headers and payloads in flight
-    next_check: float = field(default=NEVER, init=False)  # when to call `tick`
+    next_check: float = field(default=NEVER, init=False)  # when to call `check_publishes`
     stored: int = field(default=0, init=False)
     resent: int = field(default=0, init=False)
     is_broken: bool = field(default=False, init=False)  # no publish may be sent before it is repaired
@@ -79,7 +79,7 @@ class PublishWindow(Generic[TicketT]):
     def expand(self) -> None:
         """Create a record of each publish in flight. Only windows that keep them elsewhere do anything."""
 
-    def add(self, reply: bytes, entry: InFlight[TicketT]) -> None:
+    def add_publish(self, reply: bytes, entry: InFlight[TicketT]) -> None:
         """Add a publish that is being sent."""
         self.in_flight[reply] = entry
         self.size += entry.size
@@ -90,7 +90,7 @@ class PublishWindow(Generic[TicketT]):
         self._take(reply)
 
     def unsent(self, reply: bytes) -> None:
-        """Undo `add` because the publish could not be sent."""
+        """Undo `add_publish` because the publish could not be sent."""
         self._take(reply)
 
     def _take(self, reply: bytes) -> InFlight[TicketT] | None:
@@ -163,7 +163,7 @@ class PublishWindow(Generic[TicketT]):
             error.__traceback__ = error.__context__ = None
             if isinstance(error, ApiError):
                 self.answered.add(entry.subject)
-            final = self._refused(entry, recovery, error, now)
+            final = self._settle_refusal(entry, recovery, error, now)
             if final is None:
                 return []
             self.remove(reply)
@@ -175,7 +175,7 @@ class PublishWindow(Generic[TicketT]):
             entry.ticket.set_result(ack)
         return []
 
-    def _refused(
+    def _settle_refusal(
         self, entry: InFlight[TicketT], recovery: Recovery, error: JetStreamError, now: float
     ) -> JetStreamError | None:
         """Return the error that ends the publish, or None if it is sent again."""
@@ -193,12 +193,12 @@ class PublishWindow(Generic[TicketT]):
         if pause is None or entry.ticket.done():
             return final
         if not pause:
-            self._ask(entry)
+            self._ask_whether_stored(entry)
         recovery.waits, entry.due = True, now + pause
         self.next_check = min(self.next_check, entry.due)
         return None
 
-    def _ask(self, entry: InFlight[TicketT]) -> None:
+    def _ask_whether_stored(self, entry: InFlight[TicketT]) -> None:
         """Replace the message by the question whether it was stored."""
         entry.header, entry.payload = question(entry.header, self.never_an_id), b""
         self.size += len(entry.header) - entry.size
@@ -217,7 +217,7 @@ class PublishWindow(Generic[TicketT]):
             text = f"the connection was lost while publishing to {entry.to!r}"
             return DisconnectedError(f"{text}: whether it was stored is unknown")
 
-        return self.fail(lost)
+        return self.fail_publishes(lost)
 
     def connected(self, now: float) -> Sends[TicketT]:
         """Return the publishes to send on a new connection.
@@ -233,7 +233,7 @@ class PublishWindow(Generic[TicketT]):
 
     def _forget_unwanted(self) -> None:
         """Drop publishes that are not on the wire and whose ticket is done."""
-        self.fail(lambda entry: unknown(entry) if entry.waits and entry.ticket.done() else None)
+        self.fail_publishes(lambda entry: unknown(entry) if entry.waits and entry.ticket.done() else None)
 
     def _sends(self, now: float) -> Sends[TicketT]:
         """Return the publishes to send now, and count them as sent."""
@@ -258,10 +258,10 @@ class PublishWindow(Generic[TicketT]):
             entry.recovery.waits = True
             self.resent -= 1
 
-    def tick(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
+    def check_publishes(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
         """Call this when ``next_check`` is reached. Return the failures and the publishes to send again."""
         self._forget_unwanted()
-        failures = self.fail(lambda entry: self._over(entry) if now >= entry.deadline else None)
+        failures = self.fail_publishes(lambda entry: self._over(entry) if now >= entry.deadline else None)
         for entry in self.in_flight.values():
             if entry.due <= now and not entry.waits:
                 self._silent(entry)
@@ -280,7 +280,7 @@ class PublishWindow(Generic[TicketT]):
     def _over(self, entry: InFlight[TicketT]) -> JetStreamError:
         return no_stream(entry) if entry.waits and not entry.unconfirmed else unknown(entry)
 
-    def fail(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
+    def fail_publishes(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
         """End the publishes for which ``why`` returns an error."""
         failures = [
             (reply, entry, error)

@@ -139,9 +139,9 @@ class SlotWindow(PublishWindow[TicketT]):
         for reply, *fields in self.slots.drain():
             self.in_flight[reply] = InFlight(*fields)
 
-    def add(self, reply: bytes, entry: InFlight[TicketT]) -> None:
+    def add_publish(self, reply: bytes, entry: InFlight[TicketT]) -> None:
         self.expand()
-        PublishWindow.add(self, reply, entry)
+        PublishWindow.add_publish(self, reply, entry)
 
     def answers(self, frames: list[Frame], now: float) -> Failures[TicketT]:
         failures: Failures[TicketT] = []
@@ -170,10 +170,10 @@ class SlotWindow(PublishWindow[TicketT]):
         self.expand()
         return PublishWindow.connected(self, now)
 
-    def tick(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
+    def check_publishes(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
         self.expand()
-        return PublishWindow.tick(self, now)
+        return PublishWindow.check_publishes(self, now)
 
-    def fail(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
+    def fail_publishes(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
         self.expand()
-        return PublishWindow.fail(self, why)
+        return PublishWindow.fail_publishes(self, why)

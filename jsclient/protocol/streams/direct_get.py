@@ -164,7 +164,7 @@ class DirectBatchTracker:
     _moment: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     _seconds: int = 0
 
-    def take(self, frame: Frame) -> StoredMessage | None:
+    def read_frame(self, frame: Frame) -> StoredMessage | None:
         """Return the message in a frame, or None at the end or after an error, see ``ending`` and ``error``."""
         if inline_status(frame[2]) and _FIRST_ADDED not in frame[2]:
             self._status(frame)
@@ -172,7 +172,7 @@ class DirectBatchTracker:
         try:
             message, previous = self._message(frame)
         except ProtocolError as error:
-            self._fail(Ending.REFUSED, error)
+            self._end_batch(Ending.REFUSED, error)
             return None
         if not self._follows(previous):
             return None
@@ -193,7 +193,7 @@ class DirectBatchTracker:
                 seq = int(sequence[_AFTER_SEQUENCE:])
             except ValueError:
                 self.took(len(taken), seq)
-                if self.take(frame) is None:  # the end, or a gap
+                if self.read_frame(frame) is None:  # the end, or a gap
                     return taken
                 raise ProtocolError(f"a message of an unknown form: {frame[2][-200:]!r}") from None
             taken.append(frame)
@@ -253,7 +253,7 @@ class DirectBatchTracker:
         """Whether no message is missing after ``previous``, the sequence that the server sent last. If not, fail."""
         if previous == self.last_seq:
             return True
-        self._fail(
+        self._end_batch(
             Ending.REFUSED,
             AnswerLostError(
                 f"messages were lost in transit: {previous} was sent, {self.last_seq} was the last one received"
@@ -269,7 +269,7 @@ class DirectBatchTracker:
             self.ending = Ending.NO_MESSAGES
         elif status.code != 204:  # 204 is the end of batch
             error = _error(status.code, status.description)
-            self._fail(Ending.NO_RESPONDERS if status.code == 503 else Ending.REFUSED, error)
+            self._end_batch(Ending.NO_RESPONDERS if status.code == 503 else Ending.REFUSED, error)
         else:
             try:
                 pending, previous = (
@@ -278,7 +278,7 @@ class DirectBatchTracker:
                 if names.UP_TO_SEQUENCE in headers:
                     self.up_to_seq = _number(headers[names.UP_TO_SEQUENCE])
             except ProtocolError as error:
-                self._fail(Ending.REFUSED, error)
+                self._end_batch(Ending.REFUSED, error)
                 return
             if self._follows(previous):
                 self.num_pending = pending
@@ -289,7 +289,7 @@ class DirectBatchTracker:
             return Ending.FULL
         return Ending.MAX_BYTES if self.num_pending else Ending.NO_MESSAGES
 
-    def _fail(self, ending: Ending, error: JetStreamError) -> None:
+    def _end_batch(self, ending: Ending, error: JetStreamError) -> None:
         self.ending, self.error = ending, error
 
 

@@ -74,7 +74,7 @@ class Hints:
     _checked_at: float = -math.inf
     _pause: float = _PAUSE
 
-    def add(self, reader: str, now: float) -> None:
+    def add_reader(self, reader: str, now: float) -> None:
         """Add a reader, which has just started to read the history."""
         self._behind[reader] = 0
         if not self.all_heard:

@@ -131,7 +131,7 @@ class MissingRule:
         """Return the predecessor, None if unknown. After other records, 0 is no link: records before were removed."""
         return None if self.by_subject or (not previous and floor) else previous
 
-    def run(self, records: Sequence[Record], floor: int, extent: Extent | None) -> int:
+    def run_length(self, records: Sequence[Record], floor: int, extent: Extent | None) -> int:
         """Return the number of leading records that can be added together.
 
         No record is missing before any of them, none is a duplicate, and only the last of them may end the topic.
@@ -152,7 +152,7 @@ class MissingRule:
         return count
 
     def needs_extent(self, records: Sequence[Record], floor: int, count: int) -> bool:
-        """Whether the records cannot be judged without the extent. ``count`` is the result of `run` for them."""
+        """Whether the records cannot be judged without the extent. ``count`` is the result of `run_length` for them."""
         floor = records[count - 1].seq if count else floor
         for record in records[count:]:
             if self.may_miss(record, floor):

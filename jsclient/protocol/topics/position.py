@@ -222,7 +222,7 @@ class EndCheck:
     since: float | None = None
     _connects: int = 0
 
-    def check(self, extent: Extent, position: Position, now: float) -> bool:
+    def check_position(self, extent: Extent, position: Position, now: float) -> bool:
         """Return whether a reader can certainly continue from the position. If not, request the extent again.
 
         Raises:

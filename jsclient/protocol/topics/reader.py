@@ -5,7 +5,7 @@ before it is missing. Missing records are read from the history, at once or when
 be lost, repeated and reordered, and a reader works even without any.
 
 `Reader` has one bounded queue. Records enter it with `Reader.offer` (pushes) and `Reader.page` (history), which return
-commands for the runtime. Records leave it with `Reader.take`. When the queue is full, pushes are
+commands for the runtime. Records leave it with `Reader.take_records`. When the queue is full, pushes are
 discarded and read from the history later, so that a slow reader never makes a server wait.
 
 Source: P3Sub, "Subscriber implementation notes" and "About temporary unavailability of the subscriber".
@@ -57,7 +57,7 @@ _OUT_OF_ORDER_SHARE: Final = 8  # records out of order may use an eighth of the 
 Command: TypeAlias = AskHistory | Subscribe | Cancel | Skipped
 """A command for the runtime.
 
-`AskHistory` is answered with `Reader.page`, `Subscribe` with `Reader.subscribed` or `Reader.lost`.
+`AskHistory` is answered with `Reader.page`, `Subscribe` with `Reader.subscribed` or `Reader.feed_lost`.
 """
 
 
@@ -112,7 +112,7 @@ class Reader:
     _newest_ns: int = 0  # the latest time stamp of a record, 0 if unknown
     _recheck: bool = False  # the stream may have been recreated: its extent is needed
     _end_check: EndCheck = field(default_factory=EndCheck)
-    # A page, the floor, and the length of the run that `MissingRule.run` returned for it.
+    # A page, the floor, and the length of the run that `MissingRule.run_length` returned for it.
     _checked_run: tuple[Sequence[Record], int, int] = ((), 0, 0)
     # A record did not fit into the queue: a request is needed, and waits for capacity.
     _full: bool = False
@@ -163,7 +163,7 @@ class Reader:
     def _stopped(self) -> bool:
         return self.ended or self.error is not None
 
-    def begin(self, now: float) -> list[Command]:
+    def begin_reading(self, now: float) -> list[Command]:
         """Start to read: subscribe, or request the history."""
         self._added_at = now
         return self._subscribe() if self.push else self._request_history()
@@ -180,7 +180,7 @@ class Reader:
         self.ended = True
         return self._cancel()
 
-    def fail(self, error: JetStreamError) -> list[Command]:
+    def fail_reading(self, error: JetStreamError) -> list[Command]:
         """End the reader with an error, after the records in the queue."""
         if not self._stopped:
             self.error = error
@@ -208,7 +208,7 @@ class Reader:
         self.is_subscribed, self._added_at = True, now
         return [] if self.replays else self._request_history()
 
-    def lost(self, id: str, now: float) -> list[Command]:
+    def feed_lost(self, id: str, now: float) -> list[Command]:
         """Call this when the subscription ended or may have missed a record: a disconnect, a deleted consumer.
 
         The reader reads the history and then replaces the subscription. If the subscription never existed, it does so
@@ -231,7 +231,7 @@ class Reader:
         was_rechecking = self._recheck
         for record in self._push_all(records, now):
             # A record is missing before this record. Keep it until the history has been read, if that follows soon.
-            if self.catch_up != "at once" or not self._out_of_order.add(record):
+            if self.catch_up != "at once" or not self._out_of_order.add_record(record):
                 self.discarded += 1
             self._hint = max(self._hint, record.seq)
             self._late = True
@@ -239,7 +239,7 @@ class Reader:
             return self._cancel()
         if self._recheck and not was_rechecking and self.is_subscribed:
             # The stream may have been recreated, and then the consumer of the subscription no longer exists.
-            return self.lost(id, now)
+            return self.feed_lost(id, now)
         late = self._hint > self._links.floor and self._in_flight is None
         return self._request_history() if late and self.catch_up == "at once" else []
 
@@ -252,7 +252,7 @@ class Reader:
         elif extent is None and self._checked_run[0] is records and self._checked_run[1] == links.floor:
             count, self._checked_run = self._checked_run[2], ((), 0, 0)  # `needs_extent` has computed it
         else:
-            count = self.missing.run(records, links.floor, extent)
+            count = self.missing.run_length(records, links.floor, extent)
         if not count or not self._queue.extend(records[:count]):
             return records
         last = records[count - 1]
@@ -306,7 +306,7 @@ class Reader:
         return True
 
     def _add(self, record: Record, floor: int, now: float) -> None:
-        self._queue.add(record, floor)
+        self._queue.add_record(record, floor)
         self._newest_ns = max(self._newest_ns, record.time_ns)
         self.ended = record.is_last and self.ends
         if floor == record.seq:  # otherwise a record of another subject may be missing
@@ -333,7 +333,7 @@ class Reader:
         if not records or self._recheck:
             return True
         floor = self._links.floor
-        count = self.missing.run(records, floor, None)
+        count = self.missing.run_length(records, floor, None)
         self._checked_run = (records, floor, count)
         return count < len(records) and self.missing.needs_extent(records, floor, count)
 
@@ -365,9 +365,9 @@ class Reader:
         if extent is not None:
             try:
                 # The sequence requested and not the floor: pushes may have arrived after this answer was sent.
-                certain = self._end_check.check(extent, self.start.at(asked.since), now)
+                certain = self._end_check.check_position(extent, self.start.at(asked.since), now)
             except PositionInvalidError as error:
-                return self.fail(error)
+                return self.fail_reading(error)
             if not certain:
                 # Check again after a while (see `deadline`): the answer may come from a replica that lags.
                 self._added_at = now
@@ -418,7 +418,7 @@ class Reader:
         """Whether the reader may continue after missing records. If not, it has failed."""
         floor = self._links.floor
         if verdict == "lost":
-            commands += self.fail(HistoryTruncatedError(before, floor + 1, self.start.stream))
+            commands += self.fail_reading(HistoryTruncatedError(before, floor + 1, self.start.stream))
             return False
         if verdict == "skipped":
             commands.append(Skipped(floor, before))
@@ -456,9 +456,9 @@ class Reader:
         self._by_timer = self._recheck = True
         return self._request_history()
 
-    def take(self, limit: int = 1) -> tuple[list[Record], list[Command]]:
+    def take_records(self, limit: int = 1) -> tuple[list[Record], list[Command]]:
         """Take up to ``limit`` records, in order. If there are none, ``error`` and ``ended`` say why."""
-        taken = self._queue.take(limit)
+        taken = self._queue.take_records(limit)
         return taken, self.taken() if self.request_needed else []
 
     @property

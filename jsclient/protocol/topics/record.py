@@ -160,7 +160,7 @@ class RecordQueue:
             return True
         return len(self._records) < self.max_records and self.pending_bytes + record.size <= self.max_bytes
 
-    def add(self, record: Record, kept: int) -> None:
+    def add_record(self, record: Record, kept: int) -> None:
         """Add a record. ``kept`` is the sequence of the position after it."""
         self._records.append(record)
         size = record.size
@@ -180,7 +180,7 @@ class RecordQueue:
         self.pending_bytes = pending_bytes
         return True
 
-    def take(self, limit: int) -> list[Record]:
+    def take_records(self, limit: int) -> list[Record]:
         records = self._records
         if limit >= len(records):
             taken = list(records)
@@ -220,7 +220,7 @@ class Aside:
     _records: list[Record] = field(default_factory=list)
     _bytes: int = 0
 
-    def add(self, record: Record) -> bool:
+    def add_record(self, record: Record) -> bool:
         """Add a record. Return False if it does not fit: it is read from the history later."""
         size = self._bytes + record.size
         if len(self._records) >= self.max_records or size > self.max_bytes:

@@ -238,14 +238,14 @@ class StoredRecords:
         self._split = split
         self._alike = _Alike(linked=linked)
 
-    def read(self, frames: Iterable[Frame]) -> list[Record]:
+    def read_frames(self, frames: Iterable[Frame]) -> list[Record]:
         """Return the records in consecutive frames. The tracker stores the end, or an error."""
         if self._split is None:
-            return self._read(frames)
+            return self._read_run(frames)
         frames = list(frames)
         records = self._read_split(self._split, frames)
         if len(records) < len(frames):
-            records += self._read(frames[len(records) :])
+            records += self._read_run(frames[len(records) :])
         return records
 
     def _read_split(self, split: Split, frames: list[Frame]) -> list[Record]:
@@ -277,7 +277,7 @@ class StoredRecords:
             tracker.took(len(records), records[-1].seq, pending if len(records) == len(frames) else b"")
         return records
 
-    def _read(self, frames: Iterable[Frame]) -> list[Record]:
+    def _read_run(self, frames: Iterable[Frame]) -> list[Record]:
         tracker, alike, origin = self._tracker, self._alike, self._origin
         records: list[Record] = []
         before, pending, count = b"%d" % tracker.last_seq, b"", 0
@@ -304,7 +304,7 @@ class StoredRecords:
             except ValueError:
                 # The frame has an unusual form, is a status, or does not follow: the tracker decides.
                 tracker.took(count, int(before))
-                message = tracker.take(frame)
+                message = tracker.read_frame(frame)
                 if message is None:  # the end, or a gap
                     return records
                 records.append(stored_record(message, linked=self._linked, origin=origin))
@@ -363,7 +363,7 @@ class RepublishedRecords:
         self._line = b"Nats-Stream: " + stream.encode()
         self._alike = _Alike(linked=False)
 
-    def read(self, frames: Iterable[Frame], foreign: Callable[[Frame], None]) -> list[Record]:
+    def read_frames(self, frames: Iterable[Frame], foreign: Callable[[Frame], None]) -> list[Record]:
         """Return the records in frames. Call ``foreign`` with each frame that this stream did not republish."""
         alike, origin = self._alike, self.origin
         records: list[Record] = []
@@ -412,7 +412,7 @@ class DeliveredRecords:
         self._origin = origin
         self._alike = _Alike(linked=linked)
 
-    def read(self, frames: Iterable[Frame]) -> list[Record]:
+    def read_frames(self, frames: Iterable[Frame]) -> list[Record]:
         """Return the records in frames. A record has a predecessor only if it names it.
 
         Raises:

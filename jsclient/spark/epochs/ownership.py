@@ -44,7 +44,7 @@ class WriteAttempt:
     epoch: int  # number of the batch, and the time of its epoch
 
     @classmethod
-    def of(cls, query: str, run: str, epoch: int) -> WriteAttempt:
+    def of_epoch(cls, query: str, run: str, epoch: int) -> WriteAttempt:
         return cls(query_hash(query), run, epoch)
 
 
@@ -64,7 +64,7 @@ class Owned(NamedTuple):
     last_seq: int = 0
 
     @classmethod
-    def read(cls, entry: FrontierEntry[int], record: Record, last_seq: int) -> Owned:
+    def from_record(cls, entry: FrontierEntry[int], record: Record, last_seq: int) -> Owned:
         parts = record.headers.get(_WRITER, "").split()
         if len(parts) != 3 or not parts[2].isdecimal():
             return cls(entry, begun=entry.seq, last_seq=last_seq)
@@ -97,39 +97,39 @@ class SinkTopic:
         log = StreamLog(self._context, self._stream, f"{self.name}.{partition}.*")
         return EpochHistory(log, self._order, self.name)
 
-    async def look(self, partition: int) -> Owned | None:
+    async def read_owner(self, partition: int) -> Owned | None:
         """Return the last record of a partition and its owner, or None without one. Raises any request error."""
         entry, record, last_seq = await self._history(partition).last_frontier(partition)
-        return None if entry is None or record is None else Owned.read(entry, record, last_seq)
+        return None if entry is None or record is None else Owned.from_record(entry, record, last_seq)
 
     async def is_completed(self, attempt: WriteAttempt) -> bool:
         """Return whether the batch is committed. Raises `ProducerFencedError` if another query owns the topic.
 
         A commit completes partition 0 first.
         """
-        owned = await self.look(0)
+        owned = await self.read_owner(0)
         if owned is not None:
-            self._check(0, owned, attempt)
+            self._check_owner(0, owned, attempt)
         return owned is not None and owned.has_completed(attempt.epoch)
 
-    async def take(self, partition: int, attempt: WriteAttempt) -> Owned:
+    async def take_partition(self, partition: int, attempt: WriteAttempt) -> Owned:
         """Take the partition, unless another task of the attempt has taken it.
 
         Raises `ProducerFencedError` if another query owns it.
         """
         for _ in range(_RACES):
-            owned = await self.look(partition)
-            if owned is not None and self._check(partition, owned, attempt):
+            owned = await self.read_owner(partition)
+            if owned is not None and self._check_owner(partition, owned, attempt):
                 return owned
             history = self._history(partition)
             outlet = _Outlet(history.log, self.name, partition, attempt, owned)
             try:
-                await history.take(partition, outlet.record, start=None)
+                await history.take_partition(partition, outlet.record, start=None)
             except _Raced:
                 pass
         raise ProducerFencedError(frontier_subject(self.name, partition))
 
-    def _check(self, partition: int, owned: Owned, attempt: WriteAttempt) -> bool:
+    def _check_owner(self, partition: int, owned: Owned, attempt: WriteAttempt) -> bool:
         """Return whether this attempt owns the partition. Raises `ProducerFencedError` if another query does."""
         if owned.query != attempt.query and (owned.query or owned.has_begun):
             raise ProducerFencedError(frontier_subject(self.name, partition), None, owned.entry.seq)
@@ -147,12 +147,12 @@ class SinkTopic:
             ProducerFencedError: Another producer owns the partition now.
         """
         subject = frontier_subject(self.name, partition)
-        owned = await self.look(partition)
+        owned = await self.read_owner(partition)
         if owned is not None and owned.query == attempt.query and owned.has_completed(attempt.epoch):
             return
         if not written:
-            owned = await self.take(partition, attempt)
-        if owned is None or not self._check(partition, owned, attempt):
+            owned = await self.take_partition(partition, attempt)
+        if owned is None or not self._check_owner(partition, owned, attempt):
             raise ProducerFencedError(subject, None, None if owned is None else owned.entry.seq)
         log, last = self._history(partition).log, owned.entry
         end = (await log.extent()).last_seq
@@ -173,7 +173,7 @@ class SinkTopic:
                 )
                 return
             except WrongLastSequenceError as error:
-                owned = await self.look(partition)
+                owned = await self.read_owner(partition)
                 # If the last record is the same, only an invalid message was stored meanwhile, so retry.
                 if owned is None or owned.entry.seq != last.seq:
                     raise ProducerFencedError(subject, last.seq) from error

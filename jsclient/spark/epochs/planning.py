@@ -88,14 +88,14 @@ class TopicHistory(Generic[T]):
         self.order = order
         self._entries: list[list[FrontierEntry[T]]] = [[] for _ in range(partitions)]
 
-    def add(self, partition: int, entry: FrontierEntry[T]) -> None:
+    def add_entry(self, partition: int, entry: FrontierEntry[T]) -> None:
         """Add the next record of a partition. A record that is known already is ignored."""
         entries = self._entries[partition]
         if not entries or entry.seq > entries[-1].seq:
             entries.append(entry)
 
     @property
-    def frontier(self) -> Antichain[T]:
+    def lower_frontier(self) -> Antichain[T]:
         """The lower frontier of all partitions. It is empty once the topic is completed."""
         if not all(self._entries):
             return Antichain(self.order, (self.order.bottom,))
@@ -129,7 +129,7 @@ class TopicHistory(Generic[T]):
     def latest(self) -> ReadRequest[T]:
         """Return all epochs of which no data has been sent yet."""
         sent = [time for entries in self._entries if entries for time in entries[-1].record.upper]
-        return self._plainly(ReadRequest(self.order, self.frontier.elements, missed=sent))
+        return self._plainly(ReadRequest(self.order, self.lower_frontier.elements, missed=sent))
 
     def _plainly(self, epochs: ReadRequest[T]) -> ReadRequest[T]:
         """Express the same epochs by a start without ``missed``, if times are numbers."""
@@ -146,7 +146,7 @@ class TopicHistory(Generic[T]):
         frontiers = (request.start.elements,)
         return EpochPosition(self.order, since, request.missed.elements, frontiers, records, stream, created)
 
-    def forget(self, epoch_position: EpochPosition[T]) -> None:
+    def forget_records(self, epoch_position: EpochPosition[T]) -> None:
         """Drop the records that a read from this position does not need."""
         for number, seq in epoch_position.records:
             entries = self._entries[number]
@@ -193,7 +193,7 @@ class TopicHistory(Generic[T]):
             anchor = entry
         return anchor
 
-    def lost(self, request: ReadRequest[T], first_seq: int) -> EpochsLostError | None:
+    def lost_epochs(self, request: ReadRequest[T], first_seq: int) -> EpochsLostError | None:
         """Return the error if data of these epochs was removed before ``first_seq``, the first sequence of the stream.
 
         Returns None if all of their data is stored.
@@ -276,7 +276,7 @@ class BatchCut:
     segments: tuple[tuple[int, int, int], ...]  # partition, first and last sequence of each segment
 
     @classmethod
-    def of(cls, segments: Iterable[Segment], tasks: int) -> BatchCut:
+    def of_segments(cls, segments: Iterable[Segment], tasks: int) -> BatchCut:
         return cls(tasks, tuple((one.partition, one.first, one.last) for one in segments))
 
     def share(self, segments: Iterable[Segment]) -> list[list[Segment]]:

@@ -66,7 +66,7 @@ class _Epochs:
         )
         self._known: dict[bytes, Any] = {}
 
-    def of(self, text: bytes) -> Any:
+    def epoch_of(self, text: bytes) -> Any:
         """Return the value of the column, or None if the batch lacks the epoch. Raises `ProtocolError` if invalid."""
         if text in self._known:
             return self._known[text]
@@ -106,7 +106,7 @@ def _read_segment(spec: EpochSpec, segment: Segment, epochs: _Epochs) -> Iterato
     base = tuple(name for name in read.columns if name not in _OWN)
     reader = opened.run(open_range(opened.js, read, SequenceRange(segment.first, segment.last)))
     try:
-        while messages := opened.run(reader.read(read.batch_rows)):
+        while messages := opened.run(reader.read_messages(read.batch_rows)):
             by_consumer = isinstance(reader, ConsumerRange)
             frames, times = _filtered(messages, segment, epochs, by_consumer=by_consumer)
             for start in range(0, len(frames), read.batch_rows):
@@ -155,7 +155,7 @@ def _filtered(
         if _header(frame[2], _PRODUCER_LINE, PRODUCER) != owner:
             continue
         text = _header(frame[2], _EPOCH_LINE, EPOCH)
-        time = epochs.of(text)
+        time = epochs.epoch_of(text)
         if time is not None:
             selected.append(frame)
             times.append(time)

@@ -85,7 +85,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         if first is None:
             return EpochWritten(task.partition, epoch, Outcome(), query, self._run)
         opened = session(self._options.write.connect)
-        attempt = WriteAttempt.of(query, self._run, epoch)
+        attempt = WriteAttempt.of_epoch(query, self._run, epoch)
         plan = epoch_plan(self._options.write, self._shape, self._ids, attempt)
 
         async def begin() -> tuple[PartitionWriter | None, int]:
@@ -103,7 +103,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         if not written:
             return  # no task ran, and the next batch completes this epoch as well
         check_epoch(batchId, (result.epoch for result in written))
-        attempt = WriteAttempt.of(written[0].query, written[0].run, batchId)
+        attempt = WriteAttempt.of_epoch(written[0].query, written[0].run, batchId)
         refuse_different(written)
         partitions = {result.epoch_position for result in written}
         opened = session(self._options.write.connect)
@@ -204,7 +204,7 @@ async def open_writer(
         return None, partition
     # If rows can change partitions, another attempt may have stored them in any partition.
     partitions = [partition] if plan.by_task else [*range(topic.partitions)]
-    owned: dict[int, Owned] = {number: await topic.take(number, attempt) for number in partitions}
+    owned: dict[int, Owned] = {number: await topic.take_partition(number, attempt) for number in partitions}
     shape = replace(plan.shape, subject=topic.subject(partition), has_subject=False)
     line = f"{EPOCH}: {attempt.epoch}\r\n{PRODUCER}: {owned[partition].entry.producer}\r\n".encode()
     writer = PartitionWriter(js, replace(plan, shape=shape, line=line, reserved=_OWN_HEADERS), task)

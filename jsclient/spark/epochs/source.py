@@ -50,7 +50,7 @@ _CONFIRMED = 5.0  # seconds after which a missing end of the stream counts as lo
 def epoch_columns(options: EpochSourceOptions) -> dict[str, str]:
     """Return the default columns of a topic. Looks up the order of its times. Raises the errors of `TopicLook`."""
     topic = TopicLook(options)
-    topic.open()
+    topic.open_topic()
     omitted = BY_SCHEMA if options.read.include_headers else {*BY_SCHEMA, "headers"}
     kinds = {**EPOCH_COLUMNS, "epoch": "bigint" if isinstance(topic.order, Int) else "string"}
     return {name: kind for name, kind in kinds.items() if name not in omitted}
@@ -82,7 +82,7 @@ class TopicLook:
         self._floor = 0  # frontier records have been read from this sequence on
         self._next = 0.0  # monotonic time of the next look
 
-    def open(self) -> None:
+    def open_topic(self) -> None:
         """Look up the stream and the schema."""
         options, lookup = self._options, self.lookup
         self.facts = lookup.facts()
@@ -92,7 +92,7 @@ class TopicLook:
         self.read_mode = lookup.read_mode(self.facts)
         self.history = TopicHistory(self.order, schema.partitions)
 
-    def look(self, *, now: bool = False) -> None:
+    def read_frontiers(self, *, now: bool = False) -> None:
         """Read new frontier records. Sleeps until the poll interval has passed, unless ``now``."""
         if not now and (wait := self._next - time.monotonic()) > 0:
             time.sleep(wait)
@@ -110,8 +110,8 @@ class TopicLook:
         if self._since < 0 or first < self._floor:
             self.history = TopicHistory(self.order, self.partitions)
             self._floor, self._since = first, max(first - 1, 0)
-            self.look(now=True)
-        self.history.forget(epoch_position)
+            self.read_frontiers(now=True)
+        self.history.forget_records(epoch_position)
         self._floor = first
 
     def look_at_last(self) -> None:
@@ -125,19 +125,19 @@ class TopicLook:
         entries = self.lookup.run(last)
         for partition, entry in enumerate(entries):
             if entry is not None:
-                self.history.add(partition, entry)
+                self.history.add_entry(partition, entry)
         self._floor = min(0 if entry is None else entry.seq for entry in entries)
         self._since = max(self._floor - 1, 0)
 
     def restart(self) -> None:
         """Read all records again, from the beginning of the stream."""
         self.history, self._since, self._floor = TopicHistory(self.order, self.partitions), -1, 0
-        self.look(now=True)
+        self.read_frontiers(now=True)
 
     def again(self) -> None:
         """Look again after a short pause, because a replica may lag."""
         time.sleep(_AGAIN)
-        self.look(now=True)
+        self.read_frontiers(now=True)
 
     async def _schema(self, _: Stream) -> Schema:
         topic, stream = self._options.topic, self._options.read.stream
@@ -163,12 +163,12 @@ class TopicLook:
             try:
                 if not (token.isascii() and token.isdecimal()):
                     raise ProtocolError(f"message {record.seq} on {record.subject!r} belongs to no partition")
-                entry = FrontierEntry.read(record, self.order)
+                entry = FrontierEntry.from_record(record, self.order)
             except ProtocolError as error:
                 stored.report_skipped(record, error)
                 continue
             if int(token) < self.partitions:
-                self.history.add(int(token), entry)
+                self.history.add_entry(int(token), entry)
         # A page without further records is complete up to `up_to`, also after its last record.
         self._since = max(self._since, page.up_to, *(record.seq for record in page.records[-1:]))
         return page.more
@@ -202,7 +202,7 @@ class _Source:
     def _open_topic(self) -> TopicLook:
         if self._topic is None:
             topic = TopicLook(self._options)
-            topic.open()
+            topic.open_topic()
             if self._numbers and not isinstance(topic.order, Int):
                 raise ConfigError(
                     "the schema has column 'epoch' as bigint, but the times of this topic are not integers: use string"
@@ -221,11 +221,11 @@ class _Source:
         if not isinstance(topic.order, Int):
             raise ConfigError("option 'startingEpoch' is for topics whose times are numbers")
         epochs: ReadRequest[Any] = ReadRequest(topic.order, (topic.order.encode(start),))
-        error = history.lost(epochs, first_seq)
+        error = history.lost_epochs(epochs, first_seq)
         return epochs if topic.lookup.accept(error) else earliest
 
     def _cut(self, segments: Sequence[Segment]) -> BatchCut:
-        return BatchCut.of(
+        return BatchCut.of_segments(
             segments, pieces_of(self._options.read, sum(segment.width for segment in segments))
         )
 
@@ -272,8 +272,8 @@ class EpochBatchReader(_Source, DataSourceReader):
 
     def partitions(self) -> Sequence[EpochPartition]:
         topic = self._open_topic()
-        topic.look(now=True)
-        first, end = self._first(topic), topic.history.frontier
+        topic.read_frontiers(now=True)
+        first, end = self._first(topic), topic.history.lower_frontier
         if not _comes_after(first.start, end):
             return []
         epochs: ReadRequest[Any] = ReadRequest(
@@ -296,7 +296,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         if self._options.start == "latest":
             topic.look_at_last()
         else:
-            topic.look(now=True)
+            topic.read_frontiers(now=True)
         return self._offset(topic, self._first(topic))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
@@ -315,8 +315,8 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
             return position_to_json(position)
         topic.begin_at(position)
         if self._target is None:
-            topic.look()
-        end = topic.history.frontier if self._target is None else self._target
+            topic.read_frontiers()
+        end = topic.history.lower_frontier if self._target is None else self._target
         if self._has_end:
             self._target = end
         epochs = request_between(position, None, topic.order)
@@ -347,7 +347,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
             return []
         topic.begin_at(begin)
         epochs = request_between(begin, stop, topic.order)
-        if not topic.lookup.accept(topic.history.lost(epochs, topic.facts.first_seq)):
+        if not topic.lookup.accept(topic.history.lost_epochs(epochs, topic.facts.first_seq)):
             epochs = topic.history.whole(epochs, topic.facts.first_seq)
         return self._tasks(topic, epochs, cut_of(end))
 

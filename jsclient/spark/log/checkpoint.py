@@ -145,7 +145,7 @@ class Checkpoint:
     written: float
 
     @classmethod
-    def read(cls, path: Path | str) -> Checkpoint:
+    def read_directory(cls, path: Path | str) -> Checkpoint:
         """Read a checkpoint, given the path of its directory, or a ``file:`` URL that Spark accepts.
 
         Raises:

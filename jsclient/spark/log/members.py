@@ -103,8 +103,8 @@ class Members:
 
     def _open_planner(self, name: str) -> StreamPlanner:
         known = bool(self._planners)
-        lookup = Lookup(self._options.of(name), narrows=True, known=known, listing=self._listing)
-        planner = StreamPlanner(self._options.of(name), lookup, pace=self._pace)
+        lookup = Lookup(self._options.for_stream(name), narrows=True, known=known, listing=self._listing)
+        planner = StreamPlanner(self._options.for_stream(name), lookup, pace=self._pace)
         planner.facts  # noqa: B018  asks
         return planner
 
@@ -124,7 +124,7 @@ class Members:
         def checked(name: str) -> StreamPlanner:
             planner = self._open_planner(name)
             with contextlib.suppress(JetStreamError):  # raised when its offsets are requested
-                planner.check(planner.facts)
+                planner.check_facts(planner.facts)
             return planner
 
         with ThreadPoolExecutor(min(_AT_ONCE, len(new)), "jsclient-spark-look") as pool:
@@ -144,14 +144,14 @@ class Members:
         self.look_up(names)
         self._listing.begin_round(len(names))
 
-    def start(self) -> dict[str, LogOffset]:
+    def start_offsets(self) -> dict[str, LogOffset]:
         """Return the offsets of a new query. Raises `NoSuchStreamError` if a named stream does not exist."""
         self.refresh()
         self.look_up(self.names)
         offsets = {}
         for name in self.names:
             with contextlib.suppress(*self._ignored_errors):
-                offsets[name] = self.planner(name).start()
+                offsets[name] = self.planner(name).start_offset()
         return offsets
 
     def joining(self, known: Mapping[str, LogOffset]) -> dict[str, LogOffset]:
@@ -166,7 +166,9 @@ class Members:
                 continue
             try:
                 planner = self.planner(name)
-                offsets[name] = planner.beginning() if self._options.stream_pattern else planner.start()
+                offsets[name] = (
+                    planner.beginning() if self._options.stream_pattern else planner.start_offset()
+                )
             except NoSuchStreamError as error:
                 if not self._ignored_errors:
                     self.policy.accept(error)
@@ -187,7 +189,7 @@ class Members:
             log.warning("option 'streamPattern' matches %r, but it is not read: %s", name, error)
         self._refused[name] = time.monotonic() + _TRY_AGAIN
         self.names = tuple(other for other in self.names if other != name)
-        self.forget(name)
+        self.forget_stream(name)
 
     @property
     def _ignored_errors(self) -> tuple[type[NoSuchStreamError], ...]:
@@ -215,7 +217,7 @@ class Members:
             )
         return False
 
-    def forget(self, name: str) -> bool:
+    def forget_stream(self, name: str) -> bool:
         """Forget a deleted stream, unless it is named, since a stream that is created again is a new stream."""
         if self._options.stream_pattern is None:
             return False
@@ -261,11 +263,11 @@ class Members:
                 self._options, {name: one.subjects if one.fits else () for name, one in lookups.items()}
             )
 
-    def report(self) -> dict[str, Any]:
-        """Return what is known of each stream, see `StreamPlanner.report`, and its filters, if it has any."""
+    def report_streams(self) -> dict[str, Any]:
+        """Return what is known of each stream, see `StreamPlanner.report_progress`, and its filters, if it has any."""
         reports = {}
         for name, planner in sorted(self._planners.items()):
-            if (report := planner.report()) is not None:
+            if (report := planner.report_progress()) is not None:
                 filters = planner.lookup.subjects
                 reports[name] = report | ({"subjects": [*filters]} if filters else {})
         return reports

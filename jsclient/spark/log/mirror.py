@@ -109,7 +109,7 @@ class Mirror:
             metadata = {**(config.metadata or {}), _OWNER: owner}
             self._consumer = await stream.update_consumer(config.replace(metadata=metadata))
 
-    def begin(self, seq: int) -> None:
+    def begin_query(self, seq: int) -> None:
         """Start a new query after ``seq``.
 
         An existing consumer is not reset yet because it may retain messages.

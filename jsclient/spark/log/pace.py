@@ -31,10 +31,10 @@ class Pace:
 
     @property
     def is_due(self) -> bool:
-        """Whether `wait` would not sleep."""
+        """Whether `wait_until_due` would not sleep."""
         return self._now() >= self._next
 
-    def wait(self) -> None:
+    def wait_until_due(self) -> None:
         """Sleep until the next request is due."""
         if (seconds := self._next - self._now()) > 0:
             self._sleep(seconds)
@@ -60,7 +60,7 @@ class SharedPace(Pace):
     def begin_round(self, *, look: bool) -> bool:
         """Begin a round. Returns whether it checks the streams: with ``look``, after a wait, or if a check is due."""
         if look:
-            super().wait()
+            super().wait_until_due()
         self._looks, self._requests = look or super().is_due, 0
         return self._looks
 
@@ -75,7 +75,7 @@ class SharedPace(Pace):
         """Whether this round checks the streams."""
         return self._looks
 
-    def wait(self) -> None:
+    def wait_until_due(self) -> None:
         """Do nothing, because the round has waited."""
 
     def asked(self, count: int) -> None:

@@ -82,9 +82,9 @@ class StreamPlanner:
     @property
     def facts(self) -> StreamFacts:
         """The facts of the last look, which is the first if there was none."""
-        return self._head.facts or self._head.look()
+        return self._head.facts or self._head.refresh_facts()
 
-    def check(self, facts: StreamFacts) -> None:
+    def check_facts(self, facts: StreamFacts) -> None:
         """Check once what can be checked on the driver, and again if the filters change. Raises `ConfigError`."""
         lookup = self.lookup
         if lookup.fits and (self._read_mode is None or self._checked_for != lookup.subjects):
@@ -92,10 +92,10 @@ class StreamPlanner:
                 self._ensure(facts)
             self._read_mode, self._checked_for = lookup.read_mode(facts), lookup.subjects
 
-    def start(self) -> LogOffset:
+    def start_offset(self) -> LogOffset:
         """The offset of a new query."""
         facts = self.facts
-        self.check(facts)
+        self.check_facts(facts)
         if not self.lookup.fits:
             return _idle(facts, init=True)
         start = _start(self._options, self.lookup, facts)
@@ -104,14 +104,14 @@ class StreamPlanner:
     def beginning(self) -> LogOffset:
         """The offset before the first message."""
         facts = self.facts
-        self.check(facts)
+        self.check_facts(facts)
         if not self.lookup.fits:
             return _idle(facts, init=True)
         return LogOffset(facts.first_seq - 1, facts.created, init=True, mark=facts.mark)
 
     def hold_end(self) -> None:
         """Read no further than the current end of the stream."""
-        self.check(self.facts)
+        self.check_facts(self.facts)
         self._target = self._head.last
 
     @property
@@ -133,9 +133,9 @@ class StreamPlanner:
         head = self._head
         facts = self.facts
         if self._target is None and (look or head.is_due):
-            facts = head.look()
+            facts = head.refresh_facts()
             self._done(checkpoint.seq, facts)
-        self.check(facts)
+        self.check_facts(facts)
         self._sizes.note(facts)
         if checkpoint.idle and not self.lookup.fits:
             head.nothing_after(checkpoint.seq)
@@ -169,7 +169,7 @@ class StreamPlanner:
         beyond = lookup.rest(ahead.last + 1, facts)
         return max(0, lookup.rest(ahead.after + 1, facts) - beyond)
 
-    def end(
+    def batch_end(
         self, ahead: Ahead, most: int | None, pieces: int | None = None, *, size: int | None = None
     ) -> LogOffset:
         """The end of a batch.
@@ -191,7 +191,7 @@ class StreamPlanner:
         cuts = tuple(part.first for part in parts)
         return LogOffset(end, facts.created, free=ahead.free, cuts=cuts, mark=facts.mark)
 
-    def report(self) -> dict[str, Any] | None:
+    def report_progress(self) -> dict[str, Any] | None:
         """The last known end of the stream and the losses so far, without a request; None if nothing is known."""
         facts = self._head.facts
         if facts is None:
@@ -205,7 +205,7 @@ class StreamPlanner:
             return []
         lookup = self.lookup
         facts = lookup.polled_facts()
-        self.check(facts)
+        self.check_facts(facts)
         self._done(begin.seq, facts)
         parts = stop.parts
         if not lookup.accept(another_stream(stop, facts)):
@@ -436,9 +436,9 @@ class Head:
         self._facts_key: object = None  # what it was looked for in
         self._seen_free = (0, 0)  # no message matched after the first, up to the second
 
-    def look(self) -> StreamFacts:
+    def refresh_facts(self) -> StreamFacts:
         """Refresh and return the facts, when the pace allows it."""
-        self._pace.wait()
+        self._pace.wait_until_due()
         lookup = self._lookup
         before, facts = self.facts, lookup.facts() if self.facts is None else lookup.polled_facts()
         asked = 0 if lookup.was_listed else 1
@@ -464,7 +464,7 @@ class Head:
 
     @property
     def is_due(self) -> bool:
-        """Whether `look` would not sleep."""
+        """Whether `refresh_facts` would not sleep."""
         return self._pace.is_due
 
     def nothing_after(self, seq: int) -> None:

@@ -36,7 +36,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         members = self._members()
-        begins = members.start()
+        begins = members.start_offsets()
         members.check_filters()
         return StreamOffsets(begins).to_json()
 
@@ -98,7 +98,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except NoSuchStreamError:
                 if not offset.idle:
                     members.policy.accept(deleted(name, offset))
-                if members.forget(name):
+                if members.forget_stream(name):
                     del ahead[name]
         members.end_round()
         return ahead
@@ -143,7 +143,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             pieces = max(1, -(-least * share // total))
             size_share = None if size is None else max(1, size * estimate // max(1, sum(estimated)))
             planner = self._members().planner(name)
-            ends[name] = planner.end(ahead, share if is_limited else None, pieces, size=size_share)
+            ends[name] = planner.batch_end(ahead, share if is_limited else None, pieces, size=size_share)
         return ends
 
     def _most(self, pending: Mapping[str, Ahead], waiting: Mapping[str, int], limit: ReadLimit) -> int | None:
@@ -162,7 +162,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
         """Return the last known end and the losses so far of each stream, without a request."""
-        return None if self._asking is None else {"streams": self._asking.report()}
+        return None if self._asking is None else {"streams": self._asking.report_streams()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the tasks of all streams, in the order of their names. A task may read ranges of several streams."""

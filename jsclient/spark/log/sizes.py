@@ -154,7 +154,7 @@ class Sizes:
         )
 
     async def _look(self, reader: ConsumerRange, last: int) -> None:
-        frames = await reader.read(_AT_ONCE)
+        frames = await reader.read_messages(_AT_ONCE)
         self._seqs.extend(_sequences(frames))
         self._bytes.extend(map(_size, frames))
         self._seen = (self._seen[0], self._seqs[-1] if frames else last)

@@ -39,14 +39,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         planner, mirror = self._planner_and_mirror()
-        planner.check(planner.facts)
+        planner.check_facts(planner.facts)
         owner = ""
         if mirror is not None:
             mirror.claim("")
             owner = secrets.token_hex(8)
-        start = planner.start()
+        start = planner.start_offset()
         if mirror is not None:
-            mirror.begin(start.seq)
+            mirror.begin_query(start.seq)
         return msgspec.structs.replace(start, owner=owner).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
@@ -62,7 +62,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         planner, mirror = self._planner_and_mirror()
         offset = LogOffset.of_json(start)
-        planner.check(planner.facts)
+        planner.check_facts(planner.facts)
         owner = offset.owner
         if mirror is not None:
             # The name of a new query is not in a checkpoint before its first batch.
@@ -78,11 +78,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not planner.is_held and self._delay.holds(ahead.after, ahead.last, lambda: planner.rows(ahead)):
             return start
         rows, size = limits(self._options, limit)
-        return msgspec.structs.replace(planner.end(ahead, rows, size=size), owner=owner).to_json()
+        return msgspec.structs.replace(planner.batch_end(ahead, rows, size=size), owner=owner).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Return the stream, its last known end, and the losses so far, for the progress. Sends no request."""
-        known = {} if self._planning is None else self._planning[0].report() or {}
+        known = {} if self._planning is None else self._planning[0].report_progress() or {}
         subjects = {"subjects": [*self._options.subjects]} if self._options.subjects else {}
         return {**known, "stream": self._options.stream, **subjects}
 

@@ -31,7 +31,7 @@ class StreamFigures:
     report: StreamReport  # the latest report
     unread: Unread | None = None  # the latest answer, None if not requested or not answered
 
-    def add(self, report: StreamReport) -> bool:
+    def add_report(self, report: StreamReport) -> bool:
         """Add the report of a batch. Returns whether it has more losses or lapsed claims than the previous report."""
         before, self.report = self.report, report
         query_position, old = report.query_position, before.query_position
@@ -92,7 +92,7 @@ class SourceFigures:
     rows: int = 0  # rows of all batches
     streams: dict[str, StreamFigures] = field(default_factory=dict)  # streams of the latest report, by name
 
-    def add(self, report: SourceReport) -> bool:
+    def add_report(self, report: SourceReport) -> bool:
         """Add the report of a batch. Returns whether a stream has more losses or lapsed claims than before."""
         self.report = report
         self.rows += report.rows
@@ -100,7 +100,7 @@ class SourceFigures:
         self.streams = {
             one.name: before.get(one.name) or StreamFigures(StreamReport(one.name)) for one in report.streams
         }
-        return sum(self.streams[one.name].add(one) for one in report.streams) > 0
+        return sum(self.streams[one.name].add_report(one) for one in report.streams) > 0
 
     def lag_messages(self) -> int | None:
         """Return the sum over the streams whose lag is known."""
@@ -126,7 +126,7 @@ class QueryFigures:
     failed: bool = False
     sources: dict[int, SourceFigures] = field(default_factory=dict)
 
-    def add(self, report: QueryReport) -> list[SourceFigures]:
+    def add_progress(self, report: QueryReport) -> list[SourceFigures]:
         """Add the progress of a batch. Returns the sources with more losses or lapsed claims than before."""
         self.name, self.batch, self.seconds = report.name, report.batch, report.seconds
         if report.output_rows is not None:
@@ -134,7 +134,7 @@ class QueryFigures:
         worse = []
         for one in report.sources:
             figures = self.sources.setdefault(one.number, SourceFigures(one))
-            if figures.add(one):
+            if figures.add_report(one):
                 worse.append(figures)
         return worse
 

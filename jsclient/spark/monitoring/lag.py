@@ -64,11 +64,13 @@ class LagWatch(Generic[K]):
             str, set[str]
         ] = {}  # the streams of each error of the last round, which is logged once
 
-    def start(self) -> None:
+    def start_thread(self) -> None:
         """Start the thread unless it runs. Does not wait."""
         with self._lock:
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="jsclient-spark-lag", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run_thread, name="jsclient-spark-lag", daemon=True
+                )
                 self._thread.start()
                 atexit.unregister(self.close)
                 atexit.register(self.close)
@@ -85,7 +87,7 @@ class LagWatch(Generic[K]):
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=2.0)
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 asyncio.run(self._watch())
@@ -112,7 +114,7 @@ class LagWatch(Generic[K]):
             await connection.close()
 
     def _next(self) -> Mapping[K, QueryPosition]:
-        """Return the positions to ask about. If there are none, `start` starts another thread from now on."""
+        """Return the positions to ask about. If there are none, `start_thread` starts another thread from now on."""
         with self._lock:
             query_positions = {} if self._closed else self._query_positions()
             if not query_positions:
@@ -187,7 +189,7 @@ async def unread_after(js: JetStream, query_position: QueryPosition) -> Unread:
     """
     now = time.monotonic()
     stream = await js.stream(query_position.stream)
-    facts = StreamFacts.of(stream.cached_info)
+    facts = StreamFacts.from_info(stream.cached_info)
 
     def since(messages: Mapping[str, StoredMessage]) -> float:
         seen_at = facts.seen_at or datetime.now(UTC)

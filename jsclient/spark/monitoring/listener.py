@@ -98,7 +98,7 @@ class JetStreamListener(StreamingQueryListener):
     @_harmless
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name
         with self._lock:
-            self._begin(str(event.id), str(event.runId), event.name or "")
+            self._begin_run(str(event.id), str(event.runId), event.name or "")
 
     @_harmless
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
@@ -109,13 +109,13 @@ class JetStreamListener(StreamingQueryListener):
             if report.run in self._past:
                 return
             if query is None or query.run != report.run:  # the listener was added after the query had started
-                query = self._begin(report.id, report.run, report.name)
-            worse = query.add(report)
+                query = self._begin_run(report.id, report.run, report.name)
+            worse = query.add_progress(report)
             lines = list(self._due(query, worse, now))
         for level, text, fields in lines:
             self._log.write(level, "%s", text, extra=fields)
         if self._watch is not None:
-            self._watch.start()
+            self._watch.start_thread()
 
     @_harmless
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  Spark's name
@@ -130,7 +130,7 @@ class JetStreamListener(StreamingQueryListener):
             query = self._queries.get(str(event.id))
             if query is None or query.run != str(event.runId):
                 return
-            self._end(query)
+            self._end_run(query)
             if event.exception is not None:
                 query.failed = True
                 self._queries[query.id] = query  # moves it to the end, as the newest query
@@ -174,13 +174,13 @@ class JetStreamListener(StreamingQueryListener):
 
     # --- state; the lock is held -------------------------------------------------------------------------------
 
-    def _begin(self, query: str, run: str, name: str) -> QueryFigures:
+    def _begin_run(self, query: str, run: str, name: str) -> QueryFigures:
         if (before := self._queries.get(query)) is not None:
-            self._end(before)
+            self._end_run(before)
         figures = self._queries[query] = QueryFigures(query, run, name)
         return figures
 
-    def _end(self, query: QueryFigures) -> None:
+    def _end_run(self, query: QueryFigures) -> None:
         del self._queries[query.id]
         self._logged.pop(query.id, None)
         self._past.append(query.run)

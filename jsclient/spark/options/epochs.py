@@ -49,7 +49,7 @@ class EpochSourceOptions:
                 reader.refuse(name, "is for streaming reads: a batch read reads everything stored; omit it")
         read = SourceOptions(connect, stream, (f"{topic}.*.data",), **read_settings(reader))
         start = _start(reader, "earliest" if streaming is False else "latest")
-        most = reader.count("maxEpochsPerTrigger")
+        most = reader.read_count("maxEpochsPerTrigger")
         reader.finish()
         return cls(topic, read, start, most)
 
@@ -87,7 +87,7 @@ class EpochSinkOptions:
             expected_stream=stream,
             **publish_settings(reader),
         )
-        partitions = reader.count("partitions", most=_MOST_PARTITIONS)
+        partitions = reader.read_count("partitions", most=_MOST_PARTITIONS)
         reader.finish()
         return cls(topic, stream, partitions, write)
 

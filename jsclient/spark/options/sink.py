@@ -77,8 +77,8 @@ class SinkOptions:
             ledger=check_stream_name(check_token(ledger, "ledger")),
             fail_on_older_checkpoint=reader.flag("failOnOlderCheckpoint", default=True),
             dedup_key=reader.text("dedupKey"),
-            dedup_batch=reader.count("dedupBatch", least=0),
-            dedup_write=reader.count("dedupWrite", 0, least=0) or 0,
+            dedup_batch=reader.read_count("dedupBatch", least=0),
+            dedup_write=reader.read_count("dedupWrite", 0, least=0) or 0,
         )
         reader.finish()
         if exactly_once == "ledger" and subject is None and stream is None:
@@ -119,7 +119,7 @@ def publish_settings(reader: OptionReader) -> dict[str, Any]:
         "dedup_scope": reader.choice("dedupScope", ("partition", "epoch"), default.dedup_scope),
         "headers": reader.choice("headers", ("own", "keep"), default.headers),
         "ack_timeout": reader.seconds("ackTimeout", default.ack_timeout),
-        "retries": reader.count("retries", default.retries, least=0, most=1000) or 0,
-        "window": reader.count("window", default.window, most=1_000_000) or default.window,
+        "retries": reader.read_count("retries", default.retries, least=0, most=1000) or 0,
+        "window": reader.read_count("window", default.window, most=1_000_000) or default.window,
         "window_bytes": reader.size("windowBytes", default.window_bytes) or default.window_bytes,
     }

@@ -154,7 +154,7 @@ class Holder:
                     f"claims of the checkpoint from the one of {offset.made} are void: set option 'failOnDataLoss' to "
                     "false to read the messages anyway, without acks"
                 )
-            self._report(claimed(offset.runs), "the consumer was recreated")
+            self._report_lapsed(claimed(offset.runs), "the consumer was recreated")
             return False
         sent_at = self._now()
         replies = list(ack_subjects(offset.runs, offset.form))
@@ -175,10 +175,10 @@ class Holder:
         since = info.delivered.consumer_seq - held.offset.last_consumer_seq
         count = min(claimed(held.offset.runs), max(0, since))
         if count > held.reported:
-            self._report(count - held.reported, reason)
+            self._report_lapsed(count - held.reported, reason)
             held.reported = count
 
-    def _report(self, count: int, reason: str) -> None:
+    def _report_lapsed(self, count: int, reason: str) -> None:
         self.lapsed += count
         self._context.emit(
             ClaimsLapsed(stream=self._stream.name, consumer=self._consumer.name, count=count, reason=reason)
@@ -227,7 +227,7 @@ class Holder:
                 they are still kept alive.
         """
         if offset.made != self.made:
-            self._report(claimed(offset.runs), "the consumer was recreated")
+            self._report_lapsed(claimed(offset.runs), "the consumer was recreated")
         elif self._options.ack_on != "manual":
             held = self._held.get(offset.batch)
             if held is not None and held.unconfirmed:
@@ -245,7 +245,7 @@ class Holder:
         unknown = await settle(self._js, replies, AckKind.ACK.value)
         if unknown:
             self.forgotten.update(sequences(reply)[0] for reply in unknown)
-            self._report(len(unknown), "the server lost the record of these deliveries")
+            self._report_lapsed(len(unknown), "the server lost the record of these deliveries")
 
     async def _purge(self, offset: QueueOffset) -> bool:
         """Purge the claimed messages, unless that removes other messages. Returns whether they were purged."""
@@ -343,7 +343,7 @@ class Claimer:
         holder = self._holder
         holder.keep()
         if self.unclaimed.applies and (self._is_new or self.pending):
-            await self.unclaimed.look(self._info)
+            await self.unclaimed.check_gap(self._info)
         collector = holder.collecting = ClaimCollector()
         began, at, size = self._now(), int(time.time() * 1000), 0
         try:
@@ -425,7 +425,7 @@ class Claimer:
             self.unclaimed.delivered(data.consumer_seq, data.stream_seq)
         if not collector.count:
             self._holder.form = ack_form(message.reply)
-        collector.add(data.stream_seq, data.consumer_seq, data.num_delivered, data.num_pending)
+        collector.add_delivery(data.stream_seq, data.consumer_seq, data.num_delivered, data.num_pending)
 
     async def _check_exists(self) -> None:
         """Check at intervals that the consumer exists, since older servers do not report its deletion to a pull."""

@@ -151,7 +151,7 @@ class ClaimCollector:
         """The runs of all deliveries."""
         return [Run(*run) for run in self._runs]
 
-    def add(self, stream_seq: int, consumer_seq: int, delivered: int, pending: int) -> None:
+    def add_delivery(self, stream_seq: int, consumer_seq: int, delivered: int, pending: int) -> None:
         """Add a delivery."""
         self.count += 1
         self.last_pending = pending
@@ -184,7 +184,7 @@ class ClaimCollector:
             return runs
         last_claims = ClaimCollector()
         for claim in newest.values():
-            last_claims.add(claim.stream_seq, claim.consumer_seq, claim.delivered, claim.pending)
+            last_claims.add_delivery(claim.stream_seq, claim.consumer_seq, claim.delivered, claim.pending)
         return tuple(last_claims.runs())
 
 
@@ -329,7 +329,7 @@ class ClaimMatcher:
         """The stream sequence of the next claim."""
         return self._runs[self._number].stream_seq + self._offset
 
-    def take(self, seqs: Iterable[int]) -> ClaimMatch:
+    def match_messages(self, seqs: Iterable[int]) -> ClaimMatch:
         """Match messages, given by ascending stream sequences. Claims before and between the messages are missing."""
         matched = ClaimMatch([], [], [], [])
         for index, seq in enumerate(seqs):

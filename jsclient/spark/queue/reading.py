@@ -87,7 +87,7 @@ def read_claims(spec: ClaimSpec, partition: ClaimPartition) -> Iterator[pa.Recor
     opened = session(spec.connect)
     schema = arrow_schema(spec.columns)
     reader = _ClaimReader(opened.js, spec, partition)
-    while (rows := opened.run(reader.read())) is not None:
+    while (rows := opened.run(reader.read_claims())) is not None:
         frames, matched = rows
         for start in range(0, len(frames), spec.batch_rows):
             end = start + spec.batch_rows
@@ -127,7 +127,7 @@ class _ClaimReader:
         self._matcher: ClaimMatcher | None = None
         self._retry = Retry(_RETRY)  # replaced after each progress
 
-    async def read(self) -> tuple[list[Frame], ClaimMatch] | None:
+    async def read_claims(self) -> tuple[list[Frame], ClaimMatch] | None:
         """Return the next messages and their claims, or None at the end."""
         while self._spans is None or self._spans or self._matcher is not None:
             try:
@@ -167,7 +167,7 @@ class _ClaimReader:
         No request may follow the match, because the messages would be lost if it failed.
         """
         frames, answered = await (self._singles(matcher) if self._span.singly else self._page(matcher))
-        matched = matcher.take(map(direct_sequence, frames))
+        matched = matcher.match_messages(map(direct_sequence, frames))
         matcher.passed(answered)
         return [frames[index] for index in matched.indexes], matched
 
@@ -253,7 +253,7 @@ class _ClaimReader:
         if not self._partition.acks_remove:
             return False
         largest = self._context.connection.max_payload
-        return not Removal.of(await self._stream.info()).reaches_limit(largest)
+        return not Removal.from_info(await self._stream.info()).reaches_limit(largest)
 
     async def _report_missing(self, missing: list[Run]) -> None:
         spec, partition = self._spec, self._partition

@@ -127,7 +127,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
         """Return stream, consumer, pending messages and lapsed claims, for the progress. Sends no request."""
-        return None if self._driver is None else self._driver.report()
+        return None if self._driver is None else self._driver.report_progress()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[ClaimPartition]:
         """Divide the claims of ``end`` among tasks. After a restart, keep them alive again."""
@@ -166,7 +166,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _on_driver(self, work: Callable[[_Driver], Coroutine[Any, Any, T]]) -> T:
         if self._driver is None:
             opened = session(self._options.connect)
-            self._driver = opened.run(_Driver.open(opened, self._options))
+            self._driver = opened.run(_Driver.open_driver(opened, self._options))
         return self._driver.session.run(work(self._driver))
 
 
@@ -185,7 +185,7 @@ class _Driver:
         self._others_until: float | None = None
 
     @classmethod
-    async def open(cls, opened: Session, options: SourceOptions) -> _Driver:
+    async def open_driver(cls, opened: Session, options: SourceOptions) -> _Driver:
         stream, consumer = await open_queue(opened.js, options)
         holder = Holder(opened.js, stream, consumer, options)
         return cls(opened, Claimer(opened.js, stream, consumer, options, holder), holder, options)
@@ -194,7 +194,7 @@ class _Driver:
         await self.holder.close()
         await self.claimer.close()
 
-    def report(self) -> dict[str, Any]:
+    def report_progress(self) -> dict[str, Any]:
         handed = self._handed_out
         lost = self.claimer.unclaimed.lost
         return {

@@ -60,7 +60,7 @@ class Unclaimed:
         config = consumer.config
         self.applies: bool = not config.filters and config.deliver_policy != DeliverPolicy.LAST_PER_SUBJECT
 
-    async def look(self, ask: Callable[[], Awaitable[ConsumerInfo]]) -> None:
+    async def check_gap(self, ask: Callable[[], Awaitable[ConsumerInfo]]) -> None:
         """Check the messages between the last delivery and the head of the stream. Raises `UnclaimedRemovedError`.
 
         The consumer is requested last, so that messages which other clients claim and ack meanwhile are before its last
@@ -68,7 +68,7 @@ class Unclaimed:
         """
         if self.applies:
             stream = await self._stream.info()
-            self._check(stream, [((await ask()).delivered.stream_seq + 1, None)])
+            self._check_gaps(stream, [((await ask()).delivered.stream_seq + 1, None)])
 
     def delivered(self, consumer_seq: int, stream_seq: int) -> None:
         """Note a first delivery. If it follows the previous delivery, the messages in between were never delivered."""
@@ -85,10 +85,10 @@ class Unclaimed:
         """Check the gaps between the deliveries that were noted. Raises `UnclaimedRemovedError`."""
         gaps, self._gaps = self._gaps, []
         if gaps:
-            self._check(await self._stream.info(), gaps)
+            self._check_gaps(await self._stream.info(), gaps)
 
-    def _check(self, info: StreamInfo, gaps: Sequence[tuple[int, int | None]]) -> None:
-        if Removal.of(info).is_harmless(None, self._largest):
+    def _check_gaps(self, info: StreamInfo, gaps: Sequence[tuple[int, int | None]]) -> None:
+        if Removal.from_info(info).is_harmless(None, self._largest):
             return
         for first, last in gaps:
             self._report(info, max(first, self._reported + 1), last)

@@ -79,7 +79,7 @@ class ColumnIds:
         self.keys: RowKeys = RowKeys()
         self.sequences: RowSequences = RowSequences()
 
-    def add(self, rows: RowMessages, first: int) -> None:
+    def add_rows(self, rows: RowMessages, first: int) -> None:
         """Take in the next rows before they are published.
 
         Args:
@@ -122,7 +122,7 @@ class ColumnIds:
 
     def add_acks(self, acks: Sequence[PubAck]) -> None:
         """Record the acks of rows."""
-        self.sequences.add(acks)
+        self.sequences.add_acks(acks)
         for ack in acks:
             if ack.duplicate:
                 self._known.setdefault(ack.stream, array("Q")).append(ack.seq)
@@ -133,7 +133,7 @@ class ColumnIds:
             self.sequences.add_stored(stream, sequences)
             self._known.setdefault(stream, array("Q")).extend(sequences)
 
-    async def check(self, js: JetStream) -> str:
+    async def check_repetitions(self, js: JetStream) -> str:
         """Look at the messages of which rows were repetitions. Called when all rows are acked.
 
         Returns:

@@ -72,7 +72,7 @@ class EarlierRuns:
         """
         epoch, run, keys = self._epoch, self._location.run, self._keys
         known = (target.name, str(target.cached_info.created))
-        entry = await self._read(self._location.key(target.name))
+        entry = await self._read_record(self._location.key(target.name))
         refusal: JetStreamError | None = None
         for _ in range(_TRIES):
             record = RunRecord(known) if entry.value is None else RunRecord.decode(entry.value)
@@ -94,12 +94,12 @@ class EarlierRuns:
                 if is_transient(error) and not (isinstance(error, ApiError) and error.err_code == _FULL):
                     raise
                 # Another task may have written the record, for example before the bucket was full.
-                entry, refusal = await self._read(entry.key), error
+                entry, refusal = await self._read_record(entry.key), error
         raise ConfigError(
             f"the record of {self._location.query!r} is being written by something else all the time"
         )
 
-    async def _read(self, key: str) -> BucketEntry:
+    async def _read_record(self, key: str) -> BucketEntry:
         """Read the record. Retries, since a bucket may seem to be missing for a moment."""
         try:
             return await Retry(MISSING).run(lambda: self._keys.get(key))

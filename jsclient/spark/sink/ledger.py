@@ -72,7 +72,7 @@ class Ledger:
         self._epoch = epoch
         self._task = task
 
-    async def begin(self, target: Stream) -> int:
+    async def begin_epoch(self, target: Stream) -> int:
         """Record that this task begins its epoch. It must be called before the task publishes a row.
 
         Args:

@@ -35,7 +35,7 @@ class StoredRow:
     number: int  # among the equal rows of its partition
 
     @classmethod
-    def of(cls, suffix: bytes) -> StoredRow | None:
+    def from_suffix(cls, suffix: bytes) -> StoredRow | None:
         """Parse ``<partition>.<content>[.<n>]``. Returns None for anything else."""
         parts = suffix.split(b".")
         if len(parts) not in (2, 3) or len(parts[1]) != _CONTENT:
@@ -83,9 +83,9 @@ class StoredRows:
         self.own: dict[bytes, int] = {}
         self._mine = b"%x" % partition
 
-    def add(self, suffix: bytes, sequence: int) -> None:
+    def add_row(self, suffix: bytes, sequence: int) -> None:
         """Add a stored row by its id without the prefix of the batch. Add all rows before the task compares."""
-        row = StoredRow.of(suffix)
+        row = StoredRow.from_suffix(suffix)
         if row is not None and row.partition == self._mine:
             self.own[suffix[len(self._mine) + 1 :]] = sequence
             self._number = len(self.own)
@@ -119,7 +119,7 @@ class Remainder:
     missing: int = 0  # rows that earlier runs have stored and that the batch does not have now
 
     @property
-    def count(self) -> int:
+    def row_count(self) -> int:
         """The number of rows that have to be published."""
         return sum(map(len, self.ids.values()))
 
@@ -140,7 +140,7 @@ def remainder_of(
         missing.update(tail[:_CONTENT] for tail in checked.missing.split())
     own_partitions = {b"%x" % partition for partition in (*tasks, *not_compared)}
     for suffix in stored:
-        row = StoredRow.of(suffix)
+        row = StoredRow.from_suffix(suffix)
         if row is not None and row.partition not in own_partitions:
             missing[row.content] += 1  # the row's partition has no rows now
     ids: dict[bytes, list[bytes]] = {}

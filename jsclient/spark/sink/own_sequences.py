@@ -46,7 +46,7 @@ class RowSequences:
     def __init__(self) -> None:
         self._runs: dict[str, list[array[int]]] = {}  # starts and ends, in the order of the acks
 
-    def add(self, acks: Sequence[PubAck]) -> None:
+    def add_acks(self, acks: Sequence[PubAck]) -> None:
         """Record the sequences of acked messages, duplicates included."""
         if not acks:
             return

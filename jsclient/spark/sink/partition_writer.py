@@ -141,7 +141,7 @@ class PartitionWriter:
             )
         elif self._sequences is not None:
             self._bulk.tally.on_acks, self._bulk.tally.on_run = (
-                self._sequences.add,
+                self._sequences.add_acks,
                 self._sequences.add_stored,
             )
         self._ids = _ids(plan, task)
@@ -153,7 +153,7 @@ class PartitionWriter:
         self._skipped = 0
         self._taken: set[str] = set()  # subjects that did not respond, though a stream takes them
 
-    async def begin(self, subject: str | None = None) -> None:
+    async def find_stored_rows(self, subject: str | None = None) -> None:
         """Look for rows that are stored already. Must be called before the first batch.
 
         Args:
@@ -166,7 +166,7 @@ class PartitionWriter:
         if location is None:
             return
         target = await self._js.stream(location.target)
-        start = await Ledger(self._js, location, self._plan.epoch, self._task).begin(target)
+        start = await Ledger(self._js, location, self._plan.epoch, self._task).begin_epoch(target)
         if start:
             self.stored = await stored_ids(target, start, self.prefix, self._plan.subject_in(target))
 
@@ -211,7 +211,7 @@ class PartitionWriter:
         prefix = epoch_prefix(plan.query, plan.epoch)
         rows = StoredRows(target.name, sequences, self._task.partition, old=old)
         async for suffix, sequence, _ in each_stored(target, sequences, prefix, plan.subject_in(target)):
-            rows.add(suffix, sequence)
+            rows.add_row(suffix, sequence)
         return rows
 
     async def write(self, batch: pa.RecordBatch) -> None:
@@ -225,9 +225,9 @@ class PartitionWriter:
         for start in range(0, batch.num_rows, step):
             part = batch.slice(start, step)
             try:
-                messages = self._reader.read(part)
+                messages = self._reader.read_batch(part)
                 if self._column is not None:
-                    self._column.add(messages, self._rows)
+                    self._column.add_rows(messages, self._rows)
                 tails = self._tails(messages)
             except BadRow as bad:
                 raise await self._bad(bad, part) from None
@@ -243,7 +243,7 @@ class PartitionWriter:
                 rows = [rows[at] for at in kept]
                 subjects, payloads = [subjects[at] for at in kept], [payloads[at] for at in kept]
                 blocks = [blocks[at] for at in kept]
-            await self._send(rows, subjects, blocks, payloads)
+            await self._send_rows(rows, subjects, blocks, payloads)
 
     def _not_stored(self, tails: Sequence[bytes]) -> list[int]:
         """Places of the rows that the task has to publish."""
@@ -292,7 +292,7 @@ class PartitionWriter:
     async def _check_repetitions(self, column: ColumnIds) -> str:
         """Look at the messages that rows repeat. Returns why some could not be seen."""
         try:
-            return await column.check(self._js)
+            return await column.check_repetitions(self._js)
         except BadRow as bad:
             raise await self._error(bad.row, "", bad.column, bad.reason) from None
         except JetStreamError as error:
@@ -308,9 +308,9 @@ class PartitionWriter:
         """Publish whole messages, which have their ids. Raises as `write`."""
         rows = range(self._rows, self._rows + len(payloads))
         self._rows += len(payloads)
-        await self._send(rows, subjects, blocks, payloads)
+        await self._send_rows(rows, subjects, blocks, payloads)
 
-    async def _send(
+    async def _send_rows(
         self,
         rows: Sequence[int],
         subjects: Sequence[bytes],
@@ -346,7 +346,7 @@ class PartitionWriter:
             for one in failures:
                 final = not is_passing(one.error) or tries >= self._plan.options.retries
                 if final or (not tries and await self._has_no_stream(one)):
-                    raise await self._refused(one, failures) from one.error
+                    raise await self._refused_row(one, failures) from one.error
             tries += 1
             await _pause(tries)
             try:
@@ -411,7 +411,7 @@ class PartitionWriter:
             subject = subject if found is None else found.decode(errors="replace")
         return await self._error(self._rows + bad.row, subject, bad.column, bad.reason)
 
-    async def _refused(self, one: Failed, failures: Sequence[Failed]) -> RowError:
+    async def _refused_row(self, one: Failed, failures: Sequence[Failed]) -> RowError:
         self._bulk.failures = list(failures)
         return await self._error(one.row, one.entry.to, "", self._advice(one.error))
 

@@ -87,7 +87,7 @@ async def _publish_copies(
         async for tail, _, (subject, _, block, payload) in each_stored(
             target, part, prefix, plan.subject_in(target), payloads=True
         ):
-            row = StoredRow.of(tail)
+            row = StoredRow.from_suffix(tail)
             # Any stored row with the content is the original of the copies.
             for own in () if row is None else remaining.pop(row.content, ()):
                 rows.append((subject, _with_id(block, prefix + tail, prefix + own), payload))

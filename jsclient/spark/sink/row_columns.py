@@ -137,7 +137,7 @@ class RowReader:
         self._keeps_ids = keep and MSG_ID not in replaced
         self._header_ids: list[bytes] = []
 
-    def read(self, batch: pa.RecordBatch) -> RowMessages:
+    def read_batch(self, batch: pa.RecordBatch) -> RowMessages:
         """Convert a batch. Raises `BadRow` if a row cannot be published."""
         shape = self._shape
         subjects = self._subjects(batch)

@@ -154,7 +154,7 @@ class _Writer:
         async def begin() -> PartitionWriter:
             writer = PartitionWriter(opened.js, plan, task)
             try:
-                await writer.begin(subject or self._shape.subject)
+                await writer.find_stored_rows(subject or self._shape.subject)
             except BaseException:
                 await writer.close()
                 raise
@@ -162,7 +162,7 @@ class _Writer:
 
         return Written(task.partition, epoch, write_all(opened, opened.run(begin()), first, batches), query)
 
-    def _end(self, what: str, epoch: int, written: Sequence[Written]) -> None:
+    def _end_epoch(self, what: str, epoch: int, written: Sequence[Written]) -> None:
         """Make sure that each row is stored once, and report."""
         refuse_shared(written, self._options)
         unmatched = self._publish_remainder(what, epoch, written)
@@ -183,7 +183,7 @@ class _Writer:
             "%s was repeated with rows in other partitions, or with equal rows in several partitions. Its rows were "
             "compared with the stored ones; the driver has published %d",
             what,
-            remainder.count,
+            remainder.row_count,
         )
         return remainder.missing
 
@@ -211,7 +211,7 @@ class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         written = _written(messages)
         check_epoch(batchId, (one.epoch for one in written if one.epoch >= 0))
-        self._end(batch_text(self._query, batchId), batchId, written)
+        self._end_epoch(batch_text(self._query, batchId), batchId, written)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         _report_abort(batch_text(self._query, batchId), messages, self._ids)
@@ -235,7 +235,7 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = _written(messages)
-        self._end("write", self._options.dedup_batch or 0, written)
+        self._end_epoch("write", self._options.dedup_batch or 0, written)
         if self._options.dedup_key is not None:
             return
         # Without a dedup key, this write is never repeated.

@@ -60,7 +60,7 @@ async def each_stored(
         headers_only=not payloads,
     )
     try:
-        while frames := await reader.read(_PAGE):
+        while frames := await reader.read_messages(_PAGE):
             for frame in frames:
                 block = frame[2]
                 at = block.find(pattern)

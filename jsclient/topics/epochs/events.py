@@ -126,12 +126,12 @@ class CompletedEpochs(Generic[T]):
             try:
                 event, size = await self._events.sized(timeout)
             except EpochsLostError:
-                self._buffer.clear()
+                self._buffer.drop_data()
                 self._owners.clear()
                 raise
             if isinstance(event, Data):
                 self._owners.setdefault(event.time, self._owners_now())
-                self._buffer.add(event, size)
+                self._buffer.add_data(event, size)
             else:
                 self._ready.extend(map(self._whole, self._buffer.completed(self._core.frontier)))
         epoch = self._ready.popleft()

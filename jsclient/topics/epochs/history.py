@@ -61,7 +61,7 @@ class Wait:
         self._started_at = asyncio.get_running_loop().time()
         self._pause, self._report = _FIRST_PAUSE, _FIRST_REPORT
 
-    def look(self, reason: str, partitions: Sequence[int], *, may_fail: bool = True) -> None:
+    def report_wait(self, reason: str, partitions: Sequence[int], *, may_fail: bool = True) -> None:
         """Report the wait if it is due. For ``may_fail`` see `PartitionsMissing`."""
         waited = asyncio.get_running_loop().time() - self._started_at
         if waited >= self._report:
@@ -79,7 +79,7 @@ class Wait:
     async def again(self, error: JetStreamError, partitions: Sequence[int]) -> None:
         """Pause before the next request. ``error`` is the reason why the last request failed."""
         missing = isinstance(error, TopicNotFoundError)
-        self.look(
+        self.report_wait(
             "no publisher has written there yet, or its records were removed" if missing else str(error),
             partitions,
         )
@@ -168,7 +168,7 @@ class EpochHistory(Generic[T]):
 
     def _entry(self, record: Record) -> FrontierEntry[T] | None:
         try:
-            return FrontierEntry.read(record, self.order)
+            return FrontierEntry.from_record(record, self.order)
         except ProtocolError:
             return None
 
@@ -179,7 +179,7 @@ class EpochHistory(Generic[T]):
         if last is None:
             return LastFrontier(None, None, 0)
         try:
-            return LastFrontier(FrontierEntry.read(last, self.order), last, last.seq)
+            return LastFrontier(FrontierEntry.from_record(last, self.order), last, last.seq)
         except ProtocolError as error:
             self.report_skipped(last, error)
         first = (await self.log.extent()).first_seq
@@ -193,7 +193,7 @@ class EpochHistory(Generic[T]):
 
     # --- taking over a partition -----------------------------------------------------------------------------
 
-    async def take(self, partition: int, store: StoreRecord, *, start: T | None) -> Taken[T]:
+    async def take_partition(self, partition: int, store: StoreRecord, *, start: T | None) -> Taken[T]:
         """Continue from the state of the last producer of a partition, or start it. The last producer is fenced.
 
         Args:
@@ -368,7 +368,7 @@ class EpochHistory(Generic[T]):
                 since, partition = record.seq, requested.get(record.subject)
                 if partition is not None and partition not in entries:
                     try:
-                        entry = FrontierEntry.read(record, self.order)
+                        entry = FrontierEntry.from_record(record, self.order)
                     except ProtocolError as error:
                         self.report_skipped(record, error)
                         continue
@@ -397,7 +397,7 @@ class EpochHistory(Generic[T]):
             page = await self.page(max(seq, 1) - 1, seq, 1)
             if not page.records or page.records[0].seq != seq:
                 raise EpochsLostError((), f"frontier record {seq} of partition {partition} was removed")
-            entries[partition] = FrontierEntry.read(page.records[0], self.order)
+            entries[partition] = FrontierEntry.from_record(page.records[0], self.order)
         # Everything after the first record of a partition is needed, so reading starts at the later of both.
         first = min((entry.up_to for entry in entries.values()), default=0)
         return Join(entries, where.at(max(position.since, first)))

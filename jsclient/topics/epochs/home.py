@@ -364,12 +364,12 @@ class StreamHome(Home):
         config = StreamConfig(
             name=self._name, subjects=self._subjects(), metadata=metadata, **{**defaults, **fields}
         )
-        self._check(config)
+        self._check_config(config)
         return config
 
     def _with_topic(self, config: StreamConfig, schema: Schema) -> StreamConfig:
         """Return the configuration of an existing stream with this topic added."""
-        self._check(config)
+        self._check_config(config)
         subjects = [*(config.subjects or ())]
         return config.replace(
             subjects=[*subjects, *(subject for subject in self._subjects() if subject not in subjects)],
@@ -381,11 +381,11 @@ class StreamHome(Home):
         text = (stream.config.metadata or {}).get(schema_key(self.topic))
         if text is None:
             return None
-        self._check(stream.config)
+        self._check_config(stream.config)
         self._stream = stream
         return read_schema(text, self.topic)
 
-    def _check(self, config: StreamConfig) -> None:
+    def _check_config(self, config: StreamConfig) -> None:
         """Refuse a stream that may remove messages from the middle, since parts of an epoch would be lost unnoticed."""
         retention = config.retention or RetentionPolicy.LIMITS
         if retention != RetentionPolicy.LIMITS:
@@ -413,7 +413,7 @@ class StreamHome(Home):
 
     async def announce(self, partition: int, is_alive: Callable[[], bool]) -> Presence | None:
         presence = Presence(self._context, presence_subject(self.topic, partition), is_alive)
-        await presence.begin()
+        await presence.begin_answering()
         return presence
 
     def emit(self, event: Event) -> None:

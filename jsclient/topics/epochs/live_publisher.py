@@ -68,17 +68,17 @@ class LivePublisher(Handle, Generic[T]):
         self._is_taken = False
         self._pumping: asyncio.Task[None] | None = None
 
-    async def begin(self, *, takeover: bool) -> None:
+    async def begin_publishing(self, *, takeover: bool) -> None:
         """Listen for subscribers. Raises `PublisherExistsError`, and any error of subscribing."""
         present = await is_present(self._context, self._presence.subject, "take" if takeover else "ask")
         if present and not takeover:
             raise PublisherExistsError(self._topic, self._partition)
-        self._context.attach(self, self._lifecycle)
+        self._context.attach(self, self._drop_subscribers)
         try:
             self._inbox = await self._connection.subscribe(
-                live_subject(self._topic, self._partition), self._receive
+                live_subject(self._topic, self._partition), self._receive_requests
             )
-            await self._presence.begin()
+            await self._presence.begin_answering()
             await self._connection.ping(self._context.timeout)  # requests arrive from now on
         except BaseException:
             await self.release()
@@ -121,7 +121,7 @@ class LivePublisher(Handle, Generic[T]):
             EpochCompletedError: The epoch is completed. ConfigError, MaxPayloadError: The batch cannot be sent.
             ClosedError: The publisher was closed. ProducerFencedError: Another publisher took over.
         """
-        self._check()
+        self._check_open()
         data = self._codec.encode(items)
         self._connection.check_size(len(data) + 256)
         await self._wait_for_queues()
@@ -149,7 +149,7 @@ class LivePublisher(Handle, Generic[T]):
         await self.release()
 
     async def _change(self, change: Callable[[], None]) -> None:
-        self._check()
+        self._check_open()
         await self._wait_for_queues()
         change()
         self._wake.set()
@@ -158,9 +158,9 @@ class LivePublisher(Handle, Generic[T]):
         """Wait while the longest queue is full."""
         while self._broadcast.longest >= _FULL:
             await self._changed.wait()
-            self._check()
+            self._check_open()
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if self._is_taken:
             raise ProducerFencedError(live_subject(self._topic, self._partition))
         if self.is_closed:
@@ -171,14 +171,14 @@ class LivePublisher(Handle, Generic[T]):
         while not self.is_closed:
             has_sent = False
             for subscriber in [*self._last_signs]:
-                for number, message in self._broadcast.take(subscriber, _AT_ONCE):
+                for number, message in self._broadcast.take_messages(subscriber, _AT_ONCE):
                     has_sent = True
                     self._sent[subscriber] = number
                     header, payload = write_live(LiveMessage("message", number, message), self._order)
                     try:
                         await self._connection.publish(subscriber, payload, header=header)
                     except JetStreamError:
-                        self._forget(subscriber)  # the subscriber connects again
+                        self._forget_subscriber(subscriber)  # the subscriber connects again
                         break
             self._changed.set()
             if not has_sent:
@@ -186,7 +186,7 @@ class LivePublisher(Handle, Generic[T]):
                 await self._wake.wait_until(due)
             self._expire()
 
-    def _receive(self, frames: list[Frame]) -> None:
+    def _receive_requests(self, frames: list[Frame]) -> None:
         for subject, reply, _, data in frames:
             who = reply.decode(errors="replace")
             try:
@@ -196,11 +196,11 @@ class LivePublisher(Handle, Generic[T]):
                         f"{who!r:.200} is not an inbox, the reply of a subscriber on {subject!r} needs one"
                     )
             except ProtocolError as error:
-                self._refuse(error)
+                self._refuse_request(error)
                 continue
             # Other verbs are signs of life, also of subscribers that this publisher has dropped.
             if request.verb == "leave":
-                self._forget(who)
+                self._forget_subscriber(who)
             elif request.verb == "connect":
                 self._connect(who, f"order {request.order}, codec {request.codec}")
             elif who in self._last_signs:
@@ -215,7 +215,7 @@ class LivePublisher(Handle, Generic[T]):
             self._answer(who, LiveMessage("mismatch", 0, None, self._types))
             return
         if who not in self._last_signs and len(self._last_signs) >= self._max_subscribers:
-            self._refuse(
+            self._refuse_request(
                 ProtocolError(f"partition {self._partition} already has {len(self._last_signs)} subscribers")
             )
             return
@@ -224,7 +224,7 @@ class LivePublisher(Handle, Generic[T]):
         self._last_signs[who] = asyncio.get_running_loop().time()
         self._wake.set()
 
-    def _refuse(self, error: ProtocolError) -> None:
+    def _refuse_request(self, error: ProtocolError) -> None:
         """Report the first refusal and then each doubling, since strangers may send many requests."""
         self._refused += 1
         if self._refused & (self._refused - 1) == 0:
@@ -237,7 +237,7 @@ class LivePublisher(Handle, Generic[T]):
         except JetStreamError:
             pass  # the subscriber asks again
 
-    def _forget(self, who: str) -> None:
+    def _forget_subscriber(self, who: str) -> None:
         self._broadcast.disconnect(who)
         self._last_signs.pop(who, None)
         self._sent.pop(who, None)
@@ -248,13 +248,13 @@ class LivePublisher(Handle, Generic[T]):
         now, connected = asyncio.get_running_loop().time(), set(self._broadcast.subscribers)
         for who, last_sign in [*self._last_signs.items()]:
             if who not in connected or now > last_sign + 3 * self._beat:
-                self._forget(who)
+                self._forget_subscriber(who)
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _drop_subscribers(self, what: Lifecycle) -> None:
         """Drop all subscribers if the connection was lost, since messages in flight may be lost with it."""
         if what is not Lifecycle.CONNECTED:
             for who in [*self._last_signs]:
-                self._forget(who)
+                self._forget_subscriber(who)
 
     def _taken(self) -> None:
         """Handle that another publisher takes over, to which the subscribers connect."""
@@ -268,7 +268,7 @@ class LivePublisher(Handle, Generic[T]):
         """
         if not self.is_closed:
             self._state = State.CLOSED
-            self._context.detach(self, self._lifecycle)
+            self._context.detach(self, self._drop_subscribers)
             self._wake.set()
             self._changed.set()
             await asyncio.wait([self._context.tasks.start(self._release(), "live publisher: release")])
@@ -277,7 +277,7 @@ class LivePublisher(Handle, Generic[T]):
         inbox, self._inbox = self._inbox, None
         if inbox is not None:
             await self._connection.unsubscribe(inbox)
-        await self._presence.end()
+        await self._presence.end_answering()
 
     async def abandon(self) -> None:
         """Release the publisher, because its connection is being closed."""

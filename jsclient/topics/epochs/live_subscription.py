@@ -83,17 +83,17 @@ class LiveSubscription(EpochEvents[T]):
         self._inbox: Inbox | None = None
         self._tending: asyncio.Task[None] | None = None
 
-    async def begin(self, *, wait: bool) -> None:
+    async def begin_reading(self, *, wait: bool) -> None:
         """Connect, and wait for the snapshots of all partitions.
 
         Raises:
             TopicNotFoundError: Some partitions have no publisher, and ``wait`` is not set. TopicMismatchError: A
                 publisher uses another order or codec. Also any error of subscribing.
         """
-        self._context.attach(self, self._lifecycle)
+        self._context.attach(self, self._notice_loss)
         self._may_fail = wait
         try:
-            self._inbox = await self._connection.subscribe(f"{self._prefix}*", self._receive)
+            self._inbox = await self._connection.subscribe(f"{self._prefix}*", self._receive_messages)
             self._tending = self._context.tasks.start(self._tend(), "live subscription")
             # The subscription is ready when each partition has sent its snapshot.
             while not self._core.is_ready:
@@ -116,7 +116,7 @@ class LiveSubscription(EpochEvents[T]):
         if self._queue:
             partition, message = self._queue.popleft()
             try:
-                self._events.extend(self._core.receive(partition, message))
+                self._events.extend(self._core.receive_message(partition, message))
             except EpochsLostError as error:
                 self._lost(error.reason)
             except ProtocolError as error:
@@ -134,7 +134,7 @@ class LiveSubscription(EpochEvents[T]):
         """Connect to all publishers again, because messages are missing."""
         if self._error is not None or self.is_closed:
             return
-        was_ready, error = self._core.is_ready, self._core.lost(reason)
+        was_ready, error = self._core.is_ready, self._core.messages_lost(reason)
         self._queue.clear()
         self._events.clear()
         if was_ready:
@@ -143,7 +143,7 @@ class LiveSubscription(EpochEvents[T]):
             self._leave(partition)
         self._arrived.set()
 
-    def _receive(self, frames: list[Frame]) -> None:
+    def _receive_messages(self, frames: list[Frame]) -> None:
         for subject, _, block, payload in frames:
             partition = self._by_token.get(subject.decode(errors="replace")[len(self._prefix) :])
             if partition is None:
@@ -154,7 +154,7 @@ class LiveSubscription(EpochEvents[T]):
                     self._lost("its publisher is gone")
                 continue
             try:
-                self._handle(partition, read_live(block, payload, self._order))
+                self._handle_message(partition, read_live(block, payload, self._order))
             except ProtocolError as error:
                 self._report_invalid(error)
         self._arrived.set()
@@ -165,7 +165,7 @@ class LiveSubscription(EpochEvents[T]):
         if self._skipped & (self._skipped - 1) == 0:
             self._context.report(error)
 
-    def _handle(self, partition: int, live: LiveMessage[T]) -> None:
+    def _handle_message(self, partition: int, live: LiveMessage[T]) -> None:
         channel = self._channels[partition]
         channel.last_activity = asyncio.get_running_loop().time()
         self._missing.discard(partition)
@@ -198,7 +198,7 @@ class LiveSubscription(EpochEvents[T]):
                 wait = Wait(self._context.emit, self._topic)
             before = set(absent)
             if absent:
-                wait.look(self._reason, absent, may_fail=self._may_fail)
+                wait.report_wait(self._reason, absent, may_fail=self._may_fail)
             for partition, channel in self._channels.items():
                 if not channel.number:
                     if now >= channel.requested_at + (_PAUSE if partition in self._missing else self._beat):
@@ -207,7 +207,7 @@ class LiveSubscription(EpochEvents[T]):
                     self._lost(f"the publisher of partition {partition} is silent")
                 elif now >= channel.requested_at + self._beat:
                     channel.requested_at = now
-                    self._ask(partition, "alive")
+                    self._send_verb(partition, "alive")
             await asyncio.sleep(min(_PAUSE, self._beat))
 
     @property
@@ -223,16 +223,16 @@ class LiveSubscription(EpochEvents[T]):
         token = f"{self._tries}"
         self._channels[partition] = _Channel(token, 0, now, now)
         self._by_token[token] = partition
-        self._ask(partition, "connect")
+        self._send_verb(partition, "connect")
 
     def _leave(self, partition: int) -> None:
         channel = self._channels[partition]
         if channel.token:
-            self._ask(partition, "leave")
+            self._send_verb(partition, "leave")
             self._by_token.pop(channel.token, None)
             self._channels[partition] = _Channel()
 
-    def _ask(self, partition: int, verb: Verb) -> None:
+    def _send_verb(self, partition: int, verb: Verb) -> None:
         request = LiveRequest(1, verb, order_name(self._order), codec_name(self._codec))
         reply = f"{self._prefix}{self._channels[partition].token}"
         try:
@@ -240,7 +240,7 @@ class LiveSubscription(EpochEvents[T]):
         except JetStreamError:
             pass  # the request is sent again after the reconnect
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _notice_loss(self, what: Lifecycle) -> None:
         if what is Lifecycle.CLOSED:
             self._error = self._error or ClosedError("the connection was closed")
             self._arrived.set()
@@ -253,7 +253,7 @@ class LiveSubscription(EpochEvents[T]):
         for partition in self._channels:
             self._leave(partition)
         self._state = State.CLOSED
-        self._context.detach(self, self._lifecycle)
+        self._context.detach(self, self._notice_loss)
         self._arrived.set()
         if self._tending is not None:
             self._tending.cancel()

@@ -48,11 +48,11 @@ class Presence:
         self._reply_prefixes = (INBOX, f"{context.connection.inbox_prefix}.")
         self._inbox: Inbox | None = None
 
-    async def begin(self) -> None:
+    async def begin_answering(self) -> None:
         """Listen. Raises any error of subscribing."""
-        self._inbox = await self._connection.subscribe(self.subject, self._receive)
+        self._inbox = await self._connection.subscribe(self.subject, self._receive_requests)
 
-    def _receive(self, frames: list[Frame]) -> None:
+    def _receive_requests(self, frames: list[Frame]) -> None:
         for _, reply, _, data in frames:
             who = reply.decode(errors="replace")
             if not self._is_alive() or not may_answer(who, self._reply_prefixes):
@@ -71,7 +71,7 @@ class Presence:
         except JetStreamError:
             pass  # the other publisher counts this publisher as dead, and fences it
 
-    async def end(self) -> None:
+    async def end_answering(self) -> None:
         """Stop listening. On return the server has no request for this publisher any more."""
         inbox, self._inbox = self._inbox, None
         if inbox is not None:

@@ -120,8 +120,8 @@ class PartitionPublisher(Handle, Generic[T]):
         over your own nats-py connection may have sent it.
         """
         async with self._lock:
-            self._check()
-            self._core.capabilities.check(time)
+            self._check_open()
+            self._core.capabilities.check_time(time)
             message = self._message(time, items, msg_id)
             self._core.send(time)
             try:
@@ -150,7 +150,7 @@ class PartitionPublisher(Handle, Generic[T]):
 
     async def _flush_in_turn(self) -> None:
         async with self._lock:
-            self._check()
+            self._check_open()
             await self._flush()
 
     async def advance(self, to: T) -> None:
@@ -219,10 +219,10 @@ class PartitionPublisher(Handle, Generic[T]):
 
     async def _commit(self, time: T, batches: tuple[Any, ...], to: T) -> None:
         async with self._lock:
-            self._check()
+            self._check_open()
             core = self._core
-            core.capabilities.check(time)
-            core.capabilities.check(to)
+            core.capabilities.check_time(time)
+            core.capabilities.check_time(to)
             messages = [self._message(time, batch) for batch in batches]
             await self._flush()
             if batches:
@@ -255,7 +255,7 @@ class PartitionPublisher(Handle, Generic[T]):
 
     async def _write_change(self, change: Callable[[], FrontierRecord[T] | None]) -> None:
         async with self._lock:
-            self._check()
+            self._check_open()
             await self._flush()
             record = change()
             if record is None:
@@ -275,14 +275,14 @@ class PartitionPublisher(Handle, Generic[T]):
                 self._seq = self._last_seq = await write()
                 return
             except WrongLastSequenceError as error:
-                self._error = await self._refused()
+                self._error = await self._why_refused()
                 if self._error is not None:
                     raise self._error from error
             except JetStreamError as error:
                 self._error = error
                 raise
 
-    async def _refused(self) -> JetStreamError | None:
+    async def _why_refused(self) -> JetStreamError | None:
         """Return why a record could not follow the last record, or None if only invalid messages are in between."""
         subject = frontier_subject(self._topic, self._partition)
         try:
@@ -329,7 +329,7 @@ class PartitionPublisher(Handle, Generic[T]):
                 await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
             del self._out.repeated[0]  # deleted after the send, so that a failed send leaves it in the list
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if self._error is not None:
             raise self._error
         if self.is_closed:
@@ -353,7 +353,7 @@ class PartitionPublisher(Handle, Generic[T]):
                 self._state = State.CLOSED
                 await self._out.close()
         if self._presence is not None:
-            await self._presence.end()
+            await self._presence.end_answering()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -93,7 +93,7 @@ class EpochSubscription(EpochEvents[T]):
         """Number of invalid records skipped so far. Each is counted in the event `RecordSkipped`."""
         return self._skipped
 
-    async def begin(self, start: EpochStart = "now", *, wait: bool) -> None:
+    async def begin_reading(self, start: EpochStart = "now", *, wait: bool) -> None:
         """Take the snapshots and start reading. Raises the errors of `EpochHistory.snapshots` and `EpochHistory.at`."""
         history, partitions = self._history, self._partitions
         if self._resume is None:
@@ -116,7 +116,7 @@ class EpochSubscription(EpochEvents[T]):
         self._reading.joined = {partition: entry.up_to for partition, entry in entries.items()}
         for partition, entry in entries.items():
             self._events.extend(
-                self._core.receive(partition, entry.record.snapshot, entry.seq, as_of=entry.up_to)
+                self._core.receive_message(partition, entry.record.snapshot, entry.seq, as_of=entry.up_to)
             )
             self._moved_ns = max(self._moved_ns, entry.time_ns)
         if not self._core.is_over:
@@ -127,12 +127,12 @@ class EpochSubscription(EpochEvents[T]):
         if self._lost_at is not None:
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self.begin(wait=True)
+                    await self.begin_reading(wait=True)
             except TimeoutError:
                 why = self._history.log.problem
                 raise RequestTimeoutError("new snapshots of a topic", timeout, why) from None
         elif self._records or await self._fill(deadline, timeout):
-            self._handle(self._records.popleft())
+            self._handle_record(self._records.popleft())
 
     async def _fill(self, deadline: float | None, timeout: float) -> bool:
         """Wait for records. Returns False if history was lost."""
@@ -145,7 +145,7 @@ class EpochSubscription(EpochEvents[T]):
                 self._records.append(await reader.next(remaining))
         except HistoryTruncatedError as error:
             lost_at, self._reader = self.position, None
-            self._error = self._core.lost(str(error))
+            self._error = self._core.messages_lost(str(error))
             self._lost_at = lost_at
             await reader.close()
             return False
@@ -153,13 +153,13 @@ class EpochSubscription(EpochEvents[T]):
             raise RequestTimeoutError("the next event of a topic", timeout, error.why) from None
         return True
 
-    def _handle(self, record: Record) -> None:
+    def _handle_record(self, record: Record) -> None:
         """Handle a record, with at most one event, so that `position` matches the events that were returned."""
         message = self._reading.message(record, self._core.lower_of)
         if message is None:
             return
         try:
-            events = self._core.receive(*message, record.seq)
+            events = self._core.receive_message(*message, record.seq)
         except ProtocolError as error:
             self._skip(record, error)
             return

@@ -98,7 +98,7 @@ class EpochTopic(Generic[T]):
         return self._checked(await self._home.make(schema, dict(stream))).partitions
 
     def _checked(self, schema: Schema) -> Schema:
-        schema.check(self.name, self._order, self._codec, self._partitions)
+        schema.check_arguments(self.name, self._order, self._codec, self._partitions)
         self._schema = schema
         return schema
 
@@ -151,7 +151,7 @@ class EpochTopic(Generic[T]):
         outlet = self._home.outlet(partition, max_in_flight=max_in_flight, timeout=timeout)
         history = EpochHistory(self._home.log(partition), self._order, self.name)
         try:
-            taken = await retry.run(partial(history.take, partition, outlet.record, start=start))
+            taken = await retry.run(partial(history.take_partition, partition, outlet.record, start=start))
             publisher = PartitionPublisher(history, outlet, taken, partition=partition, codec=self._codec)
             await publisher.announce(self._home)
         except BaseException:
@@ -212,7 +212,7 @@ class EpochTopic(Generic[T]):
                 resume=resume,
                 options={"push": push, "quiet": quiet},
             )
-            await subscription.begin(start, wait=wait)
+            await subscription.begin_reading(start, wait=wait)
         return subscription
 
     # --- without a stream ------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class EpochTopic(Generic[T]):
             max_subscribers=max_subscribers,
             reply_prefix=None if reply_prefix is None else check_publish_subject(reply_prefix),
         )
-        await publisher.begin(takeover=takeover)
+        await publisher.begin_publishing(takeover=takeover)
         return publisher
 
     async def live_subscribe(
@@ -289,7 +289,7 @@ class EpochTopic(Generic[T]):
             beat=check_seconds("beat", beat),
         )
         async with self._within(timeout):
-            await subscription.begin(wait=wait)
+            await subscription.begin_reading(wait=wait)
         return subscription
 
     @staticmethod

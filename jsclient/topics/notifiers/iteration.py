@@ -103,9 +103,9 @@ class IterationReader(Protocol):
 
     @property
     def position(self) -> Any:
-        """The position before the member that `read` returns next."""
+        """The position before the member that `read_member` returns next."""
 
-    async def read(self) -> Member:
+    async def read_member(self) -> Member:
         """Wait for the next member. After the end, return the end again. Cancelling the call loses no member."""
 
     async def close(self) -> None:
@@ -226,7 +226,7 @@ class SubscriptionIterator(AsyncIterator[Any]):
         self.completion: Any = None
 
     async def __anext__(self) -> Any:
-        entry = await (self._reader or await self._open()).read()
+        entry = await (self._reader or await self._open_reader()).read_member()
         match entry.kind:
             case Kind.VALUE:
                 return entry.value
@@ -236,7 +236,7 @@ class SubscriptionIterator(AsyncIterator[Any]):
             case _:
                 raise_reason(entry)
 
-    async def _open(self) -> IterationReader:
+    async def _open_reader(self) -> IterationReader:
         async with self._opening:
             if self._closed:
                 raise ClosedError("the iterator is closed: no value can be read")

@@ -178,7 +178,7 @@ class _LogIterationReader:
         self._end: Record | None = None
         weakref.finalize(self, _close_later, log, reader).atexit = False
 
-    async def read(self) -> Member:
+    async def read_member(self) -> Member:
         reader = self._reader
         while self._end is None:
             try:

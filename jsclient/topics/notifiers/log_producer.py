@@ -65,7 +65,7 @@ class _PendingMember:
 
     def __await__(self) -> Generator[Any, None, int]:
         self.awaited = True
-        self.producer.is_awaited(self)
+        self.producer.note_awaited(self)
         try:
             yield from self.done().__await__()
         except asyncio.CancelledError:
@@ -167,7 +167,7 @@ class LogProducer:
             self._send_first()
         return member
 
-    def is_awaited(self, member: _PendingMember) -> None:
+    def note_awaited(self, member: _PendingMember) -> None:
         """The member is awaited, which raises its error: the next call does not raise it."""
         if self._unreported is not None and self._unreported is member.failure:
             self._unreported = None
@@ -184,7 +184,7 @@ class LogProducer:
             async with asyncio.timeout(_LAST_WORDS):
                 while self._waiting:
                     await self._waiting[-1].done()
-        self._fail(ClosedError("closed before the value was stored"))
+        self._fail_members(ClosedError("closed before the value was stored"))
 
     def _send_first(self) -> None:
         """Send the first member that waits: at once if that needs no wait, else in a task."""
@@ -204,7 +204,7 @@ class LogProducer:
             self._start_task()
 
     def _start_task(self) -> None:
-        self._sending = self._log.tasks.start(self._send(), f"producer of {self._log.subject}")
+        self._sending = self._log.tasks.start(self._send_members(), f"producer of {self._log.subject}")
 
     def _answered(self, member: _PendingMember, answer: int | JetStreamError) -> None:
         """The answer to a member that was sent at once. After an error the task finds out whether it was stored."""
@@ -227,7 +227,7 @@ class LogProducer:
         self._bytes -= len(member.data)
         member.settle(seq)
 
-    async def _send(self) -> None:
+    async def _send_members(self) -> None:
         try:
             while self._waiting:
                 member = self._waiting[0]
@@ -235,7 +235,7 @@ class LogProducer:
                 if self._waiting and self._waiting[0] is member:
                     self._settle_first(seq)
         except JetStreamError as error:
-            self._fail(error)
+            self._fail_members(error)
         except BaseException:  # cancelled, for instance: the next call goes on with what waits
             self._unconfirmed = True
             raise
@@ -297,7 +297,7 @@ class LogProducer:
             raise ProducerFencedError(self._log.subject, expected, record.seq)
         return 0  # an earlier member that failed, but was stored
 
-    def _fail(self, error: JetStreamError) -> None:
+    def _fail_members(self, error: JetStreamError) -> None:
         members = [*self._waiting]
         self._waiting.clear()
         self._bytes = 0

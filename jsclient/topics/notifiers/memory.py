@@ -91,7 +91,7 @@ class _Cell:
             self._filled.set()
             self._filled = None
 
-    async def wait(self) -> Member:
+    async def wait_filled(self) -> Member:
         if self.entry is None:
             if self._filled is None:
                 self._filled = asyncio.Event()
@@ -143,7 +143,7 @@ class _NewestView(NotifierSource):
     async def entry_after(self, count: Any) -> Member:
         newest = self._cells.newest
         if newest is None or (newest.kind is Kind.VALUE and type(count) is int and count == newest.number):
-            return await self._cells.tail.wait()
+            return await self._cells.tail.wait_filled()
         return newest
 
     async def internals(self) -> NotifierInternals:
@@ -171,10 +171,10 @@ class _ChainReader:
     def __init__(self, position: _Cell) -> None:
         self.position = position
 
-    async def read(self) -> Member:
+    async def read_member(self) -> Member:
         while True:
             cell = self.position
-            entry = await cell.wait()
+            entry = await cell.wait_filled()
             if self.position is cell:  # no concurrent read has returned this entry
                 self.position = cell.next or cell
                 return entry

@@ -75,18 +75,18 @@ class NewestLog(abc.ABC):
         self.emit: Callable[[Event], None] = context.emit
 
     @abc.abstractmethod
-    async def open(self, arrived: Arrived) -> None:
+    async def open_pushes(self, arrived: Arrived) -> None:
         """Start to push. Call it before the newest record is requested."""
 
     @abc.abstractmethod
-    def wait(self, seq: int) -> None:
+    def wait_for_newer(self, seq: int) -> None:
         """Wait for a record after this sequence of the newest record, or 0 if no record exists."""
 
     @abc.abstractmethod
     async def close(self) -> None:
         """Stop pushing."""
 
-    async def read(self) -> Record | None:
+    async def read_newest(self) -> Record | None:
         """Return the newest record of any replica, or None if no record exists. Raises the errors of any request."""
         if not self.at.direct:
             return await self.read_leader()
@@ -163,11 +163,13 @@ class _Republished(NewestLog):
         super().__init__(context, at, quiet, origin)
         self._reading = RepublishedRecords(at.stream)
 
-    async def open(self, arrived: Arrived) -> None:
+    async def open_pushes(self, arrived: Arrived) -> None:
         self._arrived, self._known, self._early = arrived, None, None
-        self._inbox = await self.context.connection.subscribe(self.at.republished, self._receive, limit=1)
+        self._inbox = await self.context.connection.subscribe(
+            self.at.republished, self._receive_record, limit=1
+        )
 
-    def wait(self, seq: int) -> None:
+    def wait_for_newer(self, seq: int) -> None:
         self._known, early, self._early = seq, self._early, None
         if early is not None and self._arrived is not None:
             self._arrived(self._checked(early, seq))
@@ -181,12 +183,12 @@ class _Republished(NewestLog):
         if inbox is not None:
             await self.context.connection.unsubscribe(inbox)
 
-    def _receive(self, frames: list[Frame]) -> None:
+    def _receive_record(self, frames: list[Frame]) -> None:
         for frame in frames:
             if self._arrived is None:
                 return
             self._reading.origin = self._origin
-            for record in self._reading.read((frame,), self._foreign):
+            for record in self._reading.read_frames((frame,), self._foreign):
                 if self._known is None:
                     self._early = record
                 else:
@@ -212,13 +214,13 @@ class _Pulled(NewestLog):
         super().__init__(context, at, quiet, origin)
         self._consumer: Consumer | None = None
         self._pulling: asyncio.Task[None] | None = None
-        self._timer = Timer(self._forget)
+        self._timer = Timer(self._drop_unused)
 
-    async def open(self, arrived: Arrived) -> None:
+    async def open_pushes(self, arrived: Arrived) -> None:
         self._timer.cancel()
         self._arrived = arrived
 
-    def wait(self, seq: int) -> None:
+    def wait_for_newer(self, seq: int) -> None:
         if self._pulling is None or self._pulling.done():
             self._pulling = self.context.tasks.start(self._pull(seq), "pull for a notifier")
 
@@ -239,7 +241,7 @@ class _Pulled(NewestLog):
         self._timer.cancel()
         await self._drop()
 
-    def _forget(self) -> None:
+    def _drop_unused(self) -> None:
         if self._arrived is None:
             self.context.tasks.start(self._drop(), "end of a notifier's consumer")
 
@@ -257,7 +259,7 @@ class _Pulled(NewestLog):
                 return
             if message is not None:
                 newest = not message.metadata.num_pending
-                read = DeliveredRecords(linked=False, origin=self._origin).read
+                read = DeliveredRecords(linked=False, origin=self._origin).read_frames
                 self._report(read(frames_of([message]))[0] if newest else None)
                 return
 

@@ -117,7 +117,7 @@ class StreamNotifier(NotifierSource):
         """One request for all calls made while another is in flight, whose answer may be older than they are."""
         if self._next_reading is None:
             self._next_reading = self._log.context.tasks.start(
-                self._ask(self._reading), "ask for the newest value", awaited=True
+                self._read_newest(self._reading), "ask for the newest value", awaited=True
             )
         reading = self._next_reading
         await asyncio.wait({reading})
@@ -125,16 +125,16 @@ class StreamNotifier(NotifierSource):
             raise ClosedError("closed during the request for the newest value")
         return reading.result()
 
-    async def _ask(self, before: asyncio.Task[_Answer] | None) -> _Answer:
+    async def _read_newest(self, before: asyncio.Task[_Answer] | None) -> _Answer:
         if before is not None:
             await asyncio.wait({before})
         self._reading, self._next_reading = self._next_reading, None
         try:
-            answer = _Answer(await self._log.read())
+            answer = _Answer(await self._log.read_newest())
             if _seq(answer.record) < self._had:
                 answer = await self._ask_leader(answer.record)
             else:
-                self._back.clear()
+                self._back.start_again()
             if answer.record is not None:
                 answer = answer._replace(record=await self._placed(answer.record))
         finally:
@@ -168,7 +168,7 @@ class StreamNotifier(NotifierSource):
                 raise _LaggingError(503, "the replica lags", retryable=True) from None
             return self._decided(last_known, waited)
         if record is None or record.seq >= self._had:
-            self._back.clear()
+            self._back.start_again()
         elif not await self._goes_back(record):
             if record.seq < self._seen:
                 raise _LaggingError(503, "a former leader has answered", retryable=True)
@@ -188,9 +188,9 @@ class StreamNotifier(NotifierSource):
         try:
             extent = await log.extent()
         except JetStreamError:
-            self._back.clear()
+            self._back.start_again()
             raise
-        verdict = self._back.check(had, extent, log.context.connection.now(), incarnation=log.incarnation)
+        verdict = self._back.check_end(had, extent, log.context.connection.now(), incarnation=log.incarnation)
         if verdict == "restored" and record.seq < self._seen:
             log.emit(StreamReset(stream=log.stream, last_stream_seq=self._seen, stream_seq=record.seq))
         return verdict != "ask again"
@@ -238,7 +238,7 @@ class StreamNotifier(NotifierSource):
                 tries = Retry()
             except JetStreamError as error:
                 if not await tries.again(error):
-                    self._fail(error)
+                    self._fail_waiters(error)
         if self._watching is asyncio.current_task():  # otherwise it was stopped
             self._watching = None
             self._log.context.open.discard(self)
@@ -258,20 +258,20 @@ class StreamNotifier(NotifierSource):
         self._has_push, self._pushed, self._must_ask = False, None, True
         if self._closing is not None:
             await asyncio.wait({self._closing})
-        connection.add_listener(self._lifecycle)
+        connection.add_listener(self._ask_after_reconnect)
         try:
-            await log.open(self._arrived)
+            await log.open_pushes(self._arrived)
             while self._has_waiters and not self._has_push:
                 if self._must_ask:
                     self._must_ask = False
                     answer = await self._newest()
                     self._offer(answer)
                     if self._has_waiters:
-                        log.wait(_seq(answer.record))
+                        log.wait_for_newer(_seq(answer.record))
                 elif not await self._changed.wait_until(connection.now() + self._pause):
                     self._must_ask = True
         finally:
-            connection.remove_listener(self._lifecycle)
+            connection.remove_listener(self._ask_after_reconnect)
             # As a task, so that it is closed even if this one is cancelled.
             self._closing = log.context.tasks.start(log.close(), "end of a wait")
             try:
@@ -301,21 +301,21 @@ class StreamNotifier(NotifierSource):
             self._offer(_Answer(what))
         self._changed.set()
 
-    def _lifecycle(self, what: Lifecycle) -> None:
+    def _ask_after_reconnect(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
             self._must_ask = True
             self._changed.set()
         elif what is Lifecycle.CLOSED:
-            self._fail(ClosedError("the connection was closed during the wait for a value"))
+            self._fail_waiters(ClosedError("the connection was closed during the wait for a value"))
 
-    def _fail(self, error: JetStreamError) -> None:
+    def _fail_waiters(self, error: JetStreamError) -> None:
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_exception(error)
 
     async def abandon(self) -> None:
         """Fail all waiters because the connection is being closed."""
-        self._fail(ClosedError("closed during the wait for a value"))
+        self._fail_waiters(ClosedError("closed during the wait for a value"))
 
 
 class _LaggingError(StatusError):

@@ -64,7 +64,7 @@ class Streams:
 
 def rewind(path, to, *, created=CREATED, force=True):
     arguments = argparse.Namespace(rewind_to=to, force=force)
-    return _rewind(Checkpoint.read(path), Streams(), facts_of(created=created), arguments)
+    return _rewind(Checkpoint.read_directory(path), Streams(), facts_of(created=created), arguments)
 
 
 def ranges_of(done):

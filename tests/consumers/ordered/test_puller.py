@@ -113,7 +113,7 @@ async def test_refills_at_half():
 async def opened(js, **options) -> OrderedPuller:
     options = {"name_prefix": None, "max_reset_attempts": None} | options
     puller = OrderedPuller(js._context, STREAM, ephemeral_config(ConsumerConfig(), 60.0), **options)
-    await puller.begin()
+    await puller.create_first_consumer()
     return puller
 
 
@@ -125,22 +125,22 @@ async def test_name_prefix_marks_the_consumers_of_this_reader():
         assert config["name"] == "mine_1"
         assert len(config["metadata"]) == 1
         assert (puller.stream, puller.consumer, puller.state) == (STREAM, "mine_1", State.OPEN)
-        await puller.stop()
+        await puller.stop_reading()
         assert connection.deleted() == ["mine_1"]
         assert puller.nothing_comes
 
 
 @virtual
 async def test_stop_drops_and_drain_keeps_what_has_arrived():
-    for end in ("stop", "drain"):
+    for end in ("stop_reading", "drain"):
         async with connected() as (js, connection):
             puller = await opened(js)
-            puller._receive([data(1), data(2)])
-            assert puller.take().metadata.stream_seq == 1
+            puller._receive_frames([data(1), data(2)])
+            assert puller.take_message().metadata.stream_seq == 1
             await getattr(puller, end)()
-            assert (puller.take() is None) is (end == "stop")
+            assert (puller.take_message() is None) is (end == "stop_reading")
             assert (puller.arrived, puller.state) == (2, State.CLOSED)
-            puller._receive([data(3)])
+            puller._receive_frames([data(3)])
             assert puller.arrived == 2
             assert connection.deleted() == [puller.consumer]
 
@@ -150,7 +150,7 @@ async def test_failed_deletion_is_reported():
     async with connected() as (js, connection):
         puller = await opened(js)
         connection.api.on("CONSUMER.DELETE", Refusal(10008, 503))
-        await puller.stop()
+        await puller.stop_reading()
         await settle()
         assert [event.consumer for event in connection.told(DeleteFailed)] == [puller.consumer]
 
@@ -163,7 +163,7 @@ async def test_filter_that_can_match_nothing_creates_no_reader():
         config = ephemeral_config(ConsumerConfig(filter_subject="other"), 60.0)
         puller = OrderedPuller(js._context, STREAM, config, name_prefix=None, max_reset_attempts=None)
         with pytest.raises(ConfigError, match="'other'"):
-            await puller.begin()
+            await puller.create_first_consumer()
         await settle()
         assert len(connection.deleted()) == 1
         connection.outbox = None

@@ -98,14 +98,14 @@ async def test_abandoned_request_is_handed_over():
         puller = Puller(js._context, STREAM, CONSUMER, None)
         slot = await puller.request(request(3))
         assert puller.adopt(3, None) == [], "it has a caller"
-        slot.receive([data(1)])
-        puller.abandon(slot)
-        slot.receive([data(2)])
+        slot.receive_frames([data(1)])
+        puller.abandon_request(slot)
+        slot.receive_frames([data(2)])
         assert [frame[1] for frame in puller.leftover] == [data(1)[1], data(2)[1]]
         assert puller.adopt(3, GroupRequest("other")) == []
         assert puller.adopt(0, None) == []
         assert puller.adopt(3, None) == [slot]
-        slot.receive([data(3)])
+        slot.receive_frames([data(3)])
         assert (len(slot.frames), puller.arrived) == (1, 3)
         await puller.close(give_back=False)
         assert connection.listening == []
@@ -116,9 +116,9 @@ async def test_inbox_of_an_ended_request_is_used_again_and_a_silent_one_dropped(
     async with connected() as (js, connection):
         puller = Puller(js._context, STREAM, CONSUMER, None)
         ended, silent = await puller.request(request(1)), await puller.request(request(1))
-        ended.receive([status(404, "No Messages")])
+        ended.receive_frames([status(404, "No Messages")])
         for slot in (ended, silent):
-            puller.abandon(slot)
+            puller.abandon_request(slot)
         assert await puller.request(request(1)) is ended
         await asyncio.sleep(30)
         assert await puller.request(request(1)) is not silent
@@ -132,7 +132,7 @@ async def test_lost_connection_ends_all_requests():
     async with connected() as (js, connection):
         puller = Puller(js._context, STREAM, CONSUMER, None)
         slots = [await puller.request(request(1)) for _ in range(2)]
-        puller.abandon(slots[1])
+        puller.abandon_request(slots[1])
         connection.disconnect()
         assert [slot.request.ending for slot in slots] == [Ending.DISCONNECTED] * 2
         connection.reconnect()
@@ -158,7 +158,7 @@ async def test_closed_handle_returns_what_nobody_took():
         puller.leftover.append(data(1))
         slot = await puller.request(request(2))
         connection.under_way.append((slot.inbox.subject, [data(2)]))
-        puller.abandon(slot)
+        puller.abandon_request(slot)
         await puller.close(give_back=True)
         assert connection.acks() == [b"-NAK"] * 2
         with pytest.raises(ClosedError, match="subscribe again"):
@@ -170,7 +170,7 @@ async def test_answers_of_a_reader_have_the_number_of_the_request():
     async with connected() as (_, connection):
         received = []
         inbox = ReaderInbox(connection, received.extend)
-        await inbox.open()
+        await inbox.open_inbox()
         for number in (1, 2):
             connection.deliver(inbox.reply(number), [data(number)])
         assert len(received) == 2

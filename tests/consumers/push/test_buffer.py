@@ -193,9 +193,9 @@ def buffer(js, *, has_callback: bool = False, max_pending: int = 100) -> tuple[P
 async def test_what_arrived_is_read_after_the_end():
     async with connected() as (js, _):
         push, calls = buffer(js)
-        push.receive([data(1), data(2)])
+        push.receive_frames([data(1), data(2)])
         assert (push.arrived, push.stream, push.consumer) == (2, STREAM, CONSUMER)
-        push.end()
+        push.end_buffer()
         assert [(await push.next(None)).metadata.stream_seq for _ in range(2)] == [1, 2]
         with pytest.raises(ClosedError):
             await push.next(None)
@@ -207,25 +207,25 @@ async def test_hidden_messages_are_read_one_by_one():
     """Each read then goes through the tracker, as an ordered subscription needs it during a reset."""
     async with connected() as (js, _):
         push, _ = buffer(js)
-        push.receive([data(1), data(2)])
+        push.receive_frames([data(1), data(2)])
         assert len(push.ready) == 2
         push.hide()
         assert not push.ready
         assert (await push.next(None)).metadata.stream_seq == 1
         push.show()
         assert len(push.ready) == 1
-        push.end()
+        push.end_buffer()
 
 
 @virtual
 async def test_overflow_is_dropped_and_reported():
     async with connected() as (js, connection):
         push, _ = buffer(js, max_pending=2)
-        push.receive([data(number) for number in range(1, 6)])
+        push.receive_frames([data(number) for number in range(1, 6)])
         await settle()
         assert {type(event) for event in connection.events} == {SlowConsumer}
         assert numbers(await push.next_batch(10)) == [1, 2]
-        push.end()
+        push.end_buffer()
 
 
 @virtual
@@ -234,12 +234,12 @@ async def test_callback_is_called_until_the_end():
         push, _ = buffer(js, has_callback=True)
         seen: list = []
         calling = asyncio.ensure_future(push.call(noting(seen), auto_ack=True))
-        push.receive([data(1), data(2)])
+        push.receive_frames([data(1), data(2)])
         await settle()
         with pytest.raises(ConfigError, match="callback"):
             await push.next(None)
-        push.receive([data(3)])
-        push.end()
+        push.receive_frames([data(3)])
+        push.end_buffer()
         await calling
         assert numbers(seen) == [1, 2, 3]
         assert connection.acks() == [b"+ACK"] * 3

@@ -149,7 +149,7 @@ async def test_subject_of_dead_letters_is_stored_elsewhere(streams, filters, err
         letters = DeadLetters(source, "dead.>")
         config = ConsumerConfig(filter_subjects=filters)
         if error is None:
-            await letters.check(config)
+            await letters.check_subject(config)
         else:
             with pytest.raises(error):
-                await letters.check(config)
+                await letters.check_subject(config)

@@ -96,7 +96,7 @@ def pull_source(js, readers: list) -> PullSource:
     source = PullSource(
         js._context, STREAM, CONSUMER, messages=messages, emit=js._context.emit, known=None, watch=None
     )
-    source.open(SimpleNamespace(pull=10))
+    source.open_source(SimpleNamespace(pull=10))
     return source
 
 
@@ -105,16 +105,16 @@ async def test_reader_is_opened_with_the_first_message_and_ended_when_held():
     async with connected() as (js, _):
         readers: list[Reader] = []
         source = pull_source(js, readers)
-        assert (source.pending, source.take_arrived(5), await source.hold(5)) == (0, [], [])
+        assert (source.pending, source.take_available(5), await source.hand_over(5)) == (0, [], [])
         assert await source.next() == 1
-        assert (source.pending, source.take_arrived(5)) == (1, [2])
+        assert (source.pending, source.take_available(5)) == (1, [2])
         source.resize(4)
         assert readers[0].limits["max_messages"] == 4
         readers[0].arrived = [3, 4]
-        assert await source.hold(1) == [3, 4], "no message waits without a keep-alive"
+        assert await source.hand_over(1) == [3, 4], "no message waits without a keep-alive"
         assert await source.next() == 1
         assert readers[1].limits["max_messages"] == 4
-        assert await source.end(1.0) == [2]
+        assert await source.end_source(1.0) == [2]
 
 
 @virtual
@@ -124,7 +124,7 @@ async def test_error_of_a_held_reader_is_raised_by_the_next_one():
         source = pull_source(js, readers)
         await source.next()
         readers[0].error = ConsumerDeletedError(409, "Consumer Deleted", False, STREAM, CONSUMER)
-        assert await source.hold(1) == [2]
+        assert await source.hand_over(1) == [2]
         with pytest.raises(ConsumerDeletedError):
             await source.next()
 
@@ -176,12 +176,12 @@ async def test_subscription_hands_over_what_has_arrived_and_reports_statuses():
         connection.deliver(sub.subject, [data(1), data(2), status(409, "Odd"), data(3)])
         assert source.drained
         assert source.pending == 3
-        assert [message.metadata.stream_seq for message in await source.hold(1)] == [1]
-        assert [message.metadata.stream_seq for message in source.take_arrived(1)] == [2]
+        assert [message.metadata.stream_seq for message in await source.hand_over(1)] == [1]
+        assert [message.metadata.stream_seq for message in source.take_available(1)] == [2]
         assert (await source.next()).metadata.stream_seq == 3
         assert [type(event) for event in events] == [ErrorRaised]
         connection.deliver(sub.subject, [data(4)])
-        assert [message.metadata.stream_seq for message in await source.end(2.0)] == [4]
+        assert [message.metadata.stream_seq for message in await source.end_source(2.0)] == [4]
         assert ended == [2.0]
         assert not source.drained
-        assert await source.end(2.0) == []
+        assert await source.end_source(2.0) == []

@@ -335,22 +335,22 @@ def test_reason_could_end_line_refused(reason):
 def test_terminal_ack_last_one():
     state = AckState()
     for _ in range(3):
-        assert state.begin(AckKind.IN_PROGRESS)
+        assert state.begin_ack(AckKind.IN_PROGRESS)
         state.succeeded(AckKind.IN_PROGRESS)
     assert not state.acked
-    assert state.begin(AckKind.NAK)
+    assert state.begin_ack(AckKind.NAK)
     state.succeeded(AckKind.NAK)
     assert state.acked
-    assert not any(state.begin(kind) for kind in AckKind)
+    assert not any(state.begin_ack(kind) for kind in AckKind)
 
 
 @pytest.mark.covers("J78")
 def test_failed_ack_leaves_message_ackable():
     state = AckState()
-    assert state.begin(AckKind.ACK)
+    assert state.begin_ack(AckKind.ACK)
     state.failed(AckKind.ACK)
     assert not state.acked
-    assert state.begin(AckKind.TERM)
+    assert state.begin_ack(AckKind.TERM)
 
 
 @given(st.lists(st.tuples(st.sampled_from(AckKind), st.booleans(), st.integers(0, 5)), max_size=20))
@@ -362,7 +362,7 @@ def test_one_terminal_ack_in_flight(steps):
             ended = under_way.pop(which)
             (state.succeeded if succeeds else state.failed)(ended)
             sent += [ended] * succeeds
-        if state.begin(kind):
+        if state.begin_ack(kind):
             under_way.append(kind)
         terminal = [one for one in (*under_way, *sent) if one.is_terminal]
         assert len(terminal) <= 1

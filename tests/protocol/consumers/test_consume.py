@@ -11,7 +11,7 @@ from jsclient.protocol.wire.headers import Headers
 
 def online(*limits, **fields) -> PullBuffer:
     buffer = PullBuffer(*limits, **fields)
-    assert buffer.ask() is None, "not connected yet"
+    assert buffer.next_amount() is None, "not connected yet"
     buffer.connected()
     return buffer
 
@@ -23,16 +23,16 @@ def pending(messages: int, size: int = 0) -> Headers:
 @pytest.mark.row(76)
 def test_asks_again_at_threshold():
     buffer = online(10, 4)
-    assert buffer.ask() == (10, None)
+    assert buffer.next_amount() == (10, None)
     for _ in range(10):
-        assert buffer.ask() is None
+        assert buffer.next_amount() is None
         buffer.delivered(5)
     for _ in range(5):
         buffer.taken(5)
-        assert buffer.ask() is None
+        assert buffer.next_amount() is None
     buffer.taken(5)
-    assert buffer.ask() == (6, None)
-    assert buffer.ask() is None
+    assert buffer.next_amount() == (6, None)
+    assert buffer.next_amount() is None
 
 
 @pytest.mark.row(76)
@@ -60,7 +60,7 @@ def test_asks_again_at_threshold():
 def test_asked_for_goes_by_owed_and_waits(most, threshold, owed, buffered, requested):
     buffer = online(most, threshold)
     buffer.owed, buffer.buffered = owed, buffered
-    assert buffer.ask() == (None if requested is None else (requested, None))
+    assert buffer.next_amount() == (None if requested is None else (requested, None))
     assert buffer.owed == owed + (requested or 0)
 
 
@@ -73,49 +73,49 @@ def test_bytes_requested_at_half(owed_bytes, buffered_bytes, requested):
     buffer = online(1000, 999, 100)
     buffer.owed, buffer.owed_bytes = int(owed_bytes > 0), owed_bytes
     buffer.buffered, buffer.buffered_bytes = int(buffered_bytes > 0), buffered_bytes
-    assert buffer.ask() == requested
+    assert buffer.next_amount() == requested
 
 
 @pytest.mark.row(76, 84)
 def test_buffer_of_one():
     buffer = online(1, 0)
     for _ in range(5):
-        assert buffer.ask() == (1, None)
+        assert buffer.next_amount() == (1, None)
         buffer.delivered(5)
-        assert buffer.ask() is None
+        assert buffer.next_amount() is None
         buffer.taken(5)
 
 
 @pytest.mark.row(76)
 def test_request_ended_early_asked_for_again():
     buffer = online(10, 5)
-    buffer.ask()
+    buffer.next_amount()
     buffer.delivered(1)
     buffer.ended(Meaning.ENDED, Ending.EXPIRED, pending(9), 0.0)
     assert buffer.owed == 0
-    assert buffer.ask() == (9, None)
+    assert buffer.next_amount() == (9, None)
 
 
 def test_no_counts_owes_nothing():
     for fields in (Headers(), pending(-1), Headers({"Nats-Pending-Messages": "9" * 400})):
         buffer = online(10, 5)
-        buffer.ask()
+        buffer.next_amount()
         buffer.ended(Meaning.ENDED, Ending.EXPIRED, fields, 0.0)
-        assert buffer.ask() == (10, None)
+        assert buffer.next_amount() == (10, None)
 
 
 @pytest.mark.row(83)
 def test_refusals_back_off():
     buffer, now, pauses = online(10, 5), 0.0, []
     for _ in range(10):
-        assert buffer.ask() == (10, None)
+        assert buffer.next_amount() == (10, None)
         buffer.ended(Meaning.RETRY, Ending.REFUSED, Headers(), now)
-        assert buffer.ask() is None
-        buffer.tick(buffer.paused_until - 0.001)
-        assert buffer.ask() is None
+        assert buffer.next_amount() is None
+        buffer.end_pause(buffer.paused_until - 0.001)
+        assert buffer.next_amount() is None
         pauses.append(buffer.paused_until - now)
         now = buffer.paused_until
-        buffer.tick(now)
+        buffer.end_pause(now)
     assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0])
 
 
@@ -123,8 +123,8 @@ def test_message_ends_row_of_refusals():
     buffer = online(10, 5)
     for _ in range(5):
         buffer.ended(Meaning.RETRY, Ending.REFUSED, Headers(), 0.0)
-    buffer.tick(100.0)
-    buffer.ask()
+    buffer.end_pause(100.0)
+    buffer.next_amount()
     buffer.delivered(1)
     buffer.ended(Meaning.RETRY, Ending.REFUSED, Headers(), 100.0)
     assert buffer.paused_until == 100.05
@@ -132,36 +132,36 @@ def test_message_ends_row_of_refusals():
 
 def test_new_connection_gets_request_at_once():
     buffer = online(10, 5)
-    buffer.ask()
+    buffer.next_amount()
     buffer.delivered(1)
     buffer.ended(Meaning.RETRY, Ending.REFUSED, Headers(), 0.0)
     buffer.disconnected()
-    assert buffer.ask() is None
+    assert buffer.next_amount() is None
     buffer.connected()
-    assert buffer.ask() == (9, None)
+    assert buffer.next_amount() == (9, None)
 
 
 def test_silence_gives_up_owed():
     buffer = online(10, 5)
-    buffer.ask()
+    buffer.next_amount()
     buffer.silent()
-    assert buffer.ask() == (10, None)
+    assert buffer.next_amount() == (10, None)
 
 
 @pytest.mark.row(76)
 def test_bytes_at_half_free():
     buffer = online(1000, 999, 100)
-    assert buffer.ask() == (1000, 100)
+    assert buffer.next_amount() == (1000, 100)
     buffer.delivered(60)
     assert not buffer.ended(Meaning.ENDED, Ending.MAX_BYTES, pending(999, 40), 0.0)
-    assert buffer.ask() is None
+    assert buffer.next_amount() is None
     buffer.taken(60)
-    assert buffer.ask() == (1000, 100)
+    assert buffer.next_amount() == (1000, 100)
 
 
 def test_oversized_does_not_spin():
     buffer = online(1000, 999, 100)
-    buffer.ask()
+    buffer.next_amount()
     assert buffer.ended(Meaning.ENDED, Ending.MAX_BYTES, pending(1000, 100), 0.0)
-    assert buffer.ask() is None
+    assert buffer.next_amount() is None
     assert buffer.paused_until == 0.05

@@ -135,9 +135,9 @@ def test_heartbeat_is_sign_of_life(text):
 
 def test_two_heartbeats_missed_end():
     request = PullRequest(Pull(3, 10.0, idle_heartbeat=1.0), 0.0)
-    request.tick(2.0)  # a second look
+    request.check_deadline(2.0)  # a second look
     assert not request.ended
-    request.tick(request.deadline)
+    request.check_deadline(request.deadline)
     assert request.ending is Ending.SILENT
     assert isinstance(request.error, HeartbeatError)
 
@@ -152,9 +152,9 @@ def test_two_heartbeats_missed_end():
 def test_lost_status_ends_by_time(pull, over, ending, error):
     request = PullRequest(pull, 100.0)
     assert request.deadline == 100.0 + over
-    request.tick(100.0 + over - 0.01)
+    request.check_deadline(100.0 + over - 0.01)
     assert not request.ended
-    request.tick(100.0 + over)
+    request.check_deadline(100.0 + over)
     assert (request.ending, type(request.error)) == (ending, error)
 
 
@@ -162,21 +162,21 @@ def test_time_counts_from_the_last_message():
     """A batch that does not wait may take long on a slow link."""
     request = PullRequest(Pull(3, no_wait=True), 0.0, answered=2.0)
     request.data(1.9)
-    request.tick(3.8)
+    request.check_deadline(3.8)
     assert not request.ended
-    request.tick(3.9)
+    request.check_deadline(3.9)
     assert request.ending is Ending.SILENT
     assert "2 s" in str(request.error)
 
 
 def test_only_the_first_end_counts():
     request = PullRequest(Pull(1, 3.0), 0.0)
-    request.disconnected()
+    request.connection_lost()
     assert isinstance(request.error, DisconnectedError)
     request.status(409, "Consumer Deleted", 1.0)
-    request.end(Ending.CLOSED)
+    request.end_request(Ending.CLOSED)
     request.data(1.0)
-    request.tick(100.0)
+    request.check_deadline(100.0)
     assert request.ending is Ending.DISCONNECTED
 
 

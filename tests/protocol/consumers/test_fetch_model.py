@@ -25,7 +25,7 @@ class Simulation:
         self.now = 0.0
 
     def ask(self) -> None:
-        if (expected := self.buffer.ask()) is not None:
+        if (expected := self.buffer.next_amount()) is not None:
             self.held.append([expected[0], expected[1] or 10**9])
 
     def check(self) -> None:
@@ -69,12 +69,12 @@ class Simulation:
         if self.chance.random() < 0.2:
             self.held.clear()
             self.buffer.disconnected()
-            assert self.buffer.ask() is None
+            assert self.buffer.next_amount() is None
             self.buffer.connected()
 
     def time_passes(self) -> None:
         self.now += 10.0
-        self.buffer.tick(self.now)
+        self.buffer.end_pause(self.now)
 
     def run(self, steps: int) -> None:
         actions = [self.deliver] * 5 + [self.take] * 4 + [self.expire, self.reconnect, self.time_passes]
@@ -98,4 +98,4 @@ def test_limits_hold_and_empty_asks(max_bytes):
         simulation = Simulation(seed, max_bytes)
         simulation.run(200)
         simulation.empty()
-        assert simulation.buffer.ask() is not None, seed
+        assert simulation.buffer.next_amount() is not None, seed

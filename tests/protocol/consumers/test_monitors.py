@@ -15,7 +15,7 @@ def run_until(monitor: HeartbeatMonitor, end: float) -> list[float]:
     alarms = []
     while monitor.deadline <= end:
         now = monitor.deadline
-        if (silent := monitor.tick(now)) is not None:
+        if (silent := monitor.check_silence(now)) is not None:
             alarms.append(silent)
         assert monitor.deadline > now
     return alarms
@@ -65,25 +65,25 @@ def test_sign_of_life_resets():
 
 def test_client_stopped_reads_before_judges():
     monitor = HeartbeatMonitor(1.0)
-    assert monitor.tick(3600.0) is None  # an hour passed unseen
+    assert monitor.check_silence(3600.0) is None  # an hour passed unseen
     assert monitor.deadline == pytest.approx(3600.1)
     monitor.heard(3600.05)
     assert monitor.deadline == pytest.approx(3603.05)
-    assert monitor.tick(3600.1) is None
+    assert monitor.check_silence(3600.1) is None
 
 
 def test_client_stopped_twice_checks_again():
     monitor = HeartbeatMonitor(1.0)
-    assert monitor.tick(10.0) is None
-    assert monitor.tick(12.0) is None, "blocked again: nothing was read"
+    assert monitor.check_silence(10.0) is None
+    assert monitor.check_silence(12.0) is None, "blocked again: nothing was read"
     assert monitor.deadline == pytest.approx(12.1)
-    assert monitor.tick(12.1) == pytest.approx(12.1), "it had time to read"
+    assert monitor.check_silence(12.1) == pytest.approx(12.1), "it had time to read"
 
 
 def test_early_tick_is_noop():
     monitor = HeartbeatMonitor(1.0)
     for moment in (0.0, 1.0, 2.999):
-        assert monitor.tick(moment) is None
+        assert monitor.check_silence(moment) is None
         assert monitor.deadline == 3.0
 
 
@@ -249,9 +249,9 @@ def test_unsent_answer_repeated():
 def test_one_missing_heartbeat_is_a_reason_to_check():
     monitor = HeartbeatMonitor(10.0)
     monitor.heard(100.0)
-    assert monitor.look(100.0) == (False, 112.5)
-    assert monitor.look(112.4) == (False, 112.5)
-    assert monitor.look(112.5) == (True, 122.5)  # and then at each interval of silence
+    assert monitor.check_heartbeat(100.0) == (False, 112.5)
+    assert monitor.check_heartbeat(112.4) == (False, 112.5)
+    assert monitor.check_heartbeat(112.5) == (True, 122.5)  # and then at each interval of silence
     monitor.heard(113.0)
-    assert monitor.look(122.5) == (False, 125.5)
-    assert monitor.tick(122.5) is None
+    assert monitor.check_heartbeat(122.5) == (False, 125.5)
+    assert monitor.check_silence(122.5) is None

@@ -34,7 +34,7 @@ def taken(tracker: OrderedTracker) -> list[int]:
     """Stream sequences."""
     out = []
     while tracker.waits:
-        frame, _ = tracker.take()
+        frame, _ = tracker.take_frame()
         out += [int(frame[1].split(b".")[5])] if frame else []
     return out
 
@@ -184,7 +184,7 @@ def test_overflow_read_again_and_not_lost():
     assert isinstance(command.event, SlowConsumer)
     assert tracker.cursor.wants is not None
     assert not tracker.may_recreate, "the queue is emptied by half first"
-    tracker.take()
+    tracker.take_frame()
     assert tracker.may_recreate
     assert tracker.cursor.resume_stream_seq == 3
     tracker.recreated("c2", 2, 0.0)
@@ -203,15 +203,15 @@ def test_slow_reader_gets_a_new_consumer_instead_of_more(capacity, keeps_policy,
     tracker = reader(keeps_policy=keeps_policy)
     tracker.bound(capacity)
     tracker.receive([data(1, 1), flow_control(), *[data(n, n, b"x" * 400) for n in (2, 3)]], 0.0)
-    assert tracker.take()[1] == []
-    frame, commands = tracker.take()
+    assert tracker.take_frame()[1] == []
+    frame, commands = tracker.take_frame()
     assert frame is not None
     assert (tracker.cursor.wants is not None) == renews
     assert commands == ([] if renews else [AnswerFlowControl(FC % 1)])
     if renews:
         assert tracker.cursor.wants.planned
         assert tracker.cursor.resume_stream_seq == 4
-        tracker.cursor.lost("the connection was replaced")
+        tracker.cursor.consumer_lost("the connection was replaced")
         assert tracker.cursor.wants.unconfirmed
         assert not tracker.cursor.wants.planned
 
@@ -219,7 +219,7 @@ def test_slow_reader_gets_a_new_consumer_instead_of_more(capacity, keeps_policy,
 def test_messages_of_lagging_replica_skipped():
     tracker = reader()
     tracker.receive([data(number, number) for number in range(1, 6)], 0.0)
-    tracker.cursor.lost("test")
+    tracker.cursor.consumer_lost("test")
     assert not tracker.recreated("c2", 3, 0.0), "it starts earlier than asked"
     tracker.receive([data(4, 1), data(5, 2), data(6, 3)], 0.0)
     assert tracker.cursor.wants is None
@@ -228,10 +228,10 @@ def test_messages_of_lagging_replica_skipped():
 
 def test_new_survives_early_reset():
     tracker = reader(delivered=100)
-    tracker.cursor.lost("the connection was made anew")
+    tracker.cursor.consumer_lost("the connection was made anew")
     assert tracker.cursor.resume_stream_seq == 101
     assert tracker.recreated("c2", 100, 0.0)
-    tracker.cursor.lost("again")
+    tracker.cursor.consumer_lost("again")
     assert not tracker.recreated("c3", 90, 0.0), "a replica that lags"
     tracker.receive([data(91, 1), data(100, 2), data(101, 3)], 0.0)
     assert taken(tracker) == [101]
@@ -239,7 +239,7 @@ def test_new_survives_early_reset():
 
 def test_last_per_subject_until_first():
     tracker = reader(delivered=40, keeps_policy=True)
-    tracker.cursor.lost("test")
+    tracker.cursor.consumer_lost("test")
     assert tracker.cursor.resume_stream_seq == 0
     tracker.recreated("c2", 41, 0.0)
     tracker.receive([data(7, 1), data(30, 2)], 0.0)
@@ -258,14 +258,14 @@ def test_last_per_subject_until_first():
     ],
 )
 def test_first_check_of_end(end, incarnation, verdict):
-    assert RestartCheck(5).check(5, end, 100.0, incarnation=incarnation) == verdict
+    assert RestartCheck(5).check_end(5, end, 100.0, incarnation=incarnation) == verdict
 
 
 def test_lower_end_repeated_for_ten_seconds():
     """Without a failed request or a lost connection in between, and without a message."""
 
     def check(position, now, connects=0):
-        return uncertain.check(position, ReportedEnd("A", 4, 3, connects), now, incarnation="A")
+        return uncertain.check_end(position, ReportedEnd("A", 4, 3, connects), now, incarnation="A")
 
     uncertain = RestartCheck(5)
     assert check(5, 0.0) == check(5, 9.9) == "ask again"
@@ -291,19 +291,19 @@ def test_stream_began_again_read_from_start():
 def test_new_consumer_flow_control():
     tracker = reader()
     tracker.receive([flow_control(1)], 0.0)
-    assert tracker.take() == (None, [AnswerFlowControl(FC % 1)])
-    tracker.cursor.lost("test")
+    assert tracker.take_frame() == (None, [AnswerFlowControl(FC % 1)])
+    tracker.cursor.consumer_lost("test")
     tracker.recreated("c2", 0, 0.0)
     tracker.receive([flow_control(1)], 0.0)
-    assert tracker.take() == (None, [AnswerFlowControl(FC % 1)])
+    assert tracker.take_frame() == (None, [AnswerFlowControl(FC % 1)])
 
 
 def test_broken_jsack_raised_in_order():
     tracker = reader()
     tracker.receive([data(1, 1), (b"a", b"$JS.ACK.broken", b"", b"")], 0.0)
-    tracker.take()
+    tracker.take_frame()
     with pytest.raises(NotJetStreamMessageError):
-        tracker.take()
+        tracker.take_frame()
 
 
 @pytest.mark.parametrize("index", [-2, -1], ids=["time", "pending"])
@@ -317,9 +317,9 @@ def test_odd_number_of_run_reported(index):
     frames[9] = subject, b".".join(parts), header, payload
     tracker.receive(frames[:2], 0.0)
     tracker.receive(frames[2:], 0.0)
-    assert [tracker.take()[0] for _ in range(9)] == frames[:9]
+    assert [tracker.take_frame()[0] for _ in range(9)] == frames[:9]
     with pytest.raises(NotJetStreamMessageError):
-        tracker.take()
+        tracker.take_frame()
     assert tracker.cursor.wants is not None
     assert tracker.cursor.resume_stream_seq == 10
 

@@ -28,7 +28,7 @@ def reader(delivered: int = 0, **fields) -> OrderedConsume:
 
 def reading(pull: Pull = PULL, threshold: int = 5, **fields) -> OrderedConsume:
     tracker = reader(**fields)
-    (ask,) = tracker.read(pull, threshold, 0.0)
+    (ask,) = tracker.read_continuously(pull, threshold, 0.0)
     assert ask.pull == pull
     return tracker
 
@@ -41,7 +41,7 @@ def taken(tracker: OrderedConsume) -> list[int]:
     """Stream sequences."""
     out = []
     while tracker.front:
-        out.append(int(tracker.take()[0][1].split(b".")[5]))
+        out.append(int(tracker.take_frame()[0][1].split(b".")[5]))
     return out
 
 
@@ -144,9 +144,9 @@ def test_refills_at_threshold():
     assert tracker.receive([data(number) for number in range(1, 11)], 0.0) == []
     commands = []
     for _ in range(4):
-        commands += tracker.take()[1]
+        commands += tracker.take_frame()[1]
     assert commands == []
-    assert asks(tracker.take()[1]) == [5]
+    assert asks(tracker.take_frame()[1]) == [5]
     assert tracker.low == 1, "five wait and five are owed: one more is free to be taken"
 
 
@@ -156,7 +156,7 @@ def test_above_threshold_no_request():
     while len(tracker.front) > tracker.low:
         tracker.front.popleft()
     assert len(tracker.front) == tracker.low == 6
-    assert asks(tracker.take()[1]) == [5]
+    assert asks(tracker.take_frame()[1]) == [5]
 
 
 def test_first_batch_of_consumer_taken_whole(monkeypatch):
@@ -168,7 +168,7 @@ def test_first_batch_of_consumer_taken_whole(monkeypatch):
     tracker = reading(Pull(5000, 30.0, idle_heartbeat=5.0), 100)
     tracker.receive([data(n) for n in range(1, 1001)], 1.0)
     assert len(placed) == 1
-    tracker.cursor.lost("a test")
+    tracker.cursor.consumer_lost("a test")
     tracker.recreated("c_2", 1000, 2.0)
     tracker.receive([data(1000 + n, n, consumer="c_2") for n in range(1, 1001)], 2.0)
     assert len(placed) == 2
@@ -244,7 +244,7 @@ def test_refusal_keeps_position():
     tracker.receive([data(1), status(409, "Exceeded MaxRequestBatch of 1")], 0.0)
     assert isinstance(tracker.error, PullLimitError)
     assert tracker.deadline is None
-    assert asks(tracker.read(Pull(1, 30.0), 0, 0.0)) == [], "one waits"
+    assert asks(tracker.read_continuously(Pull(1, 30.0), 0, 0.0)) == [], "one waits"
     assert tracker.error is None
     assert taken(tracker) == [1]
     tracker.receive([data(2)], 0.0)
@@ -254,7 +254,7 @@ def test_refusal_keeps_position():
 def test_messages_of_lagging_replica_skipped():
     tracker = reading()
     tracker.receive([data(number) for number in range(1, 6)], 0.0)
-    tracker.cursor.lost("test")
+    tracker.cursor.consumer_lost("test")
     tracker.recreated("c_2", 3, 0.0)
     commands = tracker.receive([data(4, 1), data(5, 2), data(6, 3)], 0.0)
     assert tracker.cursor.wants is None
@@ -281,17 +281,17 @@ def test_bytes_counted_where_they_bounded():
     size = frame_size(data(1))
     tracker = reading(Pull(1000, 30.0, 4 * size, idle_heartbeat=5.0), 500)
     tracker.receive([data(number) for number in range(1, 5)], 0.0)
-    assert [asks(tracker.take()[1]) for _ in range(2)] == [[], [998]]
+    assert [asks(tracker.take_frame()[1]) for _ in range(2)] == [[], [998]]
     # Another reader, while two wait: they count.
     (ask,) = tracker.recreated("c_2", 4, 0.0)
     assert ask.pull.max_bytes == 2 * size
-    assert tracker.read(Pull(1000, 30.0, 2 * size), 500, 0.0) == []
+    assert tracker.read_continuously(Pull(1000, 30.0, 2 * size), 500, 0.0) == []
 
 
 def test_new_survives_early_reset():
     """Rows 97, 98."""
     tracker = reading(delivered=100)
-    tracker.cursor.lost("the connection was made anew")
+    tracker.cursor.consumer_lost("the connection was made anew")
     assert tracker.cursor.resume_stream_seq == 101
     tracker.recreated("c_2", 90, 0.0)
     tracker.receive([data(91, 1), data(100, 2), data(101, 3)], 0.0)
@@ -301,7 +301,7 @@ def test_new_survives_early_reset():
 def test_last_per_subject_until_first():
     """Row 98."""
     tracker = reading(delivered=40, keeps_policy=True)
-    tracker.cursor.lost("test")
+    tracker.cursor.consumer_lost("test")
     assert tracker.cursor.resume_stream_seq == 0
     tracker.recreated("c_2", 41, 0.0)
     tracker.receive([data(7, 1), data(30, 2)], 0.0)
@@ -323,9 +323,9 @@ def test_position_behind_taken():
     assert tracker.position == 6
     tracker.receive([data(8, 1), data(12, 2)], 0.0)
     assert tracker.position == 7
-    tracker.take()
+    tracker.take_frame()
     assert tracker.position == 11
-    tracker.take()
+    tracker.take_frame()
     assert tracker.position == 12
     assert reader(delivered=6, keeps_policy=True).position == 0
 
@@ -403,7 +403,7 @@ def test_silent_fetch_recreates():
 def test_messages_skipped_count_for_request():
     tracker = reader()
     tracker.receive([data(1), data(2)], 0.0)
-    tracker.cursor.lost("test")
+    tracker.cursor.consumer_lost("test")
     tracker.recreated("c_2", 0, 0.0)
     tracker.fetch(Pull(2, 10.0), 0.0)
     tracker.receive([data(1, 1), data(2, 2)], 0.0)
@@ -416,8 +416,8 @@ def test_owed_carries_to_reader():
     tracker = fetching(4)
     tracker.receive([data(1)], 0.0)
     tracker.request = None
-    assert asks(tracker.read(PULL, 5, 0.0)) == [6]
+    assert asks(tracker.read_continuously(PULL, 5, 0.0)) == [6]
     assert asks(tracker.receive([data(2), data(3), data(4)], 0.0)) == []
     tracker.rest()
     assert tracker.deadline is None
-    assert [tracker.take()[1] for _ in range(4)] == [[]] * 4
+    assert [tracker.take_frame()[1] for _ in range(4)] == [[]] * 4

@@ -128,7 +128,7 @@ class Simulation:
         window = self.random.choice([1, 2, 5, LARGEST])
         max_bytes = self.random.choice([None, None, 300])
         pull = Pull(window, EXPIRES, max_bytes, idle_heartbeat=INTERVAL)
-        self.do(self.reader.read(pull, self.random.randint(0, window), self.now))
+        self.do(self.reader.read_continuously(pull, self.random.randint(0, window), self.now))
 
     def fetch(self) -> None:
         reader = self.reader
@@ -145,7 +145,7 @@ class Simulation:
     def take(self) -> None:
         for _ in range(self.random.randint(1, 10)):
             if self.reader.front:
-                frame, commands = self.reader.take()
+                frame, commands = self.reader.take_frame()
                 generation, stream_seq = map(int, frame[3].split())
                 self.got.append((generation, stream_seq))
                 self.do(commands)
@@ -193,7 +193,7 @@ class Simulation:
             self.do(reader.tick(deadline))
         if reader.request is not None and (deadline := reader.request.deadline) is not None:
             self.do(reader.tick_request(max(deadline, self.now)))
-        reader.buffer.tick(self.now)
+        reader.buffer.end_pause(self.now)
 
     def consumer_vanishes(self) -> None:
         if self.chance(0.3):
@@ -203,7 +203,7 @@ class Simulation:
         if self.chance(0.5):
             self.reader.disconnected()
             self.server.out = []
-            self.reader.cursor.lost("the connection was made anew")
+            self.reader.cursor.consumer_lost("the connection was made anew")
 
     def stream_again(self) -> None:
         if self.chance(0.1):
@@ -288,7 +288,7 @@ def test_no_faults_no_reset():
         window = simulation.random.choice([1, 3, 10])
         threshold = simulation.random.randint(0, window)
         pull = Pull(window, EXPIRES, idle_heartbeat=INTERVAL)
-        simulation.do(simulation.reader.read(pull, threshold, 0.0))
+        simulation.do(simulation.reader.read_continuously(pull, threshold, 0.0))
         actions = [simulation.publish, simulation.network, simulation.beat, simulation.take]
         for _ in range(120):
             simulation.random.choice(actions)()

@@ -99,7 +99,7 @@ class Simulation:
 
     def reconnect(self) -> None:
         if self.chance(0.5):
-            self.reader.cursor.lost("the connection was made anew")
+            self.reader.cursor.consumer_lost("the connection was made anew")
 
     def stream_again(self) -> None:
         if self.chance(0.1):
@@ -108,7 +108,7 @@ class Simulation:
     def take(self) -> None:
         for _ in range(self.random.randint(1, 10)):
             try:
-                frame, _ = self.reader.take()
+                frame, _ = self.reader.take_frame()
             except JetStreamError as error:
                 raise AssertionError("nothing here is an error") from error
             if frame is not None:

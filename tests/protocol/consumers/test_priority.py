@@ -264,11 +264,11 @@ class reading:  # noqa: N801  reads as: read = reading(10, 5)
         self.events = []
 
     def arrives(self, *frames) -> None:
-        self.carry_out(self.tracker.receive(list(frames), 0.0) + self.tracker.ask())
+        self.carry_out(self.tracker.receive(list(frames), 0.0) + self.tracker.next_requests())
 
     def take(self, count: int) -> None:
         for _ in range(count):
-            self.carry_out(self.tracker.take()[1])
+            self.carry_out(self.tracker.take_frame()[1])
 
     def carry_out(self, commands) -> None:
         self.asks += [command for command in commands if isinstance(command, SendPull)]
@@ -356,7 +356,7 @@ def test_strange_refusals_not_hot():
         assert len(read.asks) == number
         assert read.tracker.buffer.paused_until is not None
         read.tracker.tick(read.tracker.buffer.paused_until)
-        read.carry_out(read.tracker.ask())
+        read.carry_out(read.tracker.next_requests())
     assert [type(event) for event in read.events] == [ErrorRaised] * 3
 
 
@@ -414,7 +414,7 @@ def test_pin_without_group_is_header():
     tracker = ConsumeTracker(STREAM, CONSUMER, Pull(10, 30.0), 5)
     tracker.connected(0.0)
     assert tracker.receive([message(number, "one") for number in range(1, 11)], 0.0) == []
-    asks = [command for _ in range(10) for command in tracker.take()[1]]
+    asks = [command for _ in range(10) for command in tracker.take_frame()[1]]
     assert [ask.pull for ask in asks] == [Pull(5, 30.0)] or all(ask.pull.pin is None for ask in asks)
     commands = tracker.receive([refusal(1)], 0.0)
     assert [type(command.event) for command in commands] == [ErrorRaised]

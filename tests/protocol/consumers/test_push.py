@@ -47,7 +47,7 @@ def drained(push: PushTracker) -> list[object]:
     out: list[object] = []
     while push.waits:
         try:
-            frame, commands = push.take()
+            frame, commands = push.take_frame()
         except JetStreamError as error:
             out.append(type(error))
             continue
@@ -116,7 +116,7 @@ def test_data_is_never_status(header, payload):
     push = watching()
     frame = data(1, payload=payload, header=header)
     assert push.receive([frame], 0.0) == []
-    assert push.take() == (frame, [])
+    assert push.take_frame() == (frame, [])
 
 
 @pytest.mark.covers("J66")
@@ -239,19 +239,19 @@ def test_consumer_begins_again_reported():
 def test_flow_control_answered_in_order():
     push = tracker()
     assert push.receive([*messages(1, 2), flow_control(7), *messages(3)], 0.0) == []
-    assert push.take()[1] == []
-    assert push.take() == (messages(2)[0], [])
-    assert push.take() == (messages(3)[0], [AnswerFlowControl(FC % 7)])
+    assert push.take_frame()[1] == []
+    assert push.take_frame() == (messages(2)[0], [])
+    assert push.take_frame() == (messages(3)[0], [AnswerFlowControl(FC % 7)])
 
 
 @pytest.mark.covers("J95")
 def test_trailing_request_answered():
     push = tracker()
     push.receive([*messages(1), flow_control(7)], 0.0)
-    push.take()
+    push.take_frame()
     assert push.waits
-    assert push.take() == (None, [AnswerFlowControl(FC % 7)])
-    assert push.take() == (None, [])
+    assert push.take_frame() == (None, [AnswerFlowControl(FC % 7)])
+    assert push.take_frame() == (None, [])
 
 
 @pytest.mark.covers("J100", "J101")
@@ -337,9 +337,9 @@ def test_with_callback_errors_events():
 def test_answered_before_error_not_lost_with():
     push = tracker()
     push.receive([flow_control(7), status(409, "x")], 0.0)
-    assert push.take() == (None, [AnswerFlowControl(FC % 7)])
+    assert push.take_frame() == (None, [AnswerFlowControl(FC % 7)])
     with pytest.raises(StatusError):
-        push.take()
+        push.take_frame()
     assert not push.waits
 
 
@@ -347,7 +347,7 @@ def test_error_put_back_raised_again():
     push = tracker()
     push.receive([status(503), *messages(1)], 0.0)
     with pytest.raises(NoRespondersError) as caught:
-        push.take()
+        push.take_frame()
     push.put_back(caught.value)
     assert drained(push) == [NoRespondersError, b"1"]
 
@@ -371,7 +371,7 @@ def test_overflow_once_per_episode(limits):
     )
     assert events == [expected, msgspec.structs.replace(expected, dropped=2, last_stream_seq=5)]
     assert push.dropped == 3
-    assert push.take()[0] == messages(1)[0]
+    assert push.take_frame()[0] == messages(1)[0]
     (over,) = events_of(push.receive(messages(7), 0.0))  # room again: the episode is over
     assert (over.dropped, over.first_stream_seq, over.last_stream_seq, over.ended) == (3, 4, 6, True)
     again = events_of(push.receive(messages(8, 9), 0.0))[0]
@@ -385,10 +385,10 @@ def test_end_counts_drops_not_reported(dropped, sums):
     """Each doubling was reported. The subscription ends before there is room again."""
     push = tracker(max_pending=1)
     push.receive(messages(*range(1, 2 + dropped)), 0.0)
-    assert [(event.dropped, event.ended) for event in events_of(push.end())] == [
+    assert [(event.dropped, event.ended) for event in events_of(push.end_queue())] == [
         (count, True) for count in sums
     ]
-    assert push.end() == []
+    assert push.end_queue() == []
 
 
 @pytest.mark.parametrize("dropped", [1, 2, 3])
@@ -396,7 +396,7 @@ def test_overflow_end_reported_if_more_dropped(dropped):
     """The first event has said 1: an end says how many, if they were more."""
     push = tracker(max_pending=1)
     events_of(push.receive(messages(*range(1, 2 + dropped)), 0.0))
-    push.take()
+    push.take_frame()
     ends = events_of(push.receive(messages(9), 0.0))
     assert [(end.dropped, end.last_stream_seq, end.ended) for end in ends] == (
         [] if dropped == 1 else [(dropped, 1 + dropped, True)]

@@ -117,7 +117,7 @@ class PushAndServer(RuleBasedStateMachine):
             if not self.push.waits:
                 break
             try:
-                frame, commands = self.push.take()
+                frame, commands = self.push.take_frame()
             except NoRespondersError:
                 assert self.waiting.pop(0) == "error"
                 continue

@@ -36,7 +36,7 @@ class Model:
             and total_size([*waiting, *frames]) <= self.max_bytes
         )
         alone = not waiting and len(frames) == 1
-        assert self.queue.add(frames) is (fits or alone)
+        assert self.queue.add_frames(frames) is (fits or alone)
         if fits or alone:
             self.plain += frames
 
@@ -54,7 +54,7 @@ class Model:
         if self.queue.front:
             assert self.queue.front.popleft() == self.plain.pop(0)
         else:
-            assert self.queue.advance() == (self.plain.pop(0) if self.plain else None)
+            assert self.queue.next_mark() == (self.plain.pop(0) if self.plain else None)
 
     def check(self) -> None:
         waiting = self.messages()
@@ -80,7 +80,7 @@ def test_bounded_list_with_marks(part):
 
 def test_half_empty_counts_runs():
     queue = DeliveryQueue[str](100, 2 * total_size([data(1), data(2)]))
-    queue.add([data(1), data(2), data(3)])
+    queue.add_frames([data(1), data(2), data(3)])
     assert not queue.is_half_empty
     queue.front.popleft()
     queue.front.popleft()

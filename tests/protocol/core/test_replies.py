@@ -22,19 +22,19 @@ def data_of(replies: ReplyTracker) -> list[bytes]:
 
 def test_until_deadline():
     replies = tracker()
-    replies.receive([reply(b"a"), reply(b"b")], 1.0)
+    replies.receive_replies([reply(b"a"), reply(b"b")], 1.0)
     assert replies.deadline == 10.0
-    replies.tick(9.9)
+    replies.check_deadline(9.9)
     assert not replies.ended
-    replies.tick(10.0)
+    replies.check_deadline(10.0)
     assert replies.ended
-    replies.receive([reply(b"c")], 10.0)
+    replies.receive_replies([reply(b"c")], 10.0)
     assert data_of(replies) == [b"a", b"b"]
 
 
 def test_number_of_replies():
     replies = tracker(max_messages=2)
-    replies.receive([reply(b"a"), reply(b"b"), reply(b"c")], 1.0)
+    replies.receive_replies([reply(b"a"), reply(b"b"), reply(b"c")], 1.0)
     assert replies.ended
     assert data_of(replies) == [b"a", b"b"]
 
@@ -42,31 +42,31 @@ def test_number_of_replies():
 def test_stall_counts_from_reply():
     replies = tracker(stall=0.5)
     assert replies.deadline == 10.0, "the first reply is waited for until the deadline"
-    replies.receive([reply(b"a")], 2.0)
+    replies.receive_replies([reply(b"a")], 2.0)
     assert replies.deadline == 2.5
-    replies.receive([reply(b"b")], 2.4)
-    replies.tick(2.5)
+    replies.receive_replies([reply(b"b")], 2.4)
+    replies.check_deadline(2.5)
     assert not replies.ended
-    replies.tick(2.9)
+    replies.check_deadline(2.9)
     assert replies.ended
 
 
 def test_stall_after_deadline():
     replies = tracker(stall=20.0)
-    replies.receive([reply(b"a")], 2.0)
+    replies.receive_replies([reply(b"a")], 2.0)
     assert replies.deadline == 10.0
 
 
 def test_sentinel_is_not_returned():
     replies = tracker(is_last=lambda frame: not frame[3])
-    replies.receive([reply(b"a"), reply(b""), reply(b"b")], 1.0)
+    replies.receive_replies([reply(b"a"), reply(b""), reply(b"b")], 1.0)
     assert replies.ended
     assert data_of(replies) == [b"a"]
 
 
 def test_no_responders():
     replies = tracker(is_last=lambda frame: not frame[3])
-    replies.receive([NO_RESPONDERS], 1.0)
+    replies.receive_replies([NO_RESPONDERS], 1.0)
     assert replies.ended
     assert isinstance(replies.error, NoRespondersError)
     assert "'s'" in str(replies.error)
@@ -74,6 +74,6 @@ def test_no_responders():
 
 def test_no_responders_after_reply():
     replies = tracker()
-    replies.receive([reply(b"a"), NO_RESPONDERS], 1.0)
+    replies.receive_replies([reply(b"a"), NO_RESPONDERS], 1.0)
     assert replies.ended
     assert replies.error is None

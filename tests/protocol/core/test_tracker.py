@@ -80,8 +80,8 @@ def test_single_drop_has_one_event():
 def test_drops_at_end(dropped, counts):
     tracker = CoreTracker("s", 1, 1000)
     tracker.receive(frames(1 + dropped))
-    assert [event.dropped for event in tracker.end()] == counts
-    assert tracker.end() == []
+    assert [event.dropped for event in tracker.end_queue()] == counts
+    assert tracker.end_queue() == []
 
 
 def test_limit_of_messages():
@@ -108,7 +108,7 @@ def test_limit_below_what_arrived():
 def test_clear():
     tracker = CoreTracker("s", 2, 1000)
     tracker.receive(frames(2))
-    tracker.clear()
+    tracker.drop_messages()
     assert (tracker.pending, tracker.pending_bytes) == (0, 0)
     assert tracker.receive(frames(2)) == []
 

@@ -84,7 +84,7 @@ def test_advance_leaves_no_order_with():
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (lambda held: held.check(2), EpochCompletedError),
+        (lambda held: held.check_time(2), EpochCompletedError),
         (lambda held: mint(held, 2), EpochCompletedError),
         (lambda held: split(held, 3, 2), EpochCompletedError),
         (lambda held: held.advance(2), EpochCompletedError),
@@ -92,7 +92,7 @@ def test_advance_leaves_no_order_with():
         (lambda held: drop(held, 4), ConfigError),
         (lambda held: split(held, 4, 6), ConfigError),
         (lambda held: held.update([(3, -1), (3, -1)]), ConfigError),
-        (lambda held: held.check("3"), ConfigError),
+        (lambda held: held.check_time("3"), ConfigError),
         (lambda held: mint(held, 3.5), ConfigError),
         (lambda held: split(held, 3, "4"), ConfigError),
         (lambda held: held.advance(None), ConfigError),
@@ -111,7 +111,7 @@ def test_closed_nothing_may_be_sent_any_more():
     assert held.close() == [(3, -1)]
     assert held.close() == []
     with pytest.raises(EpochCompletedError, match="closed"):
-        held.check(9)
+        held.check_time(9)
 
 
 @pytest.mark.covers("S11")

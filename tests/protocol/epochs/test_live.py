@@ -33,14 +33,14 @@ from tests.protocol.epochs.orders import INT, PAIR, snapshot, subscriber, update
 
 
 def messages(broadcast: EpochBroadcast[Any], who: Any) -> list[Any]:
-    return [message for _, message in broadcast.take(who, 100)]
+    return [message for _, message in broadcast.take_messages(who, 100)]
 
 
 @pytest.mark.covers("S1", "S23", "S24", "S25", "S29", "S31", "S32", "S34", "S37", "S38")
 def test_queue_starts_at_snapshot():
     publisher = EpochBroadcast(EpochPublisher(INT))
     publisher.send(1, "nobody hears it")
-    assert publisher.take("a") == []
+    assert publisher.take_messages("a") == []
     publisher.connect("a")
     publisher.send(2, "two")
     publisher.advance(2)
@@ -65,7 +65,7 @@ def test_disconnected_subscriber_may_return():
     publisher.disconnect("a")
     publisher.send(3, "x")
     assert publisher.subscribers == []
-    assert publisher.take("a") == []
+    assert publisher.take_messages("a") == []
     publisher.connect("a")
     publisher.send(4, "y")
     publisher.connect("a")
@@ -114,7 +114,7 @@ def test_lost_message_noticed_by_number():
     publisher.connect("a")
     for number in range(5):
         publisher.send(number, number)
-    numbers = [number for number, _ in publisher.take("a", 10)]
+    numbers = [number for number, _ in publisher.take_messages("a", 10)]
     offers = [links.offer(number, number - 1) for number in numbers if number != 4]
     assert offers.count(Link.GAP) == 2
     assert links.floor == 3
@@ -136,7 +136,7 @@ def test_publisher_and_subscriber_speak_same():
     for name, publisher in publishers.items():
         publisher.close()
         for message in messages(publisher, "me"):
-            got += tracker.receive(name, message)
+            got += tracker.receive_message(name, message)
     assert sorted(event.items for event in got if isinstance(event, Data)) == ["a2", "a3", "b2", "b3"]
     assert tracker.is_over
 

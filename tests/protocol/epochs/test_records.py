@@ -71,10 +71,10 @@ def test_only_owner_of_partition_sent_counts():
 
 
 def test_first_record_is_snapshot():
-    entry = FrontierEntry.read(frontier(9, "b", (1,), before="a", up_to=4), INT)
+    entry = FrontierEntry.from_record(frontier(9, "b", (1,), before="a", up_to=4), INT)
     assert (entry.seq, entry.up_to, entry.before) == (9, 4, "a")
     assert [entry.owner_at(seq) for seq in (4, 8, 9, 10)] == ["a", "a", "b", "b"]
-    plain = FrontierEntry.read(frontier(9, "b", (1,)), INT)
+    plain = FrontierEntry.from_record(frontier(9, "b", (1,)), INT)
     assert (plain.up_to, plain.owner_at(9)) == (9, "b")
 
 
@@ -92,7 +92,7 @@ def test_first_record_is_snapshot():
 )
 def test_no_frontier_record_reported(record):
     with pytest.raises(ProtocolError):
-        FrontierEntry.read(record, INT)
+        FrontierEntry.from_record(record, INT)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", '"1"', "[1]", "1 ", "[" * 100_000])

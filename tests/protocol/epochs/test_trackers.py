@@ -38,7 +38,9 @@ LATENT, ACTIVE, COMPLETED = EpochState.LATENT, EpochState.ACTIVE, EpochState.COM
 
 def passed_times(tracker: EpochSubscriber[Any], *times: int, partition: Any = 0) -> list[int]:
     """The times of which data passes."""
-    events = [event for time in times for event in tracker.receive(partition, DataMessage(time, b"x"))]
+    events = [
+        event for time in times for event in tracker.receive_message(partition, DataMessage(time, b"x"))
+    ]
     return [event.time for event in events]
 
 
@@ -179,7 +181,7 @@ def test_the_example_of_the_text():
         publisher.send(time)
     publisher.advance(3)
     tracker = subscriber()
-    tracker.receive(0, publisher.snapshot)
+    tracker.receive_message(0, publisher.snapshot)
     assert tracker.frontier.elements == (3,)
     assert [tracker.is_completed(time) for time in (2, 3, 4)] == [True, False, False]
     assert tracker.filter.elements == (5,)
@@ -189,17 +191,17 @@ def test_the_example_of_the_text():
 @pytest.mark.covers("S33", "S41", "S49")
 def test_dropped_data_not_decoded():
     tracker = subscriber()
-    tracker.receive(0, snapshot([3], [5]))
+    tracker.receive_message(0, snapshot([3], [5]))
     not_decoded = object()
-    assert tracker.receive(0, DataMessage(5, not_decoded)) == []
-    [event] = tracker.receive(0, DataMessage(6, not_decoded))
+    assert tracker.receive_message(0, DataMessage(5, not_decoded)) == []
+    [event] = tracker.receive_message(0, DataMessage(6, not_decoded))
     assert event == Data(6, not_decoded, 0, 0, True)
 
 
 @pytest.mark.covers("S41")
 def test_partial_order_drop_rule():
     tracker = subscriber(order=PAIR)
-    tracker.receive(0, snapshot([(0, 0)], [(1, 3), (2, 1)]))
+    tracker.receive_message(0, snapshot([(0, 0)], [(1, 3), (2, 1)]))
     passing = [time for time in ((1, 1), (2, 1), (0, 3), (2, 2), (0, 4), (3, 0)) if tracker.passes(time)]
     assert passing == [(2, 2), (0, 4), (3, 0)]
 
@@ -207,11 +209,11 @@ def test_partial_order_drop_rule():
 @pytest.mark.covers("S19", "S28", "S42", "S43", "S44", "S49")
 def test_filter_ends_when_passed():
     tracker = subscriber()
-    [first] = tracker.receive(0, snapshot([3], [5]))
+    [first] = tracker.receive_message(0, snapshot([3], [5]))
     assert first == FrontierUpdate(((3, 1),), (3,))
-    assert tracker.receive(0, update((3, -1), (5, 1))) == [FrontierUpdate(((3, -1), (5, 1)), (5,))]
+    assert tracker.receive_message(0, update((3, -1), (5, 1))) == [FrontierUpdate(((3, -1), (5, 1)), (5,))]
     assert tracker.filter.elements == (5,), "5 itself may still come"
-    tracker.receive(0, update((5, -1), (6, 1)))
+    tracker.receive_message(0, update((5, -1), (6, 1)))
     assert not tracker.filter
     assert passed_times(tracker, 6) == [6]
 
@@ -219,9 +221,9 @@ def test_filter_ends_when_passed():
 @pytest.mark.covers("S19", "S52")
 def test_empty_frontier_end():
     tracker = subscriber()
-    tracker.receive(0, snapshot([3], [5]))
+    tracker.receive_message(0, snapshot([3], [5]))
     assert not tracker.is_over
-    tracker.receive(0, update((3, -1)))
+    tracker.receive_message(0, update((3, -1)))
     assert tracker.is_over
     assert not tracker.filter
     assert tracker.is_completed(99)
@@ -229,26 +231,26 @@ def test_empty_frontier_end():
 
 def test_completed_not_in_filter():
     tracker = subscriber()
-    tracker.receive(0, snapshot([7], [5]))
+    tracker.receive_message(0, snapshot([7], [5]))
     assert not tracker.filter
 
 
 @pytest.mark.covers("S26")
 def test_a_coarser_filter():
     tracker = subscriber(coarser=(8,))
-    tracker.receive(0, snapshot([3], [5]))
+    tracker.receive_message(0, snapshot([3], [5]))
     assert passed_times(tracker, 6, 8, 9) == [9]
-    [event] = tracker.receive(0, DataMessage(10, b""))
+    [event] = tracker.receive_message(0, DataMessage(10, b""))
     assert event.whole
-    tracker.receive(0, update((3, -1), (9, 1)))
+    tracker.receive_message(0, update((3, -1), (9, 1)))
     assert not tracker.filter
 
 
 @pytest.mark.covers("S27")
 def test_no_filter_names_partial():
     tracker = subscriber(atomic=False)
-    tracker.receive(0, snapshot([3], [5]))
-    events = [tracker.receive(0, DataMessage(time, b""))[0] for time in (4, 5, 6)]
+    tracker.receive_message(0, snapshot([3], [5]))
+    events = [tracker.receive_message(0, DataMessage(time, b""))[0] for time in (4, 5, 6)]
     assert [(event.time, event.whole) for event in events] == [(4, False), (5, False), (6, True)]
 
 
@@ -258,42 +260,42 @@ def test_no_filter_names_partial():
 @pytest.mark.covers("S40", "S45", "S46", "S47")
 def test_waits_for_all_snapshots():
     tracker = subscriber("a", "b")
-    assert tracker.receive("a", snapshot([3], [4])) == []
-    assert tracker.receive("a", DataMessage(5, "early")) == []
-    assert tracker.receive("a", DataMessage(8, "early")) == []
+    assert tracker.receive_message("a", snapshot([3], [4])) == []
+    assert tracker.receive_message("a", DataMessage(5, "early")) == []
+    assert tracker.receive_message("a", DataMessage(8, "early")) == []
     assert not tracker.is_ready
     assert not tracker.is_completed(0)
-    events = tracker.receive("b", snapshot([2], [6]))
+    events = tracker.receive_message("b", snapshot([2], [6]))
     assert tracker.is_ready
     assert tracker.filter.elements == (6,)
     assert events == [FrontierUpdate(((2, 1),), (2,)), Data(8, "early", "a", 0, True)]
-    assert tracker.receive("b", update((2, -1), (3, 1)))[0].frontier == (3,)
-    assert tracker.receive("b", update((3, -1), (7, 1))) == [], "the other one is not so far"
+    assert tracker.receive_message("b", update((2, -1), (3, 1)))[0].frontier == (3,)
+    assert tracker.receive_message("b", update((3, -1), (7, 1))) == [], "the other one is not so far"
     assert tracker.filter.elements == (6,)
-    tracker.receive("a", update((3, -1), (7, 1)))
+    tracker.receive_message("a", update((3, -1), (7, 1)))
     assert not tracker.filter
 
 
 def test_before_snapshot_skipped():
     """In one stream reading begins behind the earliest of the snapshots."""
     tracker = subscriber("a", "b")
-    tracker.receive("a", snapshot([3], [4]), 10)
-    tracker.receive("b", snapshot([3], [4]), 20)
-    assert tracker.receive("b", DataMessage(9, ""), 15) == []
-    assert tracker.receive("b", DataMessage(1, ""), 15) == []
-    assert tracker.receive("b", update((0, -1)), 20) == []
-    assert tracker.receive("a", DataMessage(9, ""), 15) == [Data(9, "", "a", 15, True)]
+    tracker.receive_message("a", snapshot([3], [4]), 10)
+    tracker.receive_message("b", snapshot([3], [4]), 20)
+    assert tracker.receive_message("b", DataMessage(9, ""), 15) == []
+    assert tracker.receive_message("b", DataMessage(1, ""), 15) == []
+    assert tracker.receive_message("b", update((0, -1)), 20) == []
+    assert tracker.receive_message("a", DataMessage(9, ""), 15) == [Data(9, "", "a", 15, True)]
 
 
 def test_early_messages_bounded():
     tracker = subscriber("a", "b", max_held=2)
-    tracker.receive("a", snapshot([3], [4]))
-    tracker.receive("a", DataMessage(5, ""))
-    tracker.receive("a", DataMessage(6, ""))
+    tracker.receive_message("a", snapshot([3], [4]))
+    tracker.receive_message("a", DataMessage(5, ""))
+    tracker.receive_message("a", DataMessage(6, ""))
     with pytest.raises(EpochsLostError):
-        tracker.receive("a", DataMessage(7, ""))
-    assert tracker.receive("a", snapshot([3], [7])) == []
-    assert tracker.receive("b", snapshot([3], [7])) != []
+        tracker.receive_message("a", DataMessage(7, ""))
+    assert tracker.receive_message("a", snapshot([3], [7])) == []
+    assert tracker.receive_message("b", snapshot([3], [7])) != []
 
 
 # --- what is refused ------------------------------------------------------------------------------------------
@@ -303,13 +305,13 @@ def test_early_messages_bounded():
 def test_first_snapshot_and_then_none():
     for message in (DataMessage(1, ""), update((0, -1))):
         with pytest.raises(ProtocolError, match="not a snapshot"):
-            subscriber().receive(0, message)
+            subscriber().receive_message(0, message)
     tracker = subscriber()
-    tracker.receive(0, snapshot([0], []))
+    tracker.receive_message(0, snapshot([0], []))
     with pytest.raises(ProtocolError, match="came before"):
-        tracker.receive(0, snapshot([0], []))
+        tracker.receive_message(0, snapshot([0], []))
     with pytest.raises(ProtocolError, match="none of ours"):
-        tracker.receive("x", snapshot([0], []))
+        tracker.receive_message("x", snapshot([0], []))
 
 
 @pytest.mark.parametrize(
@@ -317,36 +319,36 @@ def test_first_snapshot_and_then_none():
 )
 def test_completed_does_not_come_again(message):
     tracker = subscriber(0, 1)
-    tracker.receive(0, snapshot([3], []))
-    tracker.receive(1, snapshot([0], []))
+    tracker.receive_message(0, snapshot([3], []))
+    tracker.receive_message(1, snapshot([0], []))
     with pytest.raises(ProtocolError):
-        tracker.receive(0, message)
+        tracker.receive_message(0, message)
     assert tracker.frontier.elements == (0,)
-    tracker.receive(1, update((0, -1)))
+    tracker.receive_message(1, update((0, -1)))
     assert tracker.frontier.elements == (3,)
 
 
 def test_loss_names_partial_epochs():
     tracker = subscriber()
-    tracker.receive(0, snapshot([0], []))
+    tracker.receive_message(0, snapshot([0], []))
     assert passed_times(tracker, 4, 2, 1) == [4, 2, 1]
-    tracker.receive(0, update((0, -1), (2, 1)))
-    error = tracker.lost("the history was cut")
+    tracker.receive_message(0, update((0, -1), (2, 1)))
+    error = tracker.messages_lost("the history was cut")
     assert isinstance(error, EpochsLostError)
     assert error.epochs == (2, 4), "1 is completed"
     assert not tracker.is_ready
     with pytest.raises(ProtocolError):
-        tracker.receive(0, DataMessage(5, ""))
-    tracker.receive(0, snapshot([3], [5]))
+        tracker.receive_message(0, DataMessage(5, ""))
+    tracker.receive_message(0, snapshot([3], [5]))
     assert passed_times(tracker, 4, 5, 6) == [6]
 
 
 def test_held_epoch_unconsumed():
     tracker = subscriber(hold=True)
-    tracker.receive(0, snapshot([0], []), 10)
+    tracker.receive_message(0, snapshot([0], []), 10)
     for seq, time in enumerate((3, 1, 2), 11):
-        tracker.receive(0, DataMessage(time, ""), seq)
-    tracker.receive(0, update((0, -1), (9, 1)), 14)
+        tracker.receive_message(0, DataMessage(time, ""), seq)
+    tracker.receive_message(0, update((0, -1), (9, 1)), 14)
     assert tracker.position == EpochPosition(INT, 10, (), ((1,),), ((0, 10),))
     tracker.release(1)
     assert tracker.position == EpochPosition(INT, 10, (), ((2,),), ((0, 10),)), "3 begins there"
@@ -360,23 +362,23 @@ def test_resume_with_several_frontiers():
     """An epoch that was consumed before is given no second time, whichever frontier says so. Others are given."""
     position = EpochPosition(INT, 10, (), ((3,), (5,)), ((0, 10),))
     tracker = subscriber(resumed=position)
-    tracker.receive(0, snapshot([0], []), 10)
+    tracker.receive_message(0, snapshot([0], []), 10)
     assert passed_times(tracker, 2, 3, 4, 5, 6) == [5, 6]
-    tracker.receive(0, update((0, -1), (5, 1)), 16)
+    tracker.receive_message(0, update((0, -1), (5, 1)), 16)
     assert tracker.position.frontiers == ((5,),), "nothing before 5 can come: neither is needed any more"
 
     position = EpochPosition(PAIR, 10, (), (((0, 2),), ((1, 0),)), ((0, 10),))
     tracker = subscriber(order=PAIR, resumed=position)
-    tracker.receive(0, snapshot([(0, 0)], []), 10)
+    tracker.receive_message(0, snapshot([(0, 0)], []), 10)
     assert passed_times(tracker, (0, 2), (1, 1), (0, 3), (1, 2), (3, 3)) == [(1, 2), (3, 3)]
 
 
 def test_snapshot_as_of_earlier_record():
     tracker = subscriber()
-    tracker.receive(0, snapshot([3], [4]), 20, as_of=10)
+    tracker.receive_message(0, snapshot([3], [4]), 20, as_of=10)
     assert tracker.lower_of(0).elements == (3,)
-    assert tracker.receive(0, DataMessage(9, ""), 10) == []
-    assert tracker.receive(0, DataMessage(9, ""), 11) == [Data(9, "", 0, 11, True)]
+    assert tracker.receive_message(0, DataMessage(9, ""), 10) == []
+    assert tracker.receive_message(0, DataMessage(9, ""), 11) == [Data(9, "", 0, 11, True)]
     assert tracker.position.records == ((0, 20),)
 
 
@@ -389,14 +391,14 @@ def data(time: Any, items: Any, seq: int = 0, *, whole: bool = True) -> Data[Any
 
 def chain(*times: Any, order: Any = INT) -> Any:
     tracker = subscriber(order=order)
-    tracker.receive(0, snapshot(times, []))
+    tracker.receive_message(0, snapshot(times, []))
     return tracker.frontier
 
 
 def test_whole_epochs_respect_time():
     created = EpochBuffer(PAIR)
     for seq, time in enumerate([(2, 1), (0, 1), (1, 0), (2, 1), (9, 9)], 1):
-        created.add(data(time, f"i{seq}", seq), 10)
+        created.add_data(data(time, f"i{seq}", seq), 10)
     assert created.retained_bytes == 50
     assert created.completed(chain((1, 0), (0, 1), order=PAIR)) == []
     epochs = created.completed(chain((3, 3), order=PAIR))
@@ -409,29 +411,29 @@ def test_whole_epochs_respect_time():
 @pytest.mark.covers("S10")
 def test_skipped_epoch_completes():
     tracker, buffer = subscriber(), EpochBuffer(INT)
-    tracker.receive(0, snapshot([0], []))
-    tracker.receive(0, update((0, -1), (5, 1)))
+    tracker.receive_message(0, snapshot([0], []))
+    tracker.receive_message(0, update((0, -1), (5, 1)))
     assert tracker.is_completed(4)
     assert buffer.completed(tracker.frontier) == []
 
 
 def test_partial_epochs_are_never_delivered():
     buffer = EpochBuffer(INT)
-    buffer.add(data(3, "part", whole=False), 10)
-    buffer.add(data(4, "all"), 10)
-    buffer.clear()
-    buffer.add(data(5, "all"), 10)
+    buffer.add_data(data(3, "part", whole=False), 10)
+    buffer.add_data(data(4, "all"), 10)
+    buffer.drop_data()
+    buffer.add_data(data(5, "all"), 10)
     assert [epoch.time for epoch in buffer.completed(chain())] == [5]
     assert buffer.retained_bytes == 0
 
 
 def test_too_large_epoch_is_dropped_and_reported():
     buffer = EpochBuffer(INT, max_bytes=100)
-    buffer.add(data(1, "a", 7), 60)
-    buffer.add(data(2, "b", 8), 30)
-    buffer.add(data(1, "c", 9), 20)
+    buffer.add_data(data(1, "a", 7), 60)
+    buffer.add_data(data(2, "b", 8), 30)
+    buffer.add_data(data(1, "c", 9), 20)
     assert buffer.retained_bytes == 30
-    buffer.add(data(1, "d", 12), 90)
+    buffer.add_data(data(1, "d", 12), 90)
     assert buffer.retained_bytes == 30, "what was let go stays so"
     assert buffer.completed(chain()) == [Epoch(1, None, 7, 12, 3), Epoch(2, ("b",), 8, 8, 1)]
 
@@ -439,10 +441,10 @@ def test_too_large_epoch_is_dropped_and_reported():
 def test_invalid_messages_that_waited_are_listed():
     """They withhold nothing that waited with them."""
     tracker = subscriber(0, 1)
-    tracker.receive(0, snapshot([3], []), 1)
-    tracker.receive(0, update((2, 1)), 2)
-    tracker.receive(0, DataMessage(1, "x"), 3)
-    tracker.receive(0, DataMessage(3, "a"), 4)
-    events = tracker.receive(1, snapshot([0], []), 5)
+    tracker.receive_message(0, snapshot([3], []), 1)
+    tracker.receive_message(0, update((2, 1)), 2)
+    tracker.receive_message(0, DataMessage(1, "x"), 3)
+    tracker.receive_message(0, DataMessage(3, "a"), 4)
+    events = tracker.receive_message(1, snapshot([0], []), 5)
     assert [event.items for event in events if isinstance(event, Data)] == ["a"]
     assert [seq for seq, _ in tracker.invalid] == [2, 3]

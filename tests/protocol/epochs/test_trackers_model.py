@@ -144,10 +144,10 @@ class Run:
         self.begin(joins, chance, position.since, restarts=True)
 
     def receive(self, partition: int, message: Any, seq: int) -> None:
-        for event in self.subscriber.receive(partition, message, seq):
+        for event in self.subscriber.receive_message(partition, message, seq):
             if isinstance(event, Data):
                 self.got.setdefault(event.time, []).append(event.items)
-                self.buffer.add(event, 1)
+                self.buffer.add_data(event, 1)
             else:
                 assert set(event.frontier) == set(self.subscriber.frontier)
         for epoch in self.buffer.completed(self.subscriber.frontier):

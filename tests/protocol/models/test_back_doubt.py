@@ -19,7 +19,7 @@ def replicated(last_seq: int, connects: int = 0) -> ReportedEnd:
     ],
 )
 def test_older_record_true_at_once(state, incarnation):
-    assert BackwardCheck().check(7, state, 0.0, incarnation=incarnation) == "removed"
+    assert BackwardCheck().check_end(7, state, 0.0, incarnation=incarnation) == "removed"
 
 
 @pytest.mark.parametrize(
@@ -28,21 +28,21 @@ def test_older_record_true_at_once(state, incarnation):
 )
 def test_older_record_true_if_repeated(state, delay, verdict):
     uncertain = BackwardCheck()
-    assert uncertain.check(7, state, 100.0) == "ask again"
+    assert uncertain.check_end(7, state, 100.0) == "ask again"
     assert uncertain.since == 100.0
-    assert uncertain.check(7, state, 100.0 + delay - 0.1) == "ask again"
-    assert uncertain.check(7, state, 100.0 + delay) == verdict
+    assert uncertain.check_end(7, state, 100.0 + delay - 0.1) == "ask again"
+    assert uncertain.check_end(7, state, 100.0 + delay) == verdict
     assert uncertain.since is None
 
 
 def test_check_starts_over():
     """After an answer that does not go back, a reconnect, or an end of the stream before the record."""
     uncertain = BackwardCheck()
-    assert uncertain.check(7, replicated(7), 0.0) == "ask again"
-    uncertain.clear()
-    assert uncertain.check(7, replicated(7), 3.0) == "ask again"
-    assert uncertain.check(7, replicated(7, connects=1), 6.0) == "ask again"
-    assert uncertain.check(7, replicated(5, connects=1), 8.0) == "ask again"
-    assert uncertain.check(7, replicated(7, connects=1), 9.0) == "ask again"
-    assert uncertain.check(7, replicated(7, connects=1), 11.9) == "ask again"
-    assert uncertain.check(7, replicated(7, connects=1), 12.0) == "removed"
+    assert uncertain.check_end(7, replicated(7), 0.0) == "ask again"
+    uncertain.start_again()
+    assert uncertain.check_end(7, replicated(7), 3.0) == "ask again"
+    assert uncertain.check_end(7, replicated(7, connects=1), 6.0) == "ask again"
+    assert uncertain.check_end(7, replicated(5, connects=1), 8.0) == "ask again"
+    assert uncertain.check_end(7, replicated(7, connects=1), 9.0) == "ask again"
+    assert uncertain.check_end(7, replicated(7, connects=1), 11.9) == "ask again"
+    assert uncertain.check_end(7, replicated(7, connects=1), 12.0) == "removed"

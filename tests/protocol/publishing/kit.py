@@ -70,7 +70,7 @@ def send(under, number=1, *, now=0.0, timeout=5.0, with_id=False, payload=b"1234
         due,
         repeatable=with_id,
     )
-    under.add(reply(number), entry)
+    under.add_publish(reply(number), entry)
     return entry
 
 

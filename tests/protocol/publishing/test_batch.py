@@ -31,7 +31,7 @@ def fields(message: BatchMessage) -> dict[str, str]:
 @given(st.integers(1, 40), st.none() | st.integers(1, 9))
 def test_numbered_last_commits(count, ack_every):
     tracker = BatchTracker("id", ack_every)
-    out = [tracker.add(f"s.{number}", b"", b"%d" % number) for number in range(1, count + 1)]
+    out = [tracker.add_message(f"s.{number}", b"", b"%d" % number) for number in range(1, count + 1)]
     sent = [message for message in [*out, tracker.commit()] if message is not None]
     assert [message.payload for message in sent] == [b"%d" % number for number in range(1, count + 1)]
     assert [message.subject for message in sent] == [f"s.{number}" for number in range(1, count + 1)]
@@ -49,7 +49,7 @@ def test_numbered_last_commits(count, ack_every):
 def test_user_headers_first_bounded(headers):
     tracker = BatchTracker("x" * 64)
     block = encode_headers(headers) if headers else b""
-    tracker.add("s", block, b"")
+    tracker.add_message("s", block, b"")
     message = tracker.commit()
     actual = fields(message)
     assert {name: actual[name] for name in headers} == {
@@ -68,30 +68,30 @@ def test_empty_commit_refused():
 
 def test_ended_takes_nothing():
     tracker = BatchTracker("id")
-    tracker.add("s", b"", b"")
+    tracker.add_message("s", b"", b"")
     tracker.commit()
     with pytest.raises(ClosedError, match="committing"):
-        tracker.add("s", b"", b"")
+        tracker.add_message("s", b"", b"")
     with pytest.raises(ClosedError):
         tracker.commit()
-    assert tracker.abandon() is None
+    assert tracker.abandon_batch() is None
     assert tracker.state is BatchState.COMMITTING
 
 
 def test_held_batch_dropped():
     tracker = BatchTracker("id")
-    assert tracker.add("s.first", b"", b"1") is None
-    first = tracker.add("s.second", b"", b"2")
+    assert tracker.add_message("s.first", b"", b"1") is None
+    first = tracker.add_message("s.second", b"", b"2")
     assert first is not None
     tracker.read_answer(b"")
-    tracker.add("s.third", b"", b"3")
-    farewell = tracker.abandon()
+    tracker.add_message("s.third", b"", b"3")
+    farewell = tracker.abandon_batch()
     assert farewell is not None
     assert (farewell.subject, farewell.payload, farewell.acked) == ("s.first", b"", False)
     # The server waits for 3. An unknown batch begins with 1 only.
     assert fields(farewell) == {"Nats-Batch-Id": "id", "Nats-Batch-Sequence": "4"}
     assert tracker.state is BatchState.ABANDONED
-    assert tracker.abandon() is None
+    assert tracker.abandon_batch() is None
 
 
 @pytest.mark.parametrize("published", [0, 1, 2])
@@ -99,8 +99,8 @@ def test_unknown_batch_dropped(published):
     """A server that knows no batches would store it."""
     tracker = BatchTracker("id")
     for _ in range(published):
-        tracker.add("s", b"", b"")
-    assert tracker.abandon() is None
+        tracker.add_message("s", b"", b"")
+    assert tracker.abandon_batch() is None
     assert tracker.state is BatchState.ABANDONED
 
 
@@ -119,8 +119,8 @@ def test_early_answer_is_error():
 
 def committed() -> BatchTracker:
     tracker = BatchTracker("id")
-    tracker.add("s", b"", b"")
-    tracker.add("s", b"", b"")
+    tracker.add_message("s", b"", b"")
+    tracker.add_message("s", b"", b"")
     tracker.commit()
     return tracker
 

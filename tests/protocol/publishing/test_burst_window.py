@@ -133,7 +133,7 @@ def test_error_names_its_message(window):
 
 def test_new_burst_needs_no_records_while_older_publishes_have_them(window):
     sent(window)
-    window.tick(1.0)
+    window.check_publishes(1.0)
     assert len(window.in_flight) == 4
     sent(window, 3, 5)
     assert window.answers(acked(1, 2, 3, 4, 5), 1.0) == []
@@ -163,7 +163,7 @@ def test_lost_connection(window):
     once.repeatable = False
     window.disconnected()
     assert window.count == 3
-    failures = window.fail(lambda entry: DisconnectedError("gone"))
+    failures = window.fail_publishes(lambda entry: DisconnectedError("gone"))
     assert ([entry.number for entry, _ in failures], window.size, window.count) == ([2, 3, 4], 0, 0)
 
 

@@ -127,14 +127,14 @@ class Simulation:
         guard = "Nats-Expected-Last-Sequence" if isinstance(link, int) else "Nats-Expected-Last-Msg-Id"
         header = f"NATS/1.0\r\nA: b\r\nNats-Msg-Id: {msg_id}\r\n{guard}: {link}\r\n\r\n".encode()
         if window.link == link:
-            window.link = window.after(number, link)
+            window.link = window.link_after(number, link)
         elif window.link is not None:
             window.is_broken = True
         payload, ticket = b"%d" % number, Ticket()
         self.tickets[number] = ticket
         size = len(header) + len(payload)
         deadline, due = self.now + TIMEOUT, self.now + ATTEMPT
-        window.add(
+        window.add_publish(
             b"r.%d" % number, InFlight(ticket, b"s", header, payload, size, number, deadline, due, True)
         )
         self.to_server.append((b"r.%d" % number, header, payload))
@@ -172,7 +172,7 @@ class Simulation:
             seen -= 1
         number = window.number_of(stored[seen - 1][0]) if seen else 0
         if number is None:
-            self.failed(window.end(None))
+            self.failed(window.end_chain(None))
             return
         if number < window.known(self.number):
             assert self.loses, "nobody lags"
@@ -203,7 +203,7 @@ class Simulation:
             self.check_stream()
         self.now += chance.choice([0.0, 0.1, 1.0])
         if self.now >= self.window.next_check:
-            failures, sends = self.window.tick(self.now)
+            failures, sends = self.window.check_publishes(self.now)
             self.failed(failures)
             self.again(sends)
 
@@ -217,7 +217,7 @@ class Simulation:
             self.check_stream()
             self.now += 0.05
             if self.now >= self.window.next_check:
-                failures, sends = self.window.tick(self.now)
+                failures, sends = self.window.check_publishes(self.now)
                 self.failed(failures)
                 self.again(sends)
             # the record that waited for the write buffer is published last
@@ -322,8 +322,8 @@ def test_what_is_known_to_be_stored():
 def test_record_keeps_all_headers():
     window = ChainWindow("never", name="n")
     header = b"NATS/1.0\r\nTag: a\r\nTag: b\r\nNats-Msg-Id: n:1\r\nNats-Expected-Last-Sequence: 0\r\n\r\n"
-    window.add(b"r.1", InFlight(Ticket(), b"s", header, b"", len(header), 1, TIMEOUT, ATTEMPT, True))
-    window.tick(ATTEMPT)
+    window.add_publish(b"r.1", InFlight(Ticket(), b"s", header, b"", len(header), 1, TIMEOUT, ATTEMPT, True))
+    window.check_publishes(ATTEMPT)
     [(_, entry)] = window.last_is(0, 7, "S", 3.0)[1]
     headers = parse_headers(entry.header)[1]
     assert headers.get_all("Tag") == ["a", "b"]
@@ -339,7 +339,7 @@ def test_full_at_once_leaderless_late():
             simulation.window.answers([(b"r.1", b"", b"", msgspec.json.encode(answer))], simulation.now)
         )
         assert bool(simulation.errors) is at_once
-        simulation.failed(simulation.window.tick(TIMEOUT)[0])
+        simulation.failed(simulation.window.check_publishes(TIMEOUT)[0])
         [error] = simulation.errors.values()
         assert isinstance(error, ApiError)
         assert error.err_code == err_code
@@ -350,10 +350,10 @@ def test_nothing_goes_out_while_broken():
     simulation.publish()
     simulation.publish()
     window = simulation.window
-    assert window.tick(ATTEMPT) == ([], [])
+    assert window.check_publishes(ATTEMPT) == ([], [])
     assert window.is_broken
-    assert window.tick(TIMEOUT - 0.1) == ([], [])
-    failures, sends = window.tick(TIMEOUT)
+    assert window.check_publishes(TIMEOUT - 0.1) == ([], [])
+    failures, sends = window.check_publishes(TIMEOUT)
     assert [type(error) for _, error in failures] == [RequestTimeoutError] * 2
     assert sends == []
     assert window.next_check == NEVER

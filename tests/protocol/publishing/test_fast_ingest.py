@@ -58,7 +58,7 @@ def started(sent: int = 1, **options: Any) -> IngestTracker:
     """One that the server accepted, with so many messages sent."""
     ingest = tracker(**options)
     ingest.next_reply()
-    assert ingest.receive(ack(0)) is None
+    assert ingest.receive_answer(ack(0)) is None
     for _ in range(sent - 1):
         ingest.next_reply()
     return ingest
@@ -84,7 +84,7 @@ def test_one_before_first_answer():
     assert (ingest.limit, ingest.accepted) == (1, False)
     ingest.next_reply()
     assert ingest.sent == ingest.limit
-    ingest.receive(ack(0, 4))
+    ingest.receive_answer(ack(0, 4))
     assert (ingest.limit, ingest.accepted) == (8, True)
 
 
@@ -93,7 +93,7 @@ def test_window_follows_newest_ack(acks, max_acks):
     ingest = started(100, ack_every=50, max_acks=max_acks)
     highest = 0
     for seq, msgs in acks:
-        ingest.receive(ack(seq, msgs))
+        ingest.receive_answer(ack(seq, msgs))
         highest = max(highest, min(seq, 100))
         assert ingest.acked == highest
         assert ingest.flow == min(max(1, msgs), 50)  # what was asked for is the upper bound
@@ -102,8 +102,8 @@ def test_window_follows_newest_ack(acks, max_acks):
 
 def test_ack_stands_for_those_before():
     ingest = started(30)
-    ingest.receive(ack(30))
-    ingest.receive(ack(10))  # late
+    ingest.receive_answer(ack(30))
+    ingest.receive_answer(ack(10))  # late
     assert ingest.acked == 30
 
 
@@ -112,31 +112,31 @@ def test_ack_stands_for_those_before():
 
 def test_without_gaps_first_missing_ends():
     ingest = started(10)
-    assert ingest.receive(gap(4, 6)) is None
+    assert ingest.receive_answer(gap(4, 6)) is None
     assert isinstance(ingest.failure, JetStreamError)
     assert (ingest.limit, ingest.ended, ingest.lost) == (0, False, 2)
-    ingest.receive(ack(3))
+    ingest.receive_answer(ack(3))
     assert ingest.limit == 0
-    ingest.receive(final(3))
+    ingest.receive_answer(final(3))
     assert (ingest.ended, ingest.acked, ingest.complete) == (True, 3, True)
     assert "4 to 5" in str(ingest.failure)
 
 
 def test_with_gaps_missing_reported():
     ingest = started(10, gap_ok=True)
-    reports = ingest.receive(gap(4, 6))
+    reports = ingest.receive_answer(gap(4, 6))
     assert reports == IngestGap(ingest="id", first=4, last=5)
     assert (ingest.failure, ingest.lost) == (None, 2)
     ingest.close()
-    ingest.receive(final(10))
+    ingest.receive_answer(final(10))
     assert (ingest.failure, ingest.acked, ingest.ended) == (None, 10, True)
 
 
 def test_a_refused_message():
     strict, lax = started(10), started(10, gap_ok=True)
-    assert strict.receive(error(10071, 5, typed=True)) is None
+    assert strict.receive_answer(error(10071, 5, typed=True)) is None
     assert isinstance(strict.failure, WrongLastSequenceError)
-    reports = lax.receive(error(10071, 5, typed=True))
+    reports = lax.receive_answer(error(10071, 5, typed=True))
     assert isinstance(reports, IngestRefused)
     assert (reports.ingest, reports.number, type(reports.error)) == ("id", 5, WrongLastSequenceError)
     assert (lax.failure, lax.refused, lax.lost) == (None, 1, 0)
@@ -145,27 +145,27 @@ def test_a_refused_message():
 @pytest.mark.parametrize("refusal", [error(10054, 3), NOBODY])
 def test_uncounted_refusal_missed(refusal):
     lax = started(4, gap_ok=True)
-    assert isinstance(lax.receive(refusal), IngestRefused)
-    assert lax.receive(gap(3, 4)) is None
+    assert isinstance(lax.receive_answer(refusal), IngestRefused)
+    assert lax.receive_answer(gap(3, 4)) is None
     assert (lax.refused, lax.lost) == (1, 0)
-    assert isinstance(lax.receive(gap(3, 4)), IngestGap)  # known once
+    assert isinstance(lax.receive_answer(gap(3, 4)), IngestGap)  # known once
     strict = started(4)
-    assert strict.receive(refusal) is None
+    assert strict.receive_answer(refusal) is None
     failure = strict.failure
     assert isinstance(failure, ApiError | NoRespondersError)
-    strict.receive(gap(3, 4))
-    strict.receive(final(2))
+    strict.receive_answer(gap(3, 4))
+    strict.receive_answer(final(2))
     assert (strict.failure, strict.acked, strict.complete) == (failure, 2, True)
 
 
 def test_some_of_a_gap_may_be_known():
     lax = started(9, gap_ok=True)
-    lax.receive(error(10054, 3))
-    lax.receive(error(10054, 8))
-    reports = lax.receive(gap(2, 6))
+    lax.receive_answer(error(10054, 3))
+    lax.receive_answer(error(10054, 8))
+    reports = lax.receive_answer(gap(2, 6))
     assert reports == IngestGap(ingest="id", first=2, last=5)
     assert (lax.lost, lax.refused) == (3, 2)
-    assert lax.receive(gap(8, 9)) is None
+    assert lax.receive_answer(gap(8, 9)) is None
 
 
 # --- how it ends -----------------------------------------------------------------------------------------------
@@ -177,17 +177,17 @@ def test_some_of_a_gap_may_be_known():
 def test_ingest_not_accepted_stored_nothing(code, kind):
     ingest = tracker()
     ingest.next_reply()
-    ingest.receive(error(code, 1))
+    ingest.receive_answer(error(code, 1))
     assert type(ingest.failure) is kind
     assert (ingest.ended, ingest.complete, ingest.accepted, ingest.acked) == (True, True, False, 0)
 
 
 def test_refused_first_stores_nothing():
     ingest = started()
-    ingest.receive(error(10071, 1))
+    ingest.receive_answer(error(10071, 1))
     assert (ingest.ended, ingest.complete, ingest.acked) == (True, True, 0)
     lax = started(2, gap_ok=True)
-    lax.receive(error(10071, 1, typed=True))
+    lax.receive_answer(error(10071, 1, typed=True))
     assert (lax.ended, lax.failure) == (False, None)
 
 
@@ -200,47 +200,47 @@ def test_no_responders_refuses_none(op, gap_ok, sent):
     subject = b"_INBOX.id.10.fail.%d.%d.$FI" % (sent, op)
     unavailable = json.dumps({"error": {"code": 503, "err_code": 10023, "description": "no"}}).encode()
     for answer in ((subject, b"", b"NATS/1.0 503\r\n\r\n", b""), (subject, b"", b"", unavailable)):
-        assert ingest.receive(answer) is None
+        assert ingest.receive_answer(answer) is None
     assert (ingest.refused, ingest.failure, ingest.ended) == (0, None, False)
-    assert ingest.receive(gap(1, sent + 1)) is not None or not gap_ok, "a gap is a gap"
+    assert ingest.receive_answer(gap(1, sent + 1)) is not None or not gap_ok, "a gap is a gap"
 
 
 def test_before_it_is_accepted_too():
     ingest = tracker()
     ingest.next_reply()
-    assert ingest.receive((b"_INBOX.id.10.fail.1.4.$FI", b"", b"NATS/1.0 503\r\n\r\n", b"")) is None
+    assert ingest.receive_answer((b"_INBOX.id.10.fail.1.4.$FI", b"", b"NATS/1.0 503\r\n\r\n", b"")) is None
     assert (ingest.failure, ingest.ended) == (None, False)
 
 
 def test_restart_by_ping_is_unknown():
     ingest = started(1)
-    ingest.receive(gap(1, 2))
-    ingest.receive(frame({"stream": "S", "seq": 0, "batch": "id", "count": 0}, op=4))
+    ingest.receive_answer(gap(1, 2))
+    ingest.receive_answer(frame({"stream": "S", "seq": 0, "batch": "id", "count": 0}, op=4))
     assert ingest.ended
     assert not ingest.complete
 
 
 def test_forgotten_leaves_unknown():
     ingest = started(20)
-    ingest.receive(ack(10))
-    ingest.receive(error(10208, 20))
+    ingest.receive_answer(ack(10))
+    ingest.receive_answer(error(10208, 20))
     assert isinstance(ingest.failure, ApiError)
     assert (ingest.ended, ingest.limit) == (False, 0)
     ingest.close()
-    ingest.receive(frame(json.loads(error(10208, 21)[3]), 21, 3))  # the answer to the end
+    ingest.receive_answer(frame(json.loads(error(10208, 21)[3]), 21, 3))  # the answer to the end
     assert (ingest.ended, ingest.complete, ingest.acked) == (True, False, 10)
-    assert ingest.receive(final(20)) is None  # too late to matter
+    assert ingest.receive_answer(final(20)) is None  # too late to matter
     assert ingest.final is None
 
 
 @pytest.mark.parametrize("gap_ok", [False, True])
 def test_unknown_id_ends_ingest(gap_ok):
     ingest = started(3, gap_ok=gap_ok)
-    ingest.receive(error(10208, 3))
+    ingest.receive_answer(error(10208, 3))
     assert (ingest.ended, type(ingest.failure)) == (False, ApiError)
     ingest.close()
-    ingest.receive(gap(3, 4))
-    ingest.receive(final(2))
+    ingest.receive_answer(gap(3, 4))
+    ingest.receive_answer(final(2))
     assert (ingest.ended, type(ingest.failure), ingest.complete) == (True, ApiError, not gap_ok)
     assert ingest.acked == (3 if gap_ok else 2)
 
@@ -248,7 +248,7 @@ def test_unknown_id_ends_ingest(gap_ok):
 def test_all_well_when_all_counted():
     ingest = started(12)
     ingest.close()
-    ingest.receive(final(12))
+    ingest.receive_answer(final(12))
     assert ingest.final is not None
     assert (ingest.failure, ingest.acked, ingest.complete, ingest.final.count) == (None, 12, True, 12)
 
@@ -256,7 +256,7 @@ def test_all_well_when_all_counted():
 def test_fewer_than_sent_no_success():
     ingest = started(12)
     ingest.close()
-    ingest.receive(final(11))
+    ingest.receive_answer(final(11))
     assert ingest.failure is not None
     assert (ingest.acked, ingest.complete) == (11, True)
 
@@ -264,7 +264,7 @@ def test_fewer_than_sent_no_success():
 @pytest.mark.parametrize("gap_ok", [False, True])
 def test_unrequested_end_is_failure(gap_ok):
     ingest = started(12, gap_ok=gap_ok)
-    ingest.receive(final(12))
+    ingest.receive_answer(final(12))
     assert ingest.failure is not None
     assert ingest.acked == 12
 
@@ -272,7 +272,7 @@ def test_unrequested_end_is_failure(gap_ok):
 def test_single_store_is_detected():
     ingest = tracker()
     ingest.next_reply()
-    ingest.receive(frame({"stream": "S", "seq": 3}))
+    ingest.receive_answer(frame({"stream": "S", "seq": 3}))
     assert isinstance(ingest.failure, ProtocolError)
     assert (ingest.acked, ingest.ended, ingest.complete) == (1, True, False)
 
@@ -295,7 +295,7 @@ def test_nonsense_changes_nothing(payload):
     ingest = started(5)
     before = repr(ingest)
     with pytest.raises(ProtocolError):
-        ingest.receive(frame(payload))
+        ingest.receive_answer(frame(payload))
     assert repr(ingest) == before
 
 
@@ -303,13 +303,13 @@ def test_nonsense_changes_nothing(payload):
 def test_error_on_odd_subject_nonsense(subject):
     ingest = started(5)
     with pytest.raises(ProtocolError):
-        ingest.receive((subject, b"", b"", error(10054, 1)[3]))
+        ingest.receive_answer((subject, b"", b"", error(10054, 1)[3]))
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=60))
 def test_no_input_breaks_it(subject, header, payload):
     ingest = started(5)
     try:
-        ingest.receive((subject, b"", header, payload))
+        ingest.receive_answer((subject, b"", header, payload))
     except ProtocolError:
         pass

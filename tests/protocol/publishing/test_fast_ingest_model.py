@@ -104,7 +104,7 @@ class Run:
             answer = self.server.answers.pop(0)
             if self.chance.random() < self.loss:
                 continue
-            event = self.tracker.receive(answer)
+            event = self.tracker.receive_answer(answer)
             if event is not None:
                 self.gaps.append((event.first, event.last))  # type: ignore[attr-defined]
 

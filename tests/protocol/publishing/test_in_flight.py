@@ -43,9 +43,9 @@ def test_unknown_subject_gets_three_attempts():
     for tries in (2, 3):
         assert answers(under, [nobody(at if isinstance(at, bytes) else 1)], now) == ([], [], [])
         assert under.next_check == now + PAUSE
-        assert under.tick(now + PAUSE - 0.01) == ([], [])
+        assert under.check_publishes(now + PAUSE - 0.01) == ([], [])
         now += PAUSE
-        failures, sends = under.tick(now)
+        failures, sends = under.check_publishes(now)
         assert failures == []
         [(at, entry)] = sends
         assert (at, entry.ticket.name, entry.payload) == (reply_of(reply(1), tries), "1", b"12345")
@@ -62,7 +62,7 @@ def election(under, seconds: float, *, timeout: float) -> tuple[list[float], lis
             assert now < timeout
             return attempts, stored, errors(failures)
         now = under.next_check
-        failures, sends = under.tick(now)
+        failures, sends = under.check_publishes(now)
         assert failures == []
         if sends:
             [(at, _)] = sends
@@ -120,21 +120,21 @@ def test_answer_repeated_counts_once():
     send(under)
     assert answers(under, [nobody(1)] * 5, 0.0) == ([], [], [])
     assert answers(under, [nobody(1)] * 5, 0.1) == ([], [], [])
-    assert numbers(under.tick(PAUSE)[1]) == ["1"]
+    assert numbers(under.check_publishes(PAUSE)[1]) == ["1"]
 
 
 def test_retry_may_be_stored():
     under = window()
     send(under)
     answers(under, [nobody(1)], 0.0)
-    [(at, _)] = under.tick(PAUSE)[1]
+    [(at, _)] = under.check_publishes(PAUSE)[1]
     assert answers(under, [ack(at)], 0.3)[0] == ["1"]
 
 
 def test_answer_to_earlier_try_counts_if_ack():
     under = window()
     send(under, with_id=True, timeout=30)
-    [(second, _)] = under.tick(ATTEMPT)[1]
+    [(second, _)] = under.check_publishes(ATTEMPT)[1]
     assert second == reply_of(reply(1), 2)
     assert answers(under, [refusal(1, 10077), nobody(1), reply_with(1, b"x")], 2.1) == ([], [], [])
     assert answers(under, [ack(1)], 2.2)[0] == ["1"]
@@ -145,11 +145,11 @@ def test_late_refusal_of_earlier_try(late):
     """The first attempt is refused after the second one went out: the second one's answer decides."""
     under = window()
     entry = send(under, with_id=True, timeout=30)
-    [(second, _)] = under.tick(ATTEMPT)[1]
+    [(second, _)] = under.check_publishes(ATTEMPT)[1]
     expected = (entry.header, entry.payload, entry.due)
     assert answers(under, [late], 2.1) == ([], [], [])
     assert (entry.waits, entry.header, entry.payload, entry.due) == (False, *expected), "still on the wire"
-    assert under.tick(2.5) == ([], []), "nothing is sent again for it"
+    assert under.check_publishes(2.5) == ([], []), "nothing is sent again for it"
     assert answers(under, [ack(second)], 2.6)[0] == ["1"]
 
 
@@ -164,7 +164,7 @@ def test_time_over_while_waits_for_next_try():
     send(under, timeout=5)
     answers(under, [nobody(1)], 1.0)
     under.disconnected()
-    assert errors(under.tick(5.0)[0]) == [("1", NoRespondersError)]
+    assert errors(under.check_publishes(5.0)[0]) == [("1", NoRespondersError)]
 
 
 # --- a second try that fails by the first -----------------------------------------------------------------------
@@ -174,10 +174,10 @@ def uncertain_window() -> tuple[PublishWindow[str], bytes]:
     """A window whose publish asks whether it was stored, and where the answer goes."""
     under = window()
     send(under, with_id=True, timeout=30)
-    [(second, _)] = under.tick(2.0)[1]
+    [(second, _)] = under.check_publishes(2.0)[1]
     assert answers(under, [refusal(second, 10071)], 2.1) == ([], [], [])
     assert under.next_check == 2.1
-    [(third, entry)] = under.tick(2.1)[1]
+    [(third, entry)] = under.check_publishes(2.1)[1]
     assert parse_headers(entry.header)[1] == {
         "Nats-Msg-Id": "an id",
         "Nats-Expected-Last-Msg-Id": "never an id",
@@ -211,9 +211,9 @@ def test_late_limit_is_inconclusive(code):
     for answer, outcome in ((10070, ApiError), (code, RequestTimeoutError)):
         under = window()
         send(under, with_id=True, timeout=30)
-        [(second, _)] = under.tick(2.0)[1]
+        [(second, _)] = under.check_publishes(2.0)[1]
         assert answers(under, [refusal(second, code)], 2.1) == ([], [], [])
-        [(third, _)] = under.tick(2.1)[1]
+        [(third, _)] = under.check_publishes(2.1)[1]
         [(_, error)] = answers(under, [refusal(third, answer)], 2.2)[2]
         assert type(error) is outcome
         assert outcome is RequestTimeoutError or error.err_code == code
@@ -225,7 +225,7 @@ def test_overtaken_id_stays_taken():
     send(under, 1, with_id=True, timeout=30)
     send(under, 2, with_id=True, timeout=30)
     assert answers(under, [refusal(2, 10070)], 0.1) == ([], [], [])
-    [(second, _)] = under.tick(0.1 + PAUSE)[1]
+    [(second, _)] = under.check_publishes(0.1 + PAUSE)[1]
     [(entry, error)] = answers(under, [refusal(second, 10158)], 0.4)[2]
     assert (entry.number, error.err_code) == (2, 10070)
 
@@ -235,7 +235,7 @@ def test_old_cluster_still_storing():
     under = window()
     send(under, with_id=True)
     assert answers(under, [reply_with(1, b'{"stream":"S","seq":0,"duplicate":true}')], 0.0) == ([], [], [])
-    [(at, _)] = under.tick(PAUSE)[1]
+    [(at, _)] = under.check_publishes(PAUSE)[1]
     assert answers(under, [ack(at, duplicate=True)], 0.3)[0] == ["1"]
 
 

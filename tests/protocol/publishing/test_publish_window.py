@@ -104,9 +104,9 @@ def test_silence_without_id_unknown():
     send(under, 1, timeout=5)
     send(under, 2, timeout=1)
     assert under.next_check == 1
-    assert errors(under.tick(1.0)[0]) == [("2", RequestTimeoutError)]
+    assert errors(under.check_publishes(1.0)[0]) == [("2", RequestTimeoutError)]
     assert under.next_check == 5
-    assert errors(under.tick(5.0)[0]) == [("1", RequestTimeoutError)]
+    assert errors(under.check_publishes(5.0)[0]) == [("1", RequestTimeoutError)]
     assert under.next_check == NEVER
     assert under.size == 0
 
@@ -117,7 +117,7 @@ def test_tries_get_more_time():
     sent, now = [], 0.0
     while under.next_check < NEVER:
         now = under.next_check
-        failures, sends = under.tick(now)
+        failures, sends = under.check_publishes(now)
         sent += [now] * len(sends)
     assert sent == [2, 6, 14]
     assert (now, errors(failures)) == (20, [("1", RequestTimeoutError)])
@@ -127,16 +127,16 @@ def test_silence_after_refusals():
     """An election: silence, then nobody for a while, then a try that goes down with a leader."""
     under = window()
     send(under, with_id=True, timeout=60)
-    [(at, _)] = under.tick(2.0)[1]
+    [(at, _)] = under.check_publishes(2.0)[1]
     now = 2.0
     for _ in range(12):
         assert answers(under, [nobody(at)], now) == ([], [], [])
         now = under.next_check
-        [(at, _)] = under.tick(now)[1]
+        [(at, _)] = under.check_publishes(now)[1]
     begin, sent = now, []
     while now < 56:
         now = under.next_check
-        sent += [now - begin] * len(under.tick(now)[1])
+        sent += [now - begin] * len(under.check_publishes(now)[1])
     assert sent == [4, 12, 20, 28, 36, 44][: len(sent)]
     assert len(sent) >= 5
 
@@ -148,7 +148,7 @@ def test_looks_are_some_time_apart():
     looks = []
     while under.next_check < NEVER:
         looks.append(under.next_check)
-        under.tick(under.next_check)
+        under.check_publishes(under.next_check)
     assert len(looks) == 2
 
 
@@ -156,12 +156,12 @@ def test_uncertain_publish_ends_unknown():
     """An earlier try may have been stored, so it must not be said that no stream took it."""
     under = window()
     send(under, with_id=True, timeout=5)
-    [(at, _)] = under.tick(2.0)[1]
+    [(at, _)] = under.check_publishes(2.0)[1]
     now = 2.0
     for _ in range(5):
         assert answers(under, [nobody(at)], now) == ([], [], [])
         now = under.next_check
-        [(at, _)] = under.tick(now)[1]
+        [(at, _)] = under.check_publishes(now)[1]
     assert errors(answers(under, [nobody(at)], 4.9)[2]) == [("1", RequestTimeoutError)]
 
 
@@ -169,7 +169,7 @@ def test_first_try_still_being_stored():
     under = window()
     send(under, with_id=True)
     assert answers(under, [refusal(1, 10158)], 0.0) == ([], [], [])
-    [(at, _)] = under.tick(PAUSE)[1]
+    [(at, _)] = under.check_publishes(PAUSE)[1]
     assert answers(under, [ack(at, duplicate=True)], 0.3)[0] == ["1"]
     send(under, 2, with_id=True, timeout=0.1)
     assert errors(answers(under, [refusal(2, 10158)], 0.0)[2]) == [("2", RequestTimeoutError)]
@@ -191,10 +191,10 @@ def test_lost_connection_resends_ids():
         send(under, number, with_id=number % 2 == 0)
     answers(under, [ack(2)], 0.1)
     assert errors(under.disconnected()) == [(n, DisconnectedError) for n in "135"]
-    assert under.tick(1.0) == ([], [])
+    assert under.check_publishes(1.0) == ([], [])
     assert numbers(under.connected(2.5)) == ["4", "6"]
     assert under.connected(2.5) == []
-    assert under.tick(2.5) == ([], [])
+    assert under.check_publishes(2.5) == ([], [])
     assert under.next_check == 4.5
     assert answers(under, [ack(reply_of(reply(4), 2), duplicate=True), ack(reply_of(reply(6), 2))], 2.6)[
         0
@@ -209,7 +209,7 @@ def test_waiting_try_survives():
         send(under, number, with_id=number != 2)
     answers(under, [nobody(2), nobody(3)], 0.0)
     assert under.disconnected() == []
-    assert under.tick(PAUSE) == ([], [])
+    assert under.check_publishes(PAUSE) == ([], [])
     under = window()
     for number in range(1, 5):
         send(under, number, with_id=number != 2)
@@ -233,7 +233,7 @@ def test_offline_at_deadline_unknown():
     under = window()
     send(under, with_id=True)
     under.disconnected()
-    assert errors(under.tick(5.0)[0]) == [("1", RequestTimeoutError)]
+    assert errors(under.check_publishes(5.0)[0]) == [("1", RequestTimeoutError)]
 
 
 # --- who does not wait any more -----------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_unawaited_publish_stays_in_flight():
     under = window()
     for entry in (send(under, 1, with_id=True), send(under, 2), send(under, 3, with_id=True)):
         entry.ticket.over = True
-    assert under.tick(2.0) == ([], [])
+    assert under.check_publishes(2.0) == ([], [])
     assert len(under.in_flight) == 3
     answers(under, [nobody(3)], 2.1)
     assert errors(under.disconnected()) == [("1", DisconnectedError), ("2", DisconnectedError)]
@@ -254,7 +254,7 @@ def test_ack_nobody_waits_for_frees_window():
     under = window()
     send(under, 1).ticket.over = True
     send(under, 2, with_id=True)
-    [(at, entry)] = under.tick(2.0)[1]
+    [(at, entry)] = under.check_publishes(2.0)[1]
     entry.ticket.over = True
     assert answers(under, [ack(1), ack(at, new=1)], 2.1) == ([], [], [])
     assert (under.in_flight, under.size, under.stored) == ({}, 0, 2)
@@ -265,7 +265,7 @@ def test_forgotten_with_its_waiter():
     ticket = send(under, 1).ticket
     answers(under, [nobody(1)], 0.0)
     ticket.over = True
-    assert under.tick(PAUSE) == ([], [])
+    assert under.check_publishes(PAUSE) == ([], [])
     assert (under.in_flight, under.size, under.next_check) == ({}, 0, NEVER)
 
 

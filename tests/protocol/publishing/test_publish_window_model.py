@@ -118,7 +118,7 @@ class Simulation:
         self.to_server.append((b"r.%d" % number, header, payload))
 
     def add(self, entry: InFlight) -> None:
-        self.window.add(b"r.%d" % entry.number, entry)
+        self.window.add_publish(b"r.%d" % entry.number, entry)
 
     def again(self, sends) -> None:
         order = [entry.number for _, entry in sends]
@@ -172,7 +172,7 @@ class Simulation:
         until = self.now + seconds
         while self.window.next_check <= until:
             self.now = max(self.now, self.window.next_check)
-            failures, sends = self.window.tick(self.now)
+            failures, sends = self.window.check_publishes(self.now)
             self.failed(failures)
             self.again(sends)
         self.now = until

@@ -168,7 +168,7 @@ def test_publish_without_responders_is_sent_again():
     window, _, tickets = filled(2)
     assert window.answers([nobody(1), ack(2)], 1.0) == []
     assert list(window.in_flight) == [reply(1)]
-    [(again, entry)] = window.tick(window.next_check)[1]
+    [(again, entry)] = window.check_publishes(window.next_check)[1]
     assert (again, entry.number) == (b"_INBOX.x.1-2", 1)
     assert window.answers([ack(again)], 2.0) == []
     assert ended(tickets) == [1, 2]
@@ -185,7 +185,7 @@ def test_lost_connection_ends_all():
 
 def test_deadline_ends_all():
     window, _, _ = filled(3)
-    failures, sends = window.tick(5.0)
+    failures, sends = window.check_publishes(5.0)
     assert ([entry.number for entry, _ in failures], sends, window.count) == ([1, 2, 3], [], 0)
 
 
@@ -200,7 +200,7 @@ def test_record_is_newer_than_slots():
     """What is not put into slots comes after what is: the order of sending is the order of records."""
     window, slots, tickets = filled(3)
     slots.number = 4
-    window.add(reply(4), InFlight(Ending(tickets), b"a", b"", b"4", 1, 4, 5.0, 5.0))
+    window.add_publish(reply(4), InFlight(Ending(tickets), b"a", b"", b"4", 1, 4, 5.0, 5.0))
     assert list(window.in_flight) == [reply(n) for n in (1, 2, 3, 4)]
     assert slots.publish(b"a", b"", b"5", 0.0, 5.0, False, True) is not None
     assert window.count == 5

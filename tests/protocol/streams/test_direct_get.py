@@ -131,12 +131,12 @@ def test_messages_in_order(steps, own):
     for step in steps:
         before, seq = seq, seq + step
         frame = message(seq, last=before, own=("Mine: 1", "Mine: 2", "Nats-Sequence: 1") if own else ())
-        actual = tracker.take(frame)
+        actual = tracker.read_frame(frame)
         assert actual == read_direct_message(parse_headers(frame[2])[1], b"data")
         assert (actual.seq, actual.num_pending) == (seq, 5)
         assert actual.headers.get_all("Mine") == (["1", "2"] if own else [])
     assert (tracker.count, tracker.last_seq, tracker.ending) == (len(steps), seq, None)
-    tracker.take(end(seq, 3))
+    tracker.read_frame(end(seq, 3))
     assert (tracker.ending, tracker.num_pending, tracker.error) == (Ending.MAX_BYTES, 3, None)
 
 
@@ -149,8 +149,8 @@ def test_times_exact_on_both_paths(moment, ns, digits):
     fraction = f".{ns:09}"[: digits + 1] if digits else ""
     frame = message(1, time=f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z")
     tracker = DirectBatchTracker()
-    assert tracker.take(frame) == read_direct_message(parse_headers(frame[2])[1], b"data")
-    assert tracker.take(message(2, time=f"{moment:%Y-%m-%dT%H:%M:%S}Z")).time_ns % 10**9 == 0
+    assert tracker.read_frame(frame) == read_direct_message(parse_headers(frame[2])[1], b"data")
+    assert tracker.read_frame(message(2, time=f"{moment:%Y-%m-%dT%H:%M:%S}Z")).time_ns % 10**9 == 0
 
 
 @pytest.mark.parametrize(
@@ -160,15 +160,15 @@ def test_times_exact_on_both_paths(moment, ns, digits):
 )  # fmt: skip
 def test_why_it_ended(batch, pending, ending):
     tracker = DirectBatchTracker(batch)
-    tracker.take(message(1))
-    tracker.take(message(2))
-    assert tracker.take(end(2, pending, "Nats-UpTo-Sequence: 77")) is None
+    tracker.read_frame(message(1))
+    tracker.read_frame(message(2))
+    assert tracker.read_frame(end(2, pending, "Nats-UpTo-Sequence: 77")) is None
     assert (tracker.ending, tracker.num_pending, tracker.up_to_seq) == (ending, pending, 77)
 
 
 def test_missing_message_is_no_error():
     tracker = DirectBatchTracker(5)
-    assert tracker.take(status("404 Message Not Found")) is None
+    assert tracker.read_frame(status("404 Message Not Found")) is None
     assert (tracker.ending, tracker.error, tracker.num_pending) == (Ending.NO_MESSAGES, None, 0)
 
 
@@ -184,7 +184,7 @@ def test_missing_message_is_no_error():
 )
 def test_refusals(text, kind, retryable):
     tracker = DirectBatchTracker(5)
-    assert tracker.take(status(text)) is None
+    assert tracker.read_frame(status(text)) is None
     assert type(tracker.error) is kind
     assert tracker.error.retryable is retryable
     assert tracker.ending in (Ending.REFUSED, Ending.NO_RESPONDERS)
@@ -192,16 +192,16 @@ def test_refusals(text, kind, retryable):
 
 def test_missing_message_noticed():
     tracker = DirectBatchTracker(5)
-    tracker.take(message(1))
-    assert tracker.take(message(3)) is None
+    tracker.read_frame(message(1))
+    assert tracker.read_frame(message(3)) is None
     assert isinstance(tracker.error, ProtocolError)
     assert tracker.count == 1
     tracker = DirectBatchTracker(5)
-    tracker.take(message(1))
-    tracker.take(end(2))
+    tracker.read_frame(message(1))
+    tracker.read_frame(end(2))
     assert isinstance(tracker.error, ProtocolError)
     tracker = DirectBatchTracker(5)
-    tracker.take(message(2, last=1))
+    tracker.read_frame(message(2, last=1))
     assert isinstance(tracker.error, ProtocolError)
 
 
@@ -235,7 +235,7 @@ def test_whole_answer_in_frames():
 def test_old_servers_single_answer_reported():
     lines = ("Nats-Subject: a", "Nats-Sequence: 3", "Nats-Time-Stamp: 2030-01-31T12:00:00Z")
     tracker = DirectBatchTracker(5)
-    assert tracker.take((b"", b"", block(*lines), b"x")) is None
+    assert tracker.read_frame((b"", b"", block(*lines), b"x")) is None
     assert "2.11" in str(tracker.error)
 
 
@@ -243,8 +243,8 @@ def test_old_servers_single_answer_reported():
 def test_no_header_block_breaks_it(raw):
     for header in (raw, b"NATS/1.0\r\n" + raw, message(1)[2][:-2] + raw, end(1)[2][:-2] + raw):
         tracker = DirectBatchTracker(5)
-        tracker.take((b"", b"", header, b""))
-        tracker.take((b"", b"", header, b"x"))
+        tracker.read_frame((b"", b"", header, b""))
+        tracker.read_frame((b"", b"", header, b"x"))
 
 
 @pytest.mark.parametrize(
@@ -259,5 +259,5 @@ def test_no_header_block_breaks_it(raw):
 )
 def test_time_none_protocol_error(time):
     tracker = DirectBatchTracker(5)
-    assert tracker.take(message(1, time=time)) is None
+    assert tracker.read_frame(message(1, time=time)) is None
     assert isinstance(tracker.error, ProtocolError)

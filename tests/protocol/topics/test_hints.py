@@ -23,13 +23,13 @@ def looks(hints: Hints, until: float) -> list[float]:
 
 def test_silence_costs_nothing():
     hints = Hints()
-    hints.add("r", 0.0)
+    hints.add_reader("r", 0.0)
     assert hints.deadline == math.inf
 
 
 def test_one_search_for_one_record():
     hints = Hints()
-    hints.add("r", 0.0)
+    hints.add_reader("r", 0.0)
     hints.heard(1, 10.0)
     assert 10.0 < hints.deadline <= 10.1
     assert hints.due(hints.deadline) == ["r"]
@@ -40,7 +40,7 @@ def test_one_search_for_one_record():
 def test_late_record_is_searched_for():
     """It may be stored later than it is heard of, or never."""
     hints = Hints()
-    hints.add("r", 0.0)
+    hints.add_reader("r", 0.0)
     hints.heard(1, 10.0)
     times = looks(hints, 1000.0)
     assert 4 <= len(times) <= 8
@@ -52,7 +52,7 @@ def test_late_record_is_searched_for():
 @pytest.mark.parametrize("stored", [True, False])
 def test_many_messages_few_looks(stored):
     hints = Hints()
-    hints.add("r", 0.0)
+    hints.add_reader("r", 0.0)
     count = 0
     for millisecond in range(10_000):
         now = 10.0 + millisecond / 1000
@@ -66,8 +66,8 @@ def test_many_messages_few_looks(stored):
 
 def test_slow_reader_does_not_hold_up():
     hints = Hints()
-    hints.add("slow", 0.0)
-    hints.add("fast", 0.0)
+    hints.add_reader("slow", 0.0)
+    hints.add_reader("fast", 0.0)
     for number in range(100):
         hints.heard(1, 10.0 + number)
         readers = hints.due(hints.deadline)
@@ -77,10 +77,10 @@ def test_slow_reader_does_not_hold_up():
 
 def test_unannounced_records_are_searched_for():
     hints = Hints(all_heard=False)
-    hints.add("r", 10.0)
+    hints.add_reader("r", 10.0)
     assert len(looks(hints, 20.0)) >= 12
     one = Hints()
-    one.add("r", 10.0)
+    one.add_reader("r", 10.0)
     assert looks(one, 20.0) == []
     one.missed(20.0)
     assert len(looks(one, 30.0)) >= 12

@@ -223,9 +223,9 @@ def short(connects: int = 0) -> Extent:
 def test_lower_end_is_refused_after_ten_seconds():
     uncertain = EndCheck()
     for now in (0.0, 5.0, 9.9):
-        assert not uncertain.check(short(), AT, now)
+        assert not uncertain.check_position(short(), AT, now)
     with pytest.raises(PositionInvalidError, match="after the end"):
-        uncertain.check(short(), AT, 10.0)
+        uncertain.check_position(short(), AT, 10.0)
 
 
 @pytest.mark.covers("T12")
@@ -233,22 +233,22 @@ def test_lower_end_is_refused_after_ten_seconds():
 def test_ten_seconds_start_over(how):
     """Another server answers now, or the same one knows better: the ten seconds begin again."""
     uncertain, connects = EndCheck(), 1 if how == "reconnected" else 0
-    assert not uncertain.check(short(), AT, 0.0)
+    assert not uncertain.check_position(short(), AT, 0.0)
     if how == "interrupted":
         uncertain.interrupted()
     elif how == "answered well":
-        assert uncertain.check(extent(1, 5, replicas=3), AT, 5.0)
+        assert uncertain.check_position(extent(1, 5, replicas=3), AT, 5.0)
     for now in (9.0, 10.0, 18.9):
-        assert not uncertain.check(short(connects), AT, now), now
+        assert not uncertain.check_position(short(connects), AT, now), now
     with pytest.raises(PositionInvalidError, match="after the end"):
-        uncertain.check(short(connects), AT, 19.0)
+        uncertain.check_position(short(connects), AT, 19.0)
 
 
 @pytest.mark.parametrize("odd", [{"replicas": 1}, {"incarnation": "other"}, {"stream": "OTHER"}])
 def test_certain_at_once(odd):
     fields = {"stream": "ORDERS", "incarnation": MADE, "replicas": 3} | odd
     with pytest.raises(PositionInvalidError):
-        EndCheck().check(Extent(first_seq=1, last_seq=4, **fields), AT, 0.0)
+        EndCheck().check_position(Extent(first_seq=1, last_seq=4, **fields), AT, 0.0)
 
 
 @pytest.mark.parametrize("arguments", [("S",), ("S", "then")])

@@ -35,7 +35,7 @@ def reader(**options: Any) -> Reader:
     tracker = Reader(
         START, "r", QuietTimer(options.pop("quiet", 10.0), options.pop("longest", 0.0)), **options
     )
-    tracker.begin(0.0)
+    tracker.begin_reading(0.0)
     if tracker.push:
         tracker.subscribed("r-1", 0.0)
     return tracker
@@ -46,7 +46,7 @@ def ask(since: int, limit: int = 10_000, max_bytes: int = 64 * 1024 * 1024) -> A
 
 
 def seqs(tracker: Reader, limit: int = 100) -> list[int]:
-    return [taken.seq for taken in tracker.take(limit)[0]]
+    return [taken.seq for taken in tracker.take_records(limit)[0]]
 
 
 # --- pushes ---------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def seqs(tracker: Reader, limit: int = 100) -> list[int]:
 @pytest.mark.covers("T14", "T16", "T17")
 def test_subscribes_with_where_stands_and_id():
     tracker = Reader(START, "r")
-    assert tracker.begin(0.0) == [Subscribe("r-1", 10)]
+    assert tracker.begin_reading(0.0) == [Subscribe("r-1", 10)]
     assert tracker.subscribed("r-1", 0.0) == [], "what lies between comes by itself"
 
 
@@ -63,7 +63,7 @@ def test_subscribes_with_where_stands_and_id():
 def test_late_subscription_asks_once():
     """Not before: what is stored between the answer and the subscription would be missed."""
     tracker = Reader(START, "r", replays=False)
-    assert tracker.begin(0.0) == [Subscribe("r-1", 10)]
+    assert tracker.begin_reading(0.0) == [Subscribe("r-1", 10)]
     assert tracker.offer("r-1", [record(12)], 0.0) == [ask(10)]
     assert tracker.subscribed("r-1", 0.0) == []
     assert tracker.page(ask(10), [record(11)], 0.0) == [], "another question"
@@ -72,7 +72,7 @@ def test_late_subscription_asks_once():
 @pytest.mark.covers("T4", "T18", "T19")
 def test_stored_comes_first():
     tracker = Reader(START, "r", replays=False)
-    tracker.begin(0.0)
+    tracker.begin_reading(0.0)
     [request] = tracker.subscribed("r-1", 0.0)
     tracker.offer("r-1", [record(13)], 0.0)
     tracker.page(request, [record(11), record(12)], 0.0)
@@ -97,7 +97,7 @@ def test_comes_under_another_id_refused():
     assert tracker.rejected == 3
     assert tracker.pending == 0
     assert tracker.subscribed("r-0", 0.0) == [Cancel("r-0")], "one that nobody wants any more"
-    assert tracker.lost("r-0", 0.0) == []
+    assert tracker.feed_lost("r-0", 0.0) == []
 
 
 def test_gap_asks_history_once():
@@ -198,7 +198,7 @@ def test_adaptive_timer():
 def test_reconnect_reads_missed():
     tracker = reader()
     tracker.offer("r-1", [record(11)], 0.0)
-    assert tracker.lost("r-1", 50.0) == [Cancel("r-1"), ask(11, 9_999)]
+    assert tracker.feed_lost("r-1", 50.0) == [Cancel("r-1"), ask(11, 9_999)]
     requests = tracker._in_flight
     tracker.offer("r-1", [record(12)], 50.0)
     assert tracker.rejected == 1
@@ -208,8 +208,8 @@ def test_reconnect_reads_missed():
 
 def test_failed_subscribe_retried():
     tracker = Reader(START, "r", QuietTimer(10.0))
-    tracker.begin(0.0)
-    assert tracker.lost("r-1", 1.0) == [Cancel("r-1")]
+    tracker.begin_reading(0.0)
+    assert tracker.feed_lost("r-1", 1.0) == [Cancel("r-1")]
     assert tracker.deadline == 11.0
     [request] = tracker.tick(11.0)
     assert tracker.page(request, [], 11.0) == [Subscribe("r-2", 10)]
@@ -220,9 +220,9 @@ def test_position_of_taken():
     tracker = reader()
     tracker.offer("r-1", [record(11), record(12), record(13)], 0.0)
     assert tracker.position.seq == 10
-    tracker.take(2)
+    tracker.take_records(2)
     again = Reader(Position.from_json(tracker.position.to_json()), "q")
-    assert again.begin(0.0) == [Subscribe("q-1", 12)]
+    assert again.begin_reading(0.0) == [Subscribe("q-1", 12)]
 
 
 # --- push and poll --------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_position_of_taken():
 @pytest.mark.covers("T39", "T42")
 def test_poll_asks_by_timer():
     tracker = Reader(START, "r", QuietTimer(10.0), push=False)
-    [request] = tracker.begin(0.0)
+    [request] = tracker.begin_reading(0.0)
     assert tracker.page(request, [record(11)], 1.0) == []
     [request] = tracker.tick(11.0)
     assert tracker.page(request, [record(12)], 11.0) == []
@@ -261,11 +261,11 @@ def test_full_queue_refills_at_half():
     assert tracker.offer("r-1", [record(number) for number in range(11, 21)], 0.0) == []
     assert (tracker.pending, tracker.discarded) == (4, 6)
     assert tracker.deadline == math.inf, "it is we who are late"
-    assert tracker.take(1)[1] == []
-    taken, commands = tracker.take(1)
+    assert tracker.take_records(1)[1] == []
+    taken, commands = tracker.take_records(1)
     assert (taken[0].seq, commands) == (12, [ask(14, 2)])
     assert tracker.page(commands[0], [record(15), record(16)], 1.0, more=True) == []
-    taken, commands = tracker.take(4)
+    taken, commands = tracker.take_records(4)
     assert [it.seq for it in taken] == [13, 14, 15, 16]
     assert commands == [ask(16, 4)]
     assert tracker.id == "r-1"
@@ -275,13 +275,13 @@ def test_bytes_bounded_but_one_passes():
     tracker = reader(max_pending_bytes=100)
     tracker.offer("r-1", [record(11, data=b"x" * 90), record(12, data=b"x" * 20)], 0.0)
     assert tracker.pending == 1
-    _, [requests] = tracker.take(1)
+    _, [requests] = tracker.take_records(1)
     assert requests == ask(11, max_bytes=100)
     big = record(13, data=b"x" * 1000)
     assert tracker.page(requests, [record(12), big], 0.0) == [], (
         "no room: not again before something is taken"
     )
-    taken, [requests] = tracker.take(1)
+    taken, [requests] = tracker.take_records(1)
     assert taken[0].seq == 12
     tracker.page(requests, [big], 0.0)
     assert seqs(tracker) == [13]
@@ -292,7 +292,7 @@ def test_large_answer_loses_nothing():
     [request] = tracker.offer("r-1", [record(20)], 0.0)
     tracker.page(request, [record(number) for number in range(11, 21)], 0.0)
     assert tracker.pending == 4
-    taken, commands = tracker.take(4)
+    taken, commands = tracker.take_records(4)
     assert commands == [ask(14, 4)]
     assert taken[-1].seq == 14
 
@@ -407,7 +407,7 @@ def test_replaced_stream_noticed(now_there):
 
 def test_old_leader_fails_after_10_s():
     tracker, now = Reader(START, "r", QuietTimer(10.0), push=False), 10.0
-    [request] = tracker.begin(now)
+    [request] = tracker.begin_reading(now)
     while True:
         assert tracker.page(request, [], now, extent=Extent("S", "1", 1, 5, replicas=3)) == []
         if tracker.error is not None:
@@ -425,7 +425,7 @@ def test_new_leader_forgives_old():
         10.0,
         Extent("S", "1", 1, 5, replicas=3),
     )
-    [request] = created.begin(now)
+    [request] = created.begin_reading(now)
     for extent in [old] * 8 + [Extent("S", "1", 1, 10, replicas=3)] + [old] * 8:
         created.page(request, [], now, extent=extent)
         now = created.deadline
@@ -455,7 +455,7 @@ def test_rootless_record_no_proof():
     assert (tracker.error, seqs(tracker)) == (None, [20]), "the head says that nothing went"
 
     tracker = Reader(Position("S", "1", 0), "r")
-    tracker.begin(0.0)
+    tracker.begin_reading(0.0)
     assert tracker.offer("r-1", [record(3, 0)], 0.0) == []
     assert seqs(tracker) == [3], "from the very beginning it is the first"
 

@@ -23,7 +23,7 @@ def record(seq: int, previous: int | None, *, time_ns: int | None = None, **fiel
 def reader(**options: Any) -> tuple[Reader, AskHistory]:
     """One that has begun at 10 and has its subscription, and what it asks."""
     tracker = Reader(START, "r", QuietTimer(10.0), replays=False, **options)
-    tracker.begin(0.0)
+    tracker.begin_reading(0.0)
     (request,) = tracker.subscribed("r-1", 0.0)
     assert isinstance(request, AskHistory)
     return tracker, request
@@ -37,7 +37,7 @@ def quiet_reader(**options: Any) -> Reader:
 
 
 def seqs(tracker: Reader) -> list[int]:
-    return [taken.seq for taken in tracker.take(100)[0]]
+    return [taken.seq for taken in tracker.take_records(100)[0]]
 
 
 def test_push_newer_than_answer():
@@ -61,7 +61,7 @@ def test_push_waits_while_missing():
 def test_found_no_room_missing_too():
     tracker = quiet_reader(max_pending=2)
     tracker.offer("r-1", [record(seq, seq - 1) for seq in (11, 12, 13)], 1.0)
-    assert [taken.seq for taken in tracker.take(1)[0]] == [11], "there is room for one"
+    assert [taken.seq for taken in tracker.take_records(1)[0]] == [11], "there is room for one"
     tracker.offer("r-1", [record(20, 9)], 2.0)
     assert seqs(tracker) == [12]
 
@@ -94,7 +94,7 @@ def test_that_suspicion_may_be_wrong():
 @pytest.mark.parametrize("why", ["timer", "lost"])
 def test_silence_may_hide_new_stream(why: str):
     tracker = quiet_reader()
-    requests = tracker.tick(20.0)[0] if why == "timer" else tracker.lost("r-1", 20.0)[1]
+    requests = tracker.tick(20.0)[0] if why == "timer" else tracker.feed_lost("r-1", 20.0)[1]
     assert isinstance(requests, AskHistory)
     page = [record(11, 10)]
     assert tracker.needs_extent(page), "though they follow"

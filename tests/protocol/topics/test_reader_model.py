@@ -102,7 +102,7 @@ class Simulation:
             max_pending=pick([1, 3, 20, 10_000]),
         )
         self.reader = reader
-        self.carry_out(reader.begin(self.now))
+        self.carry_out(reader.begin_reading(self.now))
         return reader
 
     def carry_out(self, commands: list[Command]) -> None:
@@ -112,7 +112,7 @@ class Simulation:
                 self.questions.append(command)
             elif isinstance(command, Subscribe):
                 if self.faults and self.chance.random() < 0.1:
-                    self.carry_out(self.reader.lost(command.id, self.now))
+                    self.carry_out(self.reader.feed_lost(command.id, self.now))
                     continue
                 self.topic.subscribe(command.id, command.since)
                 self.carry_out(self.reader.subscribed(command.id, self.now))
@@ -168,7 +168,7 @@ class Simulation:
         )
 
     def take(self) -> None:
-        taken, commands = self.reader.take(self.chance.randint(1, 6))
+        taken, commands = self.reader.take_records(self.chance.randint(1, 6))
         self.got += taken
         self.got_by += [(self.readers, record.seq) for record in taken]
         self.carry_out(commands)
@@ -179,7 +179,7 @@ class Simulation:
 
     def disconnect(self) -> None:
         if self.reader.id is not None:
-            self.carry_out(self.reader.lost(self.reader.id, self.now))
+            self.carry_out(self.reader.feed_lost(self.reader.id, self.now))
 
     def switch(self) -> None:
         self.carry_out(self.reader.set_push(self.now, push=not self.reader.push))
@@ -278,7 +278,7 @@ def test_no_loss_no_requests():
         simulation.reader, simulation.topic.replays, simulation.history_requests = reader, True, 0
         simulation.topic.subscriptions.clear()
         simulation.got, simulation.start_seq = [], simulation.topic.last
-        simulation.carry_out(reader.begin(0.0))
+        simulation.carry_out(reader.begin_reading(0.0))
         if simulation.links != "all":
             continue
         for _ in range(60):

@@ -62,10 +62,10 @@ def test_headers_of_a_record_are_immutable(name):
 
 def test_queue_is_full_by_records_or_bytes():
     queue = RecordQueue(2, 25)
-    queue.add(record(1), 1)
+    queue.add_record(record(1), 1)
     assert queue.has_room(record(2))
     assert not queue.has_room(record(2, 16)), "26 bytes"
-    queue.add(record(2), 2)
+    queue.add_record(record(2), 2)
     assert not queue.has_room(record(3, 0)), "three records"
     assert (len(queue), queue.pending_bytes, queue.room) == (2, 20, (1, 5))
 
@@ -73,16 +73,16 @@ def test_queue_is_full_by_records_or_bytes():
 def test_empty_queue_takes_any_size():
     queue = RecordQueue(2, 25)
     assert queue.has_room(record(1, 1000))
-    queue.add(record(1, 1000), 1)
+    queue.add_record(record(1, 1000), 1)
     assert queue.room == (1, 1)
     assert not queue.extend([record(2)])
-    assert [one.seq for one in queue.take(5)] == [1]
+    assert [one.seq for one in queue.take_records(5)] == [1]
     assert queue.pending_bytes == 0
 
 
 def test_all_or_none_of_several_fit():
     queue = RecordQueue(3, 100)
-    queue.add(record(1), 1)
+    queue.add_record(record(1), 1)
     assert not queue.extend([record(2), record(3), record(4)])
     assert not queue.extend([record(2, 91)])
     assert len(queue) == 1
@@ -94,11 +94,11 @@ def test_half_empty_by_records_and_bytes():
     queue = RecordQueue(4, 100)
     queue.extend([record(1, 20), record(2, 20)])
     assert queue.is_half_empty
-    queue.add(record(3, 5), 3)
+    queue.add_record(record(3, 5), 3)
     assert not queue.is_half_empty
-    queue.take(2)
+    queue.take_records(2)
     assert queue.is_half_empty
-    queue.add(record(4, 50), 4)
+    queue.add_record(record(4, 50), 4)
     assert not queue.is_half_empty
 
 
@@ -107,15 +107,15 @@ def test_position_follows_the_records_taken(single):
     """After a record that others precede in the queue, the position may be beyond its sequence."""
     queue = RecordQueue(10, 1000)
     for seq, after in ((1, 1), (2, 5), (7, 9)):
-        queue.add(record(seq), after)
+        queue.add_record(record(seq), after)
     positions = []
     while queue:
-        taken = queue.take_one() if single else queue.take(1)[0]
+        taken = queue.take_one() if single else queue.take_records(1)[0]
         assert queue.kept_time_ns == taken.time_ns
         positions.append(queue.kept)
     assert positions == [1, 5, 9]
     assert queue.take_one() is None
-    assert queue.take(3) == []
+    assert queue.take_records(3) == []
     assert queue.kept == 9
 
 
@@ -128,11 +128,11 @@ def test_bytes_equal_those_in_the_queue(steps):
             seq += 1
             new = record(seq, amount)
             if queue.has_room(new):
-                queue.add(new, seq)
+                queue.add_record(new, seq)
                 model.append(new)
         else:
             limit = amount % 4
-            taken = [queue.take_one()] if limit == 1 else queue.take(limit)
+            taken = [queue.take_one()] if limit == 1 else queue.take_records(limit)
             assert [one for one in taken if one is not None] == model[:limit]
             del model[:limit]
         assert (len(queue), queue.pending_bytes) == (len(model), sum(sizes(model)))
@@ -140,10 +140,10 @@ def test_bytes_equal_those_in_the_queue(steps):
 
 def test_early_records_return_in_order():
     early = Aside(3, 25)
-    assert all(early.add(record(seq)) for seq in (9, 7))
-    assert not early.add(record(8)), "30 bytes"
-    assert early.add(record(8, 0))
-    assert not early.add(record(6, 0)), "four records"
+    assert all(early.add_record(record(seq)) for seq in (9, 7))
+    assert not early.add_record(record(8)), "30 bytes"
+    assert early.add_record(record(8, 0))
+    assert not early.add_record(record(6, 0)), "four records"
     assert [one.seq for one in early.take_all()] == [7, 8, 9]
     assert early.take_all() == []
-    assert early.add(record(1, 25)), "its bytes are free again"
+    assert early.add_record(record(1, 25)), "its bytes are free again"

@@ -75,15 +75,15 @@ def answers(lie: list[tuple[bytes, str, int, str]]) -> list[tuple[bytes, ...]]:
 def test_stored_like_single(lie, linked, at_once):
     frames = answers(lie)
     slow, fast = DirectBatchTracker(), DirectBatchTracker()
-    expected = [stored_record(slow.take(frame), linked=linked) for frame in frames]
+    expected = [stored_record(slow.read_frame(frame), linked=linked) for frame in frames]
     reading = StoredRecords(fast, linked=linked)
     got = []
     for start in range(0, len(frames), at_once):
-        got += reading.read(frames[start : start + at_once])
+        got += reading.read_frames(frames[start : start + at_once])
         assert fast.last_seq == got[-1].seq
     assert got == expected
     assert (fast.count, fast.last_seq, fast.num_pending) == (slow.count, slow.last_seq, slow.num_pending)
-    assert reading.read([(b"_INBOX.1", b"", END % fast.last_seq, b"")]) == []
+    assert reading.read_frames([(b"_INBOX.1", b"", END % fast.last_seq, b"")]) == []
     assert (fast.ending, fast.num_pending, fast.error) == (Ending.MAX_BYTES, 3, None)
 
 
@@ -92,7 +92,7 @@ def test_lost_part_keeps_the_first(lie, lost):
     frames = answers(lie)
     lost %= len(frames)
     tracker = DirectBatchTracker()
-    got = StoredRecords(tracker, linked=True).read(
+    got = StoredRecords(tracker, linked=True).read_frames(
         [*frames[:lost], *frames[lost + 1 :], (b"", b"", END % 50, b"")]
     )
     assert [record.seq for record in got] == [seq for _, _, seq, _ in lie[:lost]]
@@ -110,7 +110,7 @@ def test_odd_answer_read_slowly():
         odd,
         direct(b"", "a", 3, "2026-01-31T12:00:00Z", 2),
     ]
-    got = StoredRecords(tracker, linked=False).read(frames)
+    got = StoredRecords(tracker, linked=False).read_frames(frames)
     assert [(record.seq, record.data) for record in got] == [(1, b"data 1"), (2, b"odd"), (3, b"data 3")]
     assert (tracker.count, tracker.num_pending, tracker.error) == (3, 9, None)
 
@@ -129,7 +129,7 @@ def test_answer_makes_no_sense_error(line, other):
     frame = (*frame[:2], frame[2].replace(line, other), frame[3])
     tracker = DirectBatchTracker()
     try:
-        assert StoredRecords(tracker, linked=False).read([frame]) == []
+        assert StoredRecords(tracker, linked=False).read_frames([frame]) == []
     except ProtocolError as error:
         tracker.error = error
     assert isinstance(tracker.error, ProtocolError)
@@ -164,12 +164,12 @@ def test_any_stored_header_block_just_data(block, linked):
     ]
     frames.append(direct(b"", "a", 8, "2026-01-31T12:00:00Z", 7))
     tracker, single = DirectBatchTracker(), DirectBatchTracker()
-    records = StoredRecords(tracker, linked=linked).read(frames)
+    records = StoredRecords(tracker, linked=linked).read_frames(frames)
     assert [(one.seq, one.subject, one.data) for one in records] == [
         (n, "a", b"data %d" % n) for n in (3, 7, 8)
     ]
     assert tracker.error is None
-    messages = [single.take(frame) for frame in frames]
+    messages = [single.read_frame(frame) for frame in frames]
     assert [(one.seq, one.subject, one.headers) for one in messages] == [
         (one.seq, one.subject, one.headers) for one in records
     ]
@@ -181,7 +181,7 @@ def test_odd_header_block_is_data(block):
     plain = republished(b"", "a", 7, "2026-01-31T12:00:00Z", 3)
     odd = (*plain[:2], block[:-2] + plain[2][10:], plain[3])
     rejected = []
-    actual = RepublishedRecords("S").read([plain, odd, plain], rejected.append)
+    actual = RepublishedRecords("S").read_frames([plain, odd, plain], rejected.append)
     assert [(one.seq, one.previous, one.subject, one.data) for one in actual] == [(7, 3, "a", b"x")] * 3
     assert rejected == []
 
@@ -203,7 +203,7 @@ def republished(own: bytes, subject: str, seq: int, time: str, before: int = 4) 
 def test_republished_like_single(lie):
     frames = [republished(*one, before=0) for one in lie]
     rejected = []
-    assert RepublishedRecords("S").read(frames, rejected.append) == [
+    assert RepublishedRecords("S").read_frames(frames, rejected.append) == [
         republished_record(f, "S") for f in frames
     ]
     assert rejected == []
@@ -213,7 +213,7 @@ def test_republished_like_single(lie):
 def test_republished_out_of_range_returned(seq, before):
     frame = republished(b"", "a", seq, "2026-01-31T12:00:00Z", before)
     rejected = []
-    assert RepublishedRecords("S").read([frame], rejected.append) == []
+    assert RepublishedRecords("S").read_frames([frame], rejected.append) == []
     assert rejected == [frame]
     with pytest.raises(ProtocolError):
         republished_record(frame, "S")
@@ -223,7 +223,7 @@ def test_republished_out_of_range_returned(seq, before):
 def test_jump_names_no_predecessor(own):
     frames = [republished(own, "a", seq, "2026-01-31T12:00:00Z", before) for seq, before in ((5, 4), (9, 5))]
     for jumps, last in ((True, 5), (False, None)):
-        got = RepublishedRecords("S", jumps=jumps).read(frames, pytest.fail)
+        got = RepublishedRecords("S", jumps=jumps).read_frames(frames, pytest.fail)
         assert [record.previous for record in got] == [4, last]
 
 
@@ -235,7 +235,7 @@ def test_stream_did_not_republish_returned():
         (*good[:2], good[2].replace(b"Sequence: 5", b"Sequence: " + b"9" * 5000), b""),
     ]
     rejected = []
-    got = RepublishedRecords("S").read([others[0], good, *others[1:]], rejected.append)
+    got = RepublishedRecords("S").read_frames([others[0], good, *others[1:]], rejected.append)
     assert [record.seq for record in got] == [5]
     assert rejected == others
 

@@ -196,7 +196,7 @@ def test_tracker_takes_any_frames(kind):
         if kind is OrderedTracker and tracker.cursor.wants is not None:
             tracker.recreated("again", tracker.cursor.last_stream_seq, 0.0)
         if chance.random() < 0.5:
-            taken, _ = tracker.take()
+            taken, _ = tracker.take_frame()
             if taken is not None:
                 assert is_data(taken)
                 sequences(taken[1])

@@ -84,7 +84,7 @@ class Topic:
         history = TopicHistory(self.order, len(self.publishers))
         for partition, entry in self.entries:
             if entry.seq >= first_seq:
-                history.add(partition, entry)
+                history.add_entry(partition, entry)
         return history
 
     def counted(self):
@@ -154,22 +154,22 @@ def run_through(topic, data, order):
         history = TopicHistory(order, len(topic.publishers))
         for partition, entry in topic.entries:
             if entry.seq <= moment:
-                history.add(partition, entry)
+                history.add_entry(partition, entry)
         if epoch_position is None:
             epoch_position = history.epoch_position(history.earliest(1), "S", "then")
         while True:
             # Through the checkpoint, and knowing no more than is needed.
             epoch_position = place_of(position_to_json(epoch_position), order, len(topic.publishers))
-            history.forget(epoch_position)
+            history.forget_records(epoch_position)
             expected = request_between(epoch_position, None, order)
-            end = history.frontier
+            end = history.lower_frontier
             if not expected.start or end == expected.start or not all(map(expected.start.some_below, end)):
                 break
             reached = end.elements if limit is None else history.limited(expected, end, limit)
             behind = ReadRequest(order, reached, missed=expected.missed.elements)
             following = history.epoch_position(behind, "S", "then")
             batch = request_between(epoch_position, following, order)
-            assert history.lost(batch, 1) is None
+            assert history.lost_epochs(batch, 1) is None
             segments = history.segments(batch)
             assert segments is not None
             rows = topic.read(batch, segments)
@@ -184,7 +184,7 @@ def run_through(topic, data, order):
 def test_batches_are_all_epochs(order, times, data):
     topic = data.draw(topics(order, times))
     actual = run_through(topic, data, order)
-    end = topic.history().frontier.elements
+    end = topic.history().lower_frontier.elements
     assert sorted(actual) == every(topic, end, (order.bottom,))
 
 
@@ -199,8 +199,10 @@ def test_latecomer_whole_only(order, times, data):
         whole = history.earliest(first_seq)
     except EpochsLostError:
         return
-    expected = ReadRequest(order, whole.start.elements, history.frontier.elements, whole.missed.elements)
-    assert history.lost(expected, first_seq) is None or not all(
+    expected = ReadRequest(
+        order, whole.start.elements, history.lower_frontier.elements, whole.missed.elements
+    )
+    assert history.lost_epochs(expected, first_seq) is None or not all(
         any(entry.seq >= first_seq for number, entry in topic.entries if number == partition)
         for partition in range(len(topic.publishers))
     )
@@ -225,14 +227,14 @@ def test_lost_epoch_then_whole():
     first_seq = min(entry.seq for _, entry in topic.entries if 1 in entry.record.upper)
     history = topic.history(first_seq)
     expected = request_between(epoch_position, None, INT)
-    error = history.lost(expected, first_seq)
+    error = history.lost_epochs(expected, first_seq)
     assert isinstance(error, EpochsLostError)
     whole = history.whole(expected, first_seq)
     assert [time for time in range(5) if time in whole] == [2, 3, 4]
     assert history.earliest(first_seq).start.elements == (2,)
     assert history.latest().start.elements == (4,)
-    assert history.lost(ReadRequest(INT, (2,)), first_seq) is None
-    assert history.lost(ReadRequest(INT, (2,)), first_seq + 4) is not None
+    assert history.lost_epochs(ReadRequest(INT, (2,)), first_seq) is None
+    assert history.lost_epochs(ReadRequest(INT, (2,)), first_seq + 4) is not None
 
 
 def test_batch_epoch_limit():
@@ -246,9 +248,9 @@ def test_batch_epoch_limit():
     topic.advance(1, 100)
     topic.advance(0, 50)
     history = topic.history()
-    assert history.limited(ReadRequest(INT, (0,)), history.frontier, 1) == (11,)
-    assert history.limited(ReadRequest(INT, (11,)), history.frontier, 2) == (21,)
-    assert history.limited(ReadRequest(INT, (11,)), history.frontier, 9) == (50,)
+    assert history.limited(ReadRequest(INT, (0,)), history.lower_frontier, 1) == (11,)
+    assert history.limited(ReadRequest(INT, (11,)), history.lower_frontier, 2) == (21,)
+    assert history.limited(ReadRequest(INT, (11,)), history.lower_frontier, 9) == (50,)
 
 
 def test_partition_without_part_not_read():
@@ -290,11 +292,11 @@ def test_tasks_share_segments(widths, tasks, changes):
     assert len(shared) == min(tasks, sum(widths))
     sizes = [sum(one.width for one in some) for some in shared]
     assert max(sizes) - min(sizes) <= 1
-    assert BatchCut.of(segments, tasks).share(segments) == shared
+    assert BatchCut.of_segments(segments, tasks).share(segments) == shared
 
 
 def test_replay_shares_remainder_as_before():
-    cut = BatchCut.of([Segment(0, 1, 10, ()), Segment(1, 11, 30, ())], 3)
+    cut = BatchCut.of_segments([Segment(0, 1, 10, ()), Segment(1, 11, 30, ())], 3)
     owners = ((0, "a"),)
     remaining = [Segment(1, 15, 30, owners)]
     assert cut.share(remaining) == [[], [Segment(1, 15, 20, owners)], [Segment(1, 21, 30, owners)]]

@@ -28,7 +28,7 @@ def clock():
 def test_one_request_per_interval(clock):
     pace = Pace(0.5, clock, clock.sleep)
     for _ in range(3):
-        pace.wait()
+        pace.wait_until_due()
         pace.asked(1)
     assert clock.now == 101.0
     assert not pace.is_due
@@ -38,7 +38,7 @@ def test_several_requests_take_several_intervals(clock):
     pace = Pace(0.5, clock, clock.sleep)
     pace.asked(3)
     pace.asked(1)
-    pace.wait()
+    pace.wait_until_due()
     assert clock.now == 102.0
     assert pace.is_due
 
@@ -52,7 +52,7 @@ def test_round_takes_the_time_of_its_requests(clock, pages, singles, intervals):
     assert pace.begin_round(look=False)
     for _ in range(singles):
         assert pace.is_due
-        pace.wait()
+        pace.wait_until_due()
         pace.asked(1)
     pace.end_round(pages)
     assert clock.now == 100.0

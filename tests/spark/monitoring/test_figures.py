@@ -35,9 +35,9 @@ def test_lag_of_queue():
     assert (one.lag_messages(), one.lag_seconds(100.0), one.position(), one.end()) == (12, None, None, None)
     one.answered(JOBS, Unread(15, 90.0))  # among them those of the batch that runs
     assert (one.lag_messages(), one.lag_seconds(100.0)) == (15, 10.0)
-    one.add(queue(pending=3).streams[0])
+    one.add_report(queue(pending=3).streams[0])
     assert (one.lag_messages(), one.lag_seconds(101.0)) == (3, 11.0)
-    one.add(StreamReport("JOBS", JOBS))
+    one.add_report(StreamReport("JOBS", JOBS))
     assert one.unread is None  # it is not known whether this is the same
     one.answered(JOBS, Unread(0, 102.0))
     assert (one.lag_messages(), one.lag_seconds(103.0)) == (0, 0.0)
@@ -54,9 +54,9 @@ def test_lag_in_seconds():
     assert one.lag_seconds(100.0) is None
     one.answered(ORDERS, Unread(80, 90.0))
     assert (one.lag_messages(), one.lag_seconds(100.0)) == (60, 10.0)
-    one.add(log(70, 70).streams[0])  # an upper bound, until the server is asked again
+    one.add_report(log(70, 70).streams[0])  # an upper bound, until the server is asked again
     assert (one.lag_messages(), one.lag_seconds(101.0)) == (10, 11.0)
-    one.add(log(80, 80).streams[0])
+    one.add_report(log(80, 80).streams[0])
     assert (one.lag_messages(), one.lag_seconds(102.0)) == (0, 0.0)
     one.answered(LogPosition("ORDERS", CREATED, 80), Unread(0, 102.0))
     assert (one.lag_messages(), one.lag_seconds(103.0)) == (0, 0.0)
@@ -76,7 +76,7 @@ def test_answer_about_another_position_is_ignored(requested):
 def test_answer_about_previous_stream_dropped():
     one = stream(log(20, 50))
     one.answered(ORDERS, Unread(80, 90.0))
-    one.add(log(3, 5, created=OTHER).streams[0])
+    one.add_report(log(3, 5, created=OTHER).streams[0])
     assert (one.lag_messages(), one.lag_seconds(100.0)) == (2, None)
 
 
@@ -88,26 +88,26 @@ def test_lag_of_several_streams():
     source.streams["B"].answered(LogPosition("B", CREATED, 5), Unread(10, 97.0))
     source.streams["A"].answered(LogPosition("A", CREATED, 20), Unread(50, 98.0))
     assert (source.lag_messages(), source.lag_seconds(100.0)) == (35, 3.0)
-    created.add(report(several(log(7, 10, name="B"))))  # A and C went away
+    created.add_progress(report(several(log(7, 10, name="B"))))  # A and C went away
     assert (list(source.streams), source.rows, source.lag_messages()) == (["B"], 12, 3)
     assert source.lag_seconds(100.0) == 3.0
 
 
 def test_losses_are_noticed_once():
     created = QueryFigures("i", "r", "copy")
-    assert created.add(report(log())) == []
-    (worse,) = created.add(report(log(lost=4)))
+    assert created.add_progress(report(log())) == []
+    (worse,) = created.add_progress(report(log(lost=4)))
     assert worse is created.sources[0]
-    assert created.add(report(log(lost=4))) == []
-    assert created.add(report(log(lost=4, expired=1))) == [worse]
-    assert len(figures().add(report(log(lost=1)))) == 1  # the first report
+    assert created.add_progress(report(log(lost=4))) == []
+    assert created.add_progress(report(log(lost=4, expired=1))) == [worse]
+    assert len(figures().add_progress(report(log(lost=1)))) == 1  # the first report
 
 
 def test_loss_of_one_stream_is_noticed():
     """Though the sum falls, since another stream went away."""
     created = figures(report(several(log(name="A", lost=9), log(name="B", lost=1))))
-    assert created.add(report(several(log(name="B", lost=2)))) == [created.sources[0]]
-    assert created.add(report(several(log(name="B", lost=2), log(name="C")))) == []
+    assert created.add_progress(report(several(log(name="B", lost=2)))) == [created.sources[0]]
+    assert created.add_progress(report(several(log(name="B", lost=2), log(name="C")))) == []
 
 
 def test_sentence():
@@ -124,7 +124,7 @@ def test_sentence():
         "while the batch ran"
     )
     unnamed = QueryFigures("i", "r")
-    unnamed.add(report(SourceReport(1, "queue", "", 3, (StreamReport("", lapsed=2),)), name=""))
+    unnamed.add_progress(report(SourceReport(1, "queue", "", 3, (StreamReport("", lapsed=2),)), name=""))
     assert unnamed.line(unnamed.sources[1], 0.0) == (
         "query i, batch 7: 3 rows of source 1; since the start: 2 claims lapsed"
     )

@@ -84,7 +84,7 @@ progress = st.builds(
 def test_any_progress_leaves_metrics_readable(reports):
     query = QueryFigures("i", "r")
     for one in reports:
-        for figures in query.add(read_progress(one)):
+        for figures in query.add_progress(read_progress(one)):
             query.line(figures, 0.0)
     for source in query.sources.values():
         query.line(source, 0.0)
@@ -149,7 +149,7 @@ def test_progress_without_its_query_is_refused(needed):
 def test_sum_of_rows_may_be_large():
     query = QueryFigures("i", "r")
     for _ in range(3):
-        query.add(
+        query.add_progress(
             read_progress(
                 {
                     "id": "i",

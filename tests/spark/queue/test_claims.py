@@ -43,7 +43,7 @@ def collected(steps):
     for stream_step, consumer_step, delivered in steps:
         stream_seq, consumer_seq = stream_seq + stream_step, consumer_seq + consumer_step
         taken.append((stream_seq, consumer_seq, delivered))
-        collector.add(stream_seq, consumer_seq, delivered, 1000 - consumer_seq)
+        collector.add_delivery(stream_seq, consumer_seq, delivered, 1000 - consumer_seq)
     return taken, collector
 
 
@@ -58,7 +58,7 @@ def each(runs):
 def test_claims_compress():
     collector = ClaimCollector()
     for number in range(50_000):
-        collector.add(7001 + number, 1 + number, 1, 50_000 - number)
+        collector.add_delivery(7001 + number, 1 + number, 1, 50_000 - number)
     runs = collector.finish()
     assert runs == (Run(7001, 1, 50_000, 1, 50_000),)
     offset = QueueOffset(3, runs, V1, "", "2026-01-31T12:00:00+00:00", 1769860800000)
@@ -75,7 +75,7 @@ def test_runs_are_the_deliveries(steps):
 def test_run_ends_at_jump():
     collector = ClaimCollector()
     for delivery in [(1, 1, 1, 9), (2, 2, 1, 8), (4, 3, 1, 7), (5, 5, 1, 6), (6, 6, 2, 5)]:
-        collector.add(*delivery)
+        collector.add_delivery(*delivery)
     assert [run.count for run in collector.finish()] == [2, 1, 1, 1]
     assert collector.last_pending == 5
 
@@ -83,7 +83,7 @@ def test_run_ends_at_jump():
 def test_last_delivery_claims():
     collector = ClaimCollector()
     for delivery in [(1, 1, 1, 9), (2, 2, 1, 8), (3, 3, 1, 7), (2, 4, 2, 7), (4, 5, 1, 6)]:
-        collector.add(*delivery)
+        collector.add_delivery(*delivery)
     assert sorted(each(collector.finish())) == [(1, 1, 1), (2, 4, 2), (3, 3, 1), (4, 5, 1)]
 
 
@@ -91,7 +91,7 @@ def test_forgotten_delivery_claimed_once():
     """A killed server forgot deliveries that it had not written: the same messages come again as first deliveries."""
     collector = ClaimCollector()
     for delivery in [(1, 1, 1, 9), (2, 2, 1, 8), (3, 3, 1, 7), (2, 2, 1, 8), (3, 3, 1, 7), (4, 4, 1, 6)]:
-        collector.add(*delivery)
+        collector.add_delivery(*delivery)
     assert sorted(each(collector.finish())) == [(1, 1, 1), (2, 2, 1), (3, 3, 1), (4, 4, 1)]
 
 
@@ -100,7 +100,7 @@ def test_no_message_is_claimed_twice(taken):
     """Whatever comes, each message is claimed once, by its last delivery."""
     collector = ClaimCollector()
     for stream_seq, consumer_seq, delivered in taken:
-        collector.add(stream_seq, consumer_seq, delivered, 0)
+        collector.add_delivery(stream_seq, consumer_seq, delivered, 0)
     newest = {stream_seq: (stream_seq, *fields) for stream_seq, *fields in taken}
     assert sorted(each(collector.finish())) == sorted(newest.values())
 
@@ -196,7 +196,7 @@ def test_no_offset_of_this_mode_refused(offset):
 def runs_of(seqs):
     collector = ClaimCollector()
     for number, seq in enumerate(sorted(seqs), 1):
-        collector.add(seq, number, 1, 100 - number)
+        collector.add_delivery(seq, number, 1, 100 - number)
     return collector.finish()
 
 
@@ -218,7 +218,7 @@ def test_every_claim_is_matched_once_or_missing(claimed, deleted, unclaimed, pag
     matcher, actual = ClaimMatcher(runs), []
     while matcher.remaining:
         messages = [seq for seq in stream if seq >= matcher.next_seq][:page]
-        here = matcher.take(messages)
+        here = matcher.match_messages(messages)
         actual += [
             (messages[index], number, pending)
             for index, number, pending in zip(here.indexes, here.consumer_seqs, here.pending, strict=True)

@@ -21,7 +21,7 @@ def id_of(partition: bytes, row: int, number: int) -> bytes:
 def stored_rows(sequences: range, partition: int, stored: list[tuple[bytes, int]]) -> StoredRows:
     rows = StoredRows("OUT", sequences, partition)
     for remainder, sequence in stored:
-        rows.add(remainder, sequence)
+        rows.add_row(remainder, sequence)
     return rows
 
 
@@ -82,10 +82,10 @@ def test_each_row_once(data: st.DataObject) -> None:
 
 def test_other_ids_are_passed_over() -> None:
     """Ids of a batch that another version or another program has made."""
-    assert StoredRow.of(b"1f." + content(3)) == StoredRow(b"1f", content(3), 0)
-    assert StoredRow.of(b"1f." + content(3) + b".a") == StoredRow(b"1f", content(3), 10)
+    assert StoredRow.from_suffix(b"1f." + content(3)) == StoredRow(b"1f", content(3), 0)
+    assert StoredRow.from_suffix(b"1f." + content(3) + b".a") == StoredRow(b"1f", content(3), 10)
     for other in (b"", b"1", b"1.abc", b"1." + content(3) + b".z", content(3), b"1.2." + content(3)):
-        assert StoredRow.of(other) is None
+        assert StoredRow.from_suffix(other) is None
 
 
 def test_stored_rows_missing_from_batch() -> None:
@@ -95,14 +95,14 @@ def test_stored_rows_missing_from_batch() -> None:
     del stored.own[content(1)]
     checked = stored.result(stored.own)
     remainder = remainder_of({0: checked}, [id_of(b"0", one, 0) for one in range(3)])
-    assert (remainder.count, remainder.missing) == (0, 2)
+    assert (remainder.row_count, remainder.missing) == (0, 2)
 
 
 def test_old_run_is_reported_if_it_has_rows_of_task() -> None:
     for remaining, open_rows, reports in (([1], [], 0), ([], [], 99), ([1], [2], 99)):
         stored = StoredRows("OUT", range(3), 0, old=99)
         for partition, row in ((b"0", 1), (b"1", 2)):
-            stored.add(id_of(partition, row, 0), row)
+            stored.add_row(id_of(partition, row, 0), row)
         assert all(stored.is_open(content(row)) for row in open_rows)
         assert stored.result({content(row): row for row in remaining}).old == reports
 
@@ -111,7 +111,7 @@ def test_partitions_that_were_not_compared() -> None:
     """Their stored rows may still be theirs, so they explain no open row. It is published, rather than lost."""
     stored = [id_of(b"1", 7, 0)]
     open_row = Checked("OUT", 0, 1, open=content(7))
-    assert remainder_of({0: open_row}, stored).count == 0
+    assert remainder_of({0: open_row}, stored).row_count == 0
     assert remainder_of({0: open_row}, stored, not_compared=[1]).ids == {content(7): [b"0." + content(7)]}
 
 

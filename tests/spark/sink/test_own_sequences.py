@@ -19,7 +19,7 @@ tasks = st.lists(
 def ranges_of(bursts: list[list[tuple[str, int]]]) -> dict[str, SequenceRanges]:
     rows = RowSequences()
     for burst in bursts:
-        rows.add([PubAck(stream=stream, seq=seq) for stream, seq in burst])
+        rows.add_acks([PubAck(stream=stream, seq=seq) for stream, seq in burst])
     ranges: dict[str, SequenceRanges] = pickle.loads(pickle.dumps(rows.ranges()))
     return ranges
 
@@ -59,6 +59,6 @@ def test_consecutive_rows_are_one_range() -> None:
     """A task that writes alone needs no memory for each row."""
     rows = RowSequences()
     for first in range(1, 10_001, 100):
-        rows.add([PubAck(stream="A", seq=seq) for seq in range(first, first + 100)])
+        rows.add_acks([PubAck(stream="A", seq=seq) for seq in range(first, first + 100)])
     assert [*rows.ranges()["A"].starts] == [1]
     assert sum(len(one) for runs in rows._runs.values() for one in runs) == 2

@@ -194,8 +194,8 @@ async def test_records_up_to_an_end_in_pages():
 async def test_takeover_fences_the_former_producer():
     history = await history_of(1)
     out = MemoryHome("t", history.log).outlet(0, max_in_flight=1, timeout=None)
-    first = await history.take(0, out.record, start=None)
-    second = await history.take(0, out.record, start=None)
+    first = await history.take_partition(0, out.record, start=None)
+    second = await history.take_partition(0, out.record, start=None)
     assert first.producer != second.producer
     assert second.publisher.lower.elements == (2,)
     last = await history.last_frontier(0)
@@ -207,7 +207,7 @@ async def test_long_wait_is_reported_at_doubling():
     events: list = []
     wait = Wait(events.append, "t")
     for _ in range(1000):
-        wait.look("no publisher", [0, 1])
+        wait.report_wait("no publisher", [0, 1])
         await asyncio.sleep(1)
     waited = [event.waited for event in events]
     assert 2 < len(waited) < 12

@@ -24,7 +24,7 @@ async def test_answers_inboxes_while_alive():
     alive = True
     async with connected() as (js, connection):
         presence = Presence(js._context, SUBJECT, lambda: alive)
-        await presence.begin()
+        await presence.begin_answering()
         ask(connection, b"_INBOX.me", write_presence("ask"))
         assert [(sent.subject, sent.payload) for sent in connection.to("_INBOX")] == [
             ("_INBOX.me", write_presence("alive"))
@@ -38,9 +38,9 @@ async def test_answers_inboxes_while_alive():
         alive = False
         ask(connection, b"_INBOX.me", write_presence("ask"))
         assert len(connection.sent) == 1, "a stranger could choose any subject"
-        await presence.end()
+        await presence.end_answering()
         assert SUBJECT not in connection.listening
-        await presence.end()
+        await presence.end_answering()
 
 
 @virtual
@@ -48,7 +48,7 @@ async def test_takeover_is_noticed_and_answered():
     taken = []
     async with connected() as (js, connection):
         presence = Presence(js._context, SUBJECT, lambda: True, lambda: taken.append(1))
-        await presence.begin()
+        await presence.begin_answering()
         ask(connection, b"_INBOX.me", write_presence("ask"))
         assert taken == []
         ask(connection, b"_INBOX.me", write_presence("take"))
@@ -56,7 +56,7 @@ async def test_takeover_is_noticed_and_answered():
         assert len(connection.to("_INBOX.me")) == 2
         with connection.broken(ConnectError("broken")):
             ask(connection, b"_INBOX.me", write_presence("ask"))
-        await presence.end()
+        await presence.end_answering()
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ async def test_pushed_record():
         stream="S", subject="a", codec="json", api_prefix="$JS.API", republished="again.a"
     )
     log = newest_log(Context(connection, Api(), 5.0), at, quiet=10.0)
-    await log.open(arrived.append)
-    log.wait(7)
+    await log.open_pushes(arrived.append)
+    log.wait_for_newer(7)
     for _ in range(2):  # the first one resolves types and caches
         with Calls() as calls:
             connection.deliver("again.a", [(b"again.a", b"", BLOCK, b"1")])

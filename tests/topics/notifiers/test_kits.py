@@ -52,16 +52,16 @@ class OnMemory(NewestLog):
         self._origin = None
         self.extent = log.extent
 
-    async def read(self):
+    async def read_newest(self):
         await asyncio.sleep(0)
         return await self.log.last()
 
-    read_leader = read
+    read_leader = read_newest
 
-    async def open(self, arrived):
+    async def open_pushes(self, arrived):
         await self.log.feed("republish").open("notifier", lambda records: arrived(records[-1]), lambda: None)
 
-    def wait(self, seq):
+    def wait_for_newer(self, seq):
         pass
 
     async def close(self):

@@ -85,17 +85,17 @@ async def test_reader_starts_after_a_position_and_moves_it():
     start = (await log.extent()).start
     source = subscription(log, start)
     reader = await source.reader(None)
-    assert [(await reader.read()).value for _ in range(2)] == [1, 2]
+    assert [(await reader.read_member()).value for _ in range(2)] == [1, 2]
     middle = reader.position
-    assert (await reader.read()).value == 3
+    assert (await reader.read_member()).value == 3
     assert await source.internals(None) == 0
     assert await source.internals(middle) == 2
     second = await source.reader(middle)
-    assert (await second.read()).value == 3
+    assert (await second.read_member()).value == 3
     for one in (reader, second):
         await one.close()
     with pytest.raises(ClosedError):
-        await reader.read()
+        await reader.read_member()
     await log.close()
 
 
@@ -105,10 +105,10 @@ async def test_end_is_read_again_and_counts_as_unread():
     await log.append(b'"done"', kind=Kind.FINISH)
     source = subscription(log, (await log.extent()).start)
     reader = await source.reader(None)
-    assert (await reader.read()).value == 1
+    assert (await reader.read_member()).value == 1
     before = reader.position
     for _ in range(2):
-        end = await reader.read()
+        end = await reader.read_member()
         assert (end.kind, end.value) == (Kind.FINISH, "done")
     assert reader.position == before
     await log.close()

@@ -43,8 +43,8 @@ async def test_only_the_direct_successor_is_believed():
         arrived = []
         log = newest_log(js._context, at(), quiet=10, origin=ORIGIN)
         for seq, subject, believed in ((4, "a", True), (5, "a", False), (4, "b", False), (3, "a", False)):
-            await log.open(arrived.append)
-            log.wait(3)
+            await log.open_pushes(arrived.append)
+            log.wait_for_newer(3)
             push(connection, seq, subject)
             assert (arrived[-1] is not None) is believed
             await log.close()
@@ -58,8 +58,8 @@ async def test_push_that_is_none_is_a_reason_to_request():
     async with connected() as (js, connection):
         arrived = []
         log = newest_log(js._context, at(), quiet=10, origin=ORIGIN)
-        await log.open(arrived.append)
-        log.wait(3)
+        await log.open_pushes(arrived.append)
+        log.wait_for_newer(3)
         push(connection, 4, block="A: b\r\n")
         assert arrived == [None]
         await log.close()
@@ -70,10 +70,10 @@ async def test_push_before_the_answer_waits_for_it():
     async with connected() as (js, connection):
         arrived = []
         log = newest_log(js._context, at(), quiet=10, origin=ORIGIN)
-        await log.open(arrived.append)
+        await log.open_pushes(arrived.append)
         push(connection, 4)
         assert arrived == []
-        log.wait(3)
+        log.wait_for_newer(3)
         assert arrived[0].seq == 4
         await log.close()
 
@@ -83,9 +83,9 @@ async def test_denied_subscription_is_the_error():
     async with connected() as (js, connection):
         arrived = []
         log = newest_log(js._context, at(), quiet=10)
-        await log.open(arrived.append)
+        await log.open_pushes(arrived.append)
         connection.inboxes[-1].denied = error = PermissionDeniedError("subscribe", "live.a")
-        log.wait(0)
+        log.wait_for_newer(0)
         assert arrived == [error]
         await log.close()
 
@@ -99,7 +99,7 @@ async def test_newest_record_of_the_leader(answer, seq):
     async with connected() as (js, connection):
         connection.api.on("STREAM.MSG", answer)
         log = newest_log(js._context, at(), quiet=10, origin=ORIGIN)
-        record = await log.read()
+        record = await log.read_newest()
         assert (record and record.seq) == seq
         assert [sent.json for sent in connection.to("$JS.API.STREAM.MSG.GET.S")] == [{"last_by_subj": "a"}]
         if record:
@@ -112,7 +112,7 @@ async def test_leader_gets_request_if_no_replica_answers():
         connection.api.on("DIRECT.GET", SILENCE, SILENCE, SILENCE)
         connection.api.on("STREAM.MSG", MESSAGE)
         log = newest_log(js._context, at(direct=True), quiet=10, origin=ORIGIN)
-        assert (await log.read()).seq == 7
+        assert (await log.read_newest()).seq == 7
         assert connection.to("$JS.API.DIRECT.GET.S.a")
 
 
@@ -122,7 +122,7 @@ async def test_incarnation_follows_the_stream():
         log = newest_log(js._context, at(), quiet=10, origin=ORIGIN)
         assert log.incarnation == "2026-01-01T00:00:00Z"
         connection.api.on("STREAM.MSG", MESSAGE)
-        record = await log.read()
+        record = await log.read_newest()
         connection.api.stream_created = "2027-01-01T00:00:00Z"
         assert (
             (await log.placed_again(record)).position.incarnation == log.incarnation == "2027-01-01T00:00:00Z"
@@ -134,8 +134,8 @@ async def test_without_republishing_one_message_at_a_time_is_pulled():
     async with connected() as (js, connection):
         arrived = []
         log = newest_log(js._context, at(subject="orders.a", republished=""), quiet=10)
-        await log.open(arrived.append)
-        log.wait(3)
+        await log.open_pushes(arrived.append)
+        log.wait_for_newer(3)
         await asyncio.sleep(0.1)
         (created,) = connection.to("$JS.API.CONSUMER.CREATE.S")
         assert created.json["config"]["opt_start_seq"] == 4

@@ -65,11 +65,11 @@ class Pushes(NewestLog):
         self.opened = 0
         self.waits = []
 
-    async def open(self, arrived):
+    async def open_pushes(self, arrived):
         assert self.arrived is None, "one at a time"
         self.arrived, self.opened = arrived, self.opened + 1
 
-    def wait(self, seq):
+    def wait_for_newer(self, seq):
         self.waits.append(seq)
 
     async def close(self):
@@ -94,7 +94,7 @@ class Log(Pushes):
     async def extent(self):
         return await self._answer("extent", self.state)
 
-    async def read(self):
+    async def read_newest(self):
         return await self._answer("replica", self.replica)
 
     async def read_leader(self):
@@ -482,12 +482,12 @@ async def test_push_before_change_of_stream_is_requested():
         stream="S", subject="a", codec="json", api_prefix="$JS.API", republished="again.a"
     )
     log = newest_log(server, at, quiet=10, origin=Position("S", "before", 0))
-    await log.open(arrived.append)
+    await log.open_pushes(arrived.append)
     server.receive([PUSHED])
     newest = await log.placed_again(Record(seq=3, origin=Position("S", "before", 0)))
-    log.wait(newest.seq)
+    log.wait_for_newer(newest.seq)
     assert (newest.position.incarnation, arrived) == ("later", [None])
-    await log.open(arrived.append)
+    await log.open_pushes(arrived.append)
     server.receive([PUSHED])
-    log.wait(3)
+    log.wait_for_newer(3)
     assert [arrived[1].position.incarnation, arrived[1].seq] == ["later", 4]

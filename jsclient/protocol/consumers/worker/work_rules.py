@@ -42,7 +42,7 @@ class WorkOptions:
     dead_letter: str | None = None
     grace: float = 20.0
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Check the options.
 
         Raises:

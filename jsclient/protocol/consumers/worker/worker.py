@@ -184,7 +184,7 @@ class Workload(Generic[T]):
         self._key_queues: dict[Hashable, KeyQueue[T]] = {}
         self._repeats: list[tuple[float, int, Work[T]]] = []  # a heap
         self._order = itertools.count()
-        # No work is due before this moment. `tick` computes the exact moment from the works held then.
+        # No work is due before this moment. `take_due` computes the exact moment from the works held then.
         self._due = math.inf
 
     @property
@@ -194,7 +194,7 @@ class Workload(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Whether `start` would return a work."""
+        """Whether `start_work` would return a work."""
         return bool(self._ready) and self.counts.running < self._concurrency
 
     @property
@@ -230,7 +230,7 @@ class Workload(Generic[T]):
         work.denied = True
         return True
 
-    def add(
+    def add_message(
         self, message: T, ident: tuple[int, int], deliveries: int, key: Hashable | None, now: float
     ) -> Work[T] | None:
         """Add a message that arrived. Return None if it was held already and needs no further action."""
@@ -272,7 +272,7 @@ class Workload(Generic[T]):
                 f"delivered {work.deliveries} times, {times} allowed, and never settled"
             )
 
-    def start(self, now: float) -> Work[T] | None:
+    def start_work(self, now: float) -> Work[T] | None:
         """Return the next work to be handled, or None if none waits or the concurrency is reached.
 
         Call `released` when its handler has ended.
@@ -363,10 +363,10 @@ class Workload(Generic[T]):
 
     @property
     def deadline(self) -> float | None:
-        """When to call `tick`, possibly slightly before a work is due, or None if no call is needed."""
+        """When to call `take_due`, possibly slightly before a work is due, or None if no call is needed."""
         return self._due if self._held and self._due < math.inf else None
 
-    def tick(self, now: float) -> Due[T]:
+    def take_due(self, now: float) -> Due[T]:
         """Return the works that are due. Works that waited for a retry may be ready now, see `ready`."""
         due: Due[T] = Due()
         moments = [math.inf]
@@ -414,7 +414,7 @@ class Workload(Generic[T]):
         work.phase = Phase.WAITING
         self._ready.append(work.key_queue or work)
 
-    def stop(self) -> list[Work[T]]:
+    def stop_starting(self) -> list[Work[T]]:
         """Accept no new work. Return the works to be redelivered by the server, in the order of the stream.
 
         They are no longer held. A message in its last delivery is not returned but handled, because the server would

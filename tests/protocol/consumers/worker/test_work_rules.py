@@ -40,12 +40,14 @@ def rules(config: ConsumerConfig | None = None, **options) -> WorkRules:
 )
 def test_what_cannot_work_is_refused(options):
     with pytest.raises(ConfigError):
-        WorkOptions(**options).check()
+        WorkOptions(**options).check_options()
 
 
 @pytest.mark.parametrize("dead_letter", ["dead", "dead.orders", "dead.>", None])
 def test_what_can_work_is_taken(dead_letter):
-    WorkOptions(dead_letter=dead_letter, handler_timeout=None, grace=0, retry_delay=lambda _: 1.0).check()
+    WorkOptions(
+        dead_letter=dead_letter, handler_timeout=None, grace=0, retry_delay=lambda _: 1.0
+    ).check_options()
 
 
 @pytest.mark.parametrize("policy", [AckPolicy.NONE, AckPolicy.ALL, AckPolicy.FLOW_CONTROL])

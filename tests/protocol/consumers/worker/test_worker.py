@@ -26,11 +26,11 @@ class Hands:
         self.now = 100.0
 
     def add(self, *seqs: int, key=None, deliveries=1):
-        works = [self.load.add(f"m{seq}", (seq, 7), deliveries, key, self.now) for seq in seqs]
+        works = [self.load.add_message(f"m{seq}", (seq, 7), deliveries, key, self.now) for seq in seqs]
         return works[0] if len(works) == 1 else works
 
     def start(self):
-        return self.load.start(self.now)
+        return self.load.start_work(self.now)
 
     def all(self) -> list[str]:
         """Start what can be started."""
@@ -52,7 +52,7 @@ class Hands:
 
     def tick(self, seconds: float):
         self.now += seconds
-        return self.load.tick(self.now)
+        return self.load.take_due(self.now)
 
     def settled(self, work) -> None:
         self.load.settled(work)
@@ -191,14 +191,14 @@ def test_message_nobody_survived_not_handled():
 def test_redelivery_of_in_hand_same_work():
     hands = Hands(concurrency=2)
     one = hands.add(1)
-    assert hands.load.add("again", (1, 7), 2, None, hands.now) is None
+    assert hands.load.add_message("again", (1, 7), 2, None, hands.now) is None
     assert (one.message, one.latest, one.deliveries) == ("again", "again", 2)  # it had not begun
     hands.start()
-    assert hands.load.add("once more", (1, 7), 3, None, hands.now) is None
+    assert hands.load.add_message("once more", (1, 7), 3, None, hands.now) is None
     assert (one.message, one.latest, one.deliveries) == ("again", "once more", 3)
     assert hands.all() == []
     assert hands.load.counts.duplicates == 2
-    assert hands.load.add("of a new stream", (1, 8), 1, None, hands.now) is not None
+    assert hands.load.add_message("of a new stream", (1, 8), 1, None, hands.now) is not None
     hands.settled(one)
     assert hands.add(1) is not None
 
@@ -228,7 +228,7 @@ def test_backoff_sets_each_deadline():
     old = hands.add(2, deliveries=2)
     assert hands.tick(1.0).keep_alive == [fresh]
     assert hands.tick(1.0).keep_alive == [fresh]
-    hands.load.add("again", (1, 7), 2, None, hands.now)  # from now on it is an old one too
+    hands.load.add_message("again", (1, 7), 2, None, hands.now)  # from now on it is an old one too
     assert hands.tick(1.0).keep_alive == []
     assert hands.tick(7.0).keep_alive == [old]
     assert hands.tick(2.0).keep_alive == [fresh]
@@ -295,7 +295,7 @@ def test_stop_returns_waiting():
     hands.add(2, key="a")
     hands.add(4, 3, key="b")
     assert hands.start() is a1
-    assert [work.message for work in hands.load.stop()] == ["m2", "m3", "m4"]
+    assert [work.message for work in hands.load.stop_starting()] == ["m2", "m3", "m4"]
     assert [work.message for work in hands.load.held] == ["m1"]
     assert hands.load.counts.waiting == 0
     assert hands.end(a1, ValueError()) is WorkOutcome.RETRY  # nobody will be here to try again
@@ -309,7 +309,7 @@ def test_stop_returns_retries():
     hands.add(2, key="a")
     hands.start()
     hands.end(a1, ValueError())
-    assert [work.message for work in hands.load.stop()] == ["m1", "m2"]
+    assert [work.message for work in hands.load.stop_starting()] == ["m1", "m2"]
     assert hands.load.idle
     assert hands.load.deadline is None
 
@@ -322,7 +322,7 @@ def test_would_not_come_again_not_returned(ordered):
     hands.add(2, key="a")
     last = hands.add(3, key="a", deliveries=2)
     hands.add(4, key="b")
-    assert [work.message for work in hands.load.stop()] == ["m2", "m4"]
+    assert [work.message for work in hands.load.stop_starting()] == ["m2", "m4"]
     hands.end(running)
     assert hands.start() is last
     hands.end(last)
@@ -333,10 +333,10 @@ def test_second_stop_is_noop():
     hands = Hands(concurrency=1)
     hands.add(1, 2)
     hands.start()
-    assert len(hands.load.stop()) == 1
-    assert hands.load.stop() == []
+    assert len(hands.load.stop_starting()) == 1
+    assert hands.load.stop_starting() == []
     hands.add(3)  # came in late
-    assert [work.message for work in hands.load.stop()] == ["m3"]
+    assert [work.message for work in hands.load.stop_starting()] == ["m3"]
 
 
 def test_settled_work_may_return():

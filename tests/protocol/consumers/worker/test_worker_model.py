@@ -61,7 +61,7 @@ class WorkerAndServer(RuleBasedStateMachine):
     def deliver(self, seq: int) -> None:
         self.deliveries[seq] = self.deliveries.get(seq, 0) + 1
         known = seq in self.expires
-        work = self.load.add(seq, (seq, 0), self.deliveries[seq], self.keys[seq], self.now)
+        work = self.load.add_message(seq, (seq, 0), self.deliveries[seq], self.keys[seq], self.now)
         assert (work is None) is known
         self.expires[seq] = self.now + self.rules_.ack_wait(self.deliveries[seq])
 
@@ -93,7 +93,7 @@ class WorkerAndServer(RuleBasedStateMachine):
 
     @rule()
     def start(self):
-        while (work := self.load.start(self.now)) is not None:
+        while (work := self.load.start_work(self.now)) is not None:
             self.started(work)
 
     def started(self, work) -> None:
@@ -145,7 +145,7 @@ class WorkerAndServer(RuleBasedStateMachine):
         until = self.now + seconds
         while (deadline := self.load.deadline) is not None and deadline <= until:
             self.now = max(self.now, deadline)
-            due = self.load.tick(self.now)
+            due = self.load.take_due(self.now)
             for work in due.keep_alive:
                 seq = work.message
                 assert self.now < self.expires[seq], "the server delivers it a second time"
@@ -163,7 +163,7 @@ class WorkerAndServer(RuleBasedStateMachine):
     @rule()
     def stop(self):
         self.stopped = True
-        back = self.load.stop()
+        back = self.load.stop_starting()
         assert [work.message for work in back] == sorted(work.message for work in back)
         for work in back:
             assert work.phase is Phase.SETTLED
