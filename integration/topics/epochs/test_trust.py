@@ -133,15 +133,10 @@ async def stray(request: Any, js: Any) -> Any:
                 f"{name}: {value}\r\n" for name, value in first.headers.items() if name.startswith("Jsc-")
             )
             block, data = f"NATS/1.0\r\n{lines}\r\n".encode(), first.data
-        await js._connection.publish(subject, data, header=block)
-        await eventually(lambda: stored(stream, last + 1))
-        return int(last + 1)
+        ack = await js._context.requests.ask(subject, data, header=block, timeout=5.0)
+        return int(json.loads(ack[3])["seq"])
 
     return store
-
-
-async def stored(stream: Any, seq: int) -> bool:
-    return bool((await stream.info()).state.last_seq >= seq)
 
 
 @pytest.fixture
