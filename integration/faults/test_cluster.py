@@ -33,7 +33,7 @@ async def read_all(reader: Any, *, after_first: Any = None) -> list[int]:
     """The numbers in all messages. `after_first` is called when the first ones have come."""
     got: list[int] = []
     try:
-        while frames := await reader.read(500):
+        while frames := await reader.read_messages(500):
             got += [number_of(frame[3]) for frame in frames]
             if after_first is not None:
                 await after_first()

@@ -45,7 +45,7 @@ async def read_all(reader: Any, expected: int = 1000) -> list[int]:
     async def read() -> list[int]:
         got: list[int] = []
         try:
-            while messages := await reader.read(expected):
+            while messages := await reader.read_messages(expected):
                 got += numbers(messages)
         finally:
             await reader.close()
@@ -163,7 +163,7 @@ async def test_removed_while_read_reported(js: Any, oracle: Any, make_stream: An
     stream = await make_stream(allow_direct=True)
     await stream.publish(100, size=50_000)
     reader = await opened(js, stream, way, 1, 100, max_bytes=1000)
-    first = numbers(await reader.read(1))
+    first = numbers(await reader.read_messages(1))
     assert len(first) < 50, "the rest is not yet asked for"
     await stream.oracle.purge(stream.name, seq=96)
     with pytest.raises(jsclient.HistoryTruncatedError) as caught:
@@ -192,7 +192,7 @@ async def test_server_restarts_in_middle(own_server: Any, connect: Any, oracle_f
     await stream.publish(20_000, size=100)
     js = await connect(server)
     reader = await opened(js, stream, ConsumerRange, 1, 20_000, max_bytes=64 * 1024)
-    got = numbers(await reader.read(100))
+    got = numbers(await reader.read_messages(100))
     await server.kill()
     await server.start()
     got += await read_all(reader)
