@@ -35,6 +35,7 @@ async def answered(connection: FakeConnection, publishing: asyncio.Task, *answer
     """Answer each attempt in turn. None: it is not answered."""
     for number, reply in enumerate(answers):
         while len(connection.to("a")) <= number:
+            assert not publishing.done(), f"over after {number} attempts"
             await asyncio.sleep(0.01)
         if reply is not None:
             answer(connection, connection.to("a")[number], *reply)
