@@ -14,9 +14,10 @@ import contextlib
 import doctest
 import inspect
 import io
+import logging
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType
@@ -96,8 +97,21 @@ async def execute(page: str, namespace: dict[str, Any]) -> None:
 
 
 @pytest.fixture
+def log_settings() -> Iterator[None]:
+    """What a page changes in the log of jsclient ends with it: the next test in this process reads the log too."""
+    log = logging.getLogger("jsclient")
+    level, handlers = log.level, list(log.handlers)
+    yield
+    log.setLevel(level)
+    log.handlers[:] = handlers
+
+
+@pytest.fixture
 async def namespace(
-    own_server: Callable[..., Awaitable[OwnServer]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_server: Callable[..., Awaitable[OwnServer]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    log_settings: None,
 ) -> AsyncIterator[dict[str, Any]]:
     """What the guides take for granted: `js`, `url`, two modules, and certificates in the working directory."""
     monkeypatch.chdir(tmp_path)
@@ -119,6 +133,12 @@ async def test_python_of_page_does_page_says(page: str, namespace: dict[str, Any
     if needed and not fits(version, f">={needed[1]}"):
         pytest.skip(f"the page needs nats-server {needed[1]}, this is {version}")
     await execute(page, namespace)
+
+
+async def test_log_of_page_ends_with_it() -> None:
+    """A later test in this process read the records that the page about production had asked for."""
+    log = logging.getLogger("jsclient")
+    assert (log.level, log.handlers) == (logging.NOTSET, [])
 
 
 def test_readme_has_its_two_commands() -> None:
