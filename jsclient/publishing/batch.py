@@ -99,7 +99,7 @@ class AtomicBatch:
 
     @property
     def ack(self) -> PubAck | None:
-        """The answer to the commit: ``seq`` of the last message, ``count`` of messages; None before."""
+        """The answer to the commit: ``seq`` of the last message and ``count`` of messages. None before the commit."""
         return self._ack
 
     @property

@@ -96,7 +96,7 @@ class Bucket:
             )
 
     async def put(self, key: str, value: bytes) -> int:
-        """Set a value at any revision and return the new revision. Raises the errors of any publish."""
+        """Set a value at any revision of the key, and return the new revision. Raises the errors of any publish."""
         return await self._store(key, value, None)
 
     async def update(self, key: str, value: bytes | None, revision: int) -> int:
