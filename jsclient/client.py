@@ -52,10 +52,10 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         domain: JetStream domain.
         prefix: API prefix, for imported accounts.
         timeout: Seconds for API requests and publishes.
-        on_event: A function or a coroutine function that is called with every event (see `jsclient.events`). It never
-            blocks reading. By default events are logged.
-        stall_after: Seconds without a message after which a reader that the program waits for requests the reason from
-            the server, and reports it as `ConsumerStalled`. It repeats this at the same interval. None: never.
+        on_event: A function or a coroutine function that is called with every event (see `jsclient.events`). Reading
+            continues while it runs. By default events are logged.
+        stall_after: If the program waits this many seconds for a message, its reader asks the server for the reason and
+            reports it as `ConsumerStalled`. It repeats the check at the same interval. None disables it.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
 
     @property
     def core(self) -> Core:
-        """Plain messages, requests and services on this connection. They need no JetStream on the server."""
+        """Core NATS on this connection: plain messages, requests and services. The server needs no JetStream for it."""
         if self._core is None:
             from .core.api import Core
 
@@ -122,34 +122,35 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
     async def reconnect(self, timeout: float = 5.0) -> None:
         """Close the connection to the server and connect again, to another server if one is known.
 
-        Use it to move a program to other servers, or after its credentials have changed. What was written before is
-        read by the server first, if it answers within half of the timeout. Subscriptions and readers go on.
+        Use it to move a program to other servers, or after its credentials have changed. Data written earlier is
+        delivered to the old server first, if that server answers within half of the timeout. Subscriptions and readers
+        continue.
 
         Args:
             timeout: Seconds until the connection must be restored.
 
         Raises:
-            DisconnectedError: It was not restored in time. The attempts continue.
-            ConfigError: The connection was opened by the program with nats-py.
-            ClosedError: It is closed.
+            DisconnectedError: The connection was not restored in time. The attempts continue.
+            ConfigError: The program opened the connection itself, with nats-py.
+            ClosedError: The connection is closed.
         """
         await self._connection.reconnect(check_seconds("timeout", timeout))
 
     def set_servers(self, servers: str | Sequence[str]) -> None:
-        """Use other servers from the next connection on: those of the list, and those that their cluster announces.
+        """Set the servers for the next connection: the given list, and any servers that their cluster announces.
 
-        The current connection stays, until it is lost or `reconnect` is called.
+        The current connection remains open until it is lost or `reconnect` is called.
 
         Args:
-            servers: As for `connect`. User info in a URL replaces that of the earlier ones.
+            servers: See `connect`. User info in a URL replaces the user info of earlier URLs.
 
         Raises:
-            ConfigError: A URL is not valid, or the connection was opened by the program with nats-py.
+            ConfigError: A URL is not valid, or the program opened the connection itself, with nats-py.
         """
         self._connection.set_servers(server_urls(servers))
 
     def stats(self) -> ConnectionStats:
-        """Return the counters of the connection: bytes, messages, reconnects, and what waits to be sent."""
+        """Return the counters of the connection: bytes, messages, reconnects, and data that waits to be sent."""
         return self._connection.stats()
 
     async def __aenter__(self) -> Self:
@@ -157,13 +158,13 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         return self
 
     async def close(self) -> None:
-        """End all subscriptions and close the connection. A nats-py connection that was passed in stays open.
+        """End all subscriptions and close the connection. A nats-py connection that the program passed in stays open.
 
         Ephemeral consumers that subscriptions created are deleted, and durable consumers stay. If the server does not
         answer, closing takes about 5 s at most.
 
-        Cancelled: the connection is closed at once. Unsent data is lost, and the server removes the ephemeral
-        consumers after their ``inactive_threshold``.
+        Cancelled: the connection is closed at once. Unsent data is lost, and the server removes the ephemeral consumers
+        after their ``inactive_threshold``.
         """
         self._connection.check_here()
         async with self._closing:
@@ -175,7 +176,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
                     await context.tasks.settle(1.0)
                 await (
                     context.requests.close()
-                )  # before the connection, so that the server forgets their inbox
+                )  # before the connection closes, so that the server removes their inboxes
                 await self._connection.close()
                 await self._finish_close(ending)
             except asyncio.CancelledError:
@@ -188,7 +189,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         context = self._context
         await context.requests.close()
         await asyncio.wait({ending})
-        await self._abandon_all()  # handles that were opened meanwhile: their readers must wake up
+        await self._abandon_all()  # handles that were opened while closing: their readers must wake up
         await context.tasks.cancel()
         await self._connection.hub.close()
 
@@ -210,7 +211,7 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
                 context.report(result)
 
 
-_PING_EVERY = 1.0  # seconds between the pings that show whether the server still answers, and timeout of each
+_PING_EVERY = 1.0  # seconds between pings that check the server, and the timeout of each ping
 
 _WARN_EVERY = 10.0  # seconds between warnings that no server can be reached yet
 
@@ -263,39 +264,39 @@ def connect(
 
     Args:
         servers: One URL, or several, in a list or separated by commas: ``nats://``; ``tls://``, which requires TLS;
-            ``ws://`` and ``wss://``, which need ``pip install "jsclient[websocket]"``.
-            User info in a URL, ``user:password@`` or ``token@``, percent-encoded, is also used for the servers that
-            this server announces. A URL without it has that of the first URL that has one. The options below take
-            precedence over it.
+            ``ws://`` and ``wss://``, which need ``pip install "jsclient[websocket]"``. User info in a URL,
+            ``user:password@`` or ``token@``, percent-encoded, is also used for the servers that this server announces.
+            A URL without user info uses the user info of the first URL that has it. The options below take precedence
+            over it.
         domain, prefix, timeout, on_event, stall_after: See `JetStream`.
         inbox_prefix: The first token of reply and deliver subjects. Permissions can separate users by it.
         connect_timeout: Seconds per attempt, from the TCP connection to the end of the handshake.
         reconnect_time_wait: Seconds before the second attempt to reconnect to a server. The pause doubles after each
             failure, and varies by a quarter, so that many clients do not reconnect at the same instant.
-        reconnect_max_wait: The longest of these pauses, in seconds.
+        reconnect_max_wait: The longest pause, in seconds.
         ping_interval: Seconds between PINGs. After two PINGs without a reply the client reconnects.
         wait: Seconds for which connecting is repeated while no server can be reached, for a server that starts at the
             same time as this program. A warning is logged every 10 s. Refused credentials are raised at once.
         options: For identity and TLS, with the names of nats-py: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
             ``tls_handshake_first``, ``no_echo``, ``signature_cb``, ``user_jwt_cb``, ``ws_connection_headers``.
-            ``dont_randomize`` keeps the order of the servers. ``ignore_discovered`` uses only the given ones.
+            ``dont_randomize`` keeps the order of the servers. ``ignore_discovered`` uses only the servers of the list.
             ``max_refusals`` is the number of refusals of the credentials, in a row by one server, after which a lost
-            connection is closed instead of restored. None, the default: never.
-            ``user_credentials`` is the path of a credentials file, which is read at each attempt to connect. A JWT
-            that has expired by the clock of this machine is logged as a warning, and sent: the server decides.
-            ``tls`` is an ``ssl.SSLContext``, True for the authorities that this machine trusts, or the path of a file
-            with another authority, as in ``tls="ca.pem"``.
-            ``token``, ``signature_cb`` and ``user_jwt_cb`` may be plain functions, not coroutine functions. They are
-            called on the event loop at each attempt to connect and must not block: return what another task or thread
-            keeps current. If a function raises, or returns another type, the attempt fails with `ConnectError`. While
-            reconnecting, the event `ErrorRaised` reports this once, and the attempts continue.
+            connection is closed instead of restored. The default, None, always restores it. ``user_credentials`` is the
+            path of a credentials file, which is read at each attempt to connect. A JWT that has expired by the clock of
+            this machine is logged as a warning, and sent: the server decides. ``tls`` is an ``ssl.SSLContext``, True
+            for the authorities that this machine trusts, or the path of a file with another authority, as in
+            ``tls="ca.pem"``. ``token``, ``signature_cb`` and ``user_jwt_cb`` may be plain functions, not coroutine
+            functions. They are called on the event loop at each attempt to connect and must not block: return a value
+            that another task or thread keeps current. If a function raises, or returns another type, the attempt fails
+            with `ConnectError`. While reconnecting, the event `ErrorRaised` reports this once, and the attempts
+            continue.
 
     Raises:
         ConnectError: No server could be reached, or no server offered the requested TLS.
         AuthenticationError: The server refused the credentials. If their JWT has expired, the error has the date.
-        ConfigError: An option does not exist or has a value that cannot be used, or a file that it names cannot be
-            read or is malformed. A file is read at each attempt, so this can also be raised during ``wait``.
+        ConfigError: An option does not exist or has a value that cannot be used, or a file that it names cannot be read
+            or is malformed. A file is read at each attempt, so this can also be raised during ``wait``.
     """
 
     async def opened() -> JetStream:

@@ -63,7 +63,7 @@ _LAZY = {
 if not TYPE_CHECKING:  # else a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import a class on first use, so that `jsclient.connect` need not import them."""
+        """Import a class on first use, because `jsclient.connect` does not need it."""
         if (module := _LAZY.get(name)) is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from .._exports import set_module

@@ -10,7 +10,7 @@ from ..errors import BucketExistsError, BucketNotFoundError, StreamExistsError, 
 from ..protocol.models.drift import OnDrift
 from ..streams.api import StreamManager
 
-if TYPE_CHECKING:  # imported when a bucket is used: `import jsclient` stays cheap
+if TYPE_CHECKING:  # imported when a bucket is first used: `import jsclient` stays fast
     from ..protocol.buckets.bucket_config import BucketFields
     from ..protocol.buckets.object_config import ObjectStoreFields
     from ..protocol.models.stream import StreamInfo
@@ -25,7 +25,7 @@ class Buckets(StreamManager):
 
     @asking
     async def create_key_value(self, bucket: str, **options: Unpack[BucketFields]) -> KeyValue:
-        """Create a key-value bucket. A bucket with the same configuration is accepted.
+        """Create a key-value bucket, or return the existing bucket if it has the same configuration.
 
         Args:
             bucket: The name: letters, digits, ``-`` and ``_``.
@@ -50,7 +50,8 @@ class Buckets(StreamManager):
     async def update_key_value(self, bucket: str, **options: Unpack[BucketFields]) -> KeyValue:
         """Change the configuration of a bucket. Options that are not given return to their defaults.
 
-        Arguments and errors are those of `create_key_value`. Raises `BucketNotFoundError` if there is no bucket.
+        See `create_key_value` for the arguments and errors. Also raises `BucketNotFoundError` if the bucket does not
+        exist.
         """
         from ..protocol.buckets.bucket_config import bucket_config
 
@@ -62,7 +63,7 @@ class Buckets(StreamManager):
 
     @asking
     async def create_or_update_key_value(self, bucket: str, **options: Unpack[BucketFields]) -> KeyValue:
-        """Change the configuration of a bucket, or create it. Arguments and errors are those of `create_key_value`."""
+        """Change the configuration of a bucket, or create it. See `create_key_value` for the arguments and errors."""
         from ..protocol.buckets.bucket_config import bucket_config
 
         stream = await self.create_or_update_stream(bucket_config(bucket, **options))
@@ -78,8 +79,8 @@ class Buckets(StreamManager):
 
         Args:
             bucket: The name.
-            on_drift: The action if the bucket differs: "error" raises `ConfigMismatchError`, "update" changes what
-                differs, "ignore" accepts the bucket.
+            on_drift: The action if the bucket differs: "error" raises `ConfigMismatchError`, "update" changes the
+                options that differ, "ignore" accepts the bucket.
             options: See `create_key_value`.
 
         Raises:
@@ -95,16 +96,16 @@ class Buckets(StreamManager):
 
     @asking
     async def key_value(self, bucket: str, *, check: bool = True, validate: bool = True) -> KeyValue:
-        """Return a key-value bucket that exists.
+        """Return an existing key-value bucket.
 
         Args:
             bucket: The name.
-            check: Look the bucket up. Without it no request is sent, for users who may only get and put.
+            check: Look the bucket up. With False no request is sent, for users who may only get and put.
             validate: Refuse keys that other clients would refuse. False allows any token of a subject.
 
         Raises:
-            BucketNotFoundError: There is no such bucket.
-            NotABucketError: The stream of this name is not a bucket.
+            BucketNotFoundError: The bucket does not exist.
+            NotABucketError: The stream with this name is not a bucket.
             InvalidNameError: The name is not valid.
 
         Also raises the errors of any API request.
@@ -149,7 +150,7 @@ class Buckets(StreamManager):
 
     @asking
     async def create_object_store(self, bucket: str, **options: Unpack[ObjectStoreFields]) -> ObjectStore:
-        """Create an object store. One with the same configuration is accepted.
+        """Create an object store, or return the existing store if it has the same configuration.
 
         Args:
             bucket: The name: letters, digits, ``-`` and ``_``.
@@ -173,7 +174,7 @@ class Buckets(StreamManager):
     async def update_object_store(self, bucket: str, **options: Unpack[ObjectStoreFields]) -> ObjectStore:
         """Change the configuration of an object store. Options that are not given return to their defaults.
 
-        Arguments and errors are those of `create_object_store`. Raises `BucketNotFoundError` if there is none.
+        See `create_object_store` for the arguments and errors. Also raises `BucketNotFoundError` if it does not exist.
         """
         from ..protocol.buckets.object_config import object_config
 
@@ -199,7 +200,7 @@ class Buckets(StreamManager):
     ) -> ObjectStore:
         """Create an object store, or verify that the existing one has the given options.
 
-        Arguments and errors are those of `ensure_key_value`, with the options of `create_object_store`.
+        Takes the options of `create_object_store`. See `ensure_key_value` for the other arguments and the errors.
         """
         from ..protocol.buckets.object_config import object_config
 
@@ -208,15 +209,15 @@ class Buckets(StreamManager):
 
     @asking
     async def object_store(self, bucket: str, *, check: bool = True) -> ObjectStore:
-        """Return an object store that exists.
+        """Return an existing object store.
 
         Args:
             bucket: The name.
-            check: Look it up. Without it no request is sent, for users who may not ask for the state of streams.
+            check: Look the store up. With False no request is sent, for users who may not request the state of streams.
 
         Raises:
-            BucketNotFoundError: There is no such bucket.
-            NotABucketError: The stream of this name is not an object store.
+            BucketNotFoundError: The object store does not exist.
+            NotABucketError: The stream with this name is not an object store.
             InvalidNameError: The name is not valid.
 
         Also raises the errors of any API request.

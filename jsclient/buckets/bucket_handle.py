@@ -45,7 +45,7 @@ class BucketHandle:
 
     @property
     def stream(self) -> str:
-        """The name of its stream."""
+        """The name of the bucket's stream."""
         return self._stream
 
     def __repr__(self) -> str:

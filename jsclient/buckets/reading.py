@@ -18,13 +18,13 @@ from .bucket_handle import no_bucket
 __all__ = ["RECHECK", "BucketReader", "has_nothing_left", "open_consumer", "policy_of", "reader_config"]
 
 RECHECK: Final = 0.25
-"""Seconds without a message after which a consumer is looked at."""
+"""Seconds without a message after which a consumer is checked."""
 
 EntryT = TypeVar("EntryT")
 
 
 def policy_of(*, include_history: bool, updates_only: bool, after: int | None) -> DeliverPolicy:
-    """Return where a watch begins by its arguments. Raises `ConfigError` if they contradict each other."""
+    """Return the deliver policy for the arguments of a watch. Raises `ConfigError` if they contradict each other."""
     if sum((include_history, updates_only, after is not None)) > 1:
         raise ConfigError("give one of include_history, updates_only and after")
     if after is not None:
@@ -41,7 +41,7 @@ def reader_config(
     after: int | None = None,
     headers_only: bool = False,
 ) -> ConsumerConfig:
-    """Return the configuration of a consumer of entries. ``after``: only entries after this revision, all of them."""
+    """Return the configuration of a consumer of entries. ``after`` selects all entries after this revision."""
     return ConsumerConfig(
         filter_subject=subjects[0] if len(subjects) == 1 else None,
         filter_subjects=list(subjects) if len(subjects) > 1 else None,
@@ -54,7 +54,7 @@ def reader_config(
 async def open_consumer(
     context: Context, stream: str, config: ConsumerConfig, create: str
 ) -> tuple[OrderedConsumer, int]:
-    """Create a consumer that reads in order. Returns it, and the number of messages that it has to deliver.
+    """Create a consumer that reads in order. Return it with the number of messages that it has to deliver.
 
     ``create`` is the method that creates such a bucket.
 
@@ -71,11 +71,11 @@ async def open_consumer(
 
 
 async def has_nothing_left(consumer: OrderedConsumer, last: Message | None) -> bool:
-    """Whether the consumer has delivered everything, and ``last`` was the last message that it delivered."""
+    """Return whether the consumer has delivered all its messages, ``last`` being the last message."""
     try:
         info = await consumer.info()
     except JetStreamError:
-        return False  # the consumer is being replaced, or the server is away
+        return False  # the consumer is being replaced, or the server is unavailable
     returned = 0
     if last is not None and last.metadata.consumer == info.name:
         returned = last.metadata.consumer_seq
@@ -83,10 +83,10 @@ async def has_nothing_left(consumer: OrderedConsumer, last: Message | None) -> b
 
 
 class BucketReader(Generic[EntryT]):
-    """Reads the entries of a bucket, first those that exist, then each new one. The server is asked on first use.
+    """Reads the existing entries of a bucket, and then each new entry. The first request is sent on first use.
 
     Attributes:
-        is_current: Whether all entries that existed when it was opened were returned.
+        is_current: Whether all entries that existed at the opening were returned.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class BucketReader(Generic[EntryT]):
     ) -> None:
         """Prepare to read.
 
-        ``decode`` returns the entry in a message, or None to pass over it. Its second argument is whether the entry is
-        one of those that existed. ``create`` is the method that creates such a bucket.
+        ``decode`` returns the entry in a message, or None to skip it. Its second argument tells whether the entry
+        existed at the opening. ``create`` is the method that creates such a bucket.
         """
         self._context, self._stream, self._config = context, stream, config
         self._decode, self._create = decode, create
         self._consumer: OrderedConsumer | None = None
-        self._remaining = 0  # of the entries that existed at the start
+        self._remaining = 0  # number of entries that existed at the start and were not read yet
         self._last: Message | None = None
         self.is_current: bool = False
 
@@ -118,7 +118,7 @@ class BucketReader(Generic[EntryT]):
         return self._consumer
 
     async def next(self) -> EntryT | None:
-        """Return the next entry, or None if one was passed over or the last of those that existed has disappeared.
+        """Return the next entry. None stands for a skipped entry, or for a last existing entry that was removed.
 
         Raises the errors of `OrderedConsumer.next`.
         """
@@ -129,7 +129,7 @@ class BucketReader(Generic[EntryT]):
                 try:
                     message = await consumer.next(None if self.is_current else RECHECK)
                 except RequestTimeoutError:
-                    # The entries that were left may have been removed, or changed while the consumer was replaced.
+                    # The remaining entries may have been removed, or changed while the consumer was replaced.
                     if await has_nothing_left(consumer, self._last):
                         self.is_current = True
                         return None
@@ -143,12 +143,12 @@ class BucketReader(Generic[EntryT]):
             return self._decode(message, False)
         self._remaining -= 1
         self._last = message
-        # An entry that is changed meanwhile moves behind the others, so that their number or the end may come first.
+        # An entry that changes meanwhile moves behind the others, so either the count or the end may come first.
         self.is_current = not self._remaining or not message.metadata.num_pending
         return self._decode(message, True)
 
     async def initial(self) -> AsyncGenerator[EntryT, None]:
-        """Open, and yield the entries that exist. Closes at the end."""
+        """Open the reader, yield the entries that exist, and close the reader."""
         consumer = await self.open()
         try:
             while not self.is_current:

@@ -27,7 +27,7 @@ EntryT = TypeVar("EntryT", bound=_Entry)
 
 
 class BucketWatch(ReadHandle[EntryT]):
-    """Reads the entries of a bucket and then its changes, with ``async for``."""
+    """Reads the entries of a bucket and then its changes, with ``async for``. Base of the watches of both buckets."""
 
     _state = State.NEW
 
@@ -36,7 +36,7 @@ class BucketWatch(ReadHandle[EntryT]):
         self._ignore_deletes = ignore_deletes
         self._consumer: OrderedConsumer | None = None
         self._became_current = Signal()
-        self._ahead: deque[EntryT] = deque()  # read, and not yet returned
+        self._ahead: deque[EntryT] = deque()  # entries that were read and not returned yet
         self._revision = 0
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class BucketWatch(ReadHandle[EntryT]):
 
     @property
     def is_current(self) -> bool:
-        """Whether the entries that existed at the start were returned, and none are left."""
+        """Whether all entries that existed at the start were returned."""
         return self._reader.is_current and not self._ahead
 
     @property
@@ -88,7 +88,7 @@ class BucketWatch(ReadHandle[EntryT]):
         return self._consumer.events()
 
     async def current(self) -> None:
-        """Wait until another task has read the entries that existed at the start.
+        """Wait until another task has read all entries that existed at the start.
 
         Raises:
             ClosedError: The watch was closed.
@@ -110,13 +110,13 @@ class BucketWatch(ReadHandle[EntryT]):
 
         Cancelled: no entry is lost. The next call returns it.
         """
-        if self._state is State.NEW:  # opening here would give two tasks a consumer each
+        if self._state is State.NEW:  # opening here would create a second consumer
             raise ConfigError("the watch is not open: 'async with bucket.watch() as watch' opens it")
         if self.is_closed:
             raise ClosedError("the watch is closed")
         if self._ahead:
             await self._look_ahead(2)
-        while not self._ahead:  # another task may have returned what was held
+        while not self._ahead:  # another task may have returned the entries read ahead
             entry = await self._reader.next()
             if entry is not None and self._is_returned(entry):
                 self._ahead.append(entry)

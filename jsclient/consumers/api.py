@@ -98,10 +98,10 @@ class Subscribing:
             subject: The subject to read, which becomes the consumer's filter. Wildcards are allowed. It is required
                 unless ``stream`` is given.
             stream: The stream. The default is the stream that has ``subject``.
-            consumer: Bind to this existing consumer, and create none.
+            consumer: Bind to this existing consumer. It is never created.
             durable: Bind to this durable consumer, or create it.
-            queue: The queue group. Each message goes to one member. Without ``consumer`` and ``durable`` it is also
-                the durable name.
+            queue: The queue group. Each message goes to one member. Without ``consumer`` and ``durable`` it is also the
+                durable name.
             config: Further fields of the consumer, which is not modified. An existing consumer must match them. A
                 consumer created here has an ``idle_heartbeat`` of 5 s outside queue groups. 0 turns heartbeats off.
             callback: Called with each message, one after the other. A coroutine function runs on the event loop, a

@@ -36,10 +36,10 @@ async def delete_created(
 ) -> None:
     """Delete the consumer, and report the deletion of a named consumer with its pending messages.
 
-    Raises the errors of any API request. The deletion takes one request timeout at most, and the request for the
-    pending messages half of that. While the client is disconnected it waits for a second at most, so that a program can
-    end. It does wait, because the first messages after a reconnect are read before the connection counts as connected,
-    and their reader may end at that moment.
+    Raises the errors of any API request. The deletion takes at most one request timeout, and the request for the
+    pending messages half of that. While the client is disconnected, it waits at most one second, so that the program
+    can end. It has to wait, because the first messages after a reconnect are read before the connection counts as
+    connected, and their reader may end at that moment.
     """
     connection = context.connection
     deadline = connection.now() + context.timeout

@@ -16,11 +16,11 @@ __all__ = ["Seen", "look_at_consumer", "stream_info"]
 
 
 class Seen(NamedTuple):
-    """What a check has shown."""
+    """What a check of a consumer has shown."""
 
     findings: list[Finding]
     info: ConsumerInfo | None = None
-    due: float | None = None  # seconds until a handler here counts as hanging
+    due: float | None = None  # seconds until a handler in this process counts as hanging
     fits: bool = False  # the filter can match and the stream is no copy, so it need not be requested again
     denied: bool = False  # this user may not request the information
 

@@ -53,10 +53,10 @@ class AckChannel(msgspec.Struct, frozen=True):
 class Message:
     """One delivery of a stored message.
 
-    ``subject``, ``reply``, ``headers`` and ``metadata`` are read from the wire's bytes on first use. A subject or
-    header that is not UTF-8 is decoded with surrogate escapes, so no byte is lost.
+    ``subject``, ``reply``, ``headers`` and ``metadata`` are parsed on first use. A subject or header that is not UTF-8
+    is decoded with surrogate escapes, so no byte is lost.
 
-    Only readers create messages. The test of a handler can create a message with `jsclient.testing.make_message`.
+    Only readers create messages. To test a handler, create a message with `jsclient.testing.make_message`.
     """
 
     if not TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Message:
 
     @property
     def reply(self) -> str:
-        """The reply subject, which is the JSAck, unmodified."""
+        """The reply subject, unmodified. It is the JSAck."""
         return self._frame[1].decode("utf-8", "surrogateescape")
 
     @property
@@ -234,7 +234,7 @@ class Message:
         return None
 
 
-# A struct is created in half the time of a class. It is never part of a reference cycle.
+# A struct takes half the time of a class to create, and never joins a reference cycle.
 class DeliveredMessage(Message, msgspec.Struct, eq=False, gc=False):
     """The message that a reader creates from a frame."""
 
@@ -243,7 +243,7 @@ class DeliveredMessage(Message, msgspec.Struct, eq=False, gc=False):
     _state: AckState | None = None
     _headers: MessageHeaders | None = None
     _metadata: Metadata | None = None
-    _attempt: int = 0  # set by a worker that retries it here
+    _attempt: int = 0  # set by a worker that retries the message in this process
 
 
 def _refuse(_cls: type[Message], *_args: object, **_fields: object) -> NoReturn:
@@ -258,9 +258,10 @@ Message.__new__ = staticmethod(_refuse)  # type: ignore[assignment]
 
 
 def ack_now(message: Message) -> bool:
-    """Ack a message if that needs no waiting and no ack was sent for it yet. Returns whether the ack is written.
+    """Ack a message if that can be done without waiting and no ack was sent for it yet. Return whether the ack is
+    written.
 
-    `Message.ack` repeats these lines: calling this function would cost each ack a tenth of a microsecond.
+    `Message.ack` repeats these lines: calling this function would add a tenth of a microsecond to each ack.
     """
     channel, reply = message._channel, message._frame[1]  # noqa: SLF001  a class of this module
     if message._state is None and not channel.silent and channel.reader.match_jsack(reply):  # noqa: SIM102, SLF001  the second test sends the ack
@@ -297,6 +298,6 @@ async def ack_all(messages: Iterable[Message]) -> None:
         except Exception as error:  # noqa: BLE001  raised together, below
             errors.append(error)
         if number % 1000 == 999:
-            await asyncio.sleep(0)  # flush the writes
+            await asyncio.sleep(0)  # let the event loop flush the writes
     if errors:
         raise ExceptionGroup("some messages could not be acked", errors)

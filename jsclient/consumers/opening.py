@@ -62,7 +62,7 @@ async def open_subscription(
     context.connection.check_open()
     binder = Binder(context, request)
     binding = await binder.bind()
-    context.connection.check_open()  # closed meanwhile: readers would wait forever
+    context.connection.check_open()  # the connection was closed meanwhile: readers would wait forever
     info, inbox = binding.info, binder.inbox
     assert info is not None
     assert inbox is not None
@@ -148,7 +148,7 @@ async def open_pull_subscription(
 
 
 class Binder:
-    """One run of the workflow. After `bind`, ``inbox`` and ``intake`` are the NATS subscription (push)."""
+    """One run of the workflow. For a push subscription, ``inbox`` and ``intake`` exist after `bind`."""
 
     def __init__(self, context: Context, request: SubscribeRequest) -> None:
         self._context = context
@@ -263,7 +263,7 @@ class Binder:
         """Delete the consumer after a lost answer, if it exists and this request has created it."""
         name = step.config.durable_name or step.config.name
         if name is None:
-            return  # the server removes an ephemeral consumer without interest
+            return  # the server removes an ephemeral consumer without interest by itself
         api = self._context.api
         try:
             info = from_wire(ConsumerInfo, await self._context.call(api.consumer_info(step.stream, name)))

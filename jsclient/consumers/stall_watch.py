@@ -24,19 +24,19 @@ _log = logging.getLogger("jsclient.consumer")
 
 
 class Handling(NamedTuple):
-    """What a worker or a callback does now."""
+    """The current activity of a worker or callback."""
 
-    running: list[tuple[Hashable, float]]  # what is handled, and the start of each handler
-    waiting: int  # messages that wait for a handler
-    held: int | None  # messages that are not settled; None if unknown
-    ended: int  # handlers that have ended so far
+    running: list[tuple[Hashable, float]]  # the messages being handled, and when each handler started
+    waiting: int  # number of messages that wait for a handler
+    held: int | None  # number of unsettled messages, or None if unknown
+    ended: int  # number of handlers that have ended so far
     ack_wait: float | None = None  # seconds; None: only the check of the consumer reports handlers that hang
     keeps_alive: bool = False
-    subject_of: Callable[[Hashable], str] | None = None  # the message of a handler
+    subject_of: Callable[[Hashable], str] | None = None  # returns the message subject of a handler
 
 
 class Watched(Protocol):
-    """The reader that is watched."""
+    """A reader that a `StallWatch` observes."""
 
     @property
     def stream(self) -> str: ...
@@ -50,7 +50,7 @@ class Watched(Protocol):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the program waits for a message now."""
+        """Whether the program is waiting for a message."""
 
     def emit(self, event: Event) -> None: ...
 
@@ -59,10 +59,10 @@ class StallWatch:
     """Polls a reader while its program waits for messages, and checks the consumer when none arrives.
 
     Attributes:
-        asks: How often the program has started to wait for a message.
+        asks: How many times the program has started to wait for a message.
         reset_error: For a reader that replaces its consumer: returns why the last attempt failed. Such a reader is not
             stalled only because its consumer is gone or delivers elsewhere. None: the reader keeps its consumer.
-        workers: What each worker of the reader does.
+        workers: The activity of each worker of the reader.
         subject: The subject that a push subscription listens on.
     """
 
@@ -90,13 +90,13 @@ class StallWatch:
         self.workers: list[Callable[[], Handling]] = []
 
     def asked(self) -> None:
-        """Note that the program starts to wait for a message."""
+        """Record that the program starts to wait for a message."""
         self.asks += 1
         if self._handle is None and self._tracker is not None:
             self._poll()
 
     def add_worker(self, worker: Callable[[], Handling]) -> None:
-        """Register a worker. It may have messages already, and then does not wait for one."""
+        """Register a worker. A worker that already has messages does not count as waiting."""
         self.workers.append(worker)
         self.asked()
 
@@ -219,13 +219,13 @@ class StallWatch:
         if self.reset_error is not None and seen.info is None and not seen.denied:
             error = self.reset_error()
             if error is None:
-                return  # the next consumer is being created
+                return  # the next consumer is being created already
             seen = Seen([cannot_replace(error, reader.stream)])
         self._fits = self._fits or seen.fits
         findings = seen.findings
         if not findings and seen.info is not None and not self.workers:
             self._say_idle(nothing_to_deliver(seen.info, look.stood_for))
-        if work.ack_wait is not None:  # `_hanging` reports handlers that hang, without a request
+        if work.ack_wait is not None:  # `_hanging` reports these handlers without a request
             findings = [finding for finding in findings if finding.code != "handler"]
         for event in tracker.looked(
             self._context.connection.now(),

@@ -26,7 +26,7 @@ __all__ = ["Core"]
 
 
 class Core:
-    """Plain messages, requests and services: `JetStream.core`.
+    """Core NATS: plain messages, requests and services. Returned by `JetStream.core`.
 
     Core NATS delivers a message at most once, to the subscriptions that exist when it is published. It stores nothing,
     so JetStream need not be enabled on the server.
@@ -50,7 +50,7 @@ class Core:
     ) -> None:
         """Publish a plain message. Returns when it is in the write buffer, and waits while the buffer is full.
 
-        Nothing shows whether a subscription received it. `flush` waits until the server has read it.
+        There is no sign whether a subscription received it. `flush` waits until the server has read it.
 
         Args:
             subject: The subject, without wildcards.
@@ -85,8 +85,8 @@ class Core:
     ) -> CoreMessage:
         """Send a request, and return the first reply.
 
-        Without a connection it waits for one within the timeout. It is sent once. If a service answers with an error,
-        the reply has it as `CoreMessage.error`.
+        Without a connection, the call waits for a connection within the timeout. The request is sent only once. If a
+        service answers with an error, the reply has it as `CoreMessage.error`.
 
         Args:
             subject: The subject, without wildcards.
@@ -126,26 +126,26 @@ class Core:
     ) -> Replies:
         """Send a request to several responders, and iterate over the replies with ``async for``.
 
-        The first of the conditions that are given ends the iteration; the timeout always does.
+        The iteration ends at the first of the given conditions, and at the timeout in any case.
 
         Args:
             subject: The subject, without wildcards.
             data: The payload.
             max_messages: The number of replies.
-            stall: Seconds without a further reply. The first reply is waited for until the timeout.
+            stall: Seconds without a further reply. The wait for the first reply lasts until the timeout.
             timeout: Seconds for all replies together. The default is the timeout of `connect`.
-            sentinel: True: an empty reply is the last, and is not returned. A function: the same for a reply for which
-                it returns true.
+            sentinel: True: an empty reply ends the iteration and is not returned. A function ends it in the same way at
+                a reply for which it returns true.
             headers: One value, or several, by name.
 
         Raises:
             InvalidNameError, ConfigError, MaxPayloadError: An argument is not valid. Nothing was sent.
 
-        Reading raises `NoRespondersError` if the subject has no subscriber; see `Replies.next`.
+        Reading raises `NoRespondersError` if the subject has no subscriber. See `Replies.next`.
 
         Source: ADR-47
         """
-        # Everything is checked now: the request is sent when the first reply is read.
+        # All arguments are checked now, but the request is sent when the first reply is read.
         seconds = self._checked(subject, timeout)
         payload = check_payload(data)
         block = header_block(headers)
@@ -193,7 +193,7 @@ class Core:
             max_pending: Messages that may be buffered. When the buffer is full, messages are dropped, and the event
                 `SlowConsumer` reports it.
             max_pending_bytes: Bytes that may be buffered, 64 MiB by default.
-            reply_prefixes: How reply subjects may start that `CoreMessage.respond` answers, besides inboxes.
+            reply_prefixes: Prefixes of reply subjects that `CoreMessage.respond` may answer, besides inboxes.
 
         Raises:
             InvalidNameError, ConfigError: An argument is not valid.
@@ -253,7 +253,7 @@ class Core:
         queue: str = "q",
         reply_prefixes: Iterable[str] = (),
     ) -> Service:
-        """Start an instance of a service, which clients and tools can discover: ``async with``, or ``await``.
+        """Start an instance of a service that clients and tools can discover. Use ``async with`` or ``await``.
 
         Add endpoints to it with `Service.add_endpoint`.
 
@@ -263,7 +263,7 @@ class Core:
             description: A text for people.
             metadata: Texts by name. They cannot be changed later.
             queue: The queue group of its endpoints, which share the requests. "" gives each request to each instance.
-            reply_prefixes: How reply subjects may start that it answers, besides inboxes.
+            reply_prefixes: Prefixes of reply subjects that the service may answer, besides inboxes.
 
         Raises:
             InvalidNameError, ConfigError: An argument is not valid.
@@ -291,8 +291,8 @@ class Core:
 
         Args:
             name: The name of the service.
-            timeout: Seconds to wait for the answers, 1 by default. It returns earlier when no further answer has come
-                for a third of that time.
+            timeout: Seconds to wait for the answers, 1 by default. The call returns earlier if no further answer has
+                arrived for a third of that time.
 
         Raises:
             InvalidNameError: The name is not valid.
@@ -307,7 +307,7 @@ class Core:
     ) -> list[ServiceStats]:
         """Return the counters of the instances of a service, or of all services, that answer.
 
-        Arguments and errors are those of `services`.
+        See `services` for the arguments and errors.
         """
         from .services.discovery import counters
 
@@ -328,7 +328,7 @@ class Core:
 
 
 def checked_prefixes(prefixes: Iterable[str]) -> tuple[str, ...]:
-    """Return prefixes of reply subjects. Raises `ConfigError` for one that would allow subjects of the server."""
+    """Return prefixes of reply subjects. Raises `ConfigError` for a prefix that would allow subjects of the server."""
     if isinstance(prefixes, str):
         raise ConfigError("reply_prefixes is a str: a list of prefixes is needed")
     checked = tuple(prefixes)

@@ -13,15 +13,15 @@ __all__ = ["HandlerTasks"]
 
 T = TypeVar("T")
 
-_TURN = 0.005  # seconds that handlers may run before the event loop runs
-_EVERY = 8  # messages between readings of the clock
+_TURN = 0.005  # seconds that handlers may take before other tasks run
+_EVERY = 8  # messages between two readings of the clock
 
 
 class HandlerTasks(Generic[T]):
     """Tasks that take items from a queue and call a coroutine function with each.
 
-    There are at most ``concurrency`` tasks. A task is started when an item waits and all tasks are busy, and stays for
-    later items. With one task the items are handled in order.
+    At most ``concurrency`` tasks run. A task is started when an item waits and all tasks are busy, and then waits for
+    later items. With one task, items are handled in order.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class HandlerTasks(Generic[T]):
         concurrency: int,
         name: str,
     ) -> None:
-        """``handle`` does not raise. ``name`` is shown in task dumps."""
+        """Create the tasks' queue reader. ``handle`` must not raise. ``name`` is shown in task dumps."""
         self._context = context
         self._queue = queue
         self._handle = handle
@@ -44,11 +44,11 @@ class HandlerTasks(Generic[T]):
         self._ended = False
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a handler runs in this task."""
+        """Return whether a handler runs in this task."""
         return task in self._tasks
 
     def wake(self) -> None:
-        """Called after items were added to the queue."""
+        """Start or wake tasks. Called after items were added to the queue."""
         waiting = len(self._queue)
         while waiting and self._idle:
             waiter = self._idle.pop()
@@ -68,7 +68,7 @@ class HandlerTasks(Generic[T]):
             if queue:
                 await self._handle(queue.popleft())
                 count += 1
-                if not count % _EVERY and now() - since > _TURN:  # handlers may never wait
+                if not count % _EVERY and now() - since > _TURN:  # the handlers may never wait
                     await asyncio.sleep(0)
                     since = now()
             elif self._ended:
@@ -86,7 +86,7 @@ class HandlerTasks(Generic[T]):
             if waiter in self._idle:
                 self._idle.remove(waiter)
             elif waiter.done() and not waiter.cancelled():
-                self.wake()  # it was woken for an item, which another task must take
+                self.wake()  # the task was woken for an item, which another task must take now
             raise
 
     def end_tasks(self) -> None:
@@ -98,7 +98,7 @@ class HandlerTasks(Generic[T]):
                 waiter.set_result(None)
 
     async def join(self, timeout: float) -> bool:
-        """Wait until all tasks have ended, and return whether they did. The calling task is not waited for."""
+        """Wait until all tasks except the calling task have ended, and return whether they did."""
         others = self._tasks - {asyncio.current_task()}
         if not others:
             return True

@@ -32,7 +32,7 @@ class ReplyChannel(msgspec.Struct, frozen=True):
     """Sends the answers to the messages of one subscription.
 
     Attributes:
-        prefixes: How a reply subject must start.
+        prefixes: The allowed prefixes of reply subjects.
     """
 
     connection: Connection
@@ -41,16 +41,16 @@ class ReplyChannel(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, connection: Connection, prefixes: Sequence[str] = ()) -> ReplyChannel:
-        """Create a channel to inboxes, to other accounts, and to subjects with one of these prefixes."""
+        """Create a channel that may answer inboxes, other accounts, and subjects with one of these prefixes."""
         own = f"{connection.inbox_prefix}."
         return cls(connection, (INBOX, ACCOUNTS, own, *prefixes))
 
 
 class CoreMessage(msgspec.Struct, eq=False, gc=False):
-    """A message that no stream delivers: a plain message, a request, or the reply to a request.
+    """A message of core NATS: a plain message, a request, or the reply to a request.
 
-    ``subject``, ``reply`` and ``headers`` are read from the wire's bytes on first use. A subject or header that is not
-    UTF-8 is decoded with surrogate escapes, so no byte is lost.
+    ``subject``, ``reply`` and ``headers`` are parsed on first use. A subject or header that is not UTF-8 is decoded
+    with surrogate escapes, so no byte is lost.
     """
 
     if not TYPE_CHECKING:  # otherwise a type checker would accept any name
@@ -128,7 +128,7 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
     ) -> None:
         """Answer the message. Returns when the answer is written.
 
-        The sender chooses the reply subject, and the answer is published with the permissions of this client. So the
+        The sender chooses the reply subject, but the answer is published with the permissions of this client. So the
         reply subject must be an inbox, or start with one of the ``reply_prefixes`` of the subscription or service.
 
         Args:

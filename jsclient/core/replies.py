@@ -19,8 +19,8 @@ __all__ = ["Replies"]
 class Replies(ReadHandle[CoreMessage]):
     """The replies to one request, for ``async for``. The request is sent when the first reply is read.
 
-    Created by `Core.request_many`. Leaving the loop early ends nothing: call `close`, or use ``async with``; otherwise
-    the subscription to the replies ends with the timeout.
+    Created by `Core.request_many`. Leaving the loop early does not end the subscription to the replies: call `close`,
+    or use ``async with``. Otherwise it ends at the timeout.
     """
 
     _state = State.NEW
@@ -155,7 +155,7 @@ class Replies(ReadHandle[CoreMessage]):
             self._context.tasks.start(self._context.connection.unsubscribe(inbox), "end of a request")
 
     async def close(self) -> None:
-        """Stop waiting for replies. Those that have arrived are dropped."""
+        """Stop waiting for replies. Replies that have arrived are dropped."""
         if self._state is not State.CLOSED:
             self._state = State.CLOSED
             if self._tracker is not None:
@@ -165,5 +165,5 @@ class Replies(ReadHandle[CoreMessage]):
             self._arrived.set()
 
     async def abandon(self) -> None:
-        """End because the connection closes."""
+        """End the iteration because the connection closes."""
         await self.close()

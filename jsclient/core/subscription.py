@@ -22,7 +22,7 @@ from .message import CoreMessage, ReplyChannel
 __all__ = ["CoreCallback", "CoreSubscription"]
 
 CoreCallback: TypeAlias = Callable[[CoreMessage], Awaitable[object] | object]
-"""A function of a message: a coroutine function, or a plain function, which is called in a thread."""
+"""The handler of a message: a coroutine function, or a plain function, which is called in a thread."""
 
 DRAIN_TIMEOUT = 30.0  # seconds
 _CANCEL_TIMEOUT = 1.0  # seconds that a cancelled callback has to end
@@ -85,12 +85,12 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the pending messages, as the server counts them."""
+        """The size of the pending messages in bytes, as the server counts them."""
         return self._tracker.pending_bytes
 
     @property
     def received(self) -> int:
-        """The number of messages that have arrived, with those that were dropped."""
+        """The number of messages that have arrived, including dropped messages."""
         return self._tracker.received
 
     @property
@@ -144,7 +144,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     async def __anext__(self) -> CoreMessage:
         front = self._tracker.front
-        if len(front) > 1 and self._callback is None:  # `next` looks after the last message
+        if len(front) > 1 and self._callback is None:  # `next` looks at what follows after the last message
             return CoreMessage(front.popleft(), self._channel)
         try:
             return await self.next()
@@ -209,8 +209,8 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         Without ``after`` the messages in the buffer are dropped, and a running callback is not interrupted.
 
         Args:
-            after: The number of messages, counted from the start of the subscription. Those that have arrived can still
-                be read, and so can the others when they arrive. Reading ends after the last of them.
+            after: The number of messages, counted from the start of the subscription. Messages that have arrived can
+                still be read, and so can later messages up to this number. Reading ends after the last of them.
 
         Raises:
             ConfigError: ``after`` is not a positive integer.
@@ -249,8 +249,8 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         """Stop receiving, and let all arrived messages be handled.
 
         With a callback it returns when all messages are handled. Otherwise it returns when all messages in flight have
-        arrived. They can still be read with `next` or an iteration, which then end. Calling it again waits for the
-        same end. A call from the callback starts the drain and returns at once.
+        arrived. They can still be read with `next` or an iteration, which then end. A second call waits for the same
+        drain. A call from the callback starts the drain and returns at once.
 
         Args:
             timeout: Seconds in total. Callbacks that still run then are cancelled.
@@ -261,7 +261,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         Cancelled: the drain continues in the background.
         """
         check_seconds("timeout", timeout)
-        itself = self.has(asyncio.current_task())  # a callback would wait for its own end
+        itself = self.has(asyncio.current_task())  # a callback that waited would wait for its own end
         if self._state is State.OPEN:
             self._state = State.DRAINING
             self._ending = self._context.tasks.start(self._drain(timeout), "drain", awaited=not itself)
@@ -269,7 +269,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             await asyncio.shield(self._ending)
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether the callback runs in this task. For the library's own use."""
+        """Return whether the callback runs in this task. For the library's own use."""
         return self._handlers is not None and self._handlers.has(task)
 
     async def _drain(self, timeout: float) -> None:
@@ -317,7 +317,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         self._arrived.set()
 
     async def abandon(self) -> None:
-        """End because the connection closes. A running callback has a second to end."""
+        """End the subscription because the connection closes. A running callback has a second to end."""
         try:
             await self.unsubscribe()
         except JetStreamError:

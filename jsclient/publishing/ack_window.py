@@ -26,7 +26,7 @@ _TURNS = 3  # loop iterations for tasks that await a future: one wakes the task,
 
 
 class FailureSink(abc.ABC, Generic[TicketT]):
-    """Receives the failed publishes of an `AckWindow`."""
+    """Receives the failures of publishes from an `AckWindow`."""
 
     @abc.abstractmethod
     def add_failure(self, entry: InFlight[TicketT], error: JetStreamError, now: float) -> None: ...
@@ -55,14 +55,14 @@ class AckWindow(Generic[TicketT]):
         window: PublishWindow[TicketT] | None = None,
         after_event: Callable[[], None] | None = None,
     ) -> None:
-        """``after_event`` is called after answers, the timer or a change of the connection, and at the end."""
+        """Create the window. ``after_event`` is called after answers, timers and connection changes, and at the end."""
         self.window: PublishWindow[TicketT] = window or PublishWindow(secrets.token_hex(11), context.answered)
         self.admission: Admission = Admission(context, self.window, limits)
         self.connection: Connection = context.connection
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.changed: Signal = Signal()  # fewer publishes are in flight, or fewer callers wait
         self.prefix: bytes = b""  # prefix of reply subjects
-        self.small: int = 0  # bytes that the server accepts for certain
+        self.small: int = 0  # bytes that every server accepts for certain
         self.number = 0  # number of the last publish sent
         self.unsent: int = 0  # publishes that could not be sent after they got a number
         self.failed: int = 0
@@ -89,7 +89,7 @@ class AckWindow(Generic[TicketT]):
             self.changed.set()
 
     def enter_now(self, subject: str, size: int) -> None:
-        """Like `enter`, but raises where that would wait."""
+        """Like `enter`, but raises an error instead of waiting."""
         self.check_open()
         self._begin_window()
         self.admission.enter_now(subject, size)
@@ -168,12 +168,12 @@ class AckWindow(Generic[TicketT]):
         self.adapt()
 
     def next_check(self, moment: float) -> None:
-        """Set the timer for a publish that is due at this moment, or earlier."""
+        """Make sure that the timer fires at this moment or earlier, for a publish that is due then."""
         self.window.next_check = min(self.window.next_check, moment)
         self._timer.set(self.window.next_check)
 
     def adapt(self) -> None:
-        """Adapt admission and timer to a change."""
+        """Adjust admission and timer after a change."""
         admission = self.admission
         admission.ready = (
             self.connection.is_connected
@@ -222,12 +222,12 @@ class AckWindow(Generic[TicketT]):
                 self.connection.send(entry.to, entry.payload, reply=reply.decode(), header=entry.header)
             except (DisconnectedError, ClosedError):
                 self.window.not_sent(entry)
-            except JetStreamError as error:  # the connection is to another server, with a lower limit
+            except JetStreamError as error:  # the connection is now to another server, with a lower limit
                 self.window.remove(reply)
                 self.fail_publishes([(entry, unknown(entry) if entry.unconfirmed else error)])
 
     async def send_slowly(self) -> None:
-        """Send the publish that was added last, over a connection that may make the caller wait."""
+        """Send the publish that was added last over a connection on which the caller may have to wait."""
         reply, entry = next(reversed(self.window.in_flight.items()))
         self._timer.set(self.window.next_check)
         try:
@@ -239,7 +239,7 @@ class AckWindow(Generic[TicketT]):
             raise
 
     async def abandon(self) -> None:
-        """End because the connection closes. Admits no more publishes and waits for acks for `_GRACE` seconds."""
+        """End because the connection closes. Admit no more publishes, and wait `_GRACE` seconds for acks."""
         self.admission.close("the publisher was closed")
         try:
             if self.connection.is_connected:
@@ -251,7 +251,7 @@ class AckWindow(Generic[TicketT]):
             await self.end_window()
 
     async def settled(self) -> None:
-        """Wait until the outcome of all publishes sent so far is known."""
+        """Wait until the outcome of every publish sent so far is known."""
         number = self.number
         while self.window.has_older(number):
             await self.changed.wait()

@@ -16,13 +16,13 @@ from ..protocol.publishing.publish_window import NEVER, PublishWindow
 __all__ = ["YIELD_AFTER", "Admission", "Gate", "Limits", "Waiter"]
 
 YIELD_AFTER = 0.01
-"""Seconds that publishing may keep the event loop, which cannot write or read meanwhile."""
+"""Seconds that publishing may occupy the event loop, which cannot read or write meanwhile."""
 
-_MUCH = 1024 * 1024  # bytes; less than this in flight does not congest a connection
+_MUCH = 1024 * 1024  # bytes in flight that never congest a connection
 
 
 class Limits(NamedTuple):
-    """What may be in flight, and how long a caller waits while it is full."""
+    """Limits of what may be in flight, and of how long a caller waits while it is full."""
 
     max_in_flight: int
     max_bytes: float = NEVER
@@ -35,21 +35,21 @@ def _future() -> asyncio.Future[None]:
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A caller that waits for admission."""
+    """A caller that waits to be admitted."""
 
     number: int
     subject: str
     size: int
-    waits_until: float  # monotonic seconds: how long it waits while the window is full
-    tries_until: float  # monotonic seconds: how long it waits for a connection
+    waits_until: float  # monotonic seconds until which it waits while the window is full
+    tries_until: float  # monotonic seconds until which it waits for a connection
     future: asyncio.Future[None] = field(default_factory=_future)
     admitted: bool = False
 
 
 class Gate:
-    """Admits callers in their order, as soon as ``fits`` accepts them.
+    """Admits callers in order, as soon as ``fits`` accepts them.
 
-    ``fits`` receives the number of callers that are admitted but not in flight yet, and the sum of their bytes.
+    ``fits`` receives the number of callers that were admitted but have not published yet, and the sum of their bytes.
     """
 
     def __init__(self, fits: Callable[[int, int], bool]) -> None:
@@ -61,7 +61,7 @@ class Gate:
 
     @property
     def busy(self) -> bool:
-        """Whether a caller waits, or was admitted and has not run yet, so that no other caller may go first."""
+        """Whether a caller waits, or was admitted and has not run yet. No other caller may overtake it."""
         return bool(self._waiting or self.admitted)
 
     @property
@@ -95,14 +95,14 @@ class Gate:
             self._waiting = deque(sorted((*self._waiting, waiter), key=lambda other: other.number))
 
     def admit(self) -> None:
-        """Admit waiters while there is capacity."""
+        """Admit waiting callers while there is capacity."""
         while self._waiting:
             waiter = self._waiting[0]
             if not self._fits(self.admitted + 1, self.admitted_size + waiter.size):
                 return
             self._waiting.popleft()
             if waiter.future.done():
-                continue  # cancelled, and about to leave
+                continue  # cancelled: it is about to leave
             waiter.admitted = True
             self.admitted += 1
             self.admitted_size += waiter.size
@@ -126,7 +126,7 @@ class Gate:
                     waiter.future.set_exception(error)
 
     def next_check(self, *, connected: bool) -> float:
-        """Return the earliest deadline of the waiters: for the window, or for a connection while there is none."""
+        """Return the earliest deadline of the waiters: for the window, or without a connection, for a connection."""
         moments = (w.waits_until if connected else w.tries_until for w in self._waiting)
         return min(moments, default=float("inf"))
 
@@ -142,11 +142,11 @@ class Admission:
         self.max_in_flight: int = limits.max_in_flight
         self.max_bytes: float = limits.max_bytes
         self._room_timeout = limits.room_timeout
-        self.watch: float = min(self.max_bytes, _MUCH)  # bytes in flight above which `too_much` is called
+        self.watch: float = min(self.max_bytes, _MUCH)  # bytes in flight from which `too_much` is called
         self.ready: bool = False  # a connection and an inbox for the answers exist
         self.closed: bool = False
-        self.clear: bool = False  # only the limits can prevent the next publish
-        self.yield_at: float = NEVER  # when publishing must let the event loop run
+        self.clear: bool = False  # whether only the limits can prevent the next publish
+        self.yield_at: float = NEVER  # the time at which publishing must let the event loop run
         self._context, self._connection = context, context.connection
         self._loop = asyncio.get_running_loop()
         self._window = window
@@ -160,10 +160,10 @@ class Admission:
         return self.has_room(count, size)
 
     def has_room(self, count: int, size: int) -> bool:
-        """Whether ``count`` more publishes with the sum ``size`` of bytes are within the limits."""
+        """Whether ``count`` more publishes, with ``size`` bytes in total, fit into the limits."""
         in_flight = self._window.count
         if not in_flight and count == 1:
-            return True  # even if it is larger than the limit: otherwise it could never be sent
+            return True  # even a publish larger than the limit: otherwise it could never be sent
         return in_flight + count <= self.max_in_flight and self._window.size + size <= self.max_bytes
 
     async def enter(
@@ -174,7 +174,7 @@ class Admission:
         ``room_timeout`` replaces the timeout of the limits.
         """
         gate, now = self.gate, self._loop.time()
-        # Publishing has kept the event loop for `YIELD_AFTER`: all callers wait until it has run once.
+        # Publishing has occupied the event loop for `YIELD_AFTER`: all callers wait until the loop has run once.
         if now > self.yield_at:
             self.yield_at, self._pausing = NEVER, True
             self._loop.call_soon(self._paused)
@@ -195,7 +195,7 @@ class Admission:
             self.clear = self._is_clear()
 
     def enter_now(self, subject: str, size: int) -> None:
-        """Return if a publish may be sent now. Raises an error if it would have to wait."""
+        """Return if a publish may be sent now, and raise an error if it would have to wait."""
         if not self.ready:
             raise self._connection.away(
                 f"publish to {subject!r}: not connected to a server; nothing was sent"
@@ -204,7 +204,7 @@ class Admission:
             raise self._full()
 
     def recheck(self) -> None:
-        """Admit the callers that fit, and open the fast path if no caller waits."""
+        """Admit the callers that fit, and enable the fast path if no caller waits."""
         self.gate.admit()
         self.clear = self._is_clear()
 
@@ -217,7 +217,7 @@ class Admission:
         self.recheck()
 
     def too_much(self, size: int) -> bool:
-        """Whether ``size`` bytes may not be in flight now, because of the limit or a slow connection."""
+        """Whether ``size`` bytes are too many to be in flight now, because of the limit or a slow connection."""
         outbox = self._connection.outbox
         if self._relief is None and outbox is not None and outbox.is_full:
             self.clear = False
@@ -234,7 +234,7 @@ class Admission:
             self.recheck()
 
     def expire(self, now: float) -> None:
-        """Fail the waiters past their deadline."""
+        """Fail the waiters whose deadline has passed."""
         self.gate.refuse(lambda waiter: self._expired(waiter, now))
 
     def _expired(self, waiter: Waiter, now: float) -> JetStreamError | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` st
 
 __all__ = ["Publishing"]
 
-_SCHEDULES: Final = (2, 12)  # the first server with schedules: only a time and a target
+_SCHEDULES: Final = (2, 12)  # the first server with schedules, which knows only a time and a target
 _ALL_SCHEDULES: Final = (2, 14)
 
 
@@ -55,19 +55,19 @@ class Publishing:
         """Publish a message and wait until a stream has stored it.
 
         A message with a ``msg_id`` is sent again within the timeout if the answer is lost, and is stored once. Without
-        a ``msg_id`` the outcome of a lost answer is *unknown*. If no stream takes the message, as during a leader
-        election, it is sent again within the timeout if it has a ``msg_id`` or if a stream has answered on this subject
-        before. Otherwise it is sent three times in all.
+        a ``msg_id`` the outcome of a lost answer is *unknown*. If no stream responds, as during a leader election, the
+        message is sent again within the timeout if it has a ``msg_id`` or if a stream has answered on this subject
+        before. Otherwise it is sent at most three times.
 
         Args:
             subject: The subject, without wildcards.
             data: The payload.
             headers: One value, or several, by name. The mapping is not modified.
             msg_id: For de-duplication within the stream's duplicate window.
-            expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: Store the message
-                only if this expectation is met. The sequence 0 means that no message exists. Do not use
-                ``expected_last_msg_id`` with a replicated stream: on nats-server 2.14 and newer a failed expectation
-                stops the stream on all its servers.
+            expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: Store the message only
+                if this expectation is met. Sequence 0 means that no message exists. Do not use ``expected_last_msg_id``
+                with a replicated stream: on nats-server 2.14 and newer a failed expectation stops the stream on all its
+                servers.
             expected_last_subject_seq_subject: The subject of ``expected_last_subject_seq`` if it differs from the
                 message's subject. Wildcards are allowed (server 2.11).
             ttl: Seconds until the server removes the message, 1 or more, or ``"never"``, which outlives the stream's
@@ -105,10 +105,11 @@ class Publishing:
         )
 
     def batch(self, *, ack_every: int | None = None, timeout: float | None = None) -> AtomicBatch:
-        """Publish messages atomically (server 2.12, stream with ``allow_atomic``), for ``async with``.
+        """Return a batch of messages that are published atomically: ``async with js.batch() as batch``.
 
-        Leaving the block commits the batch and waits until all messages are stored. After an exception no message is
-        stored. The server limits a batch to 1,000 messages, with at most 10 s between two messages.
+        Needs server 2.12 and a stream with ``allow_atomic``. Leaving the block commits the batch and waits until all
+        messages are stored. After an exception no message is stored. The server limits a batch to 1,000 messages, with
+        at most 10 s between two messages.
 
         Args:
             ack_every: Wait for an answer every ``ack_every`` messages, so that the server is not overloaded. The first
@@ -132,10 +133,11 @@ class Publishing:
         max_outstanding_acks: int = 2,
         timeout: float | None = None,
     ) -> FastIngest:
-        """Publish at the highest rate of a stream (server 2.14, stream with ``allow_batched``), for ``async with``.
+        """Return an ingest, which publishes at the highest rate of a stream: ``async with js.fast_ingest() as ingest``.
 
-        The server acks many messages at once, and limits how many may be in flight, so that many publishers share it.
-        The client keeps no state per message, so there are no futures and no retries.
+        Needs server 2.14 and a stream with ``allow_batched``. The server acks many messages at once, and limits how
+        many may be in flight, so that many publishers can share it. The client keeps no state per message, so there are
+        no futures and no retries.
 
         Args:
             gap: What happens after a message that is lost, or refused by the stream. "fail": no later message is
@@ -333,8 +335,8 @@ class Publishing:
     async def cancel_schedule(self, subject: str, *, stream: str | None = None) -> bool:
         """Remove the schedule on ``subject``.
 
-        Any other message on ``subject`` stays, and so does a schedule that replaces this schedule at the same time. To
-        remove many schedules at once use `Stream.purge`.
+        Any other message on ``subject`` remains, and so does a schedule that replaces this schedule at the same time.
+        To remove many schedules at once use `Stream.purge`.
 
         Args:
             subject: The subject of the schedule.

@@ -55,14 +55,14 @@ class _Turns:
     """Lets one caller run at a time, in the order of the calls."""
 
     def __init__(self) -> None:
-        self.callers: int = 0  # that run or wait
+        self.callers: int = 0  # number of callers that run or wait
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> None:
         self.callers += 1
         try:
             await self._lock.acquire()
-        except BaseException:  # cancelled
+        except BaseException:  # the caller was cancelled
             self.callers -= 1
             raise
 
@@ -74,8 +74,8 @@ class _Turns:
 class AtomicBatch:
     """Messages that a stream stores together or not at all. Created by `JetStream.batch`.
 
-    Leaving ``async with`` commits; after an exception inside it, or `abandon`, nothing is stored. The stream must have
-    ``allow_atomic``, and all subjects must belong to it.
+    Leaving ``async with`` commits the batch. After an exception inside the block, or `abandon`, nothing is stored. The
+    stream must have ``allow_atomic``, and all subjects must belong to it.
     """
 
     def __init__(self, context: Context, *, ack_every: int | None, timeout: float | None) -> None:
@@ -99,12 +99,12 @@ class AtomicBatch:
 
     @property
     def ack(self) -> PubAck | None:
-        """The answer to the commit: ``seq`` of the last message, ``count`` of messages; None before."""
+        """The answer to the commit: ``seq`` of the last message and ``count`` of messages. None before the commit."""
         return self._ack
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was committed or abandoned."""
+        """Whether the batch was committed or abandoned."""
         return self._tracker.state is not BatchState.OPEN
 
     def __len__(self) -> int:
@@ -125,23 +125,24 @@ class AtomicBatch:
 
         Each call sends the previous message, so that the last one can carry the commit. The first message sent is
         answered, so an error that concerns the whole batch is raised by the second call, or the commit. If an earlier
-        batch was accepted on its subject, no call waits for that answer, and a later call raises the error. The server
-        checks expectations at the commit, against the stream as it is then.
+        batch was accepted on the same subject, no call waits for that answer, and a later call raises the error. The
+        server checks expectations at the commit, against the state of the stream at that time.
 
         Args:
             subject, data, headers: See `JetStream.publish`.
-            msg_id: The commit fails with `BatchDuplicateError` if the stream holds a message with this id (2.12.1).
+            msg_id: The commit fails with `BatchDuplicateError` if the stream has a message with this id (2.12.1).
             expected_stream: The stream that must store the batch.
-            expected_last_seq: The stream's last sequence before the batch; with the first message only.
-            expected_last_subject_seq: The last sequence of the subject before the batch; not if an earlier message of
-                the batch has that subject. ``expected_last_subject_seq_subject``: of this subject instead.
+            expected_last_seq: The stream's last sequence before the batch. Allowed for the first message only.
+            expected_last_subject_seq: The last sequence of the subject before the batch. Not allowed if an earlier
+                message of the batch has that subject. ``expected_last_subject_seq_subject`` names another subject to
+                check.
             ttl, rollup: See `JetStream.publish`.
 
         Raises:
-            ConfigError, InvalidNameError, MaxPayloadError: The message was not added; the batch can continue.
+            ConfigError, InvalidNameError, MaxPayloadError: The message was not added. The batch can continue.
             BatchNotEnabledError, TooManyBatchesError, BatchIncompleteError, ApiError, NoRespondersError: The server
-                refused the batch; nothing was stored.
-            BatchAbandonedError: The connection was lost or an answer did not arrive; nothing was stored.
+                refused the batch. Nothing was stored.
+            BatchAbandonedError: The connection was lost, or an answer did not arrive. Nothing was stored.
             BatchNotAtomicError: The server does not support batches.
             ClosedError: The batch has ended.
 
@@ -149,7 +150,7 @@ class AtomicBatch:
         """
         if self._refusal is not None:
             await self._recover_first()
-        if not self._turns.callers:  # the lock is free: an ordinary message needs no other coroutine
+        if not self._turns.callers:  # the lock is free, so an ordinary message needs no other coroutine
             number, before = self._add(subject, data, headers, options)
             if before is not None and not (self._tracker.sent == 1 and self._send_first(before)):
                 to, header, payload = before.subject, before.header, before.payload
@@ -157,7 +158,7 @@ class AtomicBatch:
                 line = (known_subjects.get(to) or to.encode(), len(header), size, header, payload)
                 if before.acked or not self._write_at_once(b"HPUB %b %d %d\r\n%b%b\r\n" % line, size):
                     async with self._turns:
-                        await self._send_message(before)  # or raise why not
+                        await self._send_message(before)  # raises the error if the batch was refused
             return number
         async with self._turns:
             number, before = self._add(subject, data, headers, options)
@@ -173,19 +174,20 @@ class AtomicBatch:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **options: Unpack[BatchOptions],
     ) -> PubAck:
-        """Store the whole batch; with a ``subject``, this message is the last one.
+        """Store the whole batch and return its ack. With a ``subject``, this message is added last.
 
         Args:
-            subject, data, headers, options: See `publish`; None: the message added last is the last one.
+            subject, data, headers, options: See `publish`. Without a ``subject``, the batch ends with the message added
+                last.
 
         Raises:
             WrongLastSequenceError, BatchDuplicateError, BatchTooLargeError, BatchHeaderError, BatchIncompleteError,
-                ApiError: The server refused the batch; nothing was stored.
-            RequestTimeoutError, DisconnectedError: Whether the batch was stored is unknown. If it was, its messages
+                ApiError: The server refused the batch. Nothing was stored.
+            RequestTimeoutError, DisconnectedError: It is unknown whether the batch was stored. If it was, its messages
                 have the header ``Nats-Batch-Id``.
-            ConfigError: The batch is empty. And those of `publish`.
+            ConfigError: The batch is empty. Also the errors of `publish`.
 
-        Cancelled: whether it was stored is unknown.
+        Cancelled: it is unknown whether the batch was stored.
         """
         async with self._turns:
             if subject is not None:
@@ -195,7 +197,7 @@ class AtomicBatch:
             return await self._commit()
 
     async def abandon(self) -> None:
-        """End the batch; nothing is stored. A no-op after its end."""
+        """End the batch without storing it. Does nothing if the batch has ended."""
         self._drop()
 
     def _add(
@@ -268,7 +270,7 @@ class AtomicBatch:
         """The first message was not accepted. After an election, the batch is sent again; otherwise this raises."""
         self._tracker.check_open()
         async with self._turns:
-            if self._refusal is not None:  # no other caller has mended it
+            if self._refusal is not None:  # no other caller has handled the refusal meanwhile
                 await self._guarded(self._mend(self._refusal))
 
     async def _mend(self, refusal: JetStreamError) -> None:
@@ -326,7 +328,7 @@ class AtomicBatch:
         tracker.check_open()
         if not connection.is_connected:
             try:
-                # A batch in progress has most likely lost messages with the connection: fail at once.
+                # A batch in progress has most likely lost messages with the connection, so it fails at once.
                 patience = 0.0 if tracker.sent else self._timeout
                 await connection.wait_connected(connection.now() + patience)
             except (DisconnectedError, ClosedError) as error:
@@ -351,7 +353,7 @@ class AtomicBatch:
         finally:
             if tracker.state is BatchState.COMMITTING:
                 tracker.state = BatchState.UNKNOWN
-            self._drop()  # if it ended while it was sent again, before its commit
+            self._drop()  # the batch ended while a message was sent again, before the commit
         first = tracker.first_subject
         self._context.takes_batches.add(known_subjects.get(first) or first.encode())
         return self._ack
@@ -414,7 +416,7 @@ class AtomicBatch:
             try:
                 self._context.connection.send(farewell.subject, farewell.payload, header=farewell.header)
             except JetStreamError:
-                pass  # the server drops it in 10 s
+                pass  # the server drops the batch after 10 s
 
     async def __aenter__(self) -> Self:
         self._check_server()
@@ -426,7 +428,7 @@ class AtomicBatch:
         if error is not None or not len(self):
             self._drop()
         elif self._failure is not None:
-            raise self._failure  # it was caught inside the block, perhaps as the failure of one message
+            raise self._failure  # the block caught the error, perhaps as the failure of a single message
         elif not self.is_closed:
             await self.commit()
 

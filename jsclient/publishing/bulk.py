@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BulkPublisher", "Failed", "PublishedMany", "RowsTicket", "Tally", "publish_many"]
 
-_BURST = 1000  # messages at most between two checks of the limits and the clock
+_BURST = 1000  # messages at most between two checks of limits and clock
 _INDICES = [b"%d" % index for index in range(_BURST)]  # the last tokens of reply subjects
 
 
@@ -53,12 +53,12 @@ class Failed(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """The counts of the acked messages of a publisher.
+    """Counts the acked messages of a publisher.
 
     Attributes:
-        stored: Messages that were acked, including duplicates.
-        duplicates: Messages whose id was stored before.
-        first_seq, last_seq: The smallest and the largest sequence, without duplicates. 0: none.
+        stored: The number of messages that were acked, including duplicates.
+        duplicates: The number of messages whose id was stored before.
+        first_seq, last_seq: The smallest and the largest sequence, without duplicates, or 0 if there is none.
         streams: The names of the streams.
     """
 
@@ -67,16 +67,16 @@ class Tally:
     first_seq: int = 0
     last_seq: int = 0
     streams: set[str] = field(default_factory=set)
-    acks: list[PubAck] = field(default_factory=list)  # not counted yet
-    runs: list[AckRun] = field(default_factory=list)  # the same
+    acks: list[PubAck] = field(default_factory=list)  # acks that are not counted yet
+    runs: list[AckRun] = field(default_factory=list)  # runs of acks that are not counted yet
     on_acks: Callable[[list[PubAck]], None] | None = None  # called with the acks before they are counted
     on_run: Callable[[str, list[int]], None] | None = (
-        None  # the same with the stream and the sequences of a run
+        None  # called with the stream and the sequences of a run before they are counted
     )
     unwanted: list[None] = field(default_factory=list)  # not empty once closed: send nothing again
 
     def count_acks(self) -> None:
-        """Count the new acks."""
+        """Count the acks that are not counted yet."""
         for stream, sequences in self.runs:
             if self.on_run is not None:
                 self.on_run(stream, sequences)
@@ -113,7 +113,7 @@ class RowsTicket:
     __slots__ = ("done", "first", "rows", "set_result")
 
     def __init__(self, tally: Tally, first: int, rows: Sequence[int]) -> None:
-        self.first: int = first  # number of the first message
+        self.first: int = first  # the number of the first message
         self.rows: Sequence[int] = rows
         self.set_result: Callable[[PubAck], None] = tally.acks.append
         self.done: Callable[[], int] = tally.unwanted.__len__
@@ -145,7 +145,7 @@ class _Columns:
 
 
 class BulkPublisher:
-    """Publishes columns through the window of `Publisher`, and counts. One caller at a time.
+    """Publishes columns of messages through the window of `Publisher`, and counts them. Allows one caller at a time.
 
     It has the limits, retries and reconnects of `Publisher`. The caller must examine ``failures``, which contains the
     failed messages with their rows.
@@ -154,7 +154,8 @@ class BulkPublisher:
     def __init__(
         self, context: Context, *, max_in_flight: int, max_bytes: int, timeout: float, repeatable: bool
     ) -> None:
-        """
+        """Create the publisher.
+
         Args:
             timeout: Seconds for each message after it is sent, and for each wait before that, for a connection or for a
                 connection that takes no bytes. All these waits end when no message was stored for that long.
@@ -298,7 +299,7 @@ class BulkPublisher:
                     continue  # a message was stored meanwhile
                 if isinstance(error, RequestTimeoutError):
                     raise
-                # After the timeout no message is in flight any more, so only the connection can be blocked.
+                # After the timeout no message is in flight any more, so only the connection can cause the wait.
                 if self.failures:
                     return None
                 text = f"publish to {subject!r}: the connection took no more bytes for {now - began:.3g} s"
@@ -351,7 +352,7 @@ class BulkPublisher:
         free = min(self._admission.max_bytes - self._window.size, CHUNK)
         before = columns.ends[start - 1] if start else 0
         end = max(start + 1, bisect_right(columns.ends, before + free, start, stop))
-        # A message that is too large ends the burst before it, and is raised when it is the first of the next.
+        # A message that is too large ends the burst before it. It is raised when it is the first of the next burst.
         if max(sizes[start:end]) > acks.small:
             for index in range(start, end):
                 if sizes[index] > acks.small:
@@ -364,7 +365,7 @@ class BulkPublisher:
         return end
 
     async def settle(self) -> None:
-        """Wait until no message is in flight. Cancelled: the publishes continue."""
+        """Wait until no message is in flight. If cancelled, the publishes continue."""
         self._come_back()
         try:
             while self._window.count:
@@ -382,9 +383,9 @@ class PublishedMany(msgspec.Struct, frozen=True):
     """The result of `JetStream.publish_many`: all messages are stored.
 
     Attributes:
-        stored: Number of messages, including duplicates.
-        duplicates: Messages whose id was stored before.
-        first_seq, last_seq: The smallest and the largest sequence, without duplicates. 0: none.
+        stored: The number of messages, including duplicates.
+        duplicates: The number of messages whose id was stored before.
+        first_seq, last_seq: The smallest and the largest sequence, without duplicates, or 0 if there is none.
     """
 
     stored: int
@@ -422,7 +423,7 @@ async def publish_many(
         try:
             waiting, ids = iter(payloads), None if msg_ids is None else iter(msg_ids)
             while not bulk.failures and (chunk := list(islice(waiting, _BURST))):
-                # All of a chunk is checked before any of it is sent.
+                # The whole chunk is checked before any message of it is sent.
                 data = chunk if set(map(type, chunk)) == {bytes} else list(map(check_payload, chunk))
                 blocks = [common] * len(data) if ids is None else _blocks(headers, ids, len(data))
                 rows = range(bulk.sent, bulk.sent + len(data))

@@ -35,7 +35,7 @@ from .ingest_channel import CHUNK, IngestChannel
 
 __all__ = ["FastIngest"]
 
-_FIRST, _MOST = 16, 1000  # payloads per write, at first and at most
+_FIRST, _MOST = 16, 1000  # payloads in a write: in the first write, and at most
 _NO_ANSWER = (RequestTimeoutError, DisconnectedError, ClosedError)
 
 
@@ -77,7 +77,7 @@ class FastIngest:
 
     @property
     def acked(self) -> int:
-        """The messages up to this number are stored. With ``gap="ok"`` lost and refused messages are excepted."""
+        """The number up to which messages are stored. With ``gap="ok"``, lost and refused messages are excluded."""
         return self._tracker.acked
 
     @property
@@ -140,7 +140,7 @@ class FastIngest:
             self._context.connection.check_size(size)
         if tracker.sent >= tracker.limit or channel.unsent > CHUNK or not channel.is_open:
             await self._wait_for_window()
-        # The message must be written directly after it got its number.
+        # The message must be written directly after it gets its number.
         reply = tracker.next_reply()
         channel.write(to, reply, block, data)
         number = tracker.sent
@@ -151,7 +151,7 @@ class FastIngest:
         return number
 
     async def publish_many(self, subject: str, payloads: Iterable[bytes]) -> int:
-        """Send a message for each payload and return the number of the last message. Faster than `publish`.
+        """Send a message for each payload and return the number of the last message. This is faster than `publish`.
 
         Raises:
             ConfigError, MaxPayloadError: A payload is not valid. The payloads before it were sent, and ``sent`` counts
@@ -343,7 +343,7 @@ class FastIngest:
             elif not self._over:
                 await self.commit()
         except asyncio.CancelledError:
-            await self._leave()  # otherwise pings would keep the ingest alive
+            await self._leave()  # otherwise the pings would keep the ingest alive
             raise
 
     async def _leave(self) -> None:

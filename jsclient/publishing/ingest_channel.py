@@ -22,13 +22,13 @@ from ..protocol.wire.frames import Frame
 __all__ = ["IngestChannel"]
 
 PING_AFTER = 1.0
-"""Seconds without an answer before a ping."""
+"""Seconds without an answer before a ping is sent."""
 
 KEEP_ALIVE = 3.0
-"""Seconds without a message before a ping. The server forgets an ingest after 10 seconds."""
+"""Seconds without a message before a ping is sent. The server forgets an ingest after 10 seconds."""
 
 CHUNK = 256 * 1024
-"""Bytes written before the write buffer is checked."""
+"""Bytes that are written before the write buffer is checked."""
 
 
 class IngestChannel:
@@ -51,12 +51,12 @@ class IngestChannel:
         self._timer = Timer(self._keep_alive)
         self._frames: list[Frame] = []
         self._scheduled = False
-        self._subject = b""  # subject of the first message, to which pings and the end are sent
+        self._subject = b""  # subject of the first message. Pings and the end are sent to it
         self._ping_due = False
-        self._seen = 0  # messages sent at the last tick
+        self._seen = 0  # number of messages that had been sent at the last tick
 
     async def open_inbox(self) -> None:
-        """Subscribe to the answers. A no-op if open or ended."""
+        """Subscribe to the answers. Does nothing if the channel is open or has ended."""
         async with self._opening:
             if self._inbox is None and not self.tracker.ended and self.tracker.failure is None:
                 self._inbox = await self._connection.subscribe(
@@ -67,7 +67,7 @@ class IngestChannel:
                 self.is_open = True
 
     async def close(self) -> None:
-        """Unsubscribe. A no-op if closed."""
+        """Unsubscribe. Does nothing if the channel is closed."""
         self.flush()
         inbox, self._inbox = self._inbox, None
         if inbox is None:
@@ -79,7 +79,7 @@ class IngestChannel:
         await self._connection.unsubscribe(inbox)
 
     async def abandon(self) -> None:
-        """End because the connection closes. Sends the end of the ingest without waiting for an answer."""
+        """End because the connection closes. Send the end of the ingest without waiting for an answer."""
         self.flush()
         if not self.tracker.ended:
             self.tracker.fail_ingest(ClosedError("the connection was closed"))
@@ -114,9 +114,9 @@ class IngestChannel:
             self._connection.send_frames(frames)
 
     def ping(self) -> None:
-        """Request the progress of the server. A no-op while a ping is in flight."""
+        """Ask the server for its progress. Does nothing while a ping is in flight."""
         if self.tracker.no_stream is not None:
-            return  # a ping would start an ingest without its first message
+            return  # without a first message, a ping would start the ingest
         if not self._ping_due and self._subject and self._connection.is_connected:
             self._ping_due = True
             self.write(self._subject, self.tracker.ping_reply(), b"", b"")
@@ -174,7 +174,7 @@ class IngestChannel:
             self._timer.set(self._connection.now() + KEEP_ALIVE)
 
     async def room(self) -> None:
-        """Wait until a message may be sent or the ingest has failed."""
+        """Wait until a message may be sent, or the ingest has failed."""
         tracker, connection = self.tracker, self._connection
         await self.open_inbox()
         while tracker.failure is None and not tracker.closing:
@@ -194,7 +194,7 @@ class IngestChannel:
                 await self.until(lambda: connection.is_connected, self.ping)
 
     async def until(self, done: Callable[[], bool], again: Callable[[], None]) -> None:
-        """Wait until ``done`` or until the ingest has failed. ``again`` is called every second meanwhile.
+        """Wait until ``done`` returns true or the ingest has failed. ``again`` is called every second meanwhile.
 
         The ingest fails after the timeout without progress.
         """
@@ -219,7 +219,7 @@ class IngestChannel:
         return RequestTimeoutError("fast ingest: no answer from the server", self.timeout)
 
     async def final(self) -> None:
-        """Wait for the final answer, even after a failure. It may not arrive: then return after the timeout."""
+        """Wait for the final answer, even after a failure. Return after the timeout if it does not arrive."""
         tracker, connection = self.tracker, self._connection
         deadline = connection.now() + self.timeout
         while not tracker.ended:

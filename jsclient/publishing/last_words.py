@@ -16,7 +16,7 @@ from .unretrieved import UnretrievedFailures
 __all__ = ["describe", "publishers", "say"]
 
 _log = logging.getLogger("jsclient.publisher")
-_processes = {os.getpid()}  # empty once the program has ended
+_processes = {os.getpid()}  # the process that imported this module. Empty once the program has ended
 
 
 class _Publisher(Protocol):
@@ -28,7 +28,7 @@ publishers: WeakSet[_Publisher] = WeakSet()
 
 
 def describe(in_flight: Collection[InFlight[Any]], failures: UnretrievedFailures) -> str:
-    """Describe the messages whose outcome the program has not seen; "" if there are none."""
+    """Describe the messages whose outcome the program has not seen. Return "" if there are none."""
     parts = []
     if waiting := len(in_flight):
         message = counted(waiting, "message waits for its ack", "messages wait for their acks")

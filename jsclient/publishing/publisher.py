@@ -37,15 +37,15 @@ from .unretrieved import PublishFuture, UnretrievedFailures
 
 __all__ = ["Publisher"]
 
-_RETAINED = 1000  # failures retained, at least, until they are retrieved or raised
+_RETAINED = 1000  # the number of failures that are kept, at least, until they are retrieved or raised
 
 
 class Publisher(Handle):
     """Publishes without waiting for each ack. Created by `JetStream.publisher`.
 
     `publish` returns a future as soon as the message is sent. It waits only while the window is full. `send` does the
-    same in a plain call, which never waits. Messages are sent in the order of the calls. Every future is done within
-    the timeout of its publish: with a `PubAck`, or with an error of `JetStream.publish`.
+    same as a plain function, which never waits. Messages are sent in the order of the calls. Every future is done
+    within the timeout of its publish, with a `PubAck` or an error of `JetStream.publish`.
 
     Leaving ``async with`` waits for all publishes in flight. It raises a `PublishesFailedError` for the failures that
     were not retrieved, by awaiting the future or by its ``result()`` or ``exception()``. `flush` raises it too. If an
@@ -94,7 +94,7 @@ class Publisher(Handle):
         publishers.add(self)
 
     def describe_rest(self) -> str:
-        """Describe what is lost if the program ends now; "" if no message is. For the library's own use."""
+        """Describe what is lost if the program ends now, or return "" if nothing is. For the library's own use."""
         if self.acks.is_ended:
             return ""
         self._window.expand()
@@ -111,7 +111,7 @@ class Publisher(Handle):
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes of headers and payloads of the publishes in flight."""
+        """The number of bytes of headers and payloads in flight."""
         return self._window.size
 
     @property
@@ -193,8 +193,8 @@ class Publisher(Handle):
 
         The future raises the errors of `JetStream.publish` for a message that was sent.
 
-        Cancelled: the message was not sent (over a nats-py connection that was passed in it may have been). Cancelling
-        the future does not undo the publish, which counts as in flight until its ack or its deadline.
+        Cancelled: the message was not sent, except that over a nats-py connection of your own it may have been.
+        Cancelling the future does not undo the publish, which counts as in flight until its ack or its deadline.
         """
         to = (type(subject) is str and known_subjects.get(subject)) or check_subject(subject)
         if type(data) is not bytes:
@@ -257,10 +257,10 @@ class Publisher(Handle):
         rollup: Literal["sub", "all"] | None = None,
         timeout: float | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a message now and return the future of its ack. Like `publish`, but a plain call.
+        """Send a message now and return the future of its ack. Like `publish`, but a plain function.
 
-        It raises where `publish` waits, and does not let the event loop run. The message was not sent if it raises. The
-        future is the same as for `publish`.
+        It raises an error where `publish` waits, and does not let the event loop run. If it raises, the message was not
+        sent. The future is the same as for `publish`.
 
         Raises:
             TooManyInFlightError: The window or the write buffer is full, or calls of `publish` wait.
@@ -330,7 +330,7 @@ class Publisher(Handle):
             and (last_subject_seq_subject is None and ttl is None)
             and (rollup is None and msg_id is not None)
         ):
-            return headers_and_ids(headers, msg_id, last_msg_id)  # ids alone: the cheap way
+            return headers_and_ids(headers, msg_id, last_msg_id)  # only ids: this way costs least
         merged = message_headers(
             self._context,
             headers,
@@ -378,7 +378,7 @@ class Publisher(Handle):
         else:
             if (compiled := self._command) is not None:
                 reply, command = compiled(to, acks.prefix, number, header, data)
-            else:  # `publish_command`, whose call would cost as much as the formatting
+            else:  # the lines of `publish_command`: calling it would cost as much as the formatting
                 reply = b"%b%d" % (acks.prefix, number)
                 if header:
                     command = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to, reply, len(header), size, header, data)

@@ -28,7 +28,7 @@ def new_slots(context: Context) -> Slots | None:
 
 
 class SlotAcks(AckWindow[PublishFuture]):
-    """The publishes in flight on one connection, the newest of them in slots."""
+    """The publishes in flight on one connection. The newest publishes are in slots."""
 
     def __init__(
         self,

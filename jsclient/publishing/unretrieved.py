@@ -33,7 +33,7 @@ class PublishFuture(asyncio.Future[PubAck]):
 class FailedPublish(PublishFuture):
     """A failed publish that informs its publisher when the failure is retrieved.
 
-    A future is turned into one only when it fails, so that awaiting an ack costs no Python call.
+    A future gets this class only when it fails, so that awaiting an ack costs no Python call.
     """
 
     __slots__ = ()
@@ -62,7 +62,7 @@ FutureT = TypeVar("FutureT", bound=PublishFuture)
 
 
 class Reported:
-    """Counts the failures that were reported as events and not retrieved since."""
+    """Counts the failures that were reported as events and have not been retrieved since."""
 
     def __init__(self) -> None:
         self.count: int = 0
@@ -101,7 +101,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
         self._reported = Reported()
 
     def add_failure(self, entry: InFlight[PublishFuture], error: JetStreamError, now: float) -> None:
-        """Set the failure of a publish. No-op if its future was cancelled."""
+        """Set the failure of a publish. Does nothing if its future was cancelled."""
         future = entry.ticket
         if not future.done():
             future.set_exception(error)
@@ -114,7 +114,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
 
     @property
     def first(self) -> FailedPublishInfo | None:
-        """The oldest of these failures."""
+        """The oldest failure that was neither retrieved nor reported."""
         return next((failure.info for failure in self._failures.values()), None)
 
     def retrieved(self, future: PublishFuture) -> None:
@@ -138,7 +138,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
         self._report_failures(report)
 
     def note_on(self, error: Exception) -> None:
-        """Add a note to another error with the number of all failures, reported or not, and the first."""
+        """Add a note to another error, with the number of all failures, reported or not, and the first of them."""
         count = len(self._failures) + self._reported.count
         if count:
             oldest = next(iter(self._failures.values()), None)
@@ -151,7 +151,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
             error.add_note(f"{failed}{first}; PublishFailed events report them")
 
     def take_failures(self) -> tuple[list[FailedPublishInfo], int]:
-        """Return the failures to raise, and how many were reported as events since the last call."""
+        """Return the failures to raise, and the number reported as events since the last call."""
         failures = [failure.info for failure in self._failures.values()]
         for future in self._failures:
             _silence(future)

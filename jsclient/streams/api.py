@@ -94,7 +94,7 @@ class StreamManager:
     async def create_or_update_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
-        """Update a stream's configuration, or create the stream if it does not exist."""
+        """Update a stream's configuration, or create the stream. Raises the errors of `create_stream`."""
         config = _stream_config(name, subjects, fields)
         for _ in range(_RACES):
             try:
@@ -104,7 +104,7 @@ class StreamManager:
             try:
                 return await self.create_stream(config)
             except StreamExistsError:
-                pass  # another client was faster
+                pass  # another client created it first
         return await self.update_stream(config)
 
     async def ensure_stream(
@@ -137,8 +137,8 @@ class StreamManager:
             try:
                 stream = await self._ensure_stream(config, on_drift)
             except (StreamExistsError, StreamNotFoundError):
-                continue  # another client has created or deleted it meanwhile
-            # After an update the answer may have the fields that another client set at the same moment.
+                continue  # another client has created or deleted the stream meanwhile
+            # After an update, the answer may contain fields that another client set at the same moment.
             if on_drift != "update" or not stream_mismatches(config, stream.config):
                 break
         else:
@@ -181,7 +181,7 @@ class StreamManager:
             ]
             return ", ".join(overlaps)
         except JetStreamError:
-            return ""  # the refusal itself is raised
+            return ""  # the error of the refusal itself is raised
 
     def _stream(self, info: dict[str, Any]) -> Stream:
         from .stream import Stream

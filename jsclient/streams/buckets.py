@@ -18,13 +18,13 @@ from ..protocol.wire.header_names import MSG_ID, SEQUENCE
 __all__ = ["Bucket", "BucketEntry", "ConflictError"]
 
 _PAGE: Final = 500
-_RACES: Final = 5  # attempts to store a value after a deletion or a foreign message
+_RACES: Final = 5  # attempts to store a value after a deletion or a message of another client
 
 
 class BucketEntry(NamedTuple):
-    """The value of a key, None if it has none, and the revision that the next update must name.
+    """The value of a key, or None without a value, and the revision that the next update must name.
 
-    ``foreign``: the newest message of the key was not written by a `Bucket`. Its payload is not a value.
+    If ``foreign`` is true, the newest message of the key was not written by a `Bucket`, so its payload is not a value.
     """
 
     key: str
@@ -34,7 +34,7 @@ class BucketEntry(NamedTuple):
 
 
 class ConflictError(Exception):
-    """The key has another revision. ``stored_entry`` is its entry."""
+    """Raised when a key has another revision. ``stored_entry`` is its entry."""
 
     def __init__(self, stored_entry: BucketEntry) -> None:
         super().__init__(stored_entry.key, stored_entry.revision)
@@ -96,11 +96,11 @@ class Bucket:
             )
 
     async def put(self, key: str, value: bytes) -> int:
-        """Set a value at any revision and return the new revision. Raises the errors of any publish."""
+        """Set a value at any revision of the key, and return the new revision. Raises the errors of any publish."""
         return await self._store(key, value, None)
 
     async def update(self, key: str, value: bytes | None, revision: int) -> int:
-        """Set a value if the key's revision is ``revision``, which is 0 for a new key. None deletes the key.
+        """Set a value if the key has this revision, 0 for a new key. The value None deletes the key.
 
         Returns the new revision, or 0 after a deletion.
 
@@ -129,7 +129,7 @@ class Bucket:
                 return await self._store(key, value, entry.revision)
             except WrongLastSequenceError:
                 entry = await self.get(key)
-                # Without a value the key is a deletion or a foreign message: try again with its revision.
+                # The key has no value, only a deletion or a foreign message: try again with the revision of that.
                 if entry.value is not None or (revision and not entry.foreign):
                     break
         raise ConflictError(entry)
@@ -139,14 +139,14 @@ class Bucket:
             self._context,
             self._prefix + key,
             value,
-            msg_id=secrets.token_hex(11),  # an attempt whose answer is lost is repeated, and stored once
+            msg_id=secrets.token_hex(11),  # an attempt whose answer is lost is repeated, but stored once
             expected_stream=self._stream,
             expected_last_subject_seq=expected,
         )
         return ack.seq
 
     async def entries(self, after: int = 0) -> list[BucketEntry]:
-        """Return the entries stored after a revision, with deletions; 0 means all. Raises any API request error."""
+        """Return the entries stored after a revision, deletions included. 0 means all. Raises any API request error."""
         from ..consumers.ordered.consumer import ordered_consumer  # as all handles: imported when one is made
 
         if after and (await self.get(">")).revision <= after:
@@ -160,7 +160,7 @@ class Bucket:
                 batch = await consumer.fetch(_PAGE, no_wait=True)
                 for message in batch:
                     key = message.subject.removeprefix(self._prefix)
-                    # A key that is updated meanwhile is delivered again, with its newest entry last.
+                    # A key that is updated meanwhile is delivered again. Its newest entry comes last.
                     entries[key] = self._entry(
                         key, message.data, message.metadata.stream_seq, message.headers
                     )

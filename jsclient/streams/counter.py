@@ -62,9 +62,9 @@ class Counter:
     ) -> int:
         """Add to a counter, and return its new value.
 
-        Adding twice counts twice, so without a ``msg_id`` a lost answer leaves the outcome unknown. With one, the call
-        retries within the timeout, and counts once; another call with the same id adds nothing and returns the same
-        value (or the current value if the stream no longer has that change).
+        Adding twice counts twice, so without a ``msg_id`` a lost answer leaves the outcome unknown. With a ``msg_id``
+        the call retries within the timeout, and counts once. Another call with the same id adds nothing and returns the
+        same value, or the current value if the stream no longer has that change.
 
         Args:
             subject: The subject of the counter.

@@ -168,7 +168,7 @@ class DirectBatch:
                 elif await answers.more(wait):
                     continue
                 elif is_first:
-                    # No answer at all: the server that had the request may be lost. Ask another server.
+                    # No answer at all: the server that received the request may be lost. Ask another server.
                     wait, is_first = self._timeout - wait, False
                     await answers.send_request(body, wait)
                 else:

@@ -138,7 +138,7 @@ class Stream:
             if value is not None:
                 check_count(what, value, 0, 2**64 - 1)
         if seq is not None and seq <= 1:
-            return 0  # no message is below it, but servers read 0 as "all", and before 2.14 also 1
+            return 0  # every sequence is above it, but servers read 0 as "all", and before 2.14 also 1
         body: dict[str, Any] = {k: v for k, v in (("seq", seq), ("keep", keep)) if v is not None}
         if subject is not None:
             body["filter"] = check_filter_subject(subject)
@@ -218,14 +218,14 @@ class Stream:
     ) -> DirectBatch:
         """Read the newest message of each matching subject, for ``async for`` (server 2.11, ``allow_direct``).
 
-        They are in stream order, as of one point in time. After an end by ``batch`` or ``max_bytes``, continue with::
+        They are in stream order, as of one point in time. If ``batch`` or ``max_bytes`` ended the read, continue with::
 
             page = stream.get_last_messages(subjects, seq=page.last_seq + 1, up_to_seq=page.up_to_seq)
 
         Args:
             subjects: One or more subjects, which may have wildcards. At most 1,024 subjects of the stream may match.
             batch: The maximum number of messages.
-            seq: Only messages with this stream sequence or a later one.
+            seq: Return only messages at or after this stream sequence.
             up_to_seq: Ignore messages after this sequence.
             up_to_time: Ignore messages stored at this time or later.
             max_bytes, timeout: See `get_batch`.
@@ -337,8 +337,8 @@ class Stream:
             except ApiError as error:
                 if not isinstance(error, ConsumerExistsError) and error.err_code != _NO_CONSUMER_TO_UPDATE:
                     raise
-                continue  # another client has created or deleted it meanwhile
-            # After an update the answer may have the fields that another client set at the same moment.
+                continue  # another client has created or deleted the consumer meanwhile
+            # After an update, the answer may contain fields that another client set at the same moment.
             if on_drift != "update" or not consumer_drift(requested, info.config):
                 break
         else:

@@ -12,7 +12,7 @@ __all__ = ["entry_of", "stored_entry"]
 
 
 def entry_of(keys: KeySpace, message: Message, is_initial: bool) -> KeyValueEntry:  # noqa: FBT001  a decoder
-    """Return the entry that a consumer has delivered."""
+    """Return the entry in a message that a consumer has delivered."""
     metadata, headers = message.metadata, message.headers
     data = message.data
     if not message._frame[2]:  # noqa: SLF001  most values have no headers

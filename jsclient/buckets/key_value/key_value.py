@@ -41,11 +41,11 @@ from .watch import KeyValueWatch
 __all__ = ["KeyValue"]
 
 _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept by default
-_PAUSE: Final = 0.002  # seconds, the first of the pauses between attempts of `update_with`
+_PAUSE: Final = 0.002  # seconds: the first pause between attempts of `update_with`
 
 
 class KeyValue(BucketHandle):
-    """A key-value bucket: the newest message of each subject of a stream is the value of a key.
+    """A key-value bucket. Each key is a subject of a stream, and the newest message of the subject is its value.
 
     Created by `JetStream.key_value` and `JetStream.create_key_value`. It has no state that must be closed.
     """
@@ -55,7 +55,7 @@ class KeyValue(BucketHandle):
     def __init__(self, context: Context, stream: str, keys: KeySpace, info: StreamInfo | None) -> None:
         super().__init__(context, keys.bucket, stream, info)
         self._keys = keys
-        # Without the info of the stream direct gets are tried first.
+        # Without the stream's info, direct gets are tried first.
         self._reads_directly = info is None or bool(info.config.allow_direct)
 
     # --- reading -----------------------------------------------------------------------------------------
@@ -65,13 +65,14 @@ class KeyValue(BucketHandle):
     ) -> KeyValueEntry:
         """Return the value of a key.
 
-        Any replica answers, so the value may be older than a value that was just put, unless ``min_revision`` is given.
+        Any replica may answer. Without ``min_revision`` the value may therefore be older than a value that was just
+        put.
 
         Args:
             key: The key.
-            revision: Return the value that this revision of the key had, if the bucket still has it.
-            min_revision: Return no value that is older than this revision, for instance the revision of a put: the
-                leader is asked if a replica is behind.
+            revision: Return the value of this revision of the key, if the bucket still has it.
+            min_revision: Do not return a value older than this revision, such as the revision of a put. If a replica is
+                behind, the leader is asked.
 
         Raises:
             KeyNotFoundError: The key has no value. ``error.deleted`` is the entry of its deletion, if there is one.
@@ -89,7 +90,7 @@ class KeyValue(BucketHandle):
                 message = None
         else:
             message = await self._newest(subject, key)
-            # A replica that is behind has an older value, or none. The leader has the newest.
+            # A replica that is behind has an older value or none, but the leader has the newest value.
             if min_revision is not None and (
                 message is None or message.seq < check_count("min_revision", min_revision)
             ):
@@ -116,8 +117,8 @@ class KeyValue(BucketHandle):
             except MessageNotFoundError:
                 return None
             except (NoRespondersError, RequestTimeoutError):
-                # The stream has no direct gets, or does not exist, which servers before 2.11 do not answer at all: the
-                # request to its leader shows which.
+                # The stream has no direct gets, or does not exist. Servers before 2.11 do not answer in that case, so a
+                # request to the leader finds out which it is.
                 self._reads_directly = self._info is not None and bool(self._info.config.allow_direct)
                 return await self._stored({"last_by_subj": subject}, self._context.timeout / 2)
         return await self._stored({"last_by_subj": subject})
@@ -126,13 +127,13 @@ class KeyValue(BucketHandle):
         return stored_entry(self._keys, key, message)
 
     async def get_many(self, keys: str | Iterable[str]) -> KeyValueSnapshot:
-        """Return the values of several keys as of one revision (server 2.11). Keys without a value are left out.
+        """Return the values of several keys as of one revision (server 2.11). Keys without a value are omitted.
 
         Args:
             keys: Keys or filters, such as ``["a.1", "b.*"]``. At most 1,024 keys may match.
 
         Raises:
-            TooManyResultsError: More keys match.
+            TooManyResultsError: More than 1,024 keys match.
             InvalidNameError: A key is not valid.
 
         Also raises the errors of any API request.
@@ -145,10 +146,10 @@ class KeyValue(BucketHandle):
     async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
         """Iterate over the keys that have a value, in the order of their newest revisions. Values are not transferred.
 
-        A key that is written meanwhile may be missing, but is never returned twice.
+        A key that is written during the iteration may be missing, but is never returned twice.
 
         Args:
-            filters: Return only keys that match one of these. A token may be ``*``, and the last ``>``.
+            filters: Return only keys that match one of these filters. A token may be ``*``, and the last token ``>``.
 
         Raises:
             BucketNotFoundError: The bucket was deleted.
@@ -166,9 +167,9 @@ class KeyValue(BucketHandle):
 
     @listing
     async def history(self, *filters: str) -> AsyncGenerator[KeyValueEntry, None]:
-        """Iterate over all entries that the bucket has of the matching keys, deletions included, oldest first.
+        """Iterate over all stored entries of the matching keys, deletions included, oldest first.
 
-        Arguments and errors are those of `keys`.
+        See `keys` for the arguments and errors.
         """
         async for entry in self._reader(filters, policy=DeliverPolicy.ALL).initial():
             yield entry
@@ -182,12 +183,12 @@ class KeyValue(BucketHandle):
         meta_only: bool = False,
         after: int | None = None,
     ) -> KeyValueWatch:
-        """Read the entries of the matching keys, and then each change: ``async with kv.watch() as watch``.
+        """Read the current entries of the matching keys, and then each change: ``async with kv.watch() as watch``.
 
         Args:
-            filters: Keys, or filters in which a token may be ``*``, and the last ``>``. The default is all keys.
+            filters: Keys, or filters in which a token may be ``*`` and the last token ``>``. The default is all keys.
             include_history: Read all entries that the bucket has, not only the newest of each key.
-            updates_only: Read no entries that exist, only changes from now on.
+            updates_only: Skip the existing entries, and read only changes from now on.
             ignore_deletes: Do not return deletions.
             meta_only: Do not transfer values. `KeyValueEntry.size` has their size.
             after: Read all entries after this revision, such as the revision of a snapshot.
@@ -196,7 +197,7 @@ class KeyValue(BucketHandle):
             InvalidNameError: A filter is not valid.
             ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
 
-        Opening it raises `BucketNotFoundError` and the errors of any API request.
+        Opening the watch raises `BucketNotFoundError` and the errors of any API request.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
@@ -226,8 +227,8 @@ class KeyValue(BucketHandle):
         Args:
             key: The key.
             value: The value, which may be empty.
-            ttl: Seconds until the value expires, 1 or more, in a bucket with ``limit_marker_ttl``. Only with a history
-                of 1: otherwise the value before it would come back.
+            ttl: Seconds until the value expires, 1 or more, in a bucket with ``limit_marker_ttl``. Allowed only with a
+                history of 1, because otherwise the previous value would reappear.
             msg_id: With an id, the value is sent again if the answer is lost, and is stored once.
 
         Raises:
@@ -241,9 +242,9 @@ class KeyValue(BucketHandle):
     async def create(
         self, key: str, value: bytes, *, ttl: float | timedelta | None = None, msg_id: str | None = None
     ) -> int:
-        """Set the value of a key that has none, and return its revision. The arguments are those of `put`.
+        """Set the value of a key that has no value, and return its revision. See `put` for the arguments.
 
-        ``ttl`` is allowed with any history, because no value is before it.
+        ``ttl`` is allowed with any history, because the key has no previous value.
 
         Raises:
             KeyExistsError: The key has a value. Nothing was stored.
@@ -254,7 +255,7 @@ class KeyValue(BucketHandle):
             return await self._write(key, value, expected=0, ttl=ttl, msg_id=msg_id)
         except WrongLastSequenceError:
             message = await self._stored({"last_by_subj": self._keys.subject(key)})
-        if message is None:  # removed meanwhile: the deletion is the newest state
+        if message is None:  # the message was removed meanwhile: the deletion is the newest state
             revision = 0
         elif operation_of(message.headers) == "PUT":
             raise KeyExistsError(self.bucket, key, message.seq)
@@ -278,7 +279,7 @@ class KeyValue(BucketHandle):
 
         Args:
             key, value, ttl, msg_id: See `put`.
-            last: The revision that the key must have. 0: the bucket must know nothing of the key.
+            last: The revision that the key must have, or 0 if the bucket must have no entry of the key.
 
         Raises:
             RevisionMismatchError: The key has another revision. Nothing was stored.
@@ -308,7 +309,7 @@ class KeyValue(BucketHandle):
 
         Args:
             key, last: See `delete`.
-            ttl: Seconds until the bucket forgets the deletion, too, in a bucket with ``limit_marker_ttl``.
+            ttl: Seconds until the bucket removes the deletion as well, in a bucket with ``limit_marker_ttl``.
 
         Raises:
             RevisionMismatchError: The key has another revision. Nothing was stored.
@@ -320,25 +321,25 @@ class KeyValue(BucketHandle):
     async def update_with(
         self, key: str, function: Callable[[bytes | None], bytes | None], *, attempts: int = 100
     ) -> int:
-        """Change a value by a function of it, and repeat that if another client was faster. Returns its revision.
+        """Replace a value by the result of a function, again if another client was faster. Return the revision.
 
         Args:
             key: The key.
-            function: A plain function of the value, which is None if there is none. It returns the new value, or None
-                to change nothing, and then the revision of the value is returned. It may be called several times.
-            attempts: How often it is called at most.
+            function: A plain function of the current value, or of None without a value. It returns the new value, or
+                None to keep the current value, whose revision is returned then. It may be called several times.
+            attempts: The maximum number of calls of ``function``.
 
         Raises:
             RevisionMismatchError: Other clients were faster at each attempt.
             KeyNotFoundError: ``function`` returned None for a key without a value.
 
-        Also raises the errors of `get` and `put`, and what ``function`` raises.
+        Also raises the errors of `get` and `put`, and the exceptions of ``function``.
         """
         check_handler("function", function, "value")
         check_plain("function", function)
         subject, tries = self._keys.subject(key), check_count("attempts", attempts)
         while True:
-            # From the leader, because a replica may not have the revision that the other client has stored.
+            # Read from the leader, because a replica may not have the revision that the other client stored.
             message = await self._stored({"last_by_subj": subject})
             entry = None if message is None else self._entry(key, message)
             before = None if entry is None or entry.is_deleted else entry.value
@@ -398,11 +399,11 @@ class KeyValue(BucketHandle):
         A value that is put meanwhile is never removed.
 
         Args:
-            older_than: Seconds. Of younger deletions the history is removed, and the deletion itself stays, so that
-                watches see it. 0 removes all.
+            older_than: Seconds. For a more recent deletion only the history is removed, and the deletion itself
+                remains, so that watches see it. 0 removes all deletions.
 
         Raises:
-            ConfigError: The bucket's user may not purge it, or ``older_than`` is not a number of seconds.
+            ConfigError: The user may not purge the bucket, or ``older_than`` is not a number of seconds.
 
         Also raises the errors of any API request.
         """
@@ -414,9 +415,9 @@ class KeyValue(BucketHandle):
         now = None if info.ts is None else info.ts.timestamp()
         for entry in deleted:
             is_old = not older_than or now is None or now - entry.created_ns / 1e9 >= older_than
-            # Below the deletion, or with it, but never above: a new value may be stored there.
+            # Remove messages up to or below the deletion, never above it: a new value may be stored there.
             below = entry.revision + 1 if is_old else entry.revision
-            if below > 1:  # servers read lower sequences as all
+            if below > 1:  # servers read a lower sequence as "all"
                 await self._purge(self._keys.reads + entry.key, "purge deletions", below=below)
             removed += is_old
         return removed

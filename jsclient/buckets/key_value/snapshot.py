@@ -20,7 +20,7 @@ class KeyValueSnapshot(dict[str, KeyValueEntry]):
     """The entry of each key that has a value, as of one revision of the bucket. Created by `KeyValue.get_many`.
 
     Attributes:
-        revision: A watch with ``after=snapshot.revision`` returns every later change.
+        revision: The revision of the snapshot. A watch with ``after=snapshot.revision`` returns every later change.
     """
 
     revision: int = 0
@@ -29,14 +29,14 @@ class KeyValueSnapshot(dict[str, KeyValueEntry]):
 async def take_snapshot(
     stream: Stream, keys: KeySpace, filters: list[str], renewed: Callable[[], Awaitable[StreamInfo]]
 ) -> KeyValueSnapshot:
-    """Read the newest entries of the keys that match filters. ``renewed`` requests the state of the stream."""
+    """Read the newest entries of keys that match filters. ``renewed`` requests the current state of the stream."""
     snapshot = KeyValueSnapshot()
     for first in range(0, len(filters), _MOST_SUBJECTS):
         subjects = [keys.reads + pattern for pattern in filters[first : first + _MOST_SUBJECTS]]
-        # The first request decides the revision, and all others read as of it.
+        # The first request determines the revision, and all later requests read as of that revision.
         revision = await _read(stream, keys, subjects, snapshot, snapshot.revision or None)
         if not revision:
-            # No key has an entry, so no revision is known. A key may be put before it is looked up: read again.
+            # No key has an entry, so the revision is unknown. Read again, as a key may be put before the lookup.
             revision = (await renewed()).state.last_seq
             await _read(stream, keys, subjects, snapshot, revision or None)
         snapshot.revision = revision

@@ -11,6 +11,6 @@ __all__ = ["KeyValueWatch"]
 class KeyValueWatch(BucketWatch[KeyValueEntry]):
     """Reads the entries of a bucket and then its changes, with ``async for``. Created by `KeyValue.watch`.
 
-    Use it with ``async with``. It outlasts reconnects, restarts of servers, and the loss of its consumer: a value that
-    was replaced meanwhile may be skipped, but never the newest value of a key, and revisions only grow.
+    Use it with ``async with``. It survives reconnects, restarts of servers, and the loss of its consumer. A value that
+    was replaced meanwhile may be skipped, but never the newest value of a key. Revisions only increase.
     """

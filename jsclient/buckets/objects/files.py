@@ -15,11 +15,11 @@ from .reader import ObjectReader
 
 __all__ = ["write_file"]
 
-_PIECE: Final = 1024 * 1024  # bytes that are written at once
+_PIECE: Final = 1024 * 1024  # bytes in one write
 
 
 async def write_file(reader: ObjectReader, path: Path) -> ObjectInfo:
-    """Write an object to a file beside ``path``, and rename it when the content is known to be right."""
+    """Write an object to a temporary file beside ``path``, verify its digest, and rename the file to ``path``."""
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
         with unfinished.open("xb") as file:

@@ -71,7 +71,7 @@ class ObjectStore:
 
     @property
     def stream(self) -> str:
-        """The name of its stream."""
+        """The name of the store's stream."""
         return self._site.stream
 
     def __repr__(self) -> str:
@@ -104,26 +104,27 @@ class ObjectStore:
             data: Bytes, an asynchronous or plain iterable of bytes, or a binary file, which is read in a thread.
             chunk_size: Bytes of a message, by default 128 KiB.
             headers, metadata, description: Texts to store with the object.
-            size: The size of the content, if it is known: it is checked, and passed to ``progress``.
-            progress: A plain function, called with the bytes stored so far and the size or None. What it raises is
-                reported as the event `HandlerFailed`, and does not end the transfer.
+            size: The size of the content, if known. It is checked, and passed to ``progress``.
+            progress: A plain function, called with the number of bytes stored so far, and the size or None. An
+                exception is reported as the event `HandlerFailed` and does not end the transfer.
             if_match: The revision that the object must have.
-            if_none_match: Whether there must be no object of this name.
+            if_none_match: Store the object only if no object has this name.
             timeout: Seconds until the server must have acked a chunk, 30 by default.
 
         Raises:
             ObjectChangedError: The object does not have the revision ``if_match``.
-            ObjectExistsError: There is an object, and ``if_none_match`` is given.
-            BucketFullError, BucketSealedError: The bucket stores nothing more.
-            BucketNotFoundError: There is no such bucket.
+            ObjectExistsError: An object has this name, and ``if_none_match`` is given.
+            BucketFullError, BucketSealedError: The bucket is full or sealed, so it stores no more.
+            BucketNotFoundError: The bucket does not exist.
             InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
-            RequestTimeoutError, DisconnectedError: A chunk was not acked, or it is unknown whether all is stored.
+            RequestTimeoutError, DisconnectedError: A chunk was not acked, or it is unknown whether the object is
+                stored.
 
-        Also raises the errors of any API request, and what ``data`` raises.
+        Also raises the errors of any API request, and the exceptions of ``data``.
 
-        Cancelled: nothing remains, or the object is stored as a whole, if its description was on its way.
+        Cancelled: nothing remains, or the whole object is stored if its description had already been sent.
         """
-        # All arguments are checked before anything is sent, for then nothing has to be removed.
+        # All arguments are checked before anything is sent, so that nothing has to be removed.
         self._site.space.info_subject(name)
         check_source(data)
         known = size_of(data)
@@ -150,16 +151,16 @@ class ObjectStore:
         )
 
     async def put_file(self, name: str, path: str | os.PathLike[str], **options: Any) -> ObjectInfo:
-        """Store a file as an object. The options are those of `put`. Also raises ``OSError``."""
+        """Store a file as an object. See `put` for the options and errors. Also raises ``OSError``."""
         with Path(path).open("rb") as file:  # noqa: ASYNC230  opening a file does not wait
             return await self.put(name, file, **{"size": os.fstat(file.fileno()).st_size, **options})
 
     async def delete(self, name: str) -> None:
-        """Delete an object. If it is deleted already, nothing happens.
+        """Delete an object. Does nothing if it is deleted already.
 
         Raises:
-            ObjectNotFoundError: The bucket knows nothing of it.
-            BucketSealedError: Nothing can be changed any more.
+            ObjectNotFoundError: The bucket has no object or deletion with this name.
+            BucketSealedError: The bucket is sealed and cannot be changed.
 
         Also raises the errors of any API request.
         """
@@ -176,7 +177,7 @@ class ObjectStore:
         self._site.space.check_writable()
         try:
             before, _ = await self._site.change(name, deleted, replacing=True)
-        except BucketFullError:  # there is no room for the description, until the chunks are tombstone
+        except BucketFullError:  # the bucket has no capacity for the description until the chunks are removed
             full = await self._site.current(name, replacing=True)
             await self._site.remove_chunks("" if full is None or full.is_deleted else full.nuid)
             before, _ = await self._site.change(name, deleted, replacing=True)
@@ -191,10 +192,10 @@ class ObjectStore:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        """Change the texts that are stored with an object, and return its description. None changes nothing.
+        """Change the texts that are stored with an object, and return its description. None keeps a text.
 
         Raises:
-            ObjectNotFoundError: There is no such object.
+            ObjectNotFoundError: The object does not exist.
             ConfigError: An argument is not valid. Nothing was sent.
 
         Also raises the errors of any API request.
@@ -216,11 +217,11 @@ class ObjectStore:
         return after
 
     async def rename(self, old: str, new: str) -> ObjectInfo:
-        """Give an object another name, and return its description. Its content is not touched; links to it break.
+        """Rename an object, and return its description. Its content does not change. Links to it break.
 
         Raises:
-            ObjectNotFoundError: There is no object ``old``.
-            ObjectExistsError: There is an object ``new``.
+            ObjectNotFoundError: The object ``old`` does not exist.
+            ObjectExistsError: The object ``new`` exists.
             ObjectChangedError: The object was replaced meanwhile, and keeps its name.
 
         Also raises the errors of any API request.
@@ -239,8 +240,8 @@ class ObjectStore:
 
         _, after = await site.change(new, renamed)
         assert after is not None
-        # Whoever replaces the object under its old name removes its chunks. So the old description is replaced only if
-        # nobody was faster, by one that has no chunks, and then removed.
+        # Another client that replaces the object under its old name removes its chunks. So the old description is
+        # replaced by one without chunks, only if nobody changed it meanwhile, and then removed.
         tombstone = ObjectInfo(bucket=self.bucket, name=old, is_deleted=True)
 
         def retired(current: ObjectInfo | None) -> ObjectInfo | None:
@@ -264,8 +265,8 @@ class ObjectStore:
 
         Raises:
             ObjectNotFoundError: The target does not exist.
-            ObjectExistsError: There is an object of this name that is no link.
-            LinkError: The target is a link itself.
+            ObjectExistsError: An object that is not a link has this name.
+            LinkError: The target is itself a link.
 
         Also raises the errors of any API request.
         """
@@ -280,7 +281,7 @@ class ObjectStore:
         return await self._link(name, ObjectLink(target.bucket, target.name))
 
     async def add_bucket_link(self, name: str, bucket: ObjectStore | str) -> ObjectInfo:
-        """Store a link to a whole bucket, and return its description. `ObjectInfo.link` tells the bucket.
+        """Store a link to a whole bucket, and return its description. `ObjectInfo.link` names the bucket.
 
         Raises the errors of `add_link`.
         """
@@ -302,17 +303,17 @@ class ObjectStore:
     # --- reading -----------------------------------------------------------------------------------------
 
     async def get(self, name: str, *, progress: Progress | None = None) -> bytes:
-        """Return the content of an object. `open` reads it piece by piece.
+        """Return the whole content of an object. Use `open` to read it piece by piece.
 
         Args:
             name: The name. A link is followed.
-            progress: A plain function, called with the bytes read so far and the size.
+            progress: A plain function, called with the number of bytes read so far, and the size.
 
         Raises:
-            ObjectNotFoundError: There is no such object.
+            ObjectNotFoundError: The object does not exist.
             ObjectChangedError: The object was replaced or deleted while it was read.
-            DigestMismatchError, ObjectIncompleteError: The bucket does not have the content that was stored.
-            LinkError: The name is a link that does not lead to an object.
+            DigestMismatchError, ObjectIncompleteError: The content in the bucket is damaged or incomplete.
+            LinkError: The name is a link whose target is not an object.
 
         Also raises the errors of any API request.
         """
@@ -322,8 +323,8 @@ class ObjectStore:
     def open(self, name: str, *, progress: Progress | None = None) -> ObjectReader:
         """Read an object piece by piece: ``async with store.open(name) as file``.
 
-        The memory that it needs does not depend on the size. Arguments and errors are those of `get`; opening it raises
-        the errors that concern the description.
+        The memory that it needs does not depend on the size of the object. See `get` for the arguments and errors.
+        Opening the reader raises the errors that concern the description.
         """
         self._site.space.info_subject(name)
         _check_progress(progress)
@@ -334,18 +335,18 @@ class ObjectStore:
     ) -> ObjectInfo:
         """Write an object to a file, and return its description.
 
-        The file is complete when it appears: it is written under another name beside ``path``, and renamed.
+        The file is written under another name beside ``path`` and then renamed, so ``path`` is always complete.
 
-        Also raises ``OSError``. Arguments and other errors are those of `get`.
+        See `get` for the arguments and errors. Also raises ``OSError``.
         """
         async with self.open(name, progress=progress) as reader:
             return await write_file(reader, Path(path))
 
     async def info(self, name: str, *, deleted: bool = False) -> ObjectInfo:
-        """Return the description of an object, or of a link. ``deleted``: also that of an object that was deleted.
+        """Return the description of an object or link. With ``deleted``, a deleted object has a description too.
 
         Raises:
-            ObjectNotFoundError: There is no such object.
+            ObjectNotFoundError: The object does not exist.
             ObjectInfoError: The description is not valid.
 
         Also raises the errors of any API request.
@@ -369,7 +370,7 @@ class ObjectStore:
                 raise ObjectNotFoundError(site.bucket, name, current, first if links else "")
             link = current.link
             if link is None:
-                # Without a nuid the subject of the chunks is not known.
+                # Without a nuid, the subject of the chunks is unknown.
                 if not current.nuid:
                     raise ObjectInfoError(site.bucket, name, "it has neither a nuid nor a link")
                 return site, current
@@ -399,8 +400,9 @@ class ObjectStore:
         """Iterate over the descriptions of all objects and links, in the order of their changes.
 
         Args:
-            prefix: Only names that begin with it. All descriptions are transferred, since the server has them encoded.
-            deleted: Also those of objects that were deleted.
+            prefix: Return only names that start with this prefix. All descriptions are transferred, because the server
+                stores names in encoded form.
+            deleted: Also return the descriptions of deleted objects.
 
         Raises the errors of any API request.
         """
@@ -418,20 +420,20 @@ class ObjectStore:
     ) -> ObjectWatch:
         """Read the descriptions of all objects, and then each change: ``async with store.watch() as watch``.
 
-        A description that is not valid is passed over, and reported as the event `RecordSkipped`.
+        An invalid description is skipped, and reported as the event `RecordSkipped`.
 
         Args:
-            names: Only these objects.
+            names: Read only the descriptions of these objects.
             include_history: Read all descriptions that the bucket has, not only the newest of each object.
-            updates_only: Read no descriptions that exist, only changes from now on.
-            ignore_deletes: Do not return those of objects that were deleted.
+            updates_only: Skip the existing descriptions, and read only changes from now on.
+            ignore_deletes: Do not return the descriptions of deleted objects.
             after: Read all descriptions after this revision.
 
         Raises:
             InvalidNameError: A name is not valid.
             ConfigError: More than one of ``include_history``, ``updates_only`` and ``after`` is given.
 
-        Opening it raises `BucketNotFoundError` and the errors of any API request.
+        Opening the watch raises `BucketNotFoundError` and the errors of any API request.
         """
         policy = policy_of(include_history=include_history, updates_only=updates_only, after=after)
         return ObjectWatch(self._reader(names, policy, after), ignore_deletes=ignore_deletes)
@@ -480,7 +482,7 @@ class ObjectStore:
         return ObjectStoreStatus.of(await self._site.state())
 
     async def seal(self) -> None:
-        """Forbid every change of the bucket, for ever. It can still be read, and be deleted as a whole.
+        """Forbid all further changes of the bucket permanently. It can still be read, and deleted as a whole.
 
         Raises the errors of any API request.
         """

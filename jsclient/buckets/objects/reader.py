@@ -32,14 +32,14 @@ __all__ = ["ObjectReader"]
 
 _WINDOW: Final = 8 * 1024 * 1024  # bytes that may be buffered
 _MOST: Final = 1000  # chunks that may be buffered
-_SMALL: Final = 256 * 1024  # bytes of an object that is requested as one message
+_SMALL: Final = 256 * 1024  # bytes up to which an object is requested as one message
 
 
 class ObjectReader(ReadHandle[bytes]):
     """Reads an object piece by piece, with ``async for`` or `read`. Created by `ObjectStore.open`.
 
-    Use it with ``async with``. It outlasts reconnects, restarts of servers, and the loss of its consumer. The buffer is
-    bounded: a reader that pauses stops the server.
+    Use it with ``async with``. It survives reconnects, restarts of servers, and the loss of its consumer. The buffer is
+    bounded, so a reader that pauses also pauses the server.
     """
 
     _state = State.NEW
@@ -57,7 +57,7 @@ class ObjectReader(ReadHandle[bytes]):
         self._messages: OrderedMessages | None = None
         self._last: Message | None = None
         self._error: JetStreamError | None = None
-        self._unread = memoryview(b"")  # of the last chunk, that `read` has not returned
+        self._unread = memoryview(b"")  # the part of the last chunk that `read` has not returned yet
 
     def __repr__(self) -> str:
         name = "" if self._object is None else f" {self._object[1].name!r}"
@@ -81,18 +81,18 @@ class ObjectReader(ReadHandle[bytes]):
         return self._object
 
     async def next(self) -> bytes:
-        """Return the next piece, as long as there is one. One task at a time may call it.
+        """Return the next piece of the object. Only one task at a time may call it.
 
         Raises:
             ClosedError: All pieces were returned, or the reader or the connection is closed.
             ObjectChangedError: The object was replaced or deleted meanwhile.
-            DigestMismatchError: The content is not the content that was stored. The last piece is not returned.
+            DigestMismatchError: The content does not match its digest. The last piece is not returned.
             ObjectIncompleteError: Parts of the object are missing.
             ConfigError: The reader is not open.
 
         Also raises the errors of `OrderedConsumer.next`.
 
-        Cancelled: nothing is lost. The next call returns the piece.
+        Cancelled: no piece is lost. The next call returns it.
         """
         site, info, check = self._opened()
         if self.is_closed:
@@ -112,14 +112,14 @@ class ObjectReader(ReadHandle[bytes]):
         except (ObjectChangedError, ObjectIncompleteError, DigestMismatchError) as error:
             self._error = error
             raise
-        # Nothing may wait from here on, since a cancellation would lose the piece.
+        # From here on nothing may be awaited, because a cancellation would lose the piece.
         report_progress(self._context, self._progress, check.received, info.size)
         return data
 
     async def _chunk(self, site: ObjectSite, info: ObjectInfo, check: ContentCheck) -> tuple[bytes, int]:
         """Return the next chunk, and the number of those behind it."""
         if self._messages is None:
-            if info.chunks == 1 and info.size <= _SMALL:  # one request, instead of a consumer
+            if info.chunks == 1 and info.size <= _SMALL:  # one request replaces the consumer
                 stored = await site.stored_chunk(info)
                 if stored is not None:
                     return stored, 0
@@ -152,7 +152,7 @@ class ObjectReader(ReadHandle[bytes]):
         raise check.incomplete()
 
     async def read(self, size: int = -1) -> bytes:
-        """Return up to ``size`` bytes, at least one unless the object has ended, or the rest of the object.
+        """Return the remaining bytes of the object, or between 1 and ``size`` bytes if ``size`` is given.
 
         Raises the errors of `next`, but returns ``b""`` at the end.
         """
@@ -182,7 +182,7 @@ class ObjectReader(ReadHandle[bytes]):
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """End the reading, and delete the consumer."""
+        """Stop reading, and delete the consumer."""
         self._state = State.CLOSED
         consumer, self._consumer = self._consumer, None
         if consumer is not None:

@@ -35,13 +35,13 @@ from .upload import named_refusal
 
 __all__ = ["ObjectChunks", "ObjectSite"]
 
-_ATTEMPTS: Final = 100  # to change a description, while other clients change it
-_PAUSE: Final = 0.002  # seconds, the first of the pauses between attempts
+_ATTEMPTS: Final = 100  # attempts to change a description while other clients change it
+_PAUSE: Final = 0.002  # seconds: the first pause between attempts
 _LOCAL: Final = 1.0  # seconds to look for a stream in the client's own domain
 
 
 class ObjectSite(BucketHandle):
-    """The stream of an object store."""
+    """The stream of an object store, and its requests."""
 
     _create = "create_object_store"
 
@@ -52,14 +52,14 @@ class ObjectSite(BucketHandle):
         self._is_unambiguous = context.api.prefix == DEFAULT_PREFIX
 
     async def current(self, name: str, *, replacing: bool = False) -> ObjectInfo | None:
-        """Return the description of an object, that of a deletion included, or None. From the leader of the stream.
+        """Return the description of an object or deletion from the stream's leader, or None if it has none.
 
-        ``replacing``: of one that is not valid return the revision alone, so that it can be replaced.
+        With ``replacing``, an invalid description is returned with only its revision, so that it can be replaced.
 
         Raises:
-            ObjectInfoError: It is not valid.
+            ObjectInfoError: The description is not valid.
             InvalidNameError: The name is not valid.
-            BucketNotFoundError: There is no such bucket.
+            BucketNotFoundError: The bucket does not exist.
 
         Also raises the errors of any API request.
         """
@@ -96,11 +96,11 @@ class ObjectSite(BucketHandle):
         read: tuple[ObjectInfo | None] | None = None,
         replacing: bool = False,
     ) -> tuple[ObjectInfo | None, ObjectInfo | None]:
-        """Replace the description of an object, and repeat that if another client was faster.
+        """Replace the description of an object, and try again if another client was faster.
 
-        ``make`` returns the new description for the current one, or None to change nothing. It raises if the change is
-        not possible. ``read`` has the current one, if it was read before. ``replacing``: see `current`. Returns the
-        description before, and the one that is stored now.
+        ``make`` returns a new description for the current description, or None to keep it. It raises an error if the
+        change is not possible. ``read`` is the current description if it was read before. For ``replacing`` see
+        `current`. Returns the descriptions before and after the change.
         """
         attempt = 0
         while True:
@@ -112,7 +112,7 @@ class ObjectSite(BucketHandle):
             try:
                 return before, await self.write(after, 0 if before is None else before.revision)
             except WrongLastSequenceError:
-                # Another client has stored a description since this one was read: it decides what can be made of it.
+                # Another client has stored a description since the last read, so `make` decides again.
                 attempt += 1
                 if attempt == _ATTEMPTS:
                     revision = 0 if before is None else before.revision
@@ -120,10 +120,10 @@ class ObjectSite(BucketHandle):
                 await asyncio.sleep(random.uniform(0, _PAUSE * attempt))  # noqa: S311  not for secrets
 
     async def write(self, info: ObjectInfo, expected: int) -> ObjectInfo:
-        """Store a description if the one before it has this revision. 0: if there is none.
+        """Store a description if the previous description has this revision, or does not exist for 0.
 
         Raises `WrongLastSequenceError`, and the errors of a publish. After a `RequestTimeoutError` or
-        `DisconnectedError` it may be stored.
+        `DisconnectedError` the description may be stored.
         """
         self.space.check_writable()
         data = encode_info(info)
@@ -160,12 +160,12 @@ class ObjectSite(BucketHandle):
         return ObjectChunks(self, nuid)
 
     async def remove_chunk(self, seq: int) -> None:
-        """Remove one chunk, if it is there."""
+        """Remove one chunk. Does nothing if it does not exist."""
         body = {"seq": seq, "no_erase": True}
         try:
             await self._call(self._context.api.stream_msg_delete(self.stream), body, "remove a chunk")
         except MessageNotFoundError:
-            pass  # an earlier attempt has removed it
+            pass  # an earlier attempt has removed the chunk
 
     async def count_chunks(self, nuid: str) -> int:
         """Return the number of chunks of an object."""
@@ -180,20 +180,20 @@ class ObjectSite(BucketHandle):
             await self._purge(self.space.chunk_subject(nuid), "remove chunks")
 
     async def remove_replaced(self, nuid: str) -> None:
-        """Remove the chunks of an object that was replaced. Trouble with it is reported as an event."""
+        """Remove the chunks of an object that was replaced. A failure is reported as an event."""
         try:
             await self.remove_chunks(nuid)
         except JetStreamError as error:
             self._context.emit(ErrorRaised(stream=self.stream, error=error))
 
     async def remove_info(self, name: str, below: int) -> None:
-        """Remove what the bucket knows of a name, but nothing from this revision on."""
+        """Remove the descriptions of a name below this revision."""
         await self._purge(self.space.info_subject(name), "remove a description", below=below)
 
     async def check_unambiguous(self) -> None:
         """Raise `ConfigError` if the client's own domain has a bucket of the same name.
 
-        A domain has no subjects of its own for objects. Both buckets would store what is published.
+        Domains do not separate the subjects of objects, so both buckets would store each published message.
         """
         self.space.check_writable()
         if self._is_unambiguous:
@@ -215,14 +215,14 @@ class ObjectSite(BucketHandle):
 
 
 class ObjectChunks:
-    """The chunks of one object: a `ChunkSubject`."""
+    """The chunks of one object. Implements `ChunkSubject`."""
 
     def __init__(self, site: ObjectSite, nuid: str) -> None:
         self._site, self._nuid = site, nuid
 
     @property
     def subject(self) -> str:
-        """Their subject."""
+        """The subject of the chunks."""
         return self._site.space.chunk_subject(self._nuid)
 
     async def remove(self, seq: int) -> None:

@@ -15,19 +15,19 @@ __all__ = ["BinaryFile", "check_source", "pieces_of", "size_of"]
 
 
 class BinaryFile(Protocol):
-    """A file of bytes, whose ``read`` is a plain function or a coroutine function."""
+    """A binary file whose ``read`` is a plain function or a coroutine function."""
 
     def read(self, size: int, /) -> bytes | Awaitable[bytes]: ...
 
 
 PIECE: Final = 1024 * 1024
-"""Bytes that are read from a file at once."""
+"""The number of bytes in one read of a file."""
 
 _KINDS: Final = "bytes, a binary file, or an iterable of bytes"
 
 
 def check_source(source: object) -> None:
-    """Raise `ConfigError` if this is nothing that has bytes. Nothing is read."""
+    """Raise `ConfigError` if this is not a source of bytes. Reads no data."""
     if isinstance(source, str):
         raise ConfigError("the content is a str: it must be bytes, as text.encode() gives")
     if isinstance(source, io.TextIOBase):
@@ -41,7 +41,7 @@ def check_source(source: object) -> None:
 
 
 def size_of(source: object) -> int | None:
-    """Return the size of the content, if it is known."""
+    """Return the size of the content, or None if it is unknown."""
     return memoryview(source).nbytes if isinstance(source, bytes | bytearray | memoryview) else None
 
 

@@ -24,17 +24,17 @@ from .upload import ChunkUpload, Progress
 
 __all__ = ["PutCondition", "chunk_size_for", "store_object"]
 
-_CHUNK: Final = 128 * 1024  # bytes, the size that all clients use
-_HEADERS: Final = 256  # bytes for the header block of a chunk
+_CHUNK: Final = 128 * 1024  # bytes: the size that all clients use
+_HEADERS: Final = 256  # bytes reserved for the header block of a chunk
 _NUID_BITS: Final = 130
 
 
 class PutCondition(msgspec.Struct, frozen=True):
-    """What must be true of the object before it is stored.
+    """The condition that the existing object must meet before a new object is stored.
 
     Attributes:
-        revision: The revision that it must have, or None.
-        is_absent: Whether there must be no object.
+        revision: The required revision, or None for any.
+        is_absent: Whether the object must not exist.
     """
 
     revision: int | None = None
@@ -42,7 +42,7 @@ class PutCondition(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, if_match: int | None, if_none_match: bool) -> PutCondition:  # noqa: FBT001  an argument of put
-        """Return the condition for the arguments of a put. Raises `ConfigError`."""
+        """Return the condition for these arguments of a put. Raises `ConfigError` if both are given."""
         if if_match is not None:
             check_count("if_match", if_match)
             if if_none_match:
@@ -50,7 +50,7 @@ class PutCondition(msgspec.Struct, frozen=True):
         return cls(if_match, if_none_match)
 
     def check(self, bucket: str, name: str, current: ObjectInfo | None) -> None:
-        """Raise `ObjectChangedError` or `ObjectExistsError` if it is not true."""
+        """Raise `ObjectChangedError` or `ObjectExistsError` if the condition is not met."""
         exists = current is not None and not current.is_deleted
         revision = current.revision if current is not None and exists else 0
         if self.is_absent and exists:
@@ -60,7 +60,7 @@ class PutCondition(msgspec.Struct, frozen=True):
 
 
 def chunk_size_for(site: ObjectSite, chunk_size: int | None) -> int:
-    """Return the size of chunks. Raises `ConfigError` for one that the server would refuse."""
+    """Return the size of chunks in bytes. Raises `ConfigError` for a size that the server would refuse."""
     most = site.context.connection.max_payload - _HEADERS
     if chunk_size is None:
         return min(_CHUNK, most)
@@ -83,14 +83,14 @@ async def store_object(
 
     Args:
         site: The bucket.
-        info: The description without what follows from the content.
+        info: The description without the fields that depend on the content.
         source: See `pieces_of`.
         condition: See `PutCondition`.
         timeout: Seconds until a chunk must be acked.
         progress, size: See `ObjectStore.put`.
     """
     current = await site.current(info.name, replacing=True)
-    condition.check(info.bucket, info.name, current)  # nothing is sent in vain
+    condition.check(info.bucket, info.name, current)  # check first, so that nothing is sent in vain
     info = msgspec.structs.replace(info, nuid=nuid_of(secrets.randbits(_NUID_BITS)))
     splitter = ChunkSplitter(info.max_chunk_size)
     upload = ChunkUpload(
@@ -111,7 +111,7 @@ async def store_object(
     except BaseException:
         await upload.undo()
         raise
-    # Whoever cancels this task waits until it is known whether the object is stored.
+    # A cancelled task waits here until it is known whether the object is stored.
     storing = site.context.tasks.start(
         _describe(site, info, current, condition, upload), "store an object", awaited=True
     )

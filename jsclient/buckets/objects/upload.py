@@ -19,11 +19,11 @@ from .source import pieces_of
 __all__ = ["ChunkUpload", "Progress", "named_refusal", "report_progress"]
 
 Progress: TypeAlias = Callable[[int, int | None], object]
-"""Called with the bytes that were transferred so far, and with the size of the object or None."""
+"""A function that is called with the number of bytes transferred so far, and the size of the object or None."""
 
 _WINDOW: Final = 8 * 1024 * 1024  # bytes in flight
 _MOST: Final = 4096  # chunks in flight
-_SETTLE: Final = 30.0  # seconds that an upload that fails waits for its chunks, and then tries to remove them
+_SETTLE: Final = 30.0  # seconds that a failed upload waits for its chunks, and then tries to remove them
 _PAUSE: Final = 0.25  # seconds between two attempts
 _MOST_REPAIRS: Final = 20
 
@@ -32,7 +32,7 @@ _SEALED: Final = 10109
 
 
 def named_refusal(error: ApiError) -> ApiError:
-    """Return the error of the bucket for the refusal of a message: it is full, or sealed."""
+    """Return the bucket's error for a refused message: the bucket is full or sealed."""
     kind: type[ApiError] | None = None
     if error.err_code == _FULL and "maximum bytes" in error.description:
         kind = BucketFullError
@@ -44,7 +44,7 @@ def named_refusal(error: ApiError) -> ApiError:
 
 
 def report_progress(context: Context, progress: Progress | None, done: int, total: int | None) -> None:
-    """Call the user's function. What it raises is reported as an event, and does not end the transfer."""
+    """Call the user's progress function. An exception is reported as an event, and does not end the transfer."""
     if progress is None:
         return
     try:
@@ -54,7 +54,7 @@ def report_progress(context: Context, progress: Progress | None, done: int, tota
 
 
 class ChunkSubject(Protocol):
-    """The subject under which the chunks of one object are stored, and nothing else."""
+    """The subject that stores the chunks of one object and no other messages."""
 
     @property
     def subject(self) -> str: ...
@@ -78,11 +78,11 @@ class _Chunk(NamedTuple):
 class ChunkUpload:
     """Stores the content of one object, with a window of publishes in flight.
 
-    A publish that is sent again may be stored behind those that followed it. The sequences in the acks show that, and
-    then the chunks that are not in order are removed and stored again.
+    A publish that is sent again may be stored after its successors. The sequences in the acks show that, and then the
+    chunks that are out of order are removed and stored again.
 
     Attributes:
-        splitter: The size, the number of chunks, and the digest of what was sent.
+        splitter: Counts the size, the chunks and the digest of the data that was sent.
     """
 
     def __init__(
@@ -95,20 +95,20 @@ class ChunkUpload:
         progress: Progress | None,
         total: int | None,
     ) -> None:
-        """Prepare to store. ``timeout``: seconds until a chunk must be acked."""
+        """Prepare to store. ``timeout`` is the number of seconds until a chunk must be acked."""
         self._context, self._target = context, target
         self._progress, self._total = progress, total
         self._in_flight: deque[_Chunk] = deque()
-        self._acked = 0  # bytes
-        self._last_seq = 0  # of the last chunk that is in order
+        self._acked = 0  # number of bytes acked
+        self._last_seq = 0  # sequence of the last chunk that is in order
         self._repairs = 0
-        self._number = 0  # of the publish, for its id
+        self._number = 0  # number of the publish, which is part of its id
         in_flight = max(2, min(_WINDOW // splitter.chunk_size, _MOST))
         self._publisher = Publisher(context, max_in_flight=in_flight, max_bytes=2 * _WINDOW, timeout=timeout)
         self.splitter: ChunkSplitter = splitter
 
     async def run(self, source: Any) -> None:
-        """Store the content. Call `undo` after any failure."""
+        """Store the content. After any failure, call `undo`."""
         async with aclosing(pieces_of(source)) as pieces:
             async for piece in pieces:
                 for chunk in self.splitter.add(piece):
@@ -117,7 +117,7 @@ class ChunkUpload:
             await self._send(chunk)
         while self._in_flight:
             await self._take()
-        # The ids of a bucket with a short TTL are forgotten soon, and then a chunk may be stored twice.
+        # A bucket with a short TTL forgets ids soon, and may then store a chunk twice.
         if self._publisher.resent and (count := await self._target.count()) != self.splitter.chunks:
             sent = counted(self.splitter.chunks, "chunk was", "chunks were")
             raise PublishError(f"{sent} sent, and the bucket has {count}: store the object again")
@@ -129,7 +129,7 @@ class ChunkUpload:
             await self._take()
 
     async def _publish(self, chunk: bytes) -> None:
-        # With an id, a chunk whose ack is lost is stored once. The subject, and so the prefix of the ids, is unique.
+        # The id lets a chunk whose ack was lost be stored once. The subject is unique, and so is the prefix of the ids.
         self._number += 1
         msg_id = f"{self._target.subject.rpartition('.')[2]}-{self._number}"
         stored = await self._publisher.publish(self._target.subject, chunk, msg_id=msg_id)
@@ -167,9 +167,9 @@ class ChunkUpload:
             await self._publish(chunk.data)
 
     async def undo(self) -> None:
-        """Wait for what is in flight, and remove what was stored.
+        """Wait for the chunks in flight, and remove the stored chunks.
 
-        A cancellation does not end that, but nobody waits for it any more. Trouble with it is reported as an event.
+        A cancellation ends the wait but not the removal. A failure is reported as an event.
         """
         await asyncio.wait({self._context.tasks.start(self._undo(), "remove the chunks of an upload")})
 
@@ -182,7 +182,7 @@ class ChunkUpload:
             pass
         for _, future in self._in_flight:
             if future.done() and not future.cancelled():
-                future.exception()  # the first failure is raised, and the others say the same
+                future.exception()  # the first failure is raised, and the others have the same cause
         sent = publisher.published - publisher.failed  # a failure may be stored if its outcome is unknown
         unknown = any(not _is_refused(future) for _, future in self._in_flight)
         await publisher.close()

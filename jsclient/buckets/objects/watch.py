@@ -11,6 +11,6 @@ __all__ = ["ObjectWatch"]
 class ObjectWatch(BucketWatch[ObjectInfo]):
     """Reads the descriptions of objects and then each change, with ``async for``. Created by `ObjectStore.watch`.
 
-    Use it with ``async with``. It outlasts reconnects, restarts of servers, and the loss of its consumer: a description
-    that was replaced meanwhile may be skipped, but never the newest of an object, and revisions only grow.
+    Use it with ``async with``. It survives reconnects, restarts of servers, and the loss of its consumer. A description
+    that was replaced meanwhile may be skipped, but never the newest description of an object. Revisions only increase.
     """

@@ -80,7 +80,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
             return 0
         if no_wait:
             return missing
-        # Messages requested by an earlier call that did not wait for them still arrive, and count for this call.
+        # Messages requested by an earlier call that was cancelled still arrive, and count for this call.
         return missing - tracker.buffer.owed if now < self._collection.deadline else 0
 
     async def _send_request(self, pull: Pull, now: float) -> None:
@@ -100,7 +100,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
         self._puller.carry_out(self._tracker.tick_request(now))
 
     def _release(self) -> None:
-        self._tracker.request = None  # its messages still arrive, for the next call
+        self._tracker.request = None  # its messages still arrive, and go to the next call
 
 
 _ITERATED = (
@@ -160,9 +160,10 @@ class ReaderLock:
 
 
 class OrderedMessages(ReadHandle[Message]):
-    """An iteration over an ordered consumer's messages, with ``async for``, `next`, `close` and `drain`.
+    """An iteration over the messages of an ordered consumer, with ``async for``, `next`, `close` and `drain`.
 
-    The first pull request is sent on first use. Messages that are still buffered at its end go to the next reader.
+    The first pull request is sent on first use. Messages that are still buffered when the iteration ends go to the next
+    reader.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class OrderedMessages(ReadHandle[Message]):
         self._lock = lock
         self._pull = pull
         self._threshold = threshold
-        self._stays = stays  # in use from its first message to its end, not only during a call
+        self._stays = stays  # whether it is in use from its first message to its end, not only during a call
         self._channel = puller.channel
         self._tracker = puller.tracker
         self._front: deque[Frame] = deque()  # the buffered messages, while this is the current reader
@@ -185,7 +186,7 @@ class OrderedMessages(ReadHandle[Message]):
 
     @property
     def in_use(self) -> str:
-        """The text of the error that another reader raises. For the library's own use."""
+        """The text of the error that any other reader raises while this reader is in use. For the library's own use."""
         return _ITERATED if self._stays else _NEXT
 
     @property
@@ -210,7 +211,7 @@ class OrderedMessages(ReadHandle[Message]):
             finally:
                 self._waiting -= 1
             if not in_time:
-                message = puller.take_message()  # it may have arrived at the last moment
+                message = puller.take_message()  # the message may have arrived at the last moment
                 if message is not None:
                     return message
                 raise RequestTimeoutError("no message", timeout, puller.context.connection.problem)
@@ -267,14 +268,14 @@ class OrderedMessages(ReadHandle[Message]):
     async def drain(self) -> None:
         """Stop sending requests. Messages that have arrived can still be read, and then the iteration ends."""
         if self._lock.reader is not self:
-            await self.close()  # it has not started
+            await self.close()  # the iteration has not started
         elif self._state is State.OPEN:
             self._state = State.DRAINING
             self._tracker.rest()
             self._puller.changed.set()
 
 
-_LONGEST_PREFIX = 230  # characters: a serial number follows
+_LONGEST_PREFIX = 230  # characters, without the serial number that follows
 
 
 class OrderedConsumer(Handle):
@@ -300,7 +301,7 @@ class OrderedConsumer(Handle):
 
     @property
     def consumer(self) -> str:
-        """The name of the current consumer: the prefix and a number, which grows with each reset."""
+        """The name of the current consumer: the prefix and a number that increases with each reset."""
         return self._puller.consumer
 
     @property
@@ -394,7 +395,7 @@ class OrderedConsumer(Handle):
             ConfigError: The server would refuse a value.
         """
         if idle_heartbeat is None and isinstance(expires, int | float):
-            # Always set: only silence reveals some lost consumers.
+            # Always set, because some lost consumers are noticed only by their silence.
             idle_heartbeat = default_heartbeat(expires) or expires / 2
         pull, threshold = reader_window(
             max_messages=max_messages,

@@ -35,17 +35,17 @@ from .recreate import ConsumerRecreator, ReaderOperations
 
 __all__ = ["OrderedPuller"]
 
-_MARK = "jsclient.reader"  # the key in the consumer's metadata
+_MARK = "jsclient.reader"  # the key in the consumer's metadata that marks this reader's consumers
 _NAMES = 100  # names to try if another reader has the same prefix
 
 
 class OrderedPuller:
-    """Receives one stream in order. The classes that use it decide how, and by whom, it is read.
+    """Receives the messages of one stream in order, for the readers that are built on it.
 
     Attributes:
         front: The buffered messages.
         changed: Set after every arrival and change of state.
-        error: Why reading has failed for good.
+        error: Why reading has failed permanently.
         num_pending: The number of messages that the first consumer had to deliver when it was created.
         arrived: The number of messages that have arrived.
         watch: Checks the consumer when no message arrives.
@@ -66,7 +66,7 @@ class OrderedPuller:
         )
         self._prefix, self._mark = name_prefix or secrets.token_hex(11), ""
         if name_prefix is not None:
-            # Other clients may use the same prefix: the mark tells their consumers from this reader's.
+            # Other clients may use the same prefix. The mark tells their consumers from the consumers of this reader.
             self._mark = secrets.token_hex(11)
             config = config.replace(metadata={**(config.metadata or {}), _MARK: self._mark})
         self.config = config
@@ -136,7 +136,7 @@ class OrderedPuller:
         info = await self._create(self.config)
         if not info.num_pending:
             await self._check_match(info)
-        connection.check_open()  # closed meanwhile: readers would wait forever
+        connection.check_open()  # the connection was closed meanwhile: readers would wait forever
         self.state = State.OPEN
         self.context.attach(self, self._restart_consumer, self._end_denied)
         self.num_pending = info.num_pending
@@ -267,7 +267,7 @@ class OrderedPuller:
                 reply=self._inbox.reply(ask.number),
             )
         except JetStreamError:
-            tracker.disconnected()  # requested from a new consumer after the reconnect
+            tracker.disconnected()  # the messages are requested from a new consumer after the reconnect
 
     def _restart_consumer(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
@@ -300,7 +300,7 @@ class OrderedPuller:
         if self._ending is not None:
             await asyncio.shield(self._ending)
 
-    abandon = stop_reading  # when the connection is closed
+    abandon = stop_reading  # called when the connection is closed
 
     async def drain(self) -> None:
         """Stop sending requests and delete the consumer. Messages in flight still arrive, and can be read."""

@@ -73,7 +73,7 @@ class ReaderOperations:
             error there is no subscription.
         discard: Unsubscribe from the consumer of ``create``. The caller deletes the consumer.
         use: Read from the consumer of ``create``.
-        reset: Call `ConsumerRecreator.recreate_if_needed`, because the cursor requires a new consumer.
+        reset: Called when the cursor requires a new consumer. It calls `ConsumerRecreator.recreate_if_needed`.
         fail: End the reader with an error, which is raised after its buffered messages.
         emit: Report an event to the user.
     """
@@ -92,10 +92,10 @@ class ConsumerRecreator:
     """Creates a new consumer whenever the cursor of an ordered reader requires that.
 
     It checks whether the stream was replaced, deletes the old consumer in the background, pauses between failed
-    attempts, and fails when the stream stays missing.
+    attempts, and fails if the stream remains missing.
 
     Attributes:
-        capacity: The reader sets it when its buffer has capacity again.
+        capacity: Set by the reader when its buffer has capacity again.
         error: Why the last attempt failed. None if it succeeded.
         leftover: Consumers of this reader that may still exist. They are deleted with the next reset.
     """
@@ -120,12 +120,12 @@ class ConsumerRecreator:
         self._task: asyncio.Task[None] | None = None
         self._creating = False
         self._over = False
-        self._reported: set[type[JetStreamError]] = set()  # reported since the last success
+        self._reported: set[type[JetStreamError]] = set()  # event types reported since the last success
         self._deleted = ""  # the last consumer whose deletion was requested
         self._incarnation = ""  # the creation time of the stream; "" if it is unknown
         self._doubting: asyncio.Task[None] | None = None
         self._mark: MessageMark | None = None  # the last message read before an open doubt about the stream
-        self._compared = False  # whether it was compared since the last doubt began
+        self._compared = False  # whether the mark was compared since the stream became uncertain
         self._created_at, self._created_after = float("-inf"), 0  # monotonic seconds, stream sequence
         self._next_pause = 0.0  # seconds
 
@@ -308,7 +308,7 @@ class ConsumerRecreator:
         if verdict == "read from the start":
             self._begin_again(stream)
             return True
-        # Read on meanwhile: the doubt is settled in the background, and reading restarts if the stream was replaced.
+        # Continue reading meanwhile: a background task compares, and reading restarts if the stream was replaced.
         self._mark, self._compared = self._mark or cursor.mark, False
         if self._doubting is None:
             settling = self._settle(doubt, verdict)
@@ -352,13 +352,13 @@ class ConsumerRecreator:
             except (MessageNotFoundError, PermissionDeniedError):
                 time_ns = self._mark.time_ns  # no message to compare with: assume the same stream
             except (DisconnectedError, ClosedError):
-                return  # the reconnect brings a new consumer, and then another comparison
+                return  # the reconnect creates a new consumer, which is followed by another comparison
             except JetStreamError:
                 failures += 1
                 await asyncio.sleep(_RECHECK)
                 continue
             if time_ns == self._mark.time_ns:
-                if self._compared:  # otherwise another doubt has begun meanwhile
+                if self._compared:  # otherwise the stream became uncertain again meanwhile
                     self._mark = None
                 continue
             if not differed or await self._is_busy():

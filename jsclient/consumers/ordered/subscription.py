@@ -20,7 +20,7 @@ from .recreate import ConsumerRecreator, ReaderOperations
 
 __all__ = ["OrderedSubscription"]
 
-# Bytes that may be buffered, as the server counts them. At 128 B a message they take about twice as much memory.
+# Bytes that may be buffered, as the server counts them. With messages of 128 B they take about twice as much memory.
 MAX_BYTES = 12 * 1024 * 1024
 
 
@@ -96,7 +96,7 @@ class OrderedSubscription(Subscription):
         return ordered_rights(self._context.api, self.stream, inbox_prefix=inbox_prefix)
 
     def begin_reading(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
-        """Start reading, once bound. For the library's own use."""
+        """Start reading after the consumer is bound. For the library's own use."""
         self._switch_to(inbox, intake, info)
         self.start_reading(inbox, intake)
         self._recreator.remember_stream(self._bound)
@@ -138,8 +138,8 @@ class OrderedSubscription(Subscription):
         super()._end_subscription()
         self._recreator.stop_recreating()
 
-    # One consumer follows another. Each delivers to a new subject from its creation on, so that messages of an
-    # abandoned consumer cannot mix in.
+    # Each new consumer delivers to a new subject from its creation on, so messages of an abandoned consumer cannot mix
+    # in.
 
     def _switch_to(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
         self._intake, self._deliver_subject = intake, inbox.subject

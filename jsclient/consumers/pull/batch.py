@@ -14,7 +14,7 @@ from ..message import AckChannel, DeliveredMessage, Message
 
 __all__ = ["Batch", "Collection"]
 
-_SAME_TIME = 0.01  # seconds after its start in which a fetch still requests its whole duration
+_SAME_TIME = 0.01  # seconds after its start during which a fetch still requests its whole duration
 
 
 class Batch(Sequence[Message]):
@@ -52,7 +52,7 @@ class Batch(Sequence[Message]):
 
 
 class Collection:
-    """What one fetch has collected, and its requests for what is missing. Common to plain and ordered consumers.
+    """What one fetch has collected, and its requests for what is missing. Plain and ordered consumers both use it.
 
     Attributes:
         pull: The request for the whole batch.
@@ -92,7 +92,8 @@ class Collection:
         """Return a request for ``missing`` messages in the remaining time."""
         pull, remaining = self.pull, self.deadline - now
         if missing == pull.batch and (pull.no_wait or remaining > self.expires - _SAME_TIME):
-            # Equal requests are encoded once. The fetch ends with this request, not a moment before its status is due.
+            # Equal requests are encoded once. The fetch ends with its request, and not a moment before the status is
+            # due.
             self.deadline = now + self.expires
             return pull
         free = None if pull.max_bytes is None else pull.max_bytes - self._size
@@ -104,7 +105,7 @@ class Collection:
         return Pull(missing, max(remaining, 0.001), free, idle_heartbeat=heartbeat, group=pull.group)
 
     def batch(self, channel: AckChannel, ending: Ending, error: JetStreamError | None) -> Batch:
-        """Return the result. Raises ``error`` if there is no message to return with it."""
+        """Return the messages collected. Raises ``error`` if there are none."""
         if error is not None and not self.frames:
             raise error
         return Batch([DeliveredMessage(frame, channel) for frame in self.frames], ending, error)

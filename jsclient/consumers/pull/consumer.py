@@ -95,7 +95,7 @@ class Consumer(PullReading):
         return await self._pause({"pause_until": format_time(moment)})
 
     async def resume(self) -> None:
-        """Resume deliveries. A no-op if the consumer is not paused. Raises the errors of `pause`."""
+        """Resume deliveries. Does nothing if the consumer is not paused. Raises the errors of `pause`."""
         await self._pause({})
 
     async def _pause(self, body: dict[str, Any]) -> datetime | None:
@@ -153,15 +153,7 @@ class Consumer(PullReading):
             )
 
     async def unpin(self, group: str) -> None:
-        """Have the server select another client of a priority group to deliver to. Source: ADR-42.
-
-        Raises:
-            ConfigError: ``group`` is not a valid name, or the server is older than 2.11.
-            ApiError: The consumer has no such group (10160).
-            ConsumerNotFoundError: The consumer was deleted.
-
-        Also raises the errors of any API request.
-        """
+        """Make the server deliver to another client of a priority group. Source: ADR-42."""
         body = {"group": check_group_name(group)}
         check_server(self._context.connection.server_version, (2, 11), "unpinning")
         await self._context.call(self._context.api.consumer_unpin(self.stream, self.name), body, what="unpin")

@@ -56,9 +56,9 @@ PullerT = TypeVar("PullerT", "Puller", "OrderedPuller")
 
 
 class Fetch(abc.ABC, Generic[PullerT]):
-    """One call of `fetch`: collects messages, and sends requests until it has all of them or its time ends.
+    """One call of `fetch`: it collects messages, and sends requests until it has all of them or its time ends.
 
-    A subclass says which requests are in flight, and when the end of a request or of its consumer ends the fetch.
+    A subclass determines which requests are in flight, and when the end of a request or consumer ends the fetch.
     """
 
     def __init__(self, puller: PullerT, collection: Collection, sources: list[deque[Frame]]) -> None:
@@ -67,7 +67,7 @@ class Fetch(abc.ABC, Generic[PullerT]):
         self._sources = sources  # arrived messages, oldest first; unreturned messages go back to the first
 
     async def run(self) -> Batch:
-        """Run to the end and return the batch. Cancelled: the collected messages go to the next call."""
+        """Run to the end and return the batch. If it is cancelled, the messages collected go to the next call."""
         try:
             ending, error = await self._run_requests()
         except BaseException:
@@ -166,7 +166,8 @@ class _SlotFetch(Fetch[Puller]):
                     continue  # the consumer exists, or that is unknown: the answer may still arrive
             if not self._puller.was_there or self._moves >= _MOVES:
                 return ending, error
-            # The consumer exists: its leader is being elected, or it is so new that this server does not know it yet.
+            # The consumer exists, but its leader is being elected, or this server does not know it yet because it is
+            # new.
             self._moves += 1
             self._ask_after = self._puller.now() + _MOVE_PAUSE
             for slot in refused:
@@ -190,7 +191,7 @@ class _SlotFetch(Fetch[Puller]):
             adopted = slot is not self._own
             moved = ending is Ending.MOVED and self._moves < _MOVES
             if moved:
-                # Another leader, or a server that shuts down: the same request will be accepted in a moment.
+                # Another leader, or a server that shuts down: the same request is accepted a moment later.
                 self._moves += 1
                 self._ask_after = now + _MOVE_PAUSE
             if moved or ending in _ASK_AGAIN or request.is_unpinned or (adopted and ending in ORDINARY):
@@ -340,7 +341,7 @@ class PullReading(Running):
             try:
                 slot = await puller.request_all(pull)
             except DisconnectedError:
-                pass  # waits for the connection, below
+                pass  # the code below waits for the connection
             else:
                 frames = slot.frames
                 assert slot.request is not None
@@ -356,7 +357,7 @@ class PullReading(Running):
     async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:
         """Fetch one message.
 
-        Raises `RequestTimeoutError` if no message arrives within ``timeout`` seconds, or an error of `fetch`.
+        Raises `RequestTimeoutError` if no message arrives within ``timeout`` seconds, and the errors of `fetch`.
         """
         if group:
             check_arguments(PullReading.next, group, GroupOptions)

@@ -44,7 +44,7 @@ class Messages(ReadHandle[Message]):
         self._timer: Timer | None = None
         self._state = State.NEW
         self._flush: asyncio.Task[None] | None = (
-            None  # runs at the end, while messages in flight still arrive
+            None  # runs when the iteration ends, while messages in flight still arrive
         )
         self._starting = asyncio.Lock()
 
@@ -83,7 +83,7 @@ class Messages(ReadHandle[Message]):
                 raise ClosedError("the reader is closed")
             self._puller.watch.asked()
             if not await self._puller.changed.wait_until(deadline):
-                message = self._take()  # it may have arrived at the last moment
+                message = self._take()  # the message may have arrived at the last moment
                 if message is not None:
                     return message
                 raise RequestTimeoutError("no message", timeout, self._context.connection.problem)
@@ -228,7 +228,7 @@ class Messages(ReadHandle[Message]):
             if not is_missing(error):
                 return
             if puller.config is None:
-                self._tracker.fail(error)  # the consumer never existed, as far as this reader knows
+                self._tracker.fail(error)  # as far as this reader knows, the consumer never existed
             else:
                 puller.emit(self._tracker.consumer_is_gone())
             puller.changed.set()
@@ -238,9 +238,9 @@ class Messages(ReadHandle[Message]):
             self._timer.set(self._tracker.deadline if self._state is State.OPEN else None)
 
     async def close(self) -> None:
-        """End now. Messages that were not read, or are still in flight, are returned to the server at once (nak).
+        """End the iteration now. Unread messages and messages in flight are returned to the server at once (nak).
 
-        Closing takes a second if the server does not answer. Calling it again does nothing.
+        If the server does not answer, closing takes a second. Calling it again does nothing.
         """
         if self._state is State.CLOSED and (self._flush is not None or self._inbox.inbox is None):
             return
@@ -250,7 +250,7 @@ class Messages(ReadHandle[Message]):
         self._context.detach(self, self._renew_requests, self._end_denied)
         self._puller.readers.discard(self)
         self._puller.changed.set()
-        flush = self._unsubscribe(_FLUSH)  # from now on, so that no message is missed in between
+        flush = self._unsubscribe(_FLUSH)  # listen from now on, so that no message is missed in between
         # A separate task: if the caller is cancelled, messages in flight are still returned.
         await asyncio.shield(self._context.tasks.start(self._give_back(flush), "give messages back"))
 
@@ -286,4 +286,4 @@ class Messages(ReadHandle[Message]):
         return self._flush is not None and not self._flush.done()
 
     stop = close
-    abandon = close  # when the connection is closed
+    abandon = close  # called when the connection is closed

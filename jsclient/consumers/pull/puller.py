@@ -40,9 +40,9 @@ from ..stall_watch import StallWatch
 __all__ = ["PullInbox", "Puller", "ReaderInbox"]
 
 _FLUSH = 1.0  # seconds that a close waits for messages in flight
-_CHECK_TIMEOUT = 0.5  # seconds in which the server says whether the consumer exists
-_LINGER = 5.0  # seconds that the inbox of an abandoned request is kept beyond expiry and last message
-_IN_FLIGHT = 60.0  # seconds that its removal waits for messages in flight
+_CHECK_TIMEOUT = 0.5  # seconds to find out whether the consumer exists
+_LINGER = 5.0  # seconds to keep the inbox of an abandoned request after its expiry and last message
+_IN_FLIGHT = 60.0  # seconds to wait for messages in flight before that inbox is removed
 
 
 class PullInbox:
@@ -71,7 +71,7 @@ class PullInbox:
             if self.is_alone and self.request is not None and self.request.ending is None:
                 return  # more messages follow
         else:
-            for frame in frames:  # in their order, since a status may end the request
+            for frame in frames:  # in order, because a status may end the request
                 if is_data(frame):
                     self._messages([frame], now)
                 elif is_control(frame):
@@ -145,7 +145,7 @@ class Puller:
         )
         self._listener = listener
         self._subject = context.api.consumer_next(stream, consumer)
-        # A slot is in one of these: it is free, has a caller, or has a request that lost its caller.
+        # A slot is either free, has a caller, or has a request whose caller is gone.
         self._idle: list[PullInbox] = []
         self._busy: set[PullInbox] = set()
         self._orphans: list[PullInbox] = []
@@ -181,7 +181,7 @@ class Puller:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a call waits for a message."""
+        """Whether a call is waiting for a message."""
         return self.changed.is_awaited
 
     def emit(self, event: Event) -> None:
@@ -191,12 +191,12 @@ class Puller:
         self.context.emit(event)
 
     def report_event(self, event: Event | None) -> None:
-        """Like `emit`, but ignores None."""
+        """Emit an event. Does nothing with None."""
         if event is not None:
             self.emit(event)
 
     def foreign_message(self, frame: Frame) -> None:
-        """Count and report a message on an inbox that the server did not send."""
+        """Count and report a message that did not come from the server on an inbox."""
         self._foreign += 1
         for command in foreign_message(self.stream, self.consumer, frame, self._foreign):
             self.emit(command.event)
@@ -249,9 +249,10 @@ class Puller:
         return not self.leftover and not self._orphans and self.context.connection.is_connected
 
     async def request_all(self, pull: Pull) -> PullInbox:
-        """Send a request, and wait until it has probably ended: all its messages have arrived, or something happened.
+        """Send a request, and wait until it has probably ended: all its messages have arrived, or another event has
+        occurred.
 
-        One timer serves all requests, and fires early, so the caller must look. Cancelled: no message is lost.
+        One timer serves all requests and may fire early, so the caller must check. No message is lost on cancellation.
         """
         slot = await self.request(pull)
         request = slot.request
@@ -270,8 +271,8 @@ class Puller:
     async def not_answered(self, *, ends: bool) -> JetStreamError:
         """Return why no server answered a pull request: the consumer does not exist, or has no leader at the moment.
 
-        ``ends``: the call ends with this error, so the consumer is looked up in any case. A reader that continues looks
-        up a known consumer later.
+        ``ends``: the caller raises this error, so the consumer is always looked up. A reader that continues looks up a
+        known consumer later.
         """
         if ends or self.config is None:
             self.was_there = False
@@ -287,9 +288,9 @@ class Puller:
         return ConsumerDeletedError(409, "Consumer Deleted", False, self.stream, self.consumer)
 
     def adopt(self, missing: int, group: GroupRequest | None) -> list[PullInbox]:
-        """Hand over requests that lost their caller, for up to ``missing`` messages.
+        """Take over abandoned requests, for up to ``missing`` messages.
 
-        Requests with other group options are not handed over: the server may serve them at other times than a request
+        Requests with other group options are not taken over: the server may serve them at other times than a request
         of this caller.
         """
         slots: list[PullInbox] = []
@@ -299,7 +300,7 @@ class Puller:
         for slot in list(self._orphans):
             request = slot.request
             if request is None or request.ended or request.pull.group != group:
-                continue  # silent or disconnected: its inbox is kept, but no message is expected
+                continue  # silent or disconnected: its inbox stays open, but no message is expected
             if missing <= 0:
                 break
             self._orphans.remove(slot)
@@ -354,7 +355,7 @@ class Puller:
             await self.context.connection.unsubscribe(inbox)
 
     async def close(self, *, give_back: bool) -> None:
-        """End all requests and readers. ``give_back``: return messages not taken to the server (nak)."""
+        """End all requests and readers. With ``give_back``, return unread messages to the server (nak)."""
         if self.closed:
             return
         self.closed = True
@@ -377,7 +378,7 @@ class Puller:
             if slot not in flushed:
                 await self._drop(slot)
         if flushed:
-            # Concurrently: if the server does not answer, each takes the whole timeout.
+            # Close them concurrently: if the server does not answer, each takes the whole timeout.
             within = min(_FLUSH, self.context.timeout)
             await asyncio.gather(*(self._flush(slot, within) for slot in flushed))
         if gives_back:
@@ -392,7 +393,7 @@ class Puller:
 
 
 class ReaderInbox:
-    """The inbox for the answers to the requests of one reader. Initially closed."""
+    """The inbox for replies to the requests of one reader. It is closed at first."""
 
     def __init__(self, connection: Connection, sink: Sink) -> None:
         self._connection = connection
@@ -411,7 +412,7 @@ class ReaderInbox:
         return f"{self._base}{number}"
 
     async def close(self) -> None:
-        """Unsubscribe. A no-op if closed."""
+        """Unsubscribe. Does nothing if the inbox is closed."""
         inbox, self.inbox = self.inbox, None
         if inbox is not None:
             await self._connection.unsubscribe(inbox)

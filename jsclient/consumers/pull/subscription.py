@@ -46,12 +46,12 @@ class PullSubscription(PullReading, Handle):
 
     @property
     def consumer(self) -> str:
-        """The name of its consumer."""
+        """The name of the consumer."""
         return self._binding.consumer
 
     @property
     def created(self) -> bool:
-        """Whether this subscription created its consumer, which it then deletes at its end by default."""
+        """Whether this subscription created its consumer. If so, it deletes the consumer at its end by default."""
         return self._binding.created
 
     @property
@@ -114,7 +114,7 @@ class PullSubscription(PullReading, Handle):
         return self._log.read_events()
 
     async def unsubscribe(self) -> None:
-        """End the subscription, and delete the consumer if it was created here. Calling it again does nothing.
+        """End the subscription, and delete the consumer if this subscription created it. Calling it again does nothing.
 
         If the consumer stays, messages that arrived for cancelled calls are returned to the server (nak).
 
@@ -151,7 +151,7 @@ class PullSubscription(PullReading, Handle):
             )
 
     async def abandon(self) -> None:
-        """End because the connection closes. Deletes an ephemeral consumer that was created here."""
+        """End the subscription because the connection closes. Delete an ephemeral consumer that it created."""
         self._deletes = (
             self._deletes and not self._binding.is_durable and self._context.connection.is_connected
         )

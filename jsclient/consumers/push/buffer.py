@@ -24,8 +24,8 @@ __all__ = ["Batches", "Callback", "PushBuffer"]
 
 Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
-_TURN = 0.005  # seconds that callbacks may run before the event loop runs
-_FAST = 8  # messages between readings of the clock, while callbacks are fast
+_TURN = 0.005  # seconds that callbacks may take before other tasks run
+_FAST = 8  # messages between two readings of the clock, while callbacks are fast
 
 
 class PushBuffer:
@@ -35,7 +35,7 @@ class PushBuffer:
         tracker: Makes the decisions, which the buffer carries out.
         channel: Sends the acks of the messages.
         log: The events of the subscription.
-        ready: Messages that can be read without `take_message`. Empty while each read must go through `take_message`.
+        ready: Messages that can be read directly. It is empty while each read must go through `take_message`.
         watching: Whether silence is an alarm.
         heard: Whether frames have arrived since the subscription cleared this.
         ended: Whether no more messages will arrive. Buffered messages can still be read.
@@ -54,7 +54,7 @@ class PushBuffer:
         received: Callable[[], None] | None = None,
         taken: Callable[[], None] | None = None,
     ) -> None:
-        """Calls ``silent`` after missed heartbeats, ``emptied`` on a read past the end, others at each step."""
+        """Create a buffer. It calls ``silent`` after missed heartbeats and ``emptied`` on a read past the end."""
         self.tracker = tracker
         self.channel = channel
         self.log: EventLog = EventLog()
@@ -68,9 +68,9 @@ class PushBuffer:
         self._arrived = Signal()
         self._idle = False  # no callback runs
         self._blocks = False  # a callback has blocked the event loop: read the clock after each
-        self._began = 0.0  # when the callback was called, or the first of several fast calls
-        self._latest: Message | None = None  # the message that it was called with
-        self._each = 1  # calls after which the clock is read
+        self._began = 0.0  # the time when the callback was called, or the first of several fast calls
+        self._latest: Message | None = None  # the message that the callback was called with
+        self._each = 1  # number of calls after which the clock is read
         self._timer = Timer(self._tick_heartbeat)
         self._now = asyncio.get_running_loop().time
         self.stall_watch: StallWatch = StallWatch(context, self)
@@ -108,11 +108,11 @@ class PushBuffer:
     # each read goes through `take_message`, which reports the freed capacity.
 
     def hide(self) -> None:
-        """Let each read go through `take_message`."""
+        """Make each read go through `take_message`."""
         self.ready = deque()
 
     def show(self) -> None:
-        """Let messages be read from `ready` again."""
+        """Allow reads from `ready` again."""
         if not self._has_callback:
             self.ready = self.tracker.front
 
@@ -128,7 +128,7 @@ class PushBuffer:
             self._received()
 
     def watch(self) -> None:
-        """Start, or restart, the timer of the heartbeats."""
+        """Start or restart the heartbeat timer."""
         self._timer.set(self.tracker.deadline)
 
     def _tick_heartbeat(self) -> None:
@@ -156,7 +156,7 @@ class PushBuffer:
         self._context.emit(event)
 
     def end_buffer(self) -> None:
-        """Note that no more messages will arrive, and wake all readers."""
+        """Mark the end: no more messages arrive, and all readers wake up."""
         self.ended = True
         self._carry_out(self.tracker.end_queue())
         self.stall_watch.close()
@@ -213,7 +213,7 @@ class PushBuffer:
             return None if frame is None else DeliveredMessage(frame, self.channel)
 
     async def call(self, callback: Callback, *, auto_ack: bool) -> None:
-        """Call ``callback`` with one message after another until the end."""
+        """Call ``callback`` with one message after another until the subscription ends."""
         threads = None if is_coroutine_function(callback) else Threads(1)
         watch = LoopWatch(self._handled, self._handler_slow)
         try:
@@ -322,7 +322,7 @@ def _numbers(message: Message) -> tuple[int, int]:
 
 
 class Batches:
-    """Iterates over a subscription in batches: `Subscription.batches`."""
+    """Iterates over the messages of a subscription in batches. See `Subscription.batches`."""
 
     def __init__(self, buffer: PushBuffer, max_messages: int) -> None:
         self._buffer = buffer

@@ -41,9 +41,9 @@ _CHECK_AFTER = (
 class Subscription(ReadHandle[Message], Running):
     """A push subscription: read it with `next`, ``async for`` or `batches`, `run` a worker, or give it a callback.
 
-    Created by `JetStream.subscribe`. It handles heartbeats, flow control and gaps itself, and reports what the program
-    may need to know through `events` and the connection's ``on_event``. Errors (409, 503, unknown statuses) are raised
-    from `next` and the iterations, or reported as events if there is a callback. The subscription continues.
+    Created by `JetStream.subscribe`. It handles heartbeats, flow control and gaps itself, and reports what happens
+    through `events` and the connection's ``on_event``. Errors (409, 503, unknown statuses) are raised from `next` and
+    the iterations, or reported as events if there is a callback. The subscription continues.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Subscription(ReadHandle[Message], Running):
         self._check_timer: Timer | None = None
         self._inbox: Inbox | None = None
         self._runner: asyncio.Task[None] | None = None  # task of the callback or of a worker
-        self._draining: asyncio.Task[None] | None = None  # or the task of the worker, which drains in it
+        self._draining: asyncio.Task[None] | None = None  # or the task of the worker, if it drains itself
         self._deleting: asyncio.Task[None] | None = None  # deletes the consumer after a drain
 
     @property
@@ -90,7 +90,7 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def consumer(self) -> str:
-        """The name of its consumer. An ordered subscription replaces the consumer when necessary."""
+        """The name of the consumer. An ordered subscription replaces its consumer when necessary."""
         return self._buffer.tracker.consumer
 
     @property
@@ -105,7 +105,7 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def created(self) -> bool:
-        """Whether this subscription created its consumer, which it then deletes at its end by default."""
+        """Whether this subscription created its consumer. If so, it deletes the consumer at its end by default."""
         return self._binding.created
 
     @property
@@ -115,7 +115,7 @@ class Subscription(ReadHandle[Message], Running):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the pending messages, as the server counts them."""
+        """The size of the pending messages in bytes, as the server counts them."""
         return self._buffer.tracker.pending_bytes
 
     @property
@@ -240,7 +240,7 @@ class Subscription(ReadHandle[Message], Running):
         self._runner = worker.task
 
     def start_reading(self, inbox: Inbox, intake: HoldingSink) -> None:
-        """Start reading, once bound. For the library's own use."""
+        """Start reading after the consumer is bound. For the library's own use."""
         self._context.attach(self, self._follow_connection)
         heartbeat = self._buffer.tracker.heartbeat
         if heartbeat is not None:
@@ -297,7 +297,7 @@ class Subscription(ReadHandle[Message], Running):
         if await self._is_deleted():
             self._stop_checking()
             self._buffer.emit(ConsumerDeleted(stream=self.stream, consumer=self.consumer))
-            return  # without resetting ``_checking``, so that it is not checked again
+            return  # ``_checking`` stays set, so that the consumer is not checked again
         self._checking = False
 
     async def _is_deleted(self) -> bool:
@@ -327,7 +327,7 @@ class Subscription(ReadHandle[Message], Running):
         if self._state is State.CLOSED:
             return
         self._end_subscription()
-        # If the consumer stays, the server must learn of the lost interest before another subscriber binds to it.
+        # If the consumer stays, the server must process the unsubscribe before another subscriber binds to it.
         await self._stop_listening(flush=not self._deletes, timeout=_FLUSH_TIMEOUT)
         await self._give_back(self._buffer.tracker.clear())
         if self._deletes:
@@ -350,11 +350,11 @@ class Subscription(ReadHandle[Message], Running):
             RequestTimeoutError: The handler did not end in time. The subscription is closed.
             ClosedError: The connection was closed meanwhile.
 
-        Calling it again waits for the same end. A call from the callback itself starts the drain and returns at once.
+        A second call waits for the same drain. A call from the callback itself starts the drain and returns at once.
 
         Cancelled: the drain continues in the background.
         """
-        itself = self._is_handler(asyncio.current_task())  # a handler would wait for its own end
+        itself = self._is_handler(asyncio.current_task())  # a handler that waited would wait for its own end
         if self._state is State.OPEN:
             self._state, self._buffer.watching = State.DRAINING, False
             self._stop_checking()
@@ -365,7 +365,7 @@ class Subscription(ReadHandle[Message], Running):
             await asyncio.shield(self._draining)
             await self._deleted()
         except asyncio.CancelledError:
-            # Either the caller was cancelled, or the drain was, which happens only when the connection is closed.
+            # Either the caller was cancelled, or the drain itself, which happens only when the connection is closed.
             task = asyncio.current_task()
             if self._draining.cancelled() and (task is None or not task.cancelling()):
                 raise ClosedError("the connection was closed while draining") from None
@@ -394,7 +394,7 @@ class Subscription(ReadHandle[Message], Running):
         finally:
             self._buffer.end_buffer()
 
-    # A worker drains in its own task: a task that is started while the event loop ends would remain pending.
+    # A worker drains in its own task: a new task started while the event loop ends would remain pending.
 
     async def _end_with_worker(self, timeout: float) -> None:
         """Receive the messages in flight, and stop listening. A no-op during a drain."""
@@ -483,7 +483,7 @@ class Subscription(ReadHandle[Message], Running):
             self._buffer.log.close()
 
     async def abandon(self) -> None:
-        """End because the connection closes. Deletes an ephemeral consumer that was created here."""
+        """End the subscription because the connection closes. Delete an ephemeral consumer that it created."""
         # A drain promised to delete even a durable consumer.
         keeps = self._binding.is_durable and self._state is not State.DRAINING
         self._deletes = self._deletes and not keeps and self._context.connection.is_connected

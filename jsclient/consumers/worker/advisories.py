@@ -48,9 +48,9 @@ _TRIES: Final = 5  # attempts to request the consumer's state
 _TURN: Final = 100  # decisions after which the event loop runs other tasks
 _NAMED: Final = 100  # messages that `close` reports separately
 _CERTAIN: Final = 10.0  # seconds for which the consumer's state must contradict an advisory
-_AGAIN: Final = 2.0  # seconds between its comparisons
+_AGAIN: Final = 2.0  # seconds between two checks of such a contradiction
 _APART: Final = (
-    0.25  # seconds between requests for the state: advisories that arrive meanwhile share an answer
+    0.25  # seconds between two requests for the state. Advisories that arrive meanwhile share its answer
 )
 _DENIED: Final = 60.0  # seconds for which the request is not repeated after it was denied
 
@@ -68,10 +68,10 @@ class _Case:
 
 
 class Advisories:
-    """The advisories about one consumer.
+    """Handles the max-deliveries advisories about one consumer.
 
-    ``is_held`` tells whether the worker has the message of a sequence. ``done``: the sequences that it acked or
-    dead-lettered.
+    ``is_held`` returns whether the worker has the message with a given sequence. ``done`` are the sequences that it has
+    acked or dead-lettered.
     """
 
     def __init__(
@@ -103,17 +103,17 @@ class Advisories:
         self._created: datetime | None = None
 
     async def listen(self) -> None:
-        """Subscribe to the advisories, which the server sends when a client next reads."""
+        """Subscribe to the advisories. The server sends them when a client next reads."""
         subject = exhausted_subject(self._source.stream, self._source.consumer)
         queue = (
-            f"dead-letters.{self._source.consumer}"  # only one of the workers needs to receive each advisory
+            f"dead-letters.{self._source.consumer}"  # each advisory only needs to reach one of the workers
         )
         self._inbox = await self._context.connection.subscribe(subject, self._receive_advisories, queue)
         self._reading = self._context.tasks.start(self._read_cases(), "find unacknowledged messages")
 
     def _receive_advisories(self, frames: list[Frame]) -> None:
         now = self._now()
-        # Refuse here what needs no request, so that a flood of advisories stays cheap.
+        # Reject cases here that need no request, so that a flood of advisories costs little.
         for frame in frames:
             advisory = read_exhausted(frame[3])
             if advisory is None:
@@ -206,7 +206,7 @@ class Advisories:
             return error
         self._answer = info
         if self._created is not None and info.created != self._created:
-            self._done.clear()  # a new consumer of this name, which delivers all messages again
+            self._done.clear()  # a new consumer with this name delivers all messages again
         self._created = info.created
         if info.config not in self._configs:
             self._configs.append(info.config)
@@ -255,7 +255,8 @@ class Advisories:
         try:
             stored = await self._stored(seq)
             if not unverified and not passes(stored.subject, self._configs):
-                # The filters may have changed after its delivery, and the server still applies max_deliver to it.
+                # The filters may have changed after the delivery, and the server still applies max_deliver to the
+                # message.
                 unverified = f"the consumer's filters exclude {stored.subject!r}"
             error = _exhausted(deliveries, unverified)
             origin = Origin(
@@ -270,7 +271,7 @@ class Advisories:
                 unverified=unverified,
             )
         except MessageNotFoundError:
-            return True  # acked late, or removed by the stream's limits: no dead letter is needed
+            return True  # acked late, or removed by the stream's limits: a dead letter is not needed
         except JetStreamError as failure:
             case.not_stored += 1
             case.reason = f"{type(failure).__name__}: {failure}"
@@ -291,7 +292,7 @@ class Advisories:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
-        # Beyond the first `_NAMED` messages, one report covers all others.
+        # Report the first `_NAMED` messages one by one, and all others together.
         cases = [*([self._current] if self._current else ()), *self._new, *self._later]
         for case in cases[:_NAMED]:
             why = f": {case.reason}" if case.reason else ""

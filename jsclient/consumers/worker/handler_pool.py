@@ -20,22 +20,22 @@ from .settling import Settling
 
 __all__ = ["Caller", "Handler", "HandlerPool", "HandlerTask", "Why"]
 
-_RECONNECT = 1.0  # seconds that an ending worker waits for the connection to send its acks
-_TURN = 0.005  # seconds that handlers may run before the event loop runs
+_RECONNECT = 1.0  # seconds that an ending worker waits for the connection in order to send its acks
+_TURN = 0.005  # seconds that handlers may take before other tasks run
 _IDLE = 10.0  # seconds without a message after which a task ends
 
 Handler: TypeAlias = Callable[[Message], Awaitable[object] | object]
 
 
 class Why(Enum):
-    """Why a worker cancelled a handler."""
+    """The reason why a worker cancelled a handler."""
 
     OVERDUE = auto()  # it exceeded handler_timeout
     STOPPED = auto()  # the worker is stopping
 
 
 class HandlerTask:
-    """A task that handles messages. It starts with a message, and ends when it was idle for a while."""
+    """A task that handles messages. It starts with one message, and ends after being idle for a while."""
 
     __slots__ = (
         "cancels",
@@ -54,13 +54,13 @@ class HandlerTask:
         self.task: asyncio.Task[None] | None = None
         self.wake: Signal = Signal()
         self.work: Work[Message] | None = None
-        self.latest: Work[Message] | None = None  # the message that is handled, or was handled last
-        self.handling: bool = False  # the handler is running, so a cancellation reaches only it
+        self.latest: Work[Message] | None = None  # the message being handled, or the last message handled
+        self.handling: bool = False  # the handler is running, so a cancellation affects only the handler
         self.idle_since: float = 0.0  # monotonic seconds
-        self.is_woken: bool = False  # it will check for a message
-        self.leaves: bool = False  # it ends instead of waiting for more messages
+        self.is_woken: bool = False  # the task was woken, and checks for a message
+        self.leaves: bool = False  # the task ends instead of waiting for more messages
         self.why: Why | None = None
-        self.cancels: int = 0  # cancellations of this handler by `cancel`
+        self.cancels: int = 0  # number of times that `cancel` cancelled this handler
 
     def cancel(self, why: Why) -> None:
         """Cancel the handler, but not its task."""
@@ -75,7 +75,7 @@ class HandlerTask:
         return self.task is not None and self.task.cancelling() > self.cancels
 
     def uncancel(self) -> None:
-        """Withdraw the cancellations of `cancel` from the task, after the handler has ended."""
+        """Undo the cancellations that `cancel` requested, after the handler has ended."""
         for _ in range(self.cancels):
             assert self.task is not None
             self.task.uncancel()
@@ -83,7 +83,7 @@ class HandlerTask:
 
 
 class Caller:
-    """Calls a handler.
+    """Calls the handler of a worker.
 
     Attributes:
         coroutine_function: The handler if it is a coroutine function. `call_plain` calls any other handler.
@@ -97,7 +97,7 @@ class Caller:
             self.coroutine_function = cast("Callable[[Message], Awaitable[object]]", handler)
 
     async def call_plain(self, slot: HandlerTask, message: Message) -> None:
-        """Call a plain function in a thread, and await its result if that can be awaited. Raises what it raises."""
+        """Call a plain function in a thread, and await its result if it is awaitable. Raises any exception of it."""
         result = await self._in_thread(slot, message)
         if inspect.isawaitable(result):
             await result
@@ -125,7 +125,8 @@ _unending: set[asyncio.Task[None]] = set()  # handlers that resist cancellation:
 
 
 class HandlerPool:
-    """At most ``concurrency`` tasks. Each takes the next message that may be handled, and settles it.
+    """Runs at most ``concurrency`` tasks. Each takes the next message that may be handled, runs the handler, and
+    settles it.
 
     Handlers that do not wait run one after another in one *turn* of the event loop, until the turn has taken 5 ms.
     Other tasks are woken once a turn. If all messages are handled by then, no task needs to be woken.
@@ -142,7 +143,7 @@ class HandlerPool:
         on_stop: Callable[[BaseException | None], None],
         name: str,
     ) -> None:
-        """``refill`` takes messages that have arrived, up to the capacity."""
+        """Create a pool. ``refill`` takes messages that have arrived, up to the capacity."""
         self.changed: Signal = settling.changed  # a message was settled, or its ack waits for the connection
         self.hungry: Signal = Signal()  # a task has become idle
         self._context = context
@@ -160,18 +161,18 @@ class HandlerPool:
         self._slots: list[HandlerTask] = []
         self._idle: list[
             HandlerTask
-        ] = []  # the last to become idle is woken first, so that the others can end
+        ] = []  # the task that became idle last is woken first, so that the others can end
         self._woken = 0  # tasks that will check for a message
         self._turn_ends: float | None = None  # monotonic seconds; None: no message was started in this turn
         self._turn_over = False  # a task has used up the turn
         self._closing = False  # no new message is started
 
     def has(self, task: asyncio.Task[object] | None) -> bool:
-        """Whether a task belongs to this pool."""
+        """Return whether a task belongs to this pool."""
         return task is not None and any(slot.task is task for slot in self._slots)
 
     def wake(self, most: int | None = None) -> None:
-        """Wake or start as many tasks as there are messages ready, at most ``most``, and set the timer."""
+        """Wake or start one task for each message that is ready, at most ``most``, and set the timer."""
         if self._closing:
             return
         ready = self.load.startable
@@ -255,7 +256,7 @@ class HandlerPool:
                     try:
                         await handler(message)
                     except GeneratorExit:
-                        raise  # this coroutine is being closed and must not await
+                        raise  # this coroutine is being closed, so it must not await anything
                     except BaseException as raised:  # noqa: BLE001  the worker decides
                         error = raised
                     finally:
@@ -338,7 +339,7 @@ class HandlerPool:
         return TimeoutError(f"the handler ran longer than {self.load.rules.options.handler_timeout} s")
 
     def tick_work(self) -> None:
-        """Send the keep-alives, and cancel the handlers, that are due."""
+        """Send the keep-alives and cancel the handlers that are due."""
         due = self.load.take_due(self._context.connection.now())
         tasks = self._context.tasks
         if due.keep_alive:
@@ -363,10 +364,10 @@ class HandlerPool:
                 try:
                     await work.latest.in_progress()
                 except JetStreamError:
-                    return  # disconnected: the reconnect repeats this for all messages
+                    return  # disconnected: after the reconnect this is repeated for all messages
 
     def hurry(self) -> None:
-        """Limit how long acks wait for the connection once the worker ends and no handler runs."""
+        """Limit how long acks wait for the connection. Has an effect when the worker ends and no handler runs."""
         if self.settling.waits and not any(slot.handling for slot in self._slots):
             self.settling.reconnect_by(self._context.connection.now() + _RECONNECT)
 
@@ -384,7 +385,7 @@ class HandlerPool:
         for slot in self._slots:
             if slot.work is not None and slot.task is not None:
                 slot.work.abandoned = True
-                slot.task.cancel()  # blocked in an ack, or resisting its first cancellation
+                slot.task.cancel()  # the task is blocked in an ack, or resisted its first cancellation
         await asyncio.sleep(0)
         for work in self.load.held:
             await self.settling.interrupted(work)

@@ -25,7 +25,7 @@ _log = logging.getLogger("jsclient.worker")
 
 
 class Running:
-    """The part common to `Subscription`, `PullSubscription` and `Consumer`, on which a worker can run."""
+    """Base of `Subscription`, `PullSubscription` and `Consumer`: a worker can run on each of them."""
 
     _context: Context
     _all_workers: tuple[Worker, ...] = ()
@@ -107,15 +107,15 @@ class Running:
                 again, because its handlers never finished. This needs a consumer without a limit (-1) or with a larger
                 limit, since messages that the consumer stops delivering do not arrive here.
             dead_letter: The subject under which a copy of a failed message is stored, with headers ``Dead-Letter-…``
-                for its origin and the reason. In ``"dead.>"`` the subject of the message replaces ``>``. The message
-                is terminated after the copy is stored. Messages whose worker died in their last delivery are stored
-                too, if the consumer has ``max_deliver``: the server sends an advisory to the worker that reads next.
+                for its origin and the reason. In ``"dead.>"`` the subject of the message replaces ``>``. The message is
+                terminated after the copy is stored. If the consumer has ``max_deliver``, messages whose worker died
+                during the last delivery are stored too: the server sends an advisory to the worker that reads next.
                 Without a subject a message is only terminated. The event `DeadLettered` reports both.
             ack_sync: Wait until the server has confirmed each ack.
             stop: An event that stops the worker when it is set.
             stop_signals: Signals that stop the worker, such as ``signal.SIGTERM``. A second signal cancels running
                 handlers. Not available on Windows.
-            grace: Seconds that running handlers have when the worker stops. See `Worker.stop`.
+            grace: Seconds that running handlers have to finish when the worker stops. See `Worker.stop`.
             group, min_pending, min_ack_pending, priority: For a consumer with priority groups. See
                 `PullSubscription.fetch`.
 

@@ -40,7 +40,7 @@ __all__ = ["DeadLetters", "Settling", "dead_lettered"]
 
 
 class DeadLetters:
-    """The dead letters of one consumer."""
+    """Stores the dead letters of one consumer."""
 
     def __init__(self, source: Source, pattern: str) -> None:
         self._source = source
@@ -111,7 +111,7 @@ class DeadLetters:
 _STORE_TRIES = 5  # attempts to store a dead letter before the message is returned, if possible
 _SYNC_TRIES = 3
 _LAST_DENIALS = 1.0  # seconds to wait for the last refused acks
-_MOST_COUNTED = 10_000  # latest attempts to remember that were not counted as handled
+_MOST_COUNTED = 10_000  # the most recent attempts to remember that were counted differently than as handled
 
 
 def dead_lettered(origin: Origin, error: BaseException, attempt: int, where: str) -> DeadLettered:
@@ -156,7 +156,7 @@ class Settling:
     async def ended(self, work: Work[Message], error: BaseException | None, *, stuck: bool = False) -> None:
         """Settle a message whose handler returned (``error`` None) or failed. ``stuck``: the handler still runs."""
         load = self._load
-        if work.message.acked:  # by the handler itself, which decided: the rules of the worker do not apply
+        if work.message.acked:  # the handler decided by itself, so the rules of the worker do not apply
             self._settled_by_handler(work, error)
             return
         verdict = load.judge(work, error, stuck=stuck)
@@ -292,7 +292,7 @@ class Settling:
         work.burials += 1
         work.final_error = error
         delay = default_delay(work.burials)
-        # Retry here if the order of its key depends on it, or if the server would not deliver it again.
+        # Retry here if the order within its key requires it, or if the server would not deliver the message again.
         must_stay = work.key_queue is not None or load.rules.is_last(work.deliveries)
         if not load.stopping and (must_stay or work.burials <= _STORE_TRIES):
             load.repeat(work, delay, self._context.connection.now())
@@ -317,7 +317,7 @@ class Settling:
             except RequestTimeoutError as error:
                 self._source.report_error(error)
             except PermissionDeniedError:
-                break  # the connection reports it
+                break  # the connection reports this error
         return False
 
     async def _again(self, work: Work[Message], wire_delay: float | None) -> None:

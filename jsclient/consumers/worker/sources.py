@@ -32,7 +32,7 @@ _EXPIRES = 30.0  # seconds that the server may keep a pull request open by defau
 
 
 class Source(abc.ABC):
-    """The source of a worker's messages. ``emit`` reports an event to the user."""
+    """A source of messages for a worker. ``emit`` reports an event to the user."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Source(abc.ABC):
 
     @property
     def drained(self) -> bool:
-        """Whether the source was drained, so that taken messages must still be handled, and not closed."""
+        """Whether the source was drained and not closed, so messages already taken must still be handled."""
         return False
 
     async def config(self) -> ConsumerConfig:
@@ -71,7 +71,7 @@ class Source(abc.ABC):
             return self._known  # the user may have only the permission to read
 
     def open_source(self, rules: WorkRules) -> None:  # noqa: B027  optional
-        """Called when the worker starts."""
+        """Prepare for reading. Called when the worker starts."""
 
     @abc.abstractmethod
     async def next(self) -> Message:
@@ -93,14 +93,14 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     async def end_source(self, timeout: float) -> list[Message]:
-        """End the source. Returns the messages that had arrived."""
+        """End the source. Return the messages that have arrived."""
 
     def deleted(self) -> Coroutine[Any, Any, JetStreamError] | None:
         """Return a coroutine that ends when the consumer was deleted, or None if `next` raises that error."""
         return None
 
     def over(self) -> asyncio.Task[None] | None:
-        """Called when the worker has handled or returned its messages. Returns a task that its user must await."""
+        """Finish after the worker has handled or returned its messages. Return a task that the caller must await."""
         return None
 
     def report_error(self, error: JetStreamError) -> None:
@@ -159,7 +159,7 @@ class PullSource(Source):
             self._reader.resize(pull)
 
     async def hand_over(self, most: int) -> list[Message]:
-        """End the reader, so that no message waits without keep-alive. The next call of `next` opens another."""
+        """End the reader, so that no message waits without a keep-alive. The next call of `next` opens a new reader."""
         reader, self._reader = self._reader, None
         held: list[Message] = []
         if reader is None:
@@ -201,7 +201,7 @@ class Pushed(Protocol):
 
 
 class PushSource(Source):
-    """Takes from a push subscription, which ends with the worker because the server keeps delivering to it."""
+    """Takes messages from a push subscription, which ends with the worker because the server keeps delivering to it."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class PushSource(Source):
                 return await self._subscription.next()
             except (ClosedError, ConsumerDeletedError):
                 raise
-            except JetStreamError as error:  # a status; the subscription continues
+            except JetStreamError as error:  # an error status, after which the subscription continues
                 self.report_error(error)
 
     def take_available(self, most: int) -> list[Message]:

@@ -80,7 +80,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         self._waiting = Waiting(context.connection.now())
         self._pull = 0  # the number of messages that the source requests
         self._holding = (
-            False  # the feeder must not be cancelled: the messages that it takes over would be lost
+            False  # the feeder must not be cancelled now: the messages that it takes over would be lost
         )
         self._stop_at: float | None = None  # monotonic seconds: handlers may run until then
         self._is_over = False
@@ -99,7 +99,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
 
     @property
     def counts(self) -> WorkCounts:
-        """The counts so far, which are updated while the worker runs."""
+        """The counts so far. They are updated while the worker runs."""
         return self._counts
 
     @property
@@ -172,17 +172,17 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         return self.wait().__await__()
 
     def send(self, value: Any, /) -> Any:
-        """Used by tasks."""
+        """Part of the coroutine protocol, which lets a task run the worker."""
         self._waiter = self._waiter or self.__await__()
         return self._waiter.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Used by tasks."""
+        """Part of the coroutine protocol, which lets a task run the worker."""
         self._waiter = self._waiter or self.__await__()
         return self._waiter.throw(*error)
 
     def close(self) -> None:
-        """Used by tasks that cannot start. Stops the worker."""
+        """Part of the coroutine protocol: stop the worker if its task cannot start."""
         if self._waiter is not None:
             self._waiter.close()
         self.stop()
@@ -209,7 +209,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         block, self._block = self._block, None
         if self._cancels_block and block is not None:
             block.uncancel()
-            if block.cancelling():  # by others as well
+            if block.cancelling():  # other tasks may have cancelled it as well
                 return
         self.stop()
         cancelled = error if isinstance(error, asyncio.CancelledError) and not self._cancels_block else None
@@ -223,7 +223,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             self._block.cancel()
 
     async def abandon(self) -> None:
-        """Stop because the connection closes."""
+        """Stop the worker because the connection closes."""
         self.stop()
         if not self.has(self._context.closer) and not self.has(asyncio.current_task()):
             await asyncio.wait({self.task})
@@ -250,7 +250,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         except Exception as error:  # noqa: BLE001  raised by `wait`
             self._error = error
         ending = asyncio.get_running_loop().create_task(self._end_work(), name="jsclient:end of a worker")
-        # The end has its own task, so that no cancellation can leave messages unsettled.
+        # The end runs in its own task, so that a cancellation cannot leave messages unsettled.
         while not ending.done():
             try:
                 await asyncio.wait({ending})
@@ -357,7 +357,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             pool.load.rules.hold,
             self._context.connection.now,
         )
-        not_before = 0.0  # a push subscription may have more messages than are taken over at once
+        not_before = 0.0  # a push subscription may have more messages than can be taken over at once
         while load.room <= 0 and not self._is_over:
             if await pool.hungry.wait_until(max(waiting.since + hold, not_before)):
                 continue
@@ -428,7 +428,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             await asyncio.wait(self._helpers)
         if (
             not self.task.cancelling()
-        ):  # otherwise the event loop ends, and a durable consumer stays as at `close`
+        ):  # otherwise the event loop is ending, and a durable consumer is kept as at `close`
             self._afterwards = self._source.over()
 
     async def _end_feeder(self) -> None:

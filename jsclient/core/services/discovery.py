@@ -40,7 +40,7 @@ async def _answers(
                 try:
                     answers.append(read(reply.data))
                 except ProtocolError:
-                    continue  # whoever may subscribe to $SRV may answer anything
+                    continue  # any user who may subscribe to $SRV may send any answer
         except NoRespondersError:
             pass  # no service runs
     return answers

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Endpoint", "RequestHandler"]
 
 RequestHandler: TypeAlias = Callable[[CoreMessage], Awaitable[object] | object]
-"""A function of a request: a coroutine function, or a plain function, which is called in a thread."""
+"""The handler of a request: a coroutine function, or a plain function, which is called in a thread."""
 
 _FAILED = 500  # the code of the answer if the handler raised anything but `ServiceError`
 
@@ -55,7 +55,7 @@ class Endpoint:
         return f"<Endpoint {self.info.name!r} on {self.info.subject!r}>"
 
     async def open(self, core: Core, *, max_pending: int, reply_prefixes: tuple[str, ...]) -> None:
-        """Begin to receive requests. For the library's own use."""
+        """Start to receive requests. For the library's own use."""
         self._subscription = await core.subscribe(
             self.info.subject,
             queue=self.info.queue_group,
@@ -96,7 +96,7 @@ class Endpoint:
             self._context.emit(HandlerFailed(error=failure, subject=request.subject))
 
     def stats(self, data: Any = None) -> EndpointStats:
-        """Return the counters. ``data`` is added to them."""
+        """Return the counters, with ``data`` added to them."""
         seconds = self._nanoseconds / 1e9
         return EndpointStats(
             name=self.info.name,
@@ -121,11 +121,11 @@ class Endpoint:
         return 0 if self._subscription is None else self._subscription.pending
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether the handler runs in this task."""
+        """Return whether the handler runs in this task."""
         return self._subscription is not None and self._subscription.has(task)
 
     async def drain(self, timeout: float) -> None:
-        """Stop receiving, and wait until the requests that have arrived are handled. For the library's own use.
+        """Stop receiving, and wait until all requests that have arrived are handled. For the library's own use.
 
         Raises:
             RequestTimeoutError: The handlers did not end in time, and were cancelled.

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 __all__ = ["EndpointGroup", "Service"]
 
 CONCURRENCY = 64
-"""Handlers of an endpoint that may run at once by default."""
+"""The default number of handlers of an endpoint that may run at once."""
 
 
 class EndpointGroup:
-    """Endpoints whose subjects have a common prefix. Created by `Service.group`."""
+    """A group of endpoints whose subjects have a common prefix. Created by `Service.group`."""
 
     def __init__(self, service: Service, prefix: str, queue: str) -> None:
         self._service = service
@@ -54,7 +54,7 @@ class EndpointGroup:
         return f"<EndpointGroup {self._prefix!r} of {self._service!r}>"
 
     def group(self, prefix: str, *, queue: str | None = None) -> EndpointGroup:
-        """Return a group within this group. ``queue``: its queue group. The default is the queue group of this one.
+        """Return a group within this group. ``queue`` is its queue group, by default the queue group of this group.
 
         Raises:
             InvalidNameError: An argument is not valid.
@@ -75,7 +75,7 @@ class EndpointGroup:
         concurrency: int = CONCURRENCY,
         max_pending: int = MAX_PENDING,
     ) -> Endpoint:
-        """Add an endpoint. See `Service.add_endpoint`; its subject follows the prefix of the group."""
+        """Add an endpoint whose subject follows the prefix of the group. See `Service.add_endpoint`."""
         return await self._service.open_endpoint(
             name,
             handler,
@@ -143,7 +143,7 @@ class Service(Handle):
         return f"<Service {self.name} {self.version} {self.id} {self._state.value}>"
 
     async def open(self) -> None:
-        """Begin to answer to discovery. For the library's own use."""
+        """Start to answer discovery requests. For the library's own use."""
         self._context.attach(self)
         try:
             for verb in VERBS:
@@ -157,7 +157,7 @@ class Service(Handle):
         answer = {"PING": self._ping, "INFO": self._info, "STATS": self._statistics}[verb]
 
         async def respond(request: CoreMessage) -> None:
-            if request.reply:  # otherwise nobody waits for the answer
+            if request.reply:  # without a reply subject nobody waits for the answer
                 await request.respond(answer())
 
         return respond
@@ -191,10 +191,10 @@ class Service(Handle):
         )
 
     def add_stats_data(self, function: Callable[[EndpointStats], Any]) -> None:
-        """Add what a plain function returns for each endpoint, any JSON value, to the counters as ``data``.
+        """Set a plain function that returns a JSON value for each endpoint. The counters contain it as ``data``.
 
         Raises:
-            ConfigError: It is a coroutine function, or cannot be called.
+            ConfigError: ``function`` is a coroutine function, or cannot be called.
         """
         check_handler("function", function, "counters of an endpoint")
         check_plain("function", function)
@@ -230,7 +230,7 @@ class Service(Handle):
         concurrency: int = CONCURRENCY,
         max_pending: int = MAX_PENDING,
     ) -> Endpoint:
-        """Add an endpoint, and begin to receive its requests.
+        """Add an endpoint and start to receive its requests.
 
         The handler answers with `CoreMessage.respond`. If it raises `ServiceError`, that error is the answer. Any other
         exception is answered with code 500 and the name of its class, and reported as the event `HandlerFailed`.
@@ -271,7 +271,7 @@ class Service(Handle):
         concurrency: int,
         max_pending: int,
     ) -> Endpoint:
-        """Add an endpoint with its whole subject and its queue group. For the library's own use."""
+        """Add an endpoint with its complete subject and its queue group. For the library's own use."""
         if self._state is not State.OPEN:
             raise ClosedError(f"{self!r} has ended: add a new service")
         check_handler("handler", handler, "request")
@@ -293,9 +293,9 @@ class Service(Handle):
         return endpoint
 
     async def stop(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """End this instance: it receives no more requests, and answers those that have arrived.
+        """End this instance: it receives no more requests, but answers the requests that have arrived.
 
-        Calling it again waits for the same end. A call from a handler begins the end and returns at once.
+        A second call waits for the same end. A call from a handler starts the end and returns at once.
 
         Args:
             timeout: Seconds in total. Handlers that still run then are cancelled.
@@ -316,7 +316,7 @@ class Service(Handle):
         return any(endpoint.has(task) for endpoint in self._endpoints)
 
     async def _stop(self, timeout: float) -> None:
-        # Together, so that a slow endpoint does not keep the others open.
+        # Drain all endpoints together, so that a slow endpoint does not keep the others open.
         ends = [endpoint.drain(timeout) for endpoint in self._endpoints]
         results = await asyncio.gather(*ends, return_exceptions=True)
         await self._end_instance()
@@ -338,5 +338,5 @@ class Service(Handle):
                 pass  # the connection is down: the server has forgotten the subscription
 
     async def abandon(self) -> None:
-        """End because the connection closes. The endpoints end by themselves."""
+        """End the instance because the connection closes. The endpoints end by themselves."""
         await self._end_instance()
