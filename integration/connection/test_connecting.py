@@ -296,7 +296,7 @@ async def test_cancelling_all_tasks_leaves_a_connection_that_works(
     tap.refuse()
     tap.cut()
     await eventually(lambda: not js.is_connected, what="the loss")
-    reconnecting = js._connection._reconnecting
+    reconnecting = js._connection._restorer.task
     reconnecting._task.cancel()
     await tap.accept()
     await eventually(lambda: js.is_connected, 10, "the connection")

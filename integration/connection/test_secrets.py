@@ -16,7 +16,7 @@ from integration.kit.clients.readers import FAST
 from integration.kit.judge.reading import of
 from integration.kit.judge.waiting import eventually
 from integration.kit.servers.fake_server import FakeServer
-from jsclient import ConnectError, Disconnected, JetStreamError, Reconnected
+from jsclient import ConfigError, ConnectError, Disconnected, JetStreamError, Reconnected
 
 CANARY = "canary7d1f"
 WAYS = ["url", "password", "token", "token in url"]
@@ -125,3 +125,30 @@ async def test_connection_shows_no_secret_in_life(
     assert [text for text in shown if CANARY in text] == []
     assert CANARY not in caplog.text
     assert CANARY in str([frame.args for frame in tap.find(lambda frame: frame.op == "CONNECT")])
+
+
+@pytest.mark.parametrize(
+    "password",
+    ["12,34{}", "12,34{},x", "1234/{}", "1234?{}", "1234#{}", "{},34", "a@12,34{}"],
+)
+async def test_odd_character_in_a_password_is_refused(password: str, caplog: Any) -> None:
+    """A comma, or what ends the address of a URL: nothing is sent to any server, and nothing of it is shown."""
+    caplog.set_level(logging.DEBUG)
+    secret = password.format(CANARY)
+    async with FakeServer() as fake:
+        url = fake.url.replace("nats://", f"nats://ann:{secret}@")
+        with pytest.raises(ConfigError) as caught:
+            await jsclient.connect(url)
+        assert fake.clients == []
+    assert "percent-encode" in str(caught.value)
+    shown = [*texts(caught.value), caplog.text]
+    assert [text for text in shown if CANARY in text or "1234" in text or "12," in text] == []
+
+
+async def test_comma_in_a_password_of_a_list() -> None:
+    """In a list, a comma in user info separates nothing: the whole password is sent."""
+    async with FakeServer() as fake:
+        url = fake.url.replace("nats://", f"nats://ann:12,{CANARY}@")
+        async with jsclient.connect([url]):
+            (connect,) = fake.find(lambda frame: frame.op == "CONNECT")
+            assert f'"pass": "12,{CANARY}"' in connect.args

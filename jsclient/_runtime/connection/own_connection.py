@@ -21,7 +21,6 @@ from ...errors import (
 )
 from ...protocol.connection.connection_stats import ConnectionStats
 from ...protocol.connection.handshake import RefusedError
-from ...protocol.connection.pool import Server
 from ...protocol.connection.server_info import ServerInfo
 from ...protocol.connection.server_session import DEFAULT_MAX_PAYLOAD, ServerSession
 from ...protocol.connection.subscriptions import Subscriptions, WireSubscription
@@ -31,14 +30,13 @@ from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.server_error import read_server_error
 from ..event_hub import OnEvent
 from .attempt import ServerLink
-from .connect_errors import connect_error, reason
+from .connect_errors import connect_error
 from .connection import CLOSED, Connection, HoldingSink, Lifecycle
 from .connector import Connector
 from .credentials import check_file, expiry_of
 from .denials import Denials
-from .lasting_task import LastingTask
-from .outage import Outage
 from .pings import Pings
+from .restorer import Restorer
 from .transport import Transport
 from .unconfirmed_acks import LIMIT, NAK, NOT_AGAIN, UnconfirmedAcks
 from .wire import CHUNK, FrameReader, Outbox
@@ -64,16 +62,13 @@ class OwnConnection(Connection):
         self._pings = Pings(self._out, self._acks, self._stale)
         self.transport: Transport | None = None
         self._connector: Connector | None = None
-        self._reconnecting = LastingTask(self._reconnect, "reconnect")
+        self._restorer = Restorer(self, self._pings)
         self._session = ServerSession(ServerInfo())
         self._max_payload = DEFAULT_MAX_PAYLOAD
         self._up = False
-        self._broken: Exception | None = None  # why a connection ended before it was confirmed
         self._closing = False
         self._given_up = ""  # why the client has closed the connection itself
         self._denials = Denials()
-        self._outage = Outage()
-        self._options: dict[str, Any] = {}
 
     async def open(
         self,
@@ -92,11 +87,11 @@ class OwnConnection(Connection):
 
         Cancelled: the connection is closed.
         """
-        self._options = options
         self.echoes = not options.get("no_echo")
         self.belong_here()
         connector = Connector(servers, (reconnect_time_wait, reconnect_max_wait), options)
         self._connector = connector
+        self._restorer.use(connector, options)
         self._pings.interval = options["ping_interval"]
         try:
             link = await connector.first()
@@ -111,7 +106,7 @@ class OwnConnection(Connection):
             raise
         self._up = True
         self._pings.start()
-        self._begin(link)
+        self.use_link(link)
 
     # --- state ---------------------------------------------------------------------------------------------
 
@@ -139,7 +134,7 @@ class OwnConnection(Connection):
 
     @property
     def problem(self) -> str:
-        return "" if self._up else str(self._outage)
+        return "" if self._up else str(self._restorer)
 
     def check_open(self) -> None:
         if self._closing:
@@ -147,9 +142,9 @@ class OwnConnection(Connection):
 
     # --- the connection comes and goes -------------------------------------------------------------------------
 
-    def _begin(self, link: ServerLink) -> None:
-        """Use a connection whose handshake is complete: make the subscriptions on it, and read from it."""
-        self.transport, self._broken = link.transport, None
+    def use_link(self, link: ServerLink) -> None:
+        """Make the subscriptions on a connection whose handshake is complete, and read from it."""
+        self.transport = link.transport
         self._session = ServerSession(link.info, self._max_payload)
         self._take_limits()
         self.reader.reset()
@@ -169,9 +164,8 @@ class OwnConnection(Connection):
             self.report(error)
         if self._up:
             self._lose(error)
-        else:  # the connection was not confirmed yet
-            self._broken = error
-            self._pings.stop(DisconnectedError(reason(error)))
+        else:
+            self._restorer.link_ended(error)
 
     def _stale(self) -> None:
         self._lose(DisconnectedError("the server does not answer PINGs"))
@@ -180,78 +174,39 @@ class OwnConnection(Connection):
         """Discard the buffer, refuse to send until the connection is restored, and begin to restore it."""
         if not self._up or self._closing:
             return
-        self._up = False
-        self._outage = Outage(error)
-        self._drop_transport()
+        why = self._restorer.lost(error)
+        self.drop_link()
         self._acks.connection_lost()
-        self.hub.emit(Disconnected(reason=self._outage.lost))
+        self.hub.emit(Disconnected(reason=why))
         self._notify(Lifecycle.DISCONNECTED)
-        self._reconnecting.start()  # a no-op if a listener has closed the connection
+        self._restorer.begin()  # a no-op if a listener has closed the connection
 
-    def _drop_transport(self) -> None:
+    def drop_link(self) -> None:
         """Close at once: otherwise the client would wait until the peer has read everything, which it may never do."""
+        self._up = False
         self._pings.stop(DisconnectedError("the connection was lost before a PONG came"))
         self._out.clear()
         if self.transport is not None:
             self.transport.abort()
             self.transport = None
 
-    async def _reconnect(self) -> None:
-        # A connection may be lost again in the moment it is restored.
-        while not self._up and not self._closing:
-            try:
-                await self._restore()
-            except Exception as error:  # noqa: BLE001  otherwise reconnecting would end silently
-                self.report(error)
-                self._up = False
-                self._drop_transport()
-                await asyncio.sleep(_AFTER_BUG)
-
-    async def _restore(self) -> None:
+    def restored(self, link: ServerLink) -> None:
+        """Tell the program, and write again what may have been lost. Called by the `Restorer`."""
         assert self._connector is not None
-        link = await self._connector.again(self._attempt_failed)
-        if link is None:
-            self._give_up()
-        elif not await self._is_confirmed(link):
-            self._drop_transport()
-        else:
-            self._connector.confirmed(link)
-            self._up = True
-            self._pings.start()
-            self.hub.emit(Reconnected(url=self.url))
-            for event in self._session.take_servers(link.info, self._connector.pool):
-                self.hub.emit(event)
-            if (lost := self._acks.write_again(self._out)) is not None:
-                self.hub.emit(lost)
-                self._pings.send()
-            self._notify(Lifecycle.CONNECTED)
+        self._up = True
+        self._pings.start()
+        self.hub.emit(Reconnected(url=self.url))
+        for event in self._session.take_servers(link.info, self._connector.pool):
+            self.hub.emit(event)
+        if (lost := self._acks.write_again(self._out)) is not None:
+            self.hub.emit(lost)
+            self._pings.send()
+        self._notify(Lifecycle.CONNECTED)
 
-    async def _is_confirmed(self, link: ServerLink) -> bool:
-        """Make the subscriptions, and wait until the server has read them.
-
-        A server that accepts credentials in the second in which they expire ends the connection before that. It is
-        then an attempt that has failed.
-        """
-        self._begin(link)
-        if self._broken is None:
-            try:
-                await self._pings.round_trip(self._options["connect_timeout"], str, reconnecting=True)
-            except JetStreamError as error:
-                self._broken = self._broken or error
-        if self._broken is None:
-            return True
-        assert self._connector is not None
-        if self._connector.attempt_failed(link.server, self._broken, self._attempt_failed):
-            self._give_up()
-        return False
-
-    def _attempt_failed(self, server: Server, error: Exception) -> None:
-        if refused := self._outage.attempt_failed(server, error, lambda: expiry_of(self._options)):
-            self.report(refused)
-
-    def _give_up(self) -> None:
-        self._given_up = f"{self._outage.failed}, as often in a row as max_refusals allows"
-        self.report(ClosedError(self._given_up))
+    def give_up(self, why: str) -> None:
+        """Close for good, because the credentials are refused too often. Called by the `Restorer`."""
+        self._given_up = why
+        self.report(ClosedError(why))
         self._end()
 
     # --- called by the reader ----------------------------------------------------------------------------------
@@ -469,7 +424,7 @@ class OwnConnection(Connection):
         self._pings.stop(ClosedError("the connection was closed before a PONG came"))
         if self._connector is not None:
             self._connector.end()
-        self._reconnecting.cancel()
+        self._restorer.task.cancel()
         self._notify(Lifecycle.CLOSED)
 
     def abort(self) -> None:
@@ -486,7 +441,7 @@ class OwnConnection(Connection):
                 except (DisconnectedError, TimeoutError):
                     pass
             self._end()
-        await self._reconnecting.wait(1.0)
+        await self._restorer.task.wait(1.0)
         if (transport := self.transport) is not None:
             transport.close()
             try:
@@ -496,5 +451,3 @@ class OwnConnection(Connection):
 
 
 CLOSING = 2.0  # seconds to wait until the written bytes are sent
-
-_AFTER_BUG = 1.0  # seconds until reconnecting goes on after an error that no server should cause

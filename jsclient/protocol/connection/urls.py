@@ -20,6 +20,9 @@ _WITH_PORT: Final = re.compile(
 )
 """Matches a server. The groups leave out the user info, which must not be shown."""
 
+_NEXT_SCHEME: Final = re.compile(r",(?=\s*(?:nats|tls|wss?)://)")
+"""Matches the comma in front of a URL with a scheme."""
+
 IDENTITY: Final = frozenset(
     {
         "user",
@@ -64,6 +67,9 @@ def _identity_in(server: str) -> dict[str, str | None]:
 def server_urls(servers: object) -> list[str]:
     """Return the URLs in ``servers``: a URL, several separated by commas, or a sequence of such texts.
 
+    In a sequence, a comma in user info separates nothing. In a single text it is refused: nothing shows whether it is
+    part of a password, and the rest of the password would be taken for another server.
+
     Raises:
         ConfigError: There is no URL, or one of them is not a URL of NATS.
     """
@@ -73,7 +79,7 @@ def server_urls(servers: object) -> list[str]:
         raise ConfigError(f"servers is {type(servers).__name__}: it must be a URL, or a list of URLs")
     if odd := next((type(url).__name__ for url in texts if not isinstance(url, str)), ""):
         raise ConfigError(f"servers has {odd} where a URL is needed")
-    urls = [url.strip() for text in texts for url in text.split(",") if url.strip()]
+    urls = [url for text in texts for url in _split(text, is_list=texts is servers)]
     if not urls:
         raise ConfigError("servers is empty: give at least one URL")
     for url in urls:
@@ -81,6 +87,21 @@ def server_urls(servers: object) -> list[str]:
     if len({is_websocket(urlparse(_with_scheme(url))) for url in urls}) > 1:
         raise ConfigError("servers has WebSocket URLs and others: give URLs of one kind")
     return urls
+
+
+def _split(text: str, *, is_list: bool) -> list[str]:
+    """Return the URLs that are separated by commas in ``text``. Raises `ConfigError` for a comma in user info."""
+    urls: list[str] = []
+    for part in _NEXT_SCHEME.split(text):
+        user_info, at, servers = part.rpartition("@")
+        if "," in user_info and not is_list:
+            raise ConfigError(
+                "servers has a comma in front of an @: percent-encode a comma in a password as %2C, or pass a list, "
+                "with a URL in each element"
+            )
+        first, *others = servers.split(",")
+        urls += [f"{user_info}{at}{first}", *others]
+    return [url.strip() for url in urls if url.strip()]
 
 
 def parse_url(url: str) -> ParseResult:
@@ -103,12 +124,9 @@ def _check_url(url: str) -> None:
     except ValueError:
         parsed, host = None, None
     if parsed is None:  # raised outside of the handler: the original error would show the URL as the context
-        if (server := _WITH_PORT.fullmatch(url)) and not re.fullmatch("[0-9]{0,4}", server["port"]):
-            # A text that is not a number may be part of a password.
-            port = server["port"] if re.fullmatch("[0-9]+", server["port"]) else "not a number"
-            raise ConfigError(
-                f"the port of the server {server['host']} is {port}: a number up to 65535 is needed"
-            )
+        _check_port(url)
+    # With an @ behind the address, the text in front of it is user info, and what seems to be the port a password.
+    if parsed is None or "@" in parsed._replace(scheme="", netloc="").geturl():
         # The text would show a password that is not percent-encoded.
         raise ConfigError(
             "a server URL is not valid: the port must be a number, special characters must be percent-encoded"
@@ -119,6 +137,16 @@ def _check_url(url: str) -> None:
         )
     if not host:
         raise ConfigError(f"the server URL {shown(url)!r} has no host")
+
+
+def _check_port(url: str) -> None:
+    """Raise `ConfigError` if the port of a server is not a port, and that is all that is wrong."""
+    if (server := _WITH_PORT.fullmatch(url)) and not re.fullmatch("[0-9]{0,4}", server["port"]):
+        # A text that is not a number may be part of a password.
+        port = server["port"] if re.fullmatch("[0-9]+", server["port"]) else "not a number"
+        raise ConfigError(
+            f"the port of the server {server['host']} is {port}: a number up to 65535 is needed"
+        )
 
 
 def _with_scheme(server: str) -> str:

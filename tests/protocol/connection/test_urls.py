@@ -103,3 +103,35 @@ def test_port_of_nats_is_default(url: str, address: str) -> None:
 
 def test_ipv6_address_is_shown_in_brackets():
     assert shown("nats://[::1]:4222") == "nats://[::1]:4222"
+
+
+@pytest.mark.parametrize(
+    ("servers", "urls"),
+    [
+        ("a:1, b:2 ,", ["a:1", "b:2"]),
+        ("nats://u:p@a,nats://v:q@b,c", ["nats://u:p@a", "nats://v:q@b", "c"]),
+        ("u:p@a,b", ["u:p@a", "b"]),
+        (["nats://u:1,2@a", "b,c"], ["nats://u:1,2@a", "b", "c"]),
+        (["nats://u:1,2@a,b, tls://v:3,4@c"], ["nats://u:1,2@a", "b", "tls://v:3,4@c"]),
+    ],
+)
+def test_commas_separate_urls(servers: object, urls: list[str]) -> None:
+    assert server_urls(servers) == urls
+
+
+@pytest.mark.parametrize("servers", ["nats://u:12,34@a", "a,u:p@b", "nats://a,nats://u:1,2@b"])
+def test_comma_in_user_info_is_refused_in_a_single_text(servers: str) -> None:
+    with pytest.raises(
+        ConfigError, match="percent-encode a comma in a password as %2C, or pass a list"
+    ) as caught:
+        server_urls(servers)
+    assert "34" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mark", ["/", "?", "#", ";/"])
+@pytest.mark.parametrize("scheme", ["", "nats://", "ws://"])
+def test_user_info_that_ends_the_address_is_refused(mark: str, scheme: str) -> None:
+    with pytest.raises(ConfigError, match="special characters must be percent-encoded") as caught:
+        server_urls(f"{scheme}u:1234{mark}rest@h")
+    assert "rest" not in str(caught.value)
+    assert "1234" not in str(caught.value)

@@ -1,0 +1,47 @@
+"""A lost connection is restored after any error, and says meanwhile why there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from integration.kit.clients.readers import FAST
+from integration.kit.judge.reading import of, wait_for_event
+from integration.kit.judge.waiting import eventually
+from jsclient import Disconnected, ErrorRaised, Reconnected
+from jsclient._runtime.connection.restorer import Restorer
+
+
+async def test_error_that_no_server_causes_does_not_end_the_attempts(
+    connect: Any, proxy: Any, events: list[Any], background: Any
+) -> None:
+    """A subscription that cannot be written fails each attempt. It is reported, and the attempts go on."""
+    tap = await proxy()
+    js = await connect(tap, **FAST)
+    subscriptions = js._connection.subscriptions
+    odd = subscriptions.add("\ud800", "")
+    tap.cut()
+    event = await wait_for_event(ErrorRaised, events)
+    assert "UnicodeEncodeError" in str(event)
+    assert not js.is_connected
+    subscriptions.remove(odd)
+    await wait_for_event(Reconnected, events, timeout=5.0)
+    await js.account_info()
+    assert len(of(Disconnected, events)) == 1
+
+
+async def test_reason_names_the_loss_and_the_newest_attempt(connect: Any, proxy: Any) -> None:
+    tap = await proxy()
+    js = await connect(tap, **FAST)
+    restorer = js._connection._restorer
+    assert isinstance(restorer, Restorer)
+    assert str(restorer) == ""
+    tap.refuse()
+    tap.cut()
+    await eventually(lambda: "Connect call failed" in str(restorer), what="an attempt that failed")
+    assert str(restorer).startswith("the connection was lost (")
+    with pytest.raises(Exception, match="Connect call failed"):
+        await js.core.publish("a", b"")
+    await tap.accept()
+    await eventually(lambda: js.is_connected, what="the connection")
