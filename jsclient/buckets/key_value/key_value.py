@@ -243,7 +243,8 @@ class KeyValue(BucketHandle):
     ) -> int:
         """Set the value of a key that has none, and return its revision. The arguments are those of `put`.
 
-        ``ttl`` is allowed with any history, because no value is before it.
+        ``ttl`` is allowed with any history, because no value is before it. With a history of more than 1 the server
+        raises it to the ``limit_marker_ttl`` of the bucket, if it is shorter (ADR-43).
 
         Raises:
             KeyExistsError: The key has a value. Nothing was stored.
@@ -336,6 +337,7 @@ class KeyValue(BucketHandle):
         """
         check_handler("function", function, "value")
         check_plain("function", function)
+        self._keys.check_writable()
         subject, tries = self._keys.subject(key), check_count("attempts", attempts)
         while True:
             # From the leader, because a replica may not have the revision that the other client has stored.
@@ -402,12 +404,13 @@ class KeyValue(BucketHandle):
                 watches see it. 0 removes all.
 
         Raises:
-            ConfigError: The bucket's user may not purge it, or ``older_than`` is not a number of seconds.
+            ConfigError: ``older_than`` is not a number of seconds. ReadOnlyError: The handle reads only.
 
         Also raises the errors of any API request.
         """
         if older_than:
             check_seconds("older_than", older_than)
+        self._keys.check_writable()
         removed = 0
         deleted = [entry async for entry in self._reader((), headers_only=True).initial() if entry.is_deleted]
         info = await self._renewed()
