@@ -11,7 +11,8 @@
     │   ├─ BucketNotFoundError · BucketExistsError · BucketFullError · BucketSealedError
     │   └─ WrongLastSequenceError
     ├─ ConfigError (ValueError)                  invalid arguments; nothing was sent
-    │   └─ InvalidNameError                      a name, subject or header that is not allowed on the wire
+    │   ├─ InvalidNameError                      a name, subject or header that is not allowed on the wire
+    │   └─ ReadOnlyError(bucket)                 the handle of the bucket does not write
     ├─ NoMatchingStreamError                     no stream, or more than one, has the subject
     ├─ BindError                                 the consumer exists but does not fit the request
     │   ├─ DuplicateSubscriptionError · SubjectMismatchError · ConfigMismatchError
@@ -92,7 +93,7 @@ __all__ = [
     "PermissionDeniedError", "PositionInvalidError", "ProducerFencedError", "ProtocolError", "PublishError",
     "PublishManyError", "PublisherExistsError", "PublishesFailedError", "PullConsumerError", "PullLimitError",
     "PushBasedError", "PushConsumerError",
-    "QueueFlowControlError", "QueueHeartbeatError", "QueueMismatchError", "QueueRequiredError",
+    "QueueFlowControlError", "QueueHeartbeatError", "QueueMismatchError", "QueueRequiredError", "ReadOnlyError",
     "RequestTimeoutError", "RevisionMismatchError", "ServerNotFoundError", "ServerStartError", "ServiceError",
     "StatusError", "StreamExistsError", "StreamNotFoundError", "SubjectMismatchError", "TooManyBatchesError",
     "TooManyInFlightError", "TooManyResultsError", "TopicMismatchError", "TopicNotFoundError", "WrongLastSequenceError",
@@ -872,6 +873,17 @@ class NotABucketError(_Fields):
 
     def __str__(self) -> str:
         return f"stream {self.stream!r} is not a bucket: {self.reason}"
+
+
+class ReadOnlyError(_Fields, ConfigError):
+    """The handle of the bucket reads only, so nothing was sent.
+
+    Attributes:
+        bucket: The bucket.
+    """
+
+    bucket: str
+    _text = "this handle of bucket {bucket!r} reads only: key_value(bucket) returns one that writes"
 
 
 class KeyNotFoundError(_Fields):

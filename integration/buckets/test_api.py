@@ -267,3 +267,110 @@ async def test_domain(own_server: Any, connect: Any) -> None:
     assert (await kv.get("a")).revision == revision
     async with kv.watch() as watch:
         assert (await watch.next()).value == b"1"
+
+
+@pytest.mark.covers("K7")
+@pytest.mark.server(">=2.11")
+async def test_markers_are_switched_on_and_not_off(js: Any, make: Any, oracle: Any, name: str) -> None:
+    await make()
+    kv = await js.update_key_value(name, limit_marker_ttl=60, storage="memory")
+    revision = await kv.put("a", b"1", ttl=600)
+    with pytest.raises(jsclient.ApiError) as caught:
+        await js.update_key_value(name, storage="memory")
+    assert caught.value.err_code == 10052
+    assert "message TTL status can not be disabled" in str(caught.value)
+    config = (await oracle.stream_info(f"KV_{name}"))["config"]
+    assert (config["allow_msg_ttl"], config["subject_delete_marker_ttl"]) == (True, 60_000_000_000)
+    assert (await kv.get("a")).revision == revision
+
+
+def imported_account(service: dict[str, str]) -> dict[str, Any]:
+    """Account I uses the buckets of account A, under the prefix fromA. Watches are answered below accI."""
+    return {
+        "accounts": {
+            "A": {
+                "users": [{"user": "a", "password": "x"}],
+                "jetstream": "enabled",
+                "exports": [
+                    {"service": "$JS.API.>", **service},
+                    {"service": "$KV.>"},
+                    {"stream": "accI.>"},
+                ],
+            },
+            "I": {
+                "users": [{"user": "i", "password": "x"}],
+                "imports": [
+                    {"service": {"account": "A", "subject": "$JS.API.>"}, "to": "fromA.>"},
+                    {"service": {"account": "A", "subject": "$KV.>"}, "to": "fromA.$KV.>"},
+                    {"stream": {"account": "A", "subject": "accI.>"}},
+                ],
+            },
+        }
+    }
+
+
+@pytest.mark.covers("K68")
+@pytest.mark.parametrize("service", [{}, {"response": "stream"}], ids=["one answer", "many answers"])
+async def test_imported_account(own_server: Any, connect: Any, service: dict[str, str]) -> None:
+    own = await own_server(config=imported_account(service))
+    owner = await connect(own.url.replace("nats://", "nats://a:x@"))
+    there = await owner.create_key_value("cfg", history=2)
+    guest = await connect(own.url.replace("nats://", "nats://i:x@"), prefix="fromA", inbox_prefix="accI")
+    here = await guest.key_value("cfg")
+    revision = await here.put("a", b"1")
+    assert (await there.get("a")).revision == revision
+    async with here.watch() as watch:
+        assert (await watch.next()).value == b"1"
+        await there.put("a", b"2")
+        assert (await watch.next()).value == b"2"
+    assert await keys_of(here) == ["a"]
+    assert [entry.value async for entry in here.history("a")] == [b"1", b"2"]
+    await here.delete("a")
+    with pytest.raises(jsclient.KeyNotFoundError):
+        await there.get("a")
+
+
+@pytest.mark.covers("K72")
+async def test_republished_entries(js: Any, make: Any, name: str) -> None:
+    """The headers that the server adds to a republished message say where it was, and not where it is."""
+    copy = await js.create_key_value(f"{name}-copy", storage="memory")
+    try:
+        await copy.put("other", b"0")
+        await copy.put("other", b"0")
+        kv = await make(republish=jsclient.models.RePublish(src=f"$KV.{name}.>", dest=f"$KV.{name}-copy.>"))
+        assert await kv.put("a", b"1") == 1
+
+        async def is_copied() -> bool:
+            return (await copy.status()).values == 2
+
+        await eventually(is_copied)
+        entry = await copy.get("a")
+        assert (entry.key, entry.value, entry.revision, entry.operation) == ("a", b"1", 3, "PUT")
+        assert entry.headers["Nats-Stream"] == f"KV_{name}"
+        async with copy.watch("a") as watch:
+            entry = await watch.next()
+            assert (entry.key, entry.value, entry.revision, entry.operation) == ("a", b"1", 3, "PUT")
+        await copy.update("a", b"2", 3)
+    finally:
+        await js.delete_key_value(f"{name}-copy")
+
+
+@pytest.mark.covers("K73")
+async def test_handle_that_does_not_write(js: Any, make: Any, oracle: Any, name: str) -> None:
+    await (await make()).put("a", b"1")
+    kv = await js.key_value(name, writable=False)
+    assert (await kv.get("a")).value == b"1"
+    writes = (
+        lambda: kv.put("a", b"2"),
+        lambda: kv.create("b", b"2"),
+        lambda: kv.update("a", b"2", 1),
+        lambda: kv.delete("a"),
+        lambda: kv.purge("a"),
+        lambda: kv.update_with("a", lambda _: b"2"),
+        kv.purge_deletes,
+    )
+    for write in writes:
+        with pytest.raises(jsclient.ReadOnlyError, match="reads only") as caught:
+            await write()
+        assert caught.value.bucket == name
+    assert (await oracle.stream_info(f"KV_{name}"))["state"]["last_seq"] == 1

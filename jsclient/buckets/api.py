@@ -95,13 +95,17 @@ class Buckets(StreamManager):
         return self._key_value(bucket, stream.cached_info)
 
     @asking
-    async def key_value(self, bucket: str, *, check: bool = True, validate: bool = True) -> KeyValue:
+    async def key_value(
+        self, bucket: str, *, check: bool = True, validate: bool = True, writable: bool = True
+    ) -> KeyValue:
         """Return an existing key-value bucket.
 
         Args:
             bucket: The name.
             check: Look the bucket up. With False no request is sent, for users who may only get and put.
-            validate: Refuse keys that other clients would refuse. False allows any token of a subject.
+            validate: Refuse keys that other clients would refuse, and keys that begin with ``_kv``. False allows any
+                token of a subject.
+            writable: False returns a handle that only reads: any method that writes raises `ReadOnlyError`.
 
         Raises:
             BucketNotFoundError: The bucket does not exist.
@@ -114,13 +118,13 @@ class Buckets(StreamManager):
         from ..protocol.buckets.keys import stream_of
 
         if not check:
-            return self._key_value(bucket, None, validate=validate)
+            return self._key_value(bucket, None, validate=validate, writable=writable)
         try:
             info = (await self.stream(stream_of(bucket))).cached_info
         except StreamNotFoundError as error:
             raise _no_bucket(error, "create_key_value") from None
         check_bucket_stream(info)
-        return self._key_value(bucket, info, validate=validate)
+        return self._key_value(bucket, info, validate=validate, writable=writable)
 
     async def delete_key_value(self, bucket: str) -> None:
         """Delete a bucket with all its values. Raises `BucketNotFoundError`."""
@@ -140,12 +144,15 @@ class Buckets(StreamManager):
             if (bucket := bucket_of(stream)) is not None:
                 yield bucket
 
-    def _key_value(self, bucket: str, info: StreamInfo | None, *, validate: bool = True) -> KeyValue:
+    def _key_value(
+        self, bucket: str, info: StreamInfo | None, *, validate: bool = True, writable: bool = True
+    ) -> KeyValue:
         from ..protocol.buckets.keys import KeySpace, stream_of
         from .key_value.key_value import KeyValue
 
         config = None if info is None else info.config
-        keys = KeySpace.of(bucket, config, self._context.api.prefix, validates=validate)
+        prefix = self._context.api.prefix
+        keys = KeySpace.of(bucket, config, prefix, validates=validate, writable=writable)
         return KeyValue(self._context, stream_of(bucket), keys, info)
 
     @asking

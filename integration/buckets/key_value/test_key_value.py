@@ -52,6 +52,20 @@ async def test_bad_keys(kv: Any, raw: Any, key: Any) -> None:
     assert await raw() == []
 
 
+@pytest.mark.covers("K19")
+@pytest.mark.parametrize("key", ["_kv", "_kv.a", "_kvx"])
+async def test_internal_keys(js: Any, kv: Any, raw: Any, name: str, key: str) -> None:
+    for call in (kv.put(key, b""), kv.create(key, b""), kv.get(key), kv.delete(key), kv.purge(key)):
+        with pytest.raises(InvalidNameError, match="internal"):
+            await call
+    assert await raw() == []
+    await kv.put("a._kv", b"1")
+    other = await js.key_value(name, validate=False)
+    await other.put(key, b"2")
+    assert (await other.get(key)).value == b"2"
+    assert await keys_of(kv) == ["a._kv", key]
+
+
 @pytest.mark.covers("K20")
 @pytest.mark.parametrize("bad", ["", "a*", "a.>.b", ">.a", "a b", "a.b*", None])
 async def test_bad_filters(kv: Any, bad: Any) -> None:
@@ -208,6 +222,16 @@ async def test_ttl_of_keys(make: Any, js: Any, name: str) -> None:
         with pytest.raises(ConfigError, match="would come back"):
             await call
     await kept.create("b", b"1", ttl=5)
+
+
+@pytest.mark.covers("K43")
+@pytest.mark.server(">=2.11")
+async def test_ttl_below_that_of_markers(make: Any, raw: Any) -> None:
+    """With a longer history the server raises it. With a history of 1 it stays."""
+    kv = await make(history=2, limit_marker_ttl=3)
+    await kv.create("a", b"1", ttl=1)
+    await kv.create("b", b"1", ttl=5)
+    assert [headers["Nats-TTL"] for _, _, headers in await raw()] == ["3", "5"]
 
 
 @pytest.mark.covers("K42")

@@ -244,7 +244,8 @@ class KeyValue(BucketHandle):
     ) -> int:
         """Set the value of a key that has no value, and return its revision. See `put` for the arguments.
 
-        ``ttl`` is allowed with any history, because the key has no previous value.
+        ``ttl`` is allowed with any history, because the key has no previous value. With a history of more than 1 the
+        server raises it to the ``limit_marker_ttl`` of the bucket, if it is shorter (ADR-43).
 
         Raises:
             KeyExistsError: The key has a value. Nothing was stored.
@@ -337,6 +338,7 @@ class KeyValue(BucketHandle):
         """
         check_handler("function", function, "value")
         check_plain("function", function)
+        self._keys.check_writable()
         subject, tries = self._keys.subject(key), check_count("attempts", attempts)
         while True:
             # Read from the leader, because a replica may not have the revision that the other client stored.
@@ -403,12 +405,14 @@ class KeyValue(BucketHandle):
                 remains, so that watches see it. 0 removes all deletions.
 
         Raises:
-            ConfigError: The user may not purge the bucket, or ``older_than`` is not a number of seconds.
+            ConfigError: ``older_than`` is not a number of seconds.
+            ReadOnlyError: The handle only reads.
 
         Also raises the errors of any API request.
         """
         if older_than:
             check_seconds("older_than", older_than)
+        self._keys.check_writable()
         removed = 0
         deleted = [entry async for entry in self._reader((), headers_only=True).initial() if entry.is_deleted]
         info = await self._renewed()

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from ...errors import ConfigError, InvalidNameError
+from ...errors import ConfigError, InvalidNameError, ReadOnlyError
 from ..models.stream_config import StreamConfig
 from ..wire.api import DEFAULT_PREFIX
 from ..wire.names import check_filter_subject, check_publish_subject, subject_matches, subjects_overlap
@@ -19,6 +19,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = re.compile(r"[-/_=.A-Za-z0-9]+")
 _FILTER = re.compile(r"[-/_=.>*A-Za-z0-9]+")
 _STREAM: Final = "KV_"
+_INTERNAL: Final = "_kv"  # keys that begin so belong to clients themselves (ADR-6)
 
 
 def check_bucket(name: str) -> str:
@@ -40,9 +41,16 @@ def bucket_of(stream: str) -> str | None:
 
 
 def check_key(key: str) -> str:
-    """Return a key if it is valid: letters, digits and ``-/_=.``, without an empty token. Raises `InvalidNameError`."""
+    """Return a key if it is valid. Raises `InvalidNameError`.
+
+    It is letters, digits and ``-/_=.``, without an empty token, and does not begin with ``_kv``.
+    """
     if not isinstance(key, str) or not _KEY.fullmatch(key) or ".." in key or key[0] == "." or key[-1] == ".":
         raise InvalidNameError("key", key, _why(key, "-/_=."))
+    if key.startswith(_INTERNAL):
+        raise InvalidNameError(
+            "key", key, f"keys that begin with {_INTERNAL!r} are for internal use: validate=False allows them"
+        )
     return key
 
 
@@ -95,7 +103,7 @@ class KeySpace(msgspec.Struct, frozen=True):
     Attributes:
         bucket: The name of the bucket.
         reads: The start of the subjects in the stream.
-        writes: The start of the subjects to publish to, or "" if this bucket cannot be written.
+        writes: The start of the subjects to publish to, or "" if the handle reads only.
         validates: Whether keys must be valid for every client.
     """
 
@@ -105,7 +113,9 @@ class KeySpace(msgspec.Struct, frozen=True):
     validates: bool = True
 
     @classmethod
-    def of(cls, bucket: str, config: StreamConfig | None, prefix: str, *, validates: bool) -> KeySpace:
+    def of(
+        cls, bucket: str, config: StreamConfig | None, prefix: str, *, validates: bool, writable: bool = True
+    ) -> KeySpace:
         """Return where the keys of a bucket are, by the configuration of its stream and the prefix of the API.
 
         The stream of a mirror has the subjects of its origin, and keys are written to the origin (ADR-57).
@@ -118,7 +128,8 @@ class KeySpace(msgspec.Struct, frozen=True):
                 api = mirror.external.api
         start = f"$KV.{origin}."
         # With another prefix, the API of the bucket's account or domain takes the message (nats.go: useJSPfx).
-        return cls(bucket, start, start if api == DEFAULT_PREFIX else f"{api}.{start}", validates)
+        writes = start if api == DEFAULT_PREFIX else f"{api}.{start}"
+        return cls(bucket, start, writes if writable else "", validates)
 
     def checked(self, key: str) -> str:
         """Return a key. Raises `InvalidNameError` if it is not valid."""
@@ -132,10 +143,17 @@ class KeySpace(msgspec.Struct, frozen=True):
         return self.reads + self.checked(key)
 
     def target(self, key: str) -> str:
-        """Return the subject to which a value of a key is published. Raises `InvalidNameError` and `ConfigError`."""
-        if not self.writes:
-            raise ConfigError(f"bucket {self.bucket!r} can only be read")
+        """Return the subject to which a value of a key is published.
+
+        Raises `InvalidNameError`, and `ReadOnlyError` if the handle reads only.
+        """
+        self.check_writable()
         return self.writes + self.checked(key)
+
+    def check_writable(self) -> None:
+        """Raise `ReadOnlyError` if the handle reads only."""
+        if not self.writes:
+            raise ReadOnlyError(self.bucket)
 
     def subjects(self, filters: Iterable[str]) -> list[str]:
         """Return the subjects of filters in the stream. Raises the errors of `check_filters`."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.errors import ConfigError, InvalidNameError
+from jsclient.errors import ConfigError, InvalidNameError, ReadOnlyError
 from jsclient.protocol.buckets.keys import (
     KeySpace,
     bucket_of,
@@ -28,7 +28,8 @@ def test_keys(key):
 
 
 @pytest.mark.parametrize(
-    "key", ["", ".", ".a", "a.", "a..b", "a b", "a*", ">", "$a", "a:b", "a@b", "é", "a\n", None, 1]
+    "key",
+    ["_kv", "_kv.a", "", ".", ".a", "a.", "a..b", "a b", "a*", ">", "$a", "a:b", "a@b", "é", "a\n", None, 1],
 )
 def test_bad_keys(key):
     with pytest.raises(InvalidNameError) as caught:
@@ -109,15 +110,17 @@ def test_mirror(external, target):
     assert (keys.bucket, keys.subject("a"), keys.target("a")) == ("copy", "$KV.cfg.a", target)
 
 
-def test_read_only():
-    keys = KeySpace("cfg", "$KV.cfg.", "")
-    with pytest.raises(ConfigError, match="only be read"):
-        keys.target("a")
-
-
 def test_without_validation():
     keys = KeySpace.of("cfg", None, "$JS.API", validates=False)
     assert keys.subject("é:x") == "$KV.cfg.é:x"
     for bad in ("a b", "a.*", "", None):
         with pytest.raises(InvalidNameError):
             keys.subject(bad)
+
+
+def test_handle_that_reads_only():
+    keys = KeySpace.of("b", None, "$JS.API", validates=True, writable=False)
+    assert keys.subject("a") == "$KV.b.a"
+    with pytest.raises(ReadOnlyError) as caught:
+        keys.target("a")
+    assert caught.value.bucket == "b"
