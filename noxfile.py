@@ -115,12 +115,17 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 # Most integration tests wait for a heartbeat or a timeout: two cores have time for eight processes. Each starts a
 # server of its own. A server that is given is for one process.
 SIDE_BY_SIDE = ("-n", "0" if "JSCLIENT_TEST_SERVER" in os.environ else "8", "--dist", "worksteal")
-WITHOUT_SPARK = ("integration", "--ignore=integration/spark", "--ignore=integration/arrow")
+WITHOUT_SPARK = (
+    "integration",
+    *(f"--ignore=integration/{room}" for room in ("spark", "arrow", "interop")),
+)
+INTEROP = "integration/interop"
 SPARK = ("integration/spark", "integration/arrow")
 # The rooms whose tests depend on the version of the server and on its form of ack subjects.
 ROOMS = ("buckets", "consumers", "core", "publishing", "streams", "topics", "peers")
 WIRE = tuple(f"integration/{room}" for room in ROOMS)
 CORE = ("-m", "not full")
+INTEROP_SERVERS = ((), ("--server-version=2.12.8",), ("--server-version=2.10.25",))  # the first is the newest
 
 
 def group(name: str) -> list[str]:
@@ -233,6 +238,21 @@ def nats_py(session: nox.Session) -> None:
     for release in (f"=={lowest}.*", f">={lowest}"):
         session.install("--upgrade", f"nats-py{release}")
         each(session, (*WIRE, "integration/connection", "-m", "nats_py", *SIDE_BY_SIDE))
+
+
+@nox.session(reuse_venv=True)
+def interop(session: nox.Session) -> None:
+    """Buckets, objects and services with the clients for JavaScript (node and npm) and Python, on three servers."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        missing = "node and npm are needed, for the JavaScript client: install the package nodejs"
+        if os.environ.get("CI"):
+            session.error(missing)
+        session.skip(missing)
+    session.install("--editable", ".", *group("integration"))
+    # The lock file says which packages, with their checksums.
+    session.run(npm, "ci", "--prefix", INTEROP, "--no-audit", "--no-fund", "--loglevel=error", external=True)
+    each(session, *((INTEROP, *version) for version in INTEROP_SERVERS))
 
 
 @nox.session(reuse_venv=True)
@@ -449,12 +469,22 @@ def check(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def full(session: nox.Session) -> None:
-    """All tests, also on older servers, PySparks, other Pythons, and compiled; coverage, public types, the demo."""
+    """All tests, also with other clients, older servers, PySparks and Pythons, and compiled; coverage; the demo."""
     others = [f"tests-{version}" for version in PYTHONS]
     several(
         session,
         ["lint", "types", "public-types", "docs", *others],
-        ["speedups-full", "uvloop", "coverage", "versions", "nats-py", "spark-full", "spark-4.2", "demo"],
+        [
+            "speedups-full",
+            "uvloop",
+            "coverage",
+            "versions",
+            "nats-py",
+            "interop",
+            "spark-full",
+            "spark-4.2",
+            "demo",
+        ],
         at_once=1,
     )
 

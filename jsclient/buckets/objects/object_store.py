@@ -39,7 +39,7 @@ from .files import write_file
 from .reader import ObjectReader
 from .site import ObjectSite
 from .source import BinaryFile, check_source, size_of
-from .storing import PutCondition, chunk_size_for, store_object
+from .storing import PutCondition, chunk_size_for, new_nuid, store_object
 from .upload import Progress
 from .watch import ObjectWatch
 
@@ -293,7 +293,8 @@ class ObjectStore:
         def linked(current: ObjectInfo | None) -> ObjectInfo:
             if current is not None and not current.is_deleted and not current.is_link:
                 raise ObjectExistsError(self.bucket, name, current.revision)
-            return ObjectInfo(bucket=self.bucket, name=name, link=link)
+            # It has no chunks, but Go and nats-py refuse a description without a nuid before they look for a link.
+            return ObjectInfo(bucket=self.bucket, name=name, link=link, nuid=new_nuid())
 
         self._site.space.check_writable()
         _, after = await self._site.change(name, linked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Awaitable, Callable
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 from ..._runtime.context import Context
 from ..._runtime.handle import ReadHandle, State
@@ -13,6 +13,7 @@ from ...consumers.ordered.consumer import OrderedConsumer, OrderedMessages
 from ...errors import (
     ClosedError,
     ConfigError,
+    ConsumerLimitError,
     DigestMismatchError,
     JetStreamError,
     ObjectChangedError,
@@ -22,9 +23,11 @@ from ...errors import (
 )
 from ...protocol.buckets.object_content import ContentCheck
 from ...protocol.buckets.object_info import ObjectInfo
+from ...protocol.events import ConsumerRefused
 from ...protocol.models.consumer import DeliverPolicy
 from ..bucket_handle import no_bucket
 from ..reading import RECHECK, has_nothing_left, open_consumer, reader_config
+from .direct_chunks import DirectChunks
 from .site import ObjectSite
 from .upload import Progress, report_progress
 
@@ -55,6 +58,7 @@ class ObjectReader(ReadHandle[bytes]):
         self._object: tuple[ObjectSite, ObjectInfo, ContentCheck] | None = None
         self._consumer: OrderedConsumer | None = None
         self._messages: OrderedMessages | None = None
+        self._direct: DirectChunks | None = None  # in place of the consumer
         self._last: Message | None = None
         self._error: JetStreamError | None = None
         self._unread = memoryview(b"")  # the part of the last chunk that `read` has not returned yet
@@ -118,18 +122,16 @@ class ObjectReader(ReadHandle[bytes]):
 
     async def _chunk(self, site: ObjectSite, info: ObjectInfo, check: ContentCheck) -> tuple[bytes, int]:
         """Return the next chunk, and the number of those behind it."""
-        if self._messages is None:
+        if self._messages is None and self._direct is None:
             if info.chunks == 1 and info.size <= _SMALL:  # one request replaces the consumer
                 stored = await site.stored_chunk(info)
                 if stored is not None:
                     return stored, 0
-            self._consumer, _ = await open_consumer(
-                self._context,
-                site.stream,
-                reader_config([site.space.chunk_subject(info.nuid)], policy=DeliverPolicy.ALL),
-                "create_object_store",
-            )
-            self._messages = self._consumer.messages(max_messages=_window(info))
+            await self._open_chunks(site, info)
+        if self._direct is not None:
+            chunk = await self._direct.next_chunk()
+            return await self._raise_missing(site, info, check) if chunk is None else chunk
+        assert self._messages is not None
         while True:
             try:
                 message = await self._messages.next(RECHECK)
@@ -139,11 +141,28 @@ class ObjectReader(ReadHandle[bytes]):
                 self._last = message
                 return message.data, message.metadata.num_pending
 
+    async def _open_chunks(self, site: ObjectSite, info: ObjectInfo) -> None:
+        """Create a consumer of the chunks. If the server allows no other, prepare to read without one."""
+        subject = site.space.chunk_subject(info.nuid)
+        config = reader_config([subject], policy=DeliverPolicy.ALL)
+        try:
+            self._consumer, _ = await open_consumer(self._context, site.stream, config, "create_object_store")
+        except ConsumerLimitError as error:
+            stream, window = await site.stream_handle(), _window(info)
+            self._direct = DirectChunks(self._context, stream, subject, page=window, max_bytes=_WINDOW)
+            meanwhile = f"object {info.name!r} is read without a consumer"
+            self._context.emit(ConsumerRefused(stream=site.stream, error=error, meanwhile=meanwhile))
+        else:
+            self._messages = self._consumer.messages(max_messages=_window(info))
+
     async def _see_end(self, site: ObjectSite, info: ObjectInfo, check: ContentCheck) -> None:
         """Raise an error if the chunks that are missing will not come."""
         assert self._consumer is not None
-        if not await has_nothing_left(self._consumer, self._last):
-            return
+        if await has_nothing_left(self._consumer, self._last):
+            await self._raise_missing(site, info, check)
+
+    async def _raise_missing(self, site: ObjectSite, info: ObjectInfo, check: ContentCheck) -> NoReturn:
+        """Raise why there are no more chunks: the object is another one now, or it is damaged."""
         now = await site.current(info.name)
         if now is None or now.is_deleted or now.nuid != info.nuid:
             raise ObjectChangedError(

@@ -30,6 +30,7 @@ from ...protocol.events import ErrorRaised
 from ...protocol.models.stream import StreamInfo
 from ...protocol.wire.api import DEFAULT_PREFIX, Api
 from ...protocol.wire.codec import from_wire
+from ...streams.stream import Stream
 from ..bucket_handle import BucketHandle
 from .upload import named_refusal
 
@@ -79,6 +80,10 @@ class ObjectSite(BucketHandle):
         """Return the last chunk of an object, or None if the bucket has none."""
         message = await self._stored({"last_by_subj": self.space.chunk_subject(info.nuid)})
         return None if message is None else message.data
+
+    async def stream_handle(self) -> Stream:
+        """Return the stream, whose state is requested if it is not known."""
+        return Stream(self._context, await self._known())
 
     async def state(self) -> StreamInfo:
         """Request the state of the stream."""

@@ -22,7 +22,7 @@ from ...protocol.wire.checks import check_count
 from .site import ObjectSite
 from .upload import ChunkUpload, Progress
 
-__all__ = ["PutCondition", "chunk_size_for", "store_object"]
+__all__ = ["PutCondition", "chunk_size_for", "new_nuid", "store_object"]
 
 _CHUNK: Final = 128 * 1024  # bytes: the size that all clients use
 _HEADERS: Final = 256  # bytes reserved for the header block of a chunk
@@ -59,6 +59,11 @@ class PutCondition(msgspec.Struct, frozen=True):
             raise ObjectChangedError(bucket, name, self.revision, revision)
 
 
+def new_nuid() -> str:
+    """Return a new unique name of chunks."""
+    return nuid_of(secrets.randbits(_NUID_BITS))
+
+
 def chunk_size_for(site: ObjectSite, chunk_size: int | None) -> int:
     """Return the size of chunks in bytes. Raises `ConfigError` for a size that the server would refuse."""
     most = site.context.connection.max_payload - _HEADERS
@@ -91,7 +96,7 @@ async def store_object(
     """
     current = await site.current(info.name, replacing=True)
     condition.check(info.bucket, info.name, current)  # check first, so that nothing is sent in vain
-    info = msgspec.structs.replace(info, nuid=nuid_of(secrets.randbits(_NUID_BITS)))
+    info = msgspec.structs.replace(info, nuid=new_nuid())
     splitter = ChunkSplitter(info.max_chunk_size)
     upload = ChunkUpload(
         site.context,

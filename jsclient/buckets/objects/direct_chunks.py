@@ -1,0 +1,95 @@
+"""Reading the chunks of an object without a consumer, where the server creates no further one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from ..._runtime.context import Context
+from ...errors import DisconnectedError, MessageNotFoundError, NoRespondersError, RequestTimeoutError
+from ...protocol.models.message import StoredMessage
+from ...protocol.streams.direct_get import BATCH_GET_SERVER
+from ...protocol.wire.checks import is_at_least
+from ...streams.stream import Stream
+
+__all__ = ["DirectChunks"]
+
+_PATIENCE: Final = 60.0  # seconds for which a request is repeated while the server is away
+_PAUSE: Final = 0.25  # seconds between two attempts
+
+T = TypeVar("T")
+
+
+class DirectChunks:
+    """Reads the messages of a subject in order: in pages from any replica, or else one by one from the leader."""
+
+    def __init__(self, context: Context, stream: Stream, subject: str, *, page: int, max_bytes: int) -> None:
+        """Prepare to read. ``page``, ``max_bytes``: the messages and bytes that one request may return."""
+        self._context, self._stream, self._subject = context, stream, subject
+        self._page_size, self._max_bytes = page, max_bytes
+        self._page: deque[StoredMessage] = deque()
+        self._read_seq = 0  # of the last message that was requested
+        self._last_seq: int | None = None  # of the last message that the leader has
+        version = context.connection.server_version
+        self._in_pages = bool(stream.cached_info.config.allow_direct) and is_at_least(
+            version, BATCH_GET_SERVER
+        )
+
+    async def next_chunk(self) -> tuple[bytes, int] | None:
+        """Return the next chunk and the number of those behind it, 1 if there are several. None: there is no other.
+
+        Requests are repeated while the server is away. Raises the errors of any API request.
+
+        Cancelled: nothing is lost. The next call returns the chunk.
+        """
+        if self._last_seq is None:
+            self._last_seq = await self._patiently(self._newest_seq)
+        while not self._page and self._read_seq < self._last_seq:
+            await self._patiently(self._load_page)
+        if not self._page:
+            return None
+        message = self._page.popleft()
+        return message.data, int(message.seq < self._last_seq)
+
+    async def _newest_seq(self) -> int:
+        try:
+            return (await self._stream.get_last_message(self._subject)).seq
+        except MessageNotFoundError:
+            return 0
+
+    async def _load_page(self) -> None:
+        """Request the next messages. What was received is kept only when all of it is there."""
+        page = await self._requested_page() if self._in_pages else []
+        # A replica that is behind has none of them yet. The leader has the next one.
+        if not page:
+            try:
+                page = [await self._stream.get_next_message(self._subject, self._read_seq + 1)]
+            except MessageNotFoundError:  # they were removed meanwhile
+                self._last_seq = self._read_seq
+                return
+        self._read_seq = page[-1].seq
+        self._page.extend(page)
+
+    async def _requested_page(self) -> list[StoredMessage]:
+        batch = self._stream.get_batch(
+            self._page_size, seq=self._read_seq + 1, subject=self._subject, max_bytes=self._max_bytes
+        )
+        try:
+            return [message async for message in batch]
+        except NoRespondersError:  # the stream does not answer direct gets any more
+            self._in_pages = False
+            return []
+
+    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+        connection = self._context.connection
+        deadline = connection.now() + _PATIENCE
+        while True:
+            try:
+                await connection.wait_connected(deadline)
+                return await call()
+            except (DisconnectedError, RequestTimeoutError):
+                if connection.is_closed or connection.now() + _PAUSE >= deadline:
+                    raise
+                await asyncio.sleep(_PAUSE)
