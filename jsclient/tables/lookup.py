@@ -31,7 +31,8 @@ from ..protocol.topics.position import EndCheck
 from ..protocol.wire.checks import is_at_least
 from ..protocol.wire.names import subjects_overlap
 from ..streams.stream import Stream
-from .offsets import LogOffset, LossPolicy, StreamFacts
+from .loss_policy import LossPolicy
+from .offsets import LogOffset, StreamFacts
 from .session import Session, context_of, session
 from .source_options import SourceOptions
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Lookup",
-    "LossPolicy",
     "NoSuchStreamError",
     "WorkQueueError",
     "check_filters",

@@ -5,8 +5,6 @@ Spark stores offsets as JSON and compares them as text. Without new messages, ex
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -25,7 +23,6 @@ from .source_options import Place
 
 __all__ = [
     "LogOffset",
-    "LossPolicy",
     "LostHeadError",
     "StoredMark",
     "StreamFacts",
@@ -162,9 +159,6 @@ def _converted(offset: Mapping[str, Any], kind: type[T]) -> T:
         ) from None
 
 
-_REMEMBERED = 100  # losses that are not logged again
-
-log: logging.Logger = logging.getLogger("jsclient.spark")
 _CONTINUES = "with option 'failOnDataLoss' = 'false' the query continues"
 
 
@@ -230,25 +224,6 @@ class StreamFacts:
             if self.messages and self.last_time
             else None
         )
-
-
-class LossPolicy:
-    """Raises the error for a loss, or logs it, as ``failOnDataLoss`` says."""
-
-    def __init__(self, fail: bool) -> None:  # noqa: FBT001  the only argument
-        self._fail = fail
-        self._logged: deque[str] = deque(maxlen=_REMEMBERED)
-
-    def accept(self, error: JetStreamError | None) -> bool:
-        """Return whether no message was lost. Raises ``error``, or logs it once if ``failOnDataLoss`` is false."""
-        if error is None:
-            return True
-        if self._fail:
-            raise error
-        if str(error) not in self._logged:
-            self._logged.append(str(error))
-            log.warning("%s", str(error).replace("with option 'failOnDataLoss' = 'false' ", ""))
-        return False
 
 
 def another_stream(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:

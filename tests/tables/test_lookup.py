@@ -1,13 +1,10 @@
-"""Which streams match a pattern of names, and what is logged of losses."""
+"""Which streams match a pattern of names."""
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from jsclient.errors import PositionInvalidError
-from jsclient.tables.lookup import LossPolicy, matches
+from jsclient.tables.lookup import matches
 
 
 @pytest.mark.parametrize(
@@ -30,13 +27,3 @@ from jsclient.tables.lookup import LossPolicy, matches
 )
 def test_names_that_match(name, pattern, fits):
     assert matches(name, pattern) is fits
-
-
-@pytest.mark.covers("L36")
-def test_losses_are_logged_once_in_bounded_memory(caplog):
-    policy = LossPolicy(fail=False)
-    for number in range(2000):
-        for _ in range(3):
-            assert not policy.accept(PositionInvalidError(f"batch {number} is lost"))
-    assert len(caplog.records) == 2000
-    assert sum(map(sys.getsizeof, policy._logged)) < 20_000

@@ -15,13 +15,13 @@ from ...errors import JetStreamError
 from ...tables.listing import StreamListing
 from ...tables.lookup import (
     Lookup,
-    LossPolicy,
     NoSuchStreamError,
     WorkQueueError,
     check_filters,
     matches,
     matching_names,
 )
+from ...tables.loss_policy import LossPolicy
 from ...tables.offsets import LogOffset
 from ...tables.source_options import SourceOptions
 from .pace import SharedPace

@@ -33,7 +33,7 @@ from ...protocol.models.consumer import ConsumerInfo
 from ...protocol.wire.header_names import MSG_SIZE
 from ...streams.direct_get import get_directly
 from ...streams.stream import Stream
-from ...tables.lookup import LossPolicy
+from ...tables.loss_policy import LossPolicy
 from ...tables.server_options import not_permitted
 from ...tables.session import context_of
 from ...tables.source_options import SourceOptions

@@ -9,7 +9,7 @@ from ...errors import HistoryTruncatedError
 from ...protocol.models.consumer import ConsumerInfo, DeliverPolicy
 from ...protocol.models.stream import StreamInfo
 from ...streams.stream import Stream
-from ...tables.lookup import LossPolicy
+from ...tables.loss_policy import LossPolicy
 from ...tables.removal import Removal
 
 __all__ = ["Unclaimed", "UnclaimedRemovedError"]
