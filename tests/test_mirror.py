@@ -126,6 +126,7 @@ BY_BEHAVIOR = {
     "_runtime/connection/identity.py",
     "buckets/key_value/snapshot.py",
     "buckets/key_value/watch.py",
+    "buckets/objects/direct_chunks.py",
     "buckets/objects/files.py",
     "buckets/objects/storing.py",
     "buckets/objects/watch.py",
