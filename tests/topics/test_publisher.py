@@ -29,12 +29,14 @@ class Ground:
         self.stored: list[tuple[str, Sent]] = []
         self.taken = 0
         self.answer: Any = None  # instead of what a stream says
+        self.replicas = 1
         connection.api.on("STREAM.INFO", *[self.info] * 100)
         connection.api.on("STREAM.MSG", *[self.get] * 100)
 
     def info(self, request: Any) -> Any:
         answer = type(self.connection.api)._stream_info(self.connection.api, request)
         answer["state"]["last_seq"] = len(self.stored)
+        answer["config"]["num_replicas"] = self.replicas
         return answer
 
     def get(self, request: Any) -> Any:
@@ -160,6 +162,7 @@ async def test_loss_of_acked_records_ends_chain():
 @virtual
 async def test_outdated_last_message_is_read_again():
     async with ground() as here:
+        here.replicas = 3
         one = await here.append(b"1")
         await here.run(0.2)
         there, here.stored = here.stored, []  # a new leader that has not applied all

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...errors import DisconnectedError, JetStreamError
 from ...protocol.connection.pool import Server
 from .attempt import ServerLink
 from .connect_errors import reason
-from .connector import Connector
 from .credentials import expiry_of
 from .lasting_task import LastingTask
 from .outage import Outage
 from .pings import Pings
+
+if TYPE_CHECKING:
+    from .connector import Connector
 
 __all__ = ["Restorable", "Restorer"]
 
