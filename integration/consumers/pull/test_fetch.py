@@ -340,6 +340,20 @@ async def test_cancelled_fetch_loses_nothing(near: Any, stream: OwnStream) -> No
 
 
 @pytest.mark.row(59)
+async def test_fetch_by_two_requests_keeps_order(tap: Any, near: Any, stream: OwnStream) -> None:
+    """The server serves the request of a cancelled call and the one for the rest in turns."""
+    sub = await near.pull_subscribe(stream.all)
+    fetching = asyncio.create_task(sub.fetch(3, expires=20))
+    await eventually(lambda: tap.sent(NEXT), 10, "the first request")
+    fetching.cancel()
+    await asyncio.wait({fetching})
+    both = asyncio.create_task(sub.fetch(6, expires=20))
+    await eventually(lambda: len(tap.sent(NEXT)) == 2, 10, "the second request")
+    await stream.publish(6)
+    assert numbers(await both) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.row(59)
 @pytest.mark.parametrize("direction", [TO_CLIENT, TO_SERVER], ids=["answers", "requests"])
 async def test_late_fetch_loses_nothing(
     tap: Any, near: Any, stream: OwnStream, monkeypatch: pytest.MonkeyPatch, direction: Any

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from ...errors import JetStreamError
+from ...errors import JetStreamError, NotJetStreamMessageError
+from ...protocol.consumers.ack import sequences
 from ...protocol.consumers.fetch import Pull
 from ...protocol.consumers.status import Ending
 from ...protocol.wire.frames import Frame, frame_size
@@ -87,6 +89,12 @@ class Collection:
             self._size += size
             frames.append(source.popleft())
         return True
+
+    def sort_by_delivery(self, start: int) -> None:
+        """Sort the messages from index ``start`` on by their consumer sequence. A damaged ack subject leaves them."""
+        frames = self.frames
+        with contextlib.suppress(NotJetStreamMessageError):
+            frames[start:] = sorted(frames[start:], key=lambda frame: sequences(frame[1])[1])
 
     def request(self, missing: int, now: float) -> Pull:
         """Return a request for ``missing`` messages in the remaining time."""

@@ -71,11 +71,13 @@ class Fetch(abc.ABC, Generic[PullerT]):
         try:
             ending, error = await self._run_requests()
         except BaseException:
+            self._restore_order()
             self._sources[0].extendleft(reversed(self._collection.frames))
             self._puller.changed.set()
             raise
         finally:
             self._release()
+        self._restore_order()
         return self._collection.batch(self._puller.channel, ending, error)
 
     async def _run_requests(self) -> Outcome:
@@ -95,6 +97,9 @@ class Fetch(abc.ABC, Generic[PullerT]):
                 continue  # messages may have arrived while the request was being sent
             if not await puller.changed.wait_until(self._wake_at(at)):
                 self._tick_requests(now())
+
+    def _restore_order(self) -> None:
+        """Put the messages in the order of their delivery, if several requests delivered them."""
 
     @abc.abstractmethod
     def _outcome(self, now: float) -> Outcome | None:
@@ -132,6 +137,8 @@ class _SlotFetch(Fetch[Puller]):
         super().__init__(puller, collection, [puller.leftover])
         self._slots: list[PullInbox] = []
         self._own = own  # the request that this fetch sent last
+        self._older = len(puller.leftover)  # messages that an earlier call has collected, in their order
+        self._requests = 0
         self._offline_since: float | None = None
         self._check_after = _UNANSWERED if collection.pull.no_wait else math.inf  # seconds without an answer
         self._ask_after = 0.0  # monotonic seconds
@@ -145,6 +152,7 @@ class _SlotFetch(Fetch[Puller]):
 
     def _add(self, slot: PullInbox) -> None:
         self._slots.append(slot)
+        self._requests += 1
         assert slot.frames is not None
         self._sources.append(slot.frames)
 
@@ -152,6 +160,11 @@ class _SlotFetch(Fetch[Puller]):
         index = self._slots.index(slot)
         del self._slots[index], self._sources[index + 1]
         self._puller.abandon_request(slot)
+
+    def _restore_order(self) -> None:
+        # The server serves several requests in turns, and their messages were collected request by request.
+        if self._requests > 1:
+            self._collection.sort_by_delivery(self._older)
 
     async def _run_requests(self) -> Outcome:
         while True:
