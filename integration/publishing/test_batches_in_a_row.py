@@ -15,6 +15,7 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
 from integration.kit.network.proxy import Proxy
+from tests.support.calls import Calls
 
 pytestmark = pytest.mark.server(">=2.12")
 
@@ -58,6 +59,65 @@ async def test_first_answer_is_not_awaited(tap: Proxy, near: Any, stream: OwnStr
     assert held.count == 1
     held.release()
     assert (await batch_of(near, stream, 3)).seq == 105
+
+
+async def test_calls_and_writes_of_a_batch(near: Any, stream: OwnStream) -> None:
+    """A message is two calls, and its command waits for others. The commit goes out with the last ones, at once."""
+    await batch_of(near, stream, 2)
+    connection = near._context.connection
+    writes: list[int] = []
+    write = connection.transport.write
+
+    def noted(data: bytes) -> None:
+        writes.append(data.count(b"HPUB "))
+        write(data)
+
+    connection.transport.write = noted
+    with Calls() as small:
+        await batch_of(near, stream, 2)
+    assert writes == [2], "the first message and the commit"
+    writes.clear()
+    with Calls() as large:
+        await batch_of(near, stream, 302)
+    assert large.each(1) - small.each(1) < 2.2 * 300, large
+    assert sum(writes) == 302
+    assert 3 <= len(writes) <= 5, "a write for each `PIECE` bytes, and one for the rest with the commit"
+
+
+async def test_turns_of_a_batch(near: Any, stream: OwnStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop turns for the answers and to resume the caller, not for each message."""
+    turns = 0
+    loop = asyncio.get_running_loop()
+    run_once = loop._run_once  # type: ignore[attr-defined]
+
+    def counted() -> None:
+        nonlocal turns
+        turns += 1
+        run_once()
+
+    monkeypatch.setattr(loop, "_run_once", counted)
+    counts = []
+    for _ in range(5):
+        before = turns
+        await batch_of(near, stream, 100)
+        counts.append(turns - before)
+    assert min(counts) <= 4, counts
+
+
+async def test_plain_messages_after_a_cut_are_not_stored(tap: Proxy, near: Any, stream: OwnStream) -> None:
+    """Messages that wait to be written when the connection is lost. The end of the batch says so."""
+    batch = near.batch()
+    for number in range(5):
+        await batch.publish(stream.subject("a"), b"%d" % number)
+    near._context.connection._lose(OSError("cut"))
+    for _ in range(2):
+        with pytest.raises((jsclient.BatchAbandonedError, jsclient.ClosedError)):
+            await batch.publish(stream.subject("a"), b"lost")
+    with pytest.raises((jsclient.BatchAbandonedError, jsclient.ClosedError)):
+        await batch.commit()
+    await eventually(lambda: near.is_connected)
+    assert await messages(stream) == 2
+    assert (await batch_of(near, stream, 3)).count == 3
 
 
 async def test_lost_first_answer_does_not_matter(tap: Proxy, near: Any, stream: OwnStream) -> None:

@@ -178,8 +178,11 @@ class Requests:
         timeout: float,
         what: str,
         answered: Callable[[Frame | JetStreamError], None],
+        urgent: bool = True,
     ) -> bool:
         """Send a request if that needs no wait, and call ``answered`` with its reply, or with an error of `ask`.
+
+        ``urgent``: write it at once, see `Connection.publish`.
 
         False: it cannot be sent at once, or not in this way. Nothing was sent then, and nothing will be called.
         """
@@ -212,7 +215,7 @@ class Requests:
 
         self._waiting[key] = _PendingRequest(subject, _Taker(take, loop), deadline, what, timeout)
         self._timer.set(deadline)
-        connection.send(subject, payload, reply=reply, header=header, urgent=True)
+        connection.send(subject, payload, reply=reply, header=header, urgent=urgent)
         return True
 
     async def _ready(self, deadline: float, what: str, timeout: float) -> None:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NoReturn, Self, TypeVar, Unpack
 
 from .._runtime.connection.speedups import chosen
+from .._runtime.connection.wire import PIECE
 from .._runtime.context import Context
 from .._runtime.publish import (
     BatchOptions,
@@ -83,8 +84,10 @@ class AtomicBatch:
         self._context = context
         self._timeout = context.timeout if timeout is None else timeout
         self._tracker = BatchTracker(secrets.token_hex(16), ack_every)
+        self._out = context.connection.outbox
         self._write_at_once = context.connection.write_at_once
         self._small = min(_SMALL, context.connection.max_payload) - self._tracker.overhead
+        self._checked: str | None = None  # the version of a server that supports batches
         self._turns = _Turns()  # messages are sent in the order of their numbers
         self._saw_election = False  # no stream answered for a while, so the server may have lost the batch
         self._refusal: JetStreamError | None = None  # the answer to the first message, which no call awaits
@@ -150,6 +153,18 @@ class AtomicBatch:
         """
         if self._refusal is not None:
             await self._recover_first()
+        out = self._out
+        if (
+            (
+                out is not None and 0 < out.size < PIECE
+            )  # commands wait for the end of this iteration of the loop
+            and (headers is None and not options and type(data) is bytes and len(data) <= self._small)
+            and (type(subject) is str and subject in known_subjects and not self._turns.callers)
+            and (command := self._tracker.add_plain(subject, data)) is not None
+        ):
+            out.commands.append(command)
+            out.size += len(command)
+            return self._tracker.count
         if not self._turns.callers:  # the lock is free, so an ordinary message needs no other coroutine
             number, before = self._add(subject, data, headers, options)
             if before is not None and not (self._tracker.sent == 1 and self._send_first(before)):
@@ -218,7 +233,7 @@ class AtomicBatch:
             block = self._block(headers, options)
         if (size := len(block) + len(payload)) > self._small:
             self._context.connection.check_size(size + tracker.overhead)
-        if not tracker.count:
+        if not tracker.count and self._context.connection.server_version != self._checked:
             self._check_server()
         before = tracker.add_message(subject, block, payload)
         return tracker.count, before
@@ -248,6 +263,7 @@ class AtomicBatch:
             timeout=self._timeout,
             what=f"batch {self.id}",
             answered=partial(self._first_answered, encoded, self._attempt),
+            urgent=False,  # it is written with the next messages
         ):
             return False
         self._tracker.accepted = True
@@ -407,7 +423,9 @@ class AtomicBatch:
 
     def _check_server(self) -> None:
         """Refuse an older server, which would store each message separately."""
-        check_server(self._context.connection.server_version, BATCH_SERVER, "an atomic batch")
+        version = self._context.connection.server_version
+        check_server(version, BATCH_SERVER, "an atomic batch")
+        self._checked = version
 
     def _drop(self) -> None:
         """End the batch, and make the server drop it."""

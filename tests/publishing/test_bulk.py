@@ -54,6 +54,33 @@ async def test_messages_before_one_that_is_too_large_are_sent():
         assert bulk.tally.stored == 2
 
 
+async def publish_each(js, payloads: list[bytes]) -> None:
+    async with js.publisher(max_in_flight=100) as pub:
+        for payload in payloads:
+            await pub.publish("s.a", payload)
+
+
+@pytest.mark.parametrize("size", [16, 1024, 16 * 1024, 64 * 1024, 512 * 1024])
+@virtual
+async def test_no_more_writes_than_publisher(size):
+    writes = []
+    for publishing in (
+        lambda js, payloads: js.publish_many("s.a", payloads, max_in_flight=100),
+        publish_each,
+    ):
+        async with connected() as (js, connection):
+            transport = add_outbox(connection)
+            task = asyncio.ensure_future(publishing(js, [b"x" * size] * 40))
+            await settle()
+            assert [len(sent.payload) for sent in published(connection)] == [size] * 40
+            for sent in published(connection):
+                answer(connection, sent)
+            await task
+            writes.append(transport.writes)
+    many, one_by_one = writes
+    assert many <= one_by_one
+
+
 @virtual
 async def test_limits_of_a_burst():
     async with connected() as (js, connection):

@@ -39,7 +39,7 @@ from .pings import Pings
 from .restorer import Restorer
 from .transport import Transport
 from .unconfirmed_acks import LIMIT, NAK, NOT_AGAIN, UnconfirmedAcks
-from .wire import CHUNK, FrameReader, Outbox
+from .wire import PIECE, FrameReader, Outbox
 
 __all__ = ["OwnConnection"]
 
@@ -291,8 +291,8 @@ class OwnConnection(Connection):
         out = self._out
         if not self._up or size > self._max_payload or not out.write_if_space(command):
             return False
-        if out.size > CHUNK:
-            out.flush()
+        if out.size > PIECE:
+            out.write_out()
         return True
 
     def send_frames(self, frames: list[Frame]) -> None:

@@ -258,6 +258,9 @@ HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish w
 CHUNK = 64 * 1024
 
 
+PIECE = 12 * 1024
+"""Bytes of an atomic batch that are written together: the server stores them while the next ones are prepared."""
+
 LARGE_WRITE = 256 * 1024  # bytes of commands of which the large ones are not copied once more
 
 
@@ -307,14 +310,14 @@ class Outbox:
         self.commands.append(command)
         self.size += len(command)
         if self.size > CHUNK and len(self.commands) > 1:
-            self._send()
+            self.write_out()
 
     def prepare(self) -> None:
         """Prepare for a command that the caller adds to ``commands`` and ``size`` itself."""
         if not self.scheduled:
             self._schedule()
         if self.size >= CHUNK:
-            self._send()
+            self.write_out()
 
     def write_parts(self, *parts: bytes) -> None:
         """Like `write`, for a command that is large. Its payload is one of the parts, and is not copied."""
@@ -323,7 +326,7 @@ class Outbox:
         self.commands += parts
         self.size += sum(map(len, parts))
         if self.size > CHUNK and len(self.commands) > len(parts):
-            self._send()
+            self.write_out()
 
     def _schedule(self) -> None:
         try:
@@ -355,15 +358,19 @@ class Outbox:
         )
 
     def write_now(self, command: bytes) -> None:
-        """Write at once if the buffer is empty, otherwise like `write`. For a request whose sender waits for the reply.
+        """Write at once, with the commands that wait. For a request whose sender waits for the reply.
 
         This happens only once until bytes are read, so that a thousand senders still share their writes.
         """
         transport = self._owner.transport
-        if self.commands or not self.answered or transport is None:
+        if not self.answered or transport is None:
             self.write(command)
             return
         self.answered = False
+        if self.commands:
+            self.write(command)
+            self.write_out()
+            return
         self.bytes_written += len(command)
         transport.write(command)
         self._update_backlog()
@@ -389,9 +396,10 @@ class Outbox:
     def flush(self) -> None:
         """Write the collected commands now."""
         self.scheduled = False
-        self._send()
+        self.write_out()
 
-    def _send(self) -> None:
+    def write_out(self) -> None:
+        """Write the commands collected so far, before the end of this iteration of the loop."""
         if not self.commands:
             return
         joined = [b"".join(self.commands)] if self.size <= LARGE_WRITE else list(_joined(self.commands))

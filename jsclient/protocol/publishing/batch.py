@@ -102,10 +102,14 @@ class BatchTracker:
     _buffered_size: int = 0
     first_subject: str = ""  # of the first message that was sent
     _id_line: bytes = field(init=False)
+    _plain: bytes = field(init=False)  # a header block without headers of the user, up to the number
+    _plain_size: int = field(init=False)  # of this block without its number
     overhead: int = field(init=False)  # bytes that the batch adds to the headers of a message at most
 
     def __post_init__(self) -> None:
         self._id_line = f"{BATCH_ID}: {self.id}\r\n{BATCH_SEQUENCE}: ".encode()
+        self._plain = _START + self._id_line
+        self._plain_size = len(self._plain) + 4
         self.overhead = len(_START) + 2 + len(self._id_line) + _MAX_DIGITS + 2 + len(_COMMIT_LINE)
 
     def check_open(self) -> None:
@@ -121,6 +125,33 @@ class BatchTracker:
         self._held = BatchMessage(subject, header, payload)
         self.count += 1
         return None if predecessor is None else self._next(predecessor)
+
+    def add_plain(self, subject: str, payload: bytes) -> bytes | None:
+        """Add a message without headers. Return the whole command that publishes its predecessor.
+
+        It is `add_message` for the ordinary case, in one call. None: nothing was added, because the predecessor does
+        not exist, has headers, or is answered.
+        """
+        held, number = self._held, self.sent + 1
+        if (held is None or held.header or number == 1) or (
+            self.ack_every is not None or self.state is not BatchState.OPEN
+        ):
+            return None
+        self._held = BatchMessage(subject, b"", payload)
+        self.count += 1
+        self.sent = number
+        data = held.payload
+        if (
+            buffered := self._buffered
+        ) is not None:  # as in `_next`, whose call would cost as much as the rest
+            buffered.append(held)
+            self._buffered_size += len(data)
+            if self._buffered_size > MAX_KEPT:
+                self._buffered = None
+        digits = b"%d" % number
+        head = self._plain_size + len(digits)
+        to, size = held.subject.encode(), head + len(data)
+        return b"HPUB %b %d %d\r\n%b%b\r\n\r\n%b\r\n" % (to, head, size, self._plain, digits, data)
 
     def commit(self) -> BatchMessage:
         """Close the batch. Return the message that was held back, with the commit.

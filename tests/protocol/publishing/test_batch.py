@@ -14,6 +14,7 @@ from jsclient.errors import (
     ConfigError,
     ProtocolError,
 )
+from jsclient.protocol.publishing import batch
 from jsclient.protocol.publishing.batch import BatchMessage, BatchState, BatchTracker, check_batch_headers
 from jsclient.protocol.wire.headers import encode_headers, parse_headers
 
@@ -57,6 +58,56 @@ def test_user_headers_first_bounded(headers):
     }
     assert len(message.header) <= len(block) + tracker.overhead
     assert list(actual)[len(headers) :] == ["Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"]
+
+
+def command(message: BatchMessage) -> bytes:
+    to, size = message.subject.encode(), len(message.header) + len(message.payload)
+    return b"HPUB %b %d %d\r\n%b%b\r\n" % (to, len(message.header), size, message.header, message.payload)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["s.a", "s.ü"]), st.sampled_from([b"", b"NATS/1.0\r\nA: b\r\n\r\n"]))),
+    st.none() | st.integers(1, 9),
+    st.integers(0, 2000),
+)
+def test_plain_message_is_added_as_any_other(messages, ack_every, earlier):
+    """Two trackers of the same messages, one of which adds plain messages in one call if it can."""
+    slow, fast = BatchTracker("id", ack_every), BatchTracker("id", ack_every)
+    slow.sent = fast.sent = earlier
+    for number, (subject, header) in enumerate(messages):
+        payload = b"x" * number
+        message = slow.add_message(subject, header, payload)
+        written = None if header else fast.add_plain(subject, payload)
+        if written is None:
+            assert fast.add_message(subject, header, payload) == message
+        else:
+            assert message is not None
+            assert (written, message.acked) == (command(message), False)
+        assert fast == slow
+    if messages:
+        assert fast.commit() == slow.commit()
+        assert fast.restart(commit=True) == slow.restart(commit=True)
+
+
+def test_plain_message_of_ended_batch_refused():
+    tracker = BatchTracker("id")
+    for _ in range(3):
+        tracker.add_message("s", b"", b"")
+    assert tracker.add_plain("s", b"") is not None
+    tracker.abandon_batch()
+    assert tracker.add_plain("s", b"") is None
+    with pytest.raises(ClosedError):
+        tracker.add_message("s", b"", b"")
+
+
+def test_plain_messages_over_limit_not_kept(monkeypatch):
+    monkeypatch.setattr(batch, "MAX_KEPT", 3)
+    tracker = BatchTracker("id")
+    tracker.add_message("s", b"", b"1")
+    tracker.add_message("s", b"", b"2")
+    for sent in (2, 3, 4):
+        assert tracker.add_plain("s", b"x") is not None
+        assert (tracker.sent, tracker.can_restart) == (sent, sent < 4)
 
 
 def test_empty_commit_refused():

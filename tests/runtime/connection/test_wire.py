@@ -470,6 +470,22 @@ async def test_request_keeps_write_order():
 
 
 @virtual
+async def test_request_takes_waiting_commands_along():
+    """At once and in one write, if bytes were read since the last request. Otherwise at the end of the iteration."""
+    transport = Transport()
+    out = Outbox(SimpleNamespace(transport=transport))
+    out.write(b"a")
+    out.write_now(b"b")
+    assert transport.writes == [b"ab"]
+    out.write(b"c")
+    out.write_now(b"d")
+    assert transport.writes == [b"ab"]
+    await asyncio.sleep(0)
+    assert transport.writes == [b"ab", b"cd"]
+    assert out.bytes_written == 4
+
+
+@virtual
 async def test_large_payload_is_not_copied():
     transport = Transport()
     out = Outbox(SimpleNamespace(transport=transport))
