@@ -9,7 +9,7 @@ import sys
 
 from benchmarks.job import job_of
 from benchmarks.topics.epochs import filtering, subscribing
-from benchmarks.topics.notifier import notifier
+from benchmarks.topics.notifier import notifier, notifier_turns
 from benchmarks.topics.publishing import publishing
 from benchmarks.topics.reading import catching_up, keeping, live
 from benchmarks.topics.waiting import waiting
@@ -18,7 +18,17 @@ __all__ = ["RUNS", "main"]
 
 RUNS = {
     run.__name__: run
-    for run in (waiting, notifier, publishing, filtering, subscribing, catching_up, keeping, live)
+    for run in (
+        waiting,
+        notifier,
+        notifier_turns,
+        publishing,
+        filtering,
+        subscribing,
+        catching_up,
+        keeping,
+        live,
+    )
 }
 
 

@@ -13,7 +13,7 @@ from benchmarks.figures import quantile
 from benchmarks.job import Job, WorkSkippedError
 from benchmarks.topics.watched import Watched, watched
 
-__all__ = ["notifier"]
+__all__ = ["notifier", "notifier_turns"]
 
 _ASKS = 42
 _WAITS = 300
@@ -77,17 +77,74 @@ async def _natspy(server: Watched, job: Job) -> dict[str, float]:
     return {"messages": received, "per_ask": received / _ASKS, "consumers": consumers, **late}
 
 
+async def notifier_turns(job: Job) -> dict[str, float]:
+    """``job.count`` updates with each client, in turns in one process, and how soon an ask that waits has each."""
+    async with (
+        watched() as server,
+        jsclient.connect(server.url) as js,
+        jsclient.connect(server.url) as other,
+        await nats.connect(server.url) as nc,
+        await nats.connect(server.url) as other_nc,
+    ):
+        updater, own = await js.notifier_kit("state.x", initial=0, storage="memory")
+        asker = other.make_notifier(await own.get_sharable_notifier_internals())
+        bucket = await nc.jetstream().create_key_value(bucket="state", storage=nats.js.api.StorageType.MEMORY)
+        watcher = await (await other_nc.jetstream().key_value("state")).watch("x")
+        await watcher.updates(timeout=5.0)
+        last = await asker.get_update_since()
+
+        async def wait() -> None:
+            nonlocal last
+            last = await asker.get_update_since(last.update_count)
+
+        async def wait_natspy() -> None:
+            while await watcher.updates(timeout=5.0) is None:
+                pass
+
+        turns = [
+            ("", updater.update_state, wait),
+            ("natspy_", lambda number: bucket.put("x", b"%d" % number), wait_natspy),
+        ]
+        late: dict[str, list[int]] = {name: [] for name, _, _ in turns}
+        cpu: dict[str, list[int]] = {name: [] for name, _, _ in turns}
+        for number in range(_WARM + job.count):
+            for name, update, waits in turns:
+                began = time.process_time_ns()
+                late[name].append(await _latency(update, waits, number + 1))
+                cpu[name].append(time.process_time_ns() - began)
+            turns.reverse()  # neither is always the first
+        return _quantiles(late) | {
+            f"{name}cpu_us": quantile(sorted(used[_WARM:]), 0.5) / 1000 for name, used in cpu.items()
+        }
+
+
+def _quantiles(late: dict[str, list[int]]) -> dict[str, float]:
+    figures = {}
+    for name, measured in late.items():
+        times = sorted(measured[_WARM:])
+        figures |= {f"{name}p{q}_us": quantile(times, q / 100) / 1000 for q in (50, 99)}
+    for q in (50, 99):
+        figures[f"p{q}_ratio"] = figures[f"p{q}_us"] / figures[f"natspy_p{q}_us"]
+    return figures
+
+
+async def _latency(
+    update: Callable[[int], Awaitable[object]], wait: Callable[[], Awaitable[None]], number: int
+) -> int:
+    """Nanoseconds from an update until an ask that waited for it has it."""
+    waiting = asyncio.create_task(_timed(wait))
+    await asyncio.sleep(_PAUSE)
+    began = time.perf_counter_ns()
+    await update(number)
+    return await waiting - began
+
+
 async def _latencies(
     update: Callable[[int], Awaitable[object]], wait: Callable[[], Awaitable[None]], job: Job
 ) -> dict[str, float]:
     """From an update until an ask that waited for it has it. Both in this process."""
-    late: list[int] = []
-    for number in range(max(_WARM + 10, min(_WAITS, job.count // 10))):
-        waiting = asyncio.create_task(_timed(wait))
-        await asyncio.sleep(_PAUSE)
-        began = time.perf_counter_ns()
-        await update(job.count + number + 1)
-        late.append(await waiting - began)
+    count = max(_WARM + 10, min(_WAITS, job.count // 10))
+    late = [await _latency(update, wait, job.count + number + 1) for number in range(count)]
     late = sorted(late[_WARM:])
     return {"p50_us": quantile(late, 0.5) / 1000, "p99_us": quantile(late, 0.99) / 1000}
 

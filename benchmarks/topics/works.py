@@ -9,7 +9,17 @@ from benchmarks.job import Job
 
 __all__ = ["KINDS", "WORKS", "Column", "TopicWork", "job", "select"]
 
-KINDS = ("waiting", "notifier", "publishing", "filtering", "subscribing", "catching_up", "live", "keeping")
+KINDS = (
+    "waiting",
+    "notifier",
+    "notifier_turns",
+    "publishing",
+    "filtering",
+    "subscribing",
+    "catching_up",
+    "live",
+    "keeping",
+)
 """What a run can do; the functions are in `benchmarks.topics.child`."""
 
 _WARM = 2_000  # messages at most
@@ -96,6 +106,24 @@ WORKS = [
             Column("p99_us", "p99 µs", "d"),
         ],
         compared="messages",
+    ),
+    TopicWork(
+        "notifier-turns",
+        "From an update to a waiting read, both in turns in one process",
+        "notifier_turns",
+        {"both": 500},
+        [
+            Column("p50_us", "jsclient: p50 µs", "d"),
+            Column("p99_us", "p99 µs", "d"),
+            Column("cpu_us", "CPU µs", "d"),
+            Column("natspy_p50_us", "nats-py: p50 µs", "d"),
+            Column("natspy_p99_us", "p99 µs", "d"),
+            Column("natspy_cpu_us", "CPU µs", "d"),
+            Column("p99_ratio", "jsclient's p99 / nats-py's"),
+            Column("p50_ratio", "jsclient's p50 / nats-py's"),
+        ],
+        compared="p50_ratio",
+        goals={"both": 1.0},
     ),
     TopicWork(
         "publish",

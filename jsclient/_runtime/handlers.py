@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,14 @@ from ..errors import ClosedError, ConfigError
 if TYPE_CHECKING:  # imported when a plain function is called
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["Threads", "check_function", "check_handler", "check_plain", "is_coroutine_function"]
+__all__ = [
+    "Threads",
+    "await_suspended",
+    "check_function",
+    "check_handler",
+    "check_plain",
+    "is_coroutine_function",
+]
 
 
 def is_coroutine_function(function: object) -> bool:
@@ -65,6 +73,24 @@ def check_plain(name: str, function: object) -> None:
     """Raise `ConfigError` for a coroutine function, where the result is used at once."""
     if is_coroutine_function(function):
         raise ConfigError(f"{name} is a coroutine function: a plain one is needed, which answers at once")
+
+
+@types.coroutine
+def await_suspended(coroutine: Coroutine[Any, Any, Any], waited: Any) -> Generator[Any, Any, Any]:
+    """Await a coroutine that has run up to the place where it waits. ``waited`` is what it yielded there.
+
+    Cancelled: the coroutine is cancelled there, like one that is awaited.
+    """
+    while True:
+        try:
+            yield waited
+        except BaseException as error:  # noqa: BLE001  the coroutine decides
+            try:
+                waited = coroutine.throw(error)
+            except StopIteration as end:
+                return end.value
+        else:
+            return (yield from coroutine)
 
 
 class Threads:

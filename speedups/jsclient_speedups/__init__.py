@@ -2,6 +2,7 @@
 
 from .acks import join_acks
 from .blocks import ordinary_block
+from .calls import CallbackRun
 from .commands import burst_commands, publish_command
 from .parts import find_header, is_ordinary_jsack, split_jsack
 from .runs import jsack_numbers, last_of_whole_run, total_size
@@ -12,6 +13,7 @@ from .stored import split_stored
 __version__ = "0.1.0.dev0"  # that of the jsclient in the same commit
 
 __all__ = [
+    "CallbackRun",
     "Slots",
     "__version__",
     "burst_commands",

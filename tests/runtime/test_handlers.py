@@ -11,12 +11,14 @@ import pytest
 
 from jsclient._runtime.handlers import (
     Threads,
+    await_suspended,
     check_function,
     check_handler,
     check_plain,
     is_coroutine_function,
 )
 from jsclient.errors import ClosedError, ConfigError
+from tests.support.virtual import virtual
 
 NAME = contextvars.ContextVar("NAME", default="none")
 
@@ -177,3 +179,48 @@ def test_close_refuses_and_cancels_what_waits():
         assert calls == []
 
     in_threads(test, count=1)
+
+
+async def begin(coroutine):
+    """Run a coroutine up to the place where it waits, and await the rest."""
+    return await await_suspended(coroutine, coroutine.send(None))
+
+
+@virtual
+async def test_suspended_coroutine_is_awaited():
+    async def add(first: int) -> int:
+        await asyncio.sleep(0)
+        return first + await asyncio.sleep(0.001, 2)
+
+    assert await begin(add(1)) == 3
+
+
+@virtual
+async def test_suspended_coroutine_is_cancelled_where_it_waits():
+    steps: list[str] = []
+
+    async def resist(times: int) -> str:
+        for _ in range(times):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                steps.append("cancelled")
+        steps.append("over")
+        return "result"
+
+    task = asyncio.create_task(begin(resist(2)))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        task.cancel()
+    assert await task == "result"
+    assert steps == ["cancelled", "cancelled", "over"]
+
+
+@virtual
+async def test_error_of_suspended_coroutine_is_raised():
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await begin(fail())

@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...protocol.consumers.ack import Metadata, Runs, match_jsack, read_jsack
 from ...protocol.wire.headers import find_header, ordinary_block
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...protocol.wire.commands import BurstCommands, PublishCommand
     from ...protocol.wire.frames import Frame
 
-__all__ = ["SERIES", "Choice", "Scan", "chosen"]
+__all__ = ["SERIES", "CallbackRun", "Choice", "Scan", "chosen"]
 
 SERIES = "0.1"
 """The first two numbers of the versions of jsclient-speedups that fit, which equal jsclient's."""
@@ -27,6 +27,17 @@ Scan = Callable[[bytes, int], "tuple[list[tuple[bytes, list[Frame]]], int]"]
 """Reads whole frames from an offset. Returns them in runs of one sid, and the offset after the last whole frame."""
 
 _log = logging.getLogger("jsclient.connection")
+
+
+class CallbackRun(Protocol):
+    """Calls the callback of a push subscription with messages that wait. `PushBuffer` says how."""
+
+    @property
+    def message(self) -> Any:
+        """The message of the latest call."""
+
+    def call_run(self, count: int) -> tuple[Any, ...] | None:
+        """Call the callback with at most ``count`` messages, up to a place where it waits."""
 
 
 class Choice(NamedTuple):
@@ -49,6 +60,7 @@ class Choice(NamedTuple):
     join_acks: JoinAcks | None = None
     jsack_numbers: Callable[[list[Frame]], bytes] | None = None
     slots: Callable[..., Slots] | None = None
+    callback_run: Callable[..., CallbackRun] | None = None
 
 
 @functools.cache
@@ -82,6 +94,7 @@ def chosen() -> Choice:
             jsclient_speedups.join_acks,
             jsclient_speedups.jsack_numbers,
             jsclient_speedups.Slots,
+            jsclient_speedups.CallbackRun,
         )
     except AttributeError as error:  # an early build of the same version
         return _unusable(f"{version} is incomplete: {error}")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
+from itertools import repeat
+from types import CoroutineType
 from typing import Self, TypeAlias
 
+from ..._runtime.connection.speedups import CallbackRun
 from ..._runtime.context import Context
 from ..._runtime.event_hub import EventLog
-from ..._runtime.handlers import Threads, is_coroutine_function
+from ..._runtime.handlers import Threads, await_suspended, is_coroutine_function
 from ..._runtime.loop_watch import LoopWatch
 from ..._runtime.tasks import Signal, Timer
 from ...errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
@@ -26,6 +29,7 @@ Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
 _TURN = 0.005  # seconds that callbacks may take before other tasks run
 _FAST = 8  # messages between two readings of the clock, while callbacks are fast
+_FASTEST = 64  # the same, while they take so little time that as many take a quarter of a turn at most
 
 
 class PushBuffer:
@@ -200,6 +204,15 @@ class PushBuffer:
             batch.append(message)
         return batch
 
+    def _reach_messages(self) -> bool:
+        """Answer the flow control requests before the next message. Returns whether there is one."""
+        front = self.tracker.front
+        while not front and (commands := self.tracker.reach_frames()):
+            self._carry_out(commands)
+        if self._taken is not None:
+            self._taken()
+        return bool(front)
+
     def take_message(self) -> Message | None:
         """Return the next buffered message, or None. Answers the flow control requests before it."""
         while True:
@@ -226,23 +239,45 @@ class PushBuffer:
     async def _call(
         self, callback: Callback, threads: Threads | None, watch: LoopWatch[Message | None], *, auto_ack: bool
     ) -> None:
-        front, channel, now = self.tracker.front, self.channel, self._now
+        front, compiled = self.tracker.front, self.channel.reader.callback_run
+        calls: CallbackRun | None = None
+        if threads is None and not auto_ack and compiled is not None:
+            calls = compiled(front, DeliveredMessage, self.channel, callback, CoroutineType)
         self.stall_watch.asked()
-        since, each = self._note_call(watch), 1
-        self._each = 1
+        since, self._each = self._note_call(watch), 1
         while True:
-            message = DeliveredMessage(front.popleft(), channel) if front else self.take_message()
-            if message is None:
+            if not front and not self._reach_messages():
                 if self.ended:
                     return
-                self._idle = True
-                self.stall_watch.asked()
-                await self._arrived.wait()
-                self._idle = False
+                await self._wait_idle()
                 since, self._each = self._note_call(watch), 1
-                each = 1
                 continue
-            self._latest = message
+            if calls is not None:
+                await self._call_compiled_run(calls)
+            else:
+                await self._call_run(callback, threads, auto_ack=auto_ack)
+            began, moment = self._began, self._note_call(watch)
+            self._each = 1 if self._blocks else _next_run(self._each, moment - began)
+            if moment - since > _TURN:
+                if self._taken is not None:
+                    self._taken()
+                await asyncio.sleep(0)
+                self._began = since = self._now()
+
+    async def _wait_idle(self) -> None:
+        self._idle = True
+        self.stall_watch.asked()
+        await self._arrived.wait()
+        self._idle = False
+
+    async def _call_run(self, callback: Callback, threads: Threads | None, *, auto_ack: bool) -> None:
+        """Call ``callback`` with the next messages, at most as many as between two readings of the clock."""
+        front, channel = self.tracker.front, self.channel
+        take_frame = front.popleft
+        for _ in repeat(None, self._each):
+            if not front:  # also if the callback has unsubscribed
+                return
+            message = self._latest = DeliveredMessage(take_frame(), channel)
             try:
                 if threads is None:
                     await callback(message)  # type: ignore[misc]  # its function is a coroutine function
@@ -250,20 +285,28 @@ class PushBuffer:
                     await threads.call(callback, message)
                 if auto_ack:
                     await message.ack()
-            except asyncio.CancelledError:
-                if (task := asyncio.current_task()) is not None and task.cancelling():
-                    raise
-                self._handler_failed(message, asyncio.CancelledError("the handler was cancelled"))
-            except Exception as error:  # noqa: BLE001  a user's callback may raise anything
-                self._handler_failed(message, error)
-            if not len(front) % each:  # reading the clock after each fast callback would cost too much
-                began, moment = self._began, self._note_call(watch)
-                self._each = each = 1 if self._blocks or moment - began > _TURN else _FAST
-                if moment - since > _TURN:
-                    if self._taken is not None:
-                        self._taken()
-                    await asyncio.sleep(0)
-                    self._began = since = now()
+            except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001  a callback may raise anything
+                self._callback_failed(message, error)
+
+    async def _call_compiled_run(self, calls: CallbackRun) -> None:
+        """Do the same with a compiled loop, which returns where a coroutine waits."""
+        try:
+            try:
+                awaited = calls.call_run(self._each)
+            finally:
+                self._latest = calls.message
+            if awaited is not None:
+                await (await_suspended(*awaited) if len(awaited) == 2 else awaited[0])
+        except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001  a callback may raise anything
+            self._callback_failed(calls.message, error)
+
+    def _callback_failed(self, message: Message, error: BaseException) -> None:
+        """Report the error of a callback. Raises the cancellation of the task that calls it."""
+        if isinstance(error, asyncio.CancelledError):
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise error
+            error = asyncio.CancelledError("the handler was cancelled")
+        self._handler_failed(message, error)
 
     def _note_call(self, watch: LoopWatch[Message | None]) -> float:
         """Note the time before a call of the callback, and return it."""
@@ -311,6 +354,13 @@ class PushBuffer:
                 attempt=attempt,
             )
         )
+
+
+def _next_run(count: int, took: float) -> int:
+    """Return how many messages are handled before the clock is read again, after ``count`` ones took so long."""
+    if took > _TURN:
+        return 1
+    return _FASTEST if took * _FASTEST * 4 < count * _TURN else _FAST
 
 
 def _numbers(message: Message) -> tuple[int, int]:

@@ -425,19 +425,27 @@ class PushTracker:
         Raises:
             JetStreamError: An error precedes the next message. The next call continues after it.
         """
+        commands = self.reach_frames()
+        return self.front.popleft() if self.front else None, commands
+
+    def reach_frames(self) -> list[Command]:
+        """Pass the marks before the next message, which is then in ``front``.
+
+        Call it again after its commands: an error may follow them.
+
+        Raises:
+            JetStreamError: An error precedes the next message. The next call continues after it.
+        """
         commands: list[Command] = []
-        while not self.front:
-            mark = self._queue.next_mark()
-            if mark is None:
-                return None, commands
+        while not self.front and (mark := self._queue.next_mark()) is not None:
             if isinstance(mark, JetStreamError):
                 if commands:  # the answers go out first; the error keeps its position
                     self._queue.mark_first(mark)
-                    return None, commands
+                    break
                 raise mark
             if self.flow.reached(mark) and self._may_send_on():
                 commands.append(AnswerFlowControl(mark))
-        return self.front.popleft(), commands
+        return commands
 
     def _may_send_on(self) -> bool:
         """Whether the request that was reached is answered, so that the server sends more."""

@@ -62,6 +62,7 @@ def install(monkeypatch, version: str) -> None:
     module.split_stored = lambda frames, last_seq: ([], b"")
     module.publish_command, module.join_acks = publish_command, join_acks
     module.Slots = Slots
+    module.CallbackRun = None
     module.burst_commands = lambda *columns: b""
     module.jsack_numbers = lambda frames: b""
     monkeypatch.setitem(sys.modules, "jsclient_speedups", module)

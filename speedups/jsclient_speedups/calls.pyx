@@ -1,0 +1,58 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Calls the callback of a push subscription with messages that wait, one after another."""
+
+cdef extern from "Python.h":
+    ctypedef struct PyObject
+    int PyIter_Send(object, object, PyObject **) except -1  # 1: it waits for a value, 0: it has returned one
+    object PyObject_CallFunctionObjArgs(object, ...)
+    object PyObject_CallNoArgs(object)
+    Py_ssize_t PyObject_Size(object) except -1
+    PyObject *Py_TYPE(object)
+    void Py_DECREF(PyObject *)
+
+
+cdef class CallbackRun:
+    """Calls coroutine functions, and runs each coroutine up to the place where it waits.
+
+    `PushBuffer._call_run` in `jsclient/consumers/push/buffer.py` specifies it.
+
+    Attributes:
+        message: The message of the latest call.
+    """
+
+    cdef object _front, _take_frame, _make_message, _channel, _callback, _coroutine_type
+    cdef readonly object message
+
+    def __init__(self, front, make_message, channel, callback, coroutine_type):
+        self._front, self._take_frame = front, front.popleft
+        self._make_message, self._channel = make_message, channel
+        self._callback, self._coroutine_type = callback, coroutine_type
+        self.message = None
+
+    def call_run(self, Py_ssize_t count):
+        """Take at most ``count`` messages, and call the callback with each.
+
+        Returns:
+            None after the last one. ``(coroutine, waited)`` if a coroutine waits: ``waited`` is what it yielded.
+            ``(awaitable,)`` if the callback returned another object, which is to be awaited.
+
+        Raises:
+            BaseException: What the callback raised. The next call continues with the next message.
+        """
+        cdef object frame, coroutine
+        cdef PyObject *value
+        while count > 0 and PyObject_Size(self._front) > 0:
+            count -= 1
+            frame = PyObject_CallNoArgs(self._take_frame)
+            self.message = PyObject_CallFunctionObjArgs(
+                self._make_message, <PyObject *> frame, <PyObject *> self._channel, NULL
+            )
+            coroutine = PyObject_CallFunctionObjArgs(self._callback, <PyObject *> self.message, NULL)
+            if Py_TYPE(coroutine) != <PyObject *> self._coroutine_type:
+                return (coroutine,)
+            if PyIter_Send(coroutine, None, &value):
+                waited = <object> value
+                Py_DECREF(value)
+                return coroutine, waited
+            Py_DECREF(value)
+        return None
