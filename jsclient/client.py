@@ -22,7 +22,7 @@ from ._runtime.retry import varied
 from ._runtime.tasks import until_done
 from .buckets.api import Buckets
 from .consumers.api import Subscribing
-from .errors import AuthenticationError, ConfigError, ConnectError, JetStreamError
+from .errors import AuthenticationError, ConfigError, ConnectError, DrainTimeoutError, JetStreamError
 from .protocol.connection.connection_stats import ConnectionStats
 from .protocol.connection.urls import server_urls, shown
 from .protocol.consumers.check_budget import STALL_AFTER
@@ -155,6 +155,40 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
     async def __aenter__(self) -> Self:
         self._connection.check_open()
         return self
+
+    async def drain(self, timeout: float = 30.0) -> None:
+        """Finish what is open, and close: subscriptions, workers and services, then publishes, then the connection.
+
+        Subscriptions, workers and services receive no more messages, and their handlers end. Messages that have arrived
+        for a reader without a handler can still be read: the drain waits for that. Then publishes and requests get
+        their answers, and the server reads the acks. Publishes that are sent meanwhile are waited for too, so stop what
+        publishes first. Ordered readers, topics and watches, which ack nothing, are closed, as by `close`.
+
+        Args:
+            timeout: Seconds for all that together.
+
+        Raises:
+            DrainTimeoutError: Something was not finished; the error says what. The connection is closed anyway.
+            ConfigError: A handler of this connection calls it, which it would wait for.
+
+        Cancelled: the connection is closed, as by `close`.
+        """
+        from ._draining import drain_handles, is_handler_of_one
+
+        check_seconds("timeout", timeout)
+        self._connection.check_here()
+        if is_handler_of_one(self._context, asyncio.current_task()):
+            raise ConfigError(
+                "drain() was called by a handler, whose end it would wait for: call it elsewhere"
+            )
+        remaining: list[str] = []
+        try:
+            if not self.is_closed:
+                remaining = await drain_handles(self._context, timeout)
+        finally:
+            await self.close()
+        if remaining:
+            raise DrainTimeoutError(remaining, timeout)
 
     async def close(self) -> None:
         """End all subscriptions and close the connection. A nats-py connection that was passed in stays open.
