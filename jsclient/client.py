@@ -304,8 +304,9 @@ def connect(
         domain, prefix, timeout, on_event, stall_after: See `JetStream`.
         inbox_prefix: The first token of reply and deliver subjects. Permissions can separate users by it.
         connect_timeout: Seconds per attempt, from the TCP connection to the end of the handshake.
-        reconnect_time_wait: Seconds before the second attempt to reconnect to a server. The pause doubles after each
-            failure, and varies by a quarter, so that many clients do not reconnect at the same instant.
+        reconnect_time_wait: The first attempt to reconnect is made at a random time within these seconds, and the
+            second attempt at a server after them. The pause doubles after each failure, and varies by a quarter, so
+            that many clients do not reconnect at the same instant.
         reconnect_max_wait: The longest of these pauses, in seconds.
         ping_interval: Seconds between PINGs. After two PINGs without a reply the client reconnects.
         wait: Seconds for which connecting is repeated while no server can be reached, for a server that starts at the
