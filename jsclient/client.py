@@ -22,7 +22,7 @@ from ._runtime.retry import varied
 from ._runtime.tasks import until_done
 from .buckets.api import Buckets
 from .consumers.api import Subscribing
-from .errors import AuthenticationError, ConfigError, ConnectError, JetStreamError
+from .errors import AuthenticationError, ConfigError, ConnectError, DrainTimeoutError, JetStreamError
 from .protocol.connection.connection_stats import ConnectionStats
 from .protocol.connection.urls import server_urls, shown
 from .protocol.consumers.check_budget import STALL_AFTER
@@ -157,6 +157,40 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         self._connection.check_open()
         return self
 
+    async def drain(self, timeout: float = 30.0) -> None:
+        """Finish what is open, and close: subscriptions, workers and services, then publishes, then the connection.
+
+        Subscriptions, workers and services receive no more messages, and their handlers end. Messages that have arrived
+        for a reader without a handler can still be read: the drain waits for that. Then publishes and requests get
+        their answers, and the server reads the acks. Publishes that are sent meanwhile are waited for too, so stop what
+        publishes first. Ordered readers, topics and watches, which ack nothing, are closed, as by `close`.
+
+        Args:
+            timeout: Seconds for all that together.
+
+        Raises:
+            DrainTimeoutError: Something was not finished; the error says what. The connection is closed anyway.
+            ConfigError: A handler of this connection calls it, which it would wait for.
+
+        Cancelled: the connection is closed, as by `close`.
+        """
+        from ._draining import drain_handles, is_handler_of_one
+
+        check_seconds("timeout", timeout)
+        self._connection.check_here()
+        if is_handler_of_one(self._context, asyncio.current_task()):
+            raise ConfigError(
+                "drain() was called by a handler, whose end it would wait for: call it elsewhere"
+            )
+        remaining: list[str] = []
+        try:
+            if not self.is_closed:
+                remaining = await drain_handles(self._context, timeout)
+        finally:
+            await self.close()
+        if remaining:
+            raise DrainTimeoutError(remaining, timeout)
+
     async def close(self) -> None:
         """End all subscriptions and close the connection. A nats-py connection that the program passed in stays open.
 
@@ -271,9 +305,10 @@ def connect(
         domain, prefix, timeout, on_event, stall_after: See `JetStream`.
         inbox_prefix: The first token of reply and deliver subjects. Permissions can separate users by it.
         connect_timeout: Seconds per attempt, from the TCP connection to the end of the handshake.
-        reconnect_time_wait: Seconds before the second attempt to reconnect to a server. The pause doubles after each
-            failure, and varies by a quarter, so that many clients do not reconnect at the same instant.
-        reconnect_max_wait: The longest pause, in seconds.
+        reconnect_time_wait: The first attempt to reconnect is made at a random time within these seconds, and the
+            second attempt at a server after them. The pause doubles after each failure, and varies by a quarter, so
+            that many clients do not reconnect at the same instant.
+        reconnect_max_wait: The longest of these pauses, in seconds.
         ping_interval: Seconds between PINGs. After two PINGs without a reply the client reconnects.
         wait: Seconds for which connecting is repeated while no server can be reached, for a server that starts at the
             same time as this program. A warning is logged every 10 s. Refused credentials are raised at once.

@@ -23,6 +23,7 @@
     │   ├─ ConsumerDeletedError · PullLimitError · BadRequestError · NoRespondersError
     │   └─ LeadershipChangeError · PushBasedError · TooManyResultsError
     ├─ RequestTimeoutError (TimeoutError)        no answer in time: for a write, the outcome is unknown
+    ├─ DrainTimeoutError(remaining) (TimeoutError) the drain of a connection did not finish in time
     ├─ HeartbeatError                            a pull request fell silent
     ├─ DisconnectedError (ConnectionError)       the connection is down and is being restored
     ├─ ClosedError                               the connection or the subscription is closed
@@ -83,7 +84,7 @@ __all__ = [
     "BucketNotFoundError", "BucketSealedError", "ClosedError", "ConcurrentReadError",
     "ConfigError", "ConfigMismatchError", "ConnectError", "ConsumerDeletedError", "ConsumerExistsError",
     "ConsumerLimitError", "ConsumerNotFoundError", "DigestMismatchError",
-    "DisconnectedError", "DuplicateSubscriptionError", "EpochCompletedError",
+    "DisconnectedError", "DrainTimeoutError", "DuplicateSubscriptionError", "EpochCompletedError",
     "EpochsLostError", "FailedPublishInfo", "HeartbeatError", "HistoryTruncatedError", "IngestError",
     "InvalidNameError", "IterationFailed", "JetStreamError", "KeyExistsError", "KeyNotFoundError",
     "LeadershipChangeError", "LinkError", "MaxPayloadError",
@@ -623,6 +624,22 @@ class RequestTimeoutError(_Fields, TimeoutError):
             return f"{self.what}{why}"
         needs_verb = not _SAYS_NO.search(self.what)
         return f"{self.what}{': nothing' if needs_verb else ''} within {self.timeout:g} s{why}"
+
+
+class DrainTimeoutError(_Fields, TimeoutError):
+    """`JetStream.drain` did not finish in time. The connection is closed.
+
+    Attributes:
+        remaining: What was not finished, one text each: readers whose handlers did not end or whose messages were not
+            read, and the numbers of publishes and requests in flight.
+        timeout: How long the drain lasted at most, in seconds.
+    """
+
+    remaining: Sequence[str]
+    timeout: float
+
+    def __str__(self) -> str:
+        return f"the drain did not finish within {self.timeout:g} s: {'; '.join(_first(list(self.remaining), 5))}"
 
 
 class HeartbeatError(_Fields):

@@ -67,6 +67,7 @@ TREE = {
     "BadRequestError": "StatusError",
     "NoRespondersError": "StatusError",
     "RequestTimeoutError": "JetStreamError",
+    "DrainTimeoutError": "JetStreamError",
     "ClosedError": "JetStreamError",
     "NotJetStreamMessageError": "JetStreamError",
     "PositionInvalidError": "JetStreamError",

@@ -25,6 +25,7 @@ INDIRECT: dict[str, tuple[str, str]] = {
     ),
     "_runtime/connection/unconfirmed_acks.py": ("integration/faults/test_sending.py", WIRE),
     "_runtime/connection/websocket_transport.py": ("integration/connection/test_connecting.py", WIRE),
+    "_draining.py": ("integration/connection/test_draining.py", WIRE),
     "consumers/api.py": ("integration/consumers/test_subscribe_forms.py", FACADE),
     "consumers/stall_watch.py": ("integration/consumers/test_stalled.py", WIRE),
     "doctor.py": ("integration/cli/test_doctor.py", "the command prints what it returns"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -45,3 +46,27 @@ async def test_reason_names_the_loss_and_the_newest_attempt(connect: Any, proxy:
         await js.core.publish("a", b"")
     await tap.accept()
     await eventually(lambda: js.is_connected, what="the connection")
+
+
+async def test_clients_that_lose_their_server_together_return_one_after_another(
+    connect: Any, proxy: Any, background: Any
+) -> None:
+    """The first attempts are spread over `reconnect_time_wait`. `reconnect` makes its attempt at once."""
+    tap = await proxy()
+    clients = [await connect(tap, reconnect_time_wait=1.0) for _ in range(12)]
+    lost = asyncio.get_running_loop().time()
+    tap.cut()
+    returns: dict[int, float] = {}
+
+    def all_back() -> bool:
+        for number, js in enumerate(clients):
+            if js.is_connected and js.stats().reconnects and number not in returns:
+                returns[number] = asyncio.get_running_loop().time() - lost
+        return len(returns) == len(clients)
+
+    await eventually(all_back, 10.0, what="all clients")
+    assert max(returns.values()) - min(returns.values()) > 0.3
+    began = asyncio.get_running_loop().time()
+    for _ in range(4):
+        await clients[0].reconnect()
+    assert asyncio.get_running_loop().time() - began < 2.0

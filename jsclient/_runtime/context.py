@@ -308,6 +308,11 @@ class Requests:
             else:
                 _fail(pending.future, DisconnectedError(f"the connection was lost {waited}"))
 
+    @property
+    def in_flight(self) -> int:
+        """The number of requests that wait for their replies."""
+        return len(self._waiting)
+
     async def close(self) -> None:
         """Unsubscribe the inbox and fail the waiting requests."""
         self._closed = True

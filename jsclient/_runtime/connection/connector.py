@@ -46,6 +46,7 @@ class Connector:
                 ignore_discovered=bool(options.get("ignore_discovered")),
                 shuffle=None if options.get("dont_randomize") else _random.shuffle,
                 vary=varied,
+                spread=lambda longest: _random.uniform(0.0, longest),
             ),
         )
         connect = ConnectSettings(options["version"], options.get("name"), options.get("no_echo"))
@@ -70,6 +71,10 @@ class Connector:
                 self._end_if_over()
                 self.failures.append(FailedAttempt(server.url, error))
         raise ConnectError("no server could be reached")
+
+    def lost(self) -> None:
+        """Record the loss of the connection. Call `again` then."""
+        self.pool.lost(asyncio.get_running_loop().time())
 
     async def again(self, failed: OnFailure) -> ServerLink | None:
         """Try the servers in turn until one completes the handshake, and call ``failed`` after each attempt that fails.

@@ -386,7 +386,7 @@ class OwnConnection(Connection):
             except JetStreamError:
                 pass  # a server that does not answer is a reason to connect again
             self._lose(DisconnectedError("reconnect() was called"))
-        elif self._connector is not None:
+        if self._connector is not None:
             self._connector.hurry()
         await self.wait_connected(deadline)
 

@@ -77,6 +77,8 @@ class Restorer:
     def lost(self, error: BaseException) -> str:
         """Note why the connection was lost, and return it as a text. Call `begin` then."""
         self._outage = Outage(error)
+        if self._connector is not None:
+            self._connector.lost()
         return self._outage.lost
 
     def begin(self) -> None:

@@ -51,6 +51,7 @@ class PoolOptions(NamedTuple):
         ignore_discovered: Use the given servers only.
         shuffle: Changes the order of a list at random. None: the order is kept.
         vary: Changes a pause at random, so that clients do not return at the same instant.
+        spread: Returns the seconds between a loss and the first attempt after it, at random up to the first pause.
     """
 
     first_pause: float = 0.25
@@ -59,6 +60,7 @@ class PoolOptions(NamedTuple):
     ignore_discovered: bool = False
     shuffle: Callable[[list[Any]], None] | None = None
     vary: Callable[[float], float] = float
+    spread: Callable[[float], float] = lambda _: 0.0
 
 
 class Change(NamedTuple):
@@ -81,6 +83,7 @@ class ServerPool:
         self.servers: list[Server] = [Server(url) for url in urls]
         self.current: Server | None = None
         self._peer = ""  # the address at the other end of the current connection
+        self._not_before = 0.0  # monotonic seconds: the first attempt after a loss
         self._shuffle(self.servers)
 
     def _shuffle(self, servers: list[Server]) -> None:
@@ -99,10 +102,15 @@ class ServerPool:
     def next_attempt(self, now: float) -> tuple[Server, float]:
         """Return the server to try next, and the seconds to wait before. Call `begin` then."""
         server = self.servers[0]
-        return server, self._pause(server, now)
+        return server, max(self._pause(server, now), self._not_before - now)
+
+    def lost(self, now: float) -> None:
+        """Record the loss of a connection. All clients of a server lose it together, and must not return together."""
+        self._not_before = now + self._options.spread(self._options.first_pause)
 
     def forget_pauses(self) -> None:
         """Let the next attempt at each server begin at once. The pauses after it grow on."""
+        self._not_before = 0.0
         for server in self.servers:
             server.last_attempt = None
 

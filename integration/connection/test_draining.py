@@ -1,0 +1,172 @@
+"""`JetStream.drain`: handlers end, acks are read, publishes get their acks, and what remained is named."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.clients.readers import FAST
+from integration.kit.judge.waiting import eventually
+from jsclient import ConfigError, Message
+from jsclient.core.message import CoreMessage
+from jsclient.errors import ClosedError, DrainTimeoutError
+
+
+async def filled(connect: Any, server: Any, stream: Any, count: int) -> Any:
+    """A connection of its own, and messages in the stream."""
+    js = await connect(server)
+    await js.publish_many(stream.subject("a"), [b"%d" % number for number in range(count)])
+    return js
+
+
+@pytest.mark.parametrize("kind", ["callback", "worker", "pull worker"])
+async def test_handlers_end_and_their_acks_are_read(
+    kind: str, server: Any, connect: Any, stream: Any, js: Any
+) -> None:
+    mine = await filled(connect, server, stream, 20)
+    handled = []
+
+    async def handle(message: Message) -> None:
+        await asyncio.sleep(0.02)
+        await mine.publish(stream.subject("out"), message.data)  # the connection still publishes
+        handled.append(message.metadata.stream_seq)
+
+    options = {"durable": "d", "delete_on_close": False, "config": jsclient.ConsumerConfig(ack_wait=60.0)}
+    if kind == "callback":
+        await mine.subscribe(stream.subject("a"), callback=handle, **options)
+    elif kind == "worker":
+        sub = await mine.subscribe(stream.subject("a"), **options)
+        sub.run(handle, concurrency=2)
+    else:
+        await (await mine.stream(stream.name)).create_consumer(
+            durable_name="d", ack_policy="explicit", ack_wait=60.0
+        )
+        psub = await mine.pull_subscribe(stream=stream.name, consumer="d")
+        psub.run(handle, concurrency=2)
+    await asyncio.sleep(0.1)
+    await mine.drain(10)
+    assert mine.is_closed
+    await (await js.stream(stream.name)).get_last_message(stream.subject("out"))
+    assert handled
+    info = await (await (await js.stream(stream.name)).consumer("d")).info()
+    assert info.ack_floor.stream_seq == max(handled)
+
+
+async def test_publishes_get_their_acks(server: Any, connect: Any, stream: Any) -> None:
+    mine = await connect(server)
+    publisher = mine.publisher(max_in_flight=500)
+    futures = [await publisher.publish(stream.subject("a"), b"x") for _ in range(500)]
+    single = [asyncio.create_task(mine.publish(stream.subject("b"), b"x")) for _ in range(50)]
+    await asyncio.sleep(0)
+    await mine.drain(10)
+    assert mine.is_closed
+    assert len({(await future).seq for future in [*futures, *single]}) == 550
+
+
+async def test_messages_that_arrived_are_read_first(server: Any, connect: Any, stream: Any) -> None:
+    mine = await filled(connect, server, stream, 30)
+    sub = await mine.subscribe(stream.all)
+    plain = await mine.core.subscribe("plain.of.drain")
+    for _ in range(10):
+        await mine.core.publish("plain.of.drain", b"x")
+    await mine.core.flush()
+    await eventually(lambda: sub.pending == 30, 5.0, what="what precedes the drain")
+    drain = asyncio.create_task(mine.drain(10))
+    await asyncio.sleep(0.1)
+    assert not drain.done()
+    assert len([message async for message in sub]) == 30
+    assert len([message async for message in plain]) == 10
+    await drain
+
+
+async def test_services_answer_what_has_arrived(server: Any, connect: Any, js: Any) -> None:
+    mine = await connect(server)
+
+    async def answer(request: Any) -> None:
+        await asyncio.sleep(0.2)
+        await request.respond(b"done")
+
+    service = await mine.core.add_service("draining", "1.0.0")
+    await service.add_endpoint("slow", answer, subject="draining.slow")
+    await mine.core.flush()
+    asked = [asyncio.create_task(js.core.request("draining.slow", timeout=5.0)) for _ in range(3)]
+    await asyncio.sleep(0.1)
+    await mine.drain(5)
+    assert [(await one).data for one in asked] == [b"done"] * 3
+    assert service.is_closed
+
+
+async def test_what_remained_is_named(server: Any, connect: Any, stream: Any) -> None:
+    mine = await filled(connect, server, stream, 3)
+
+    async def stuck(_: Message) -> None:
+        await asyncio.sleep(60)
+
+    async def stuck_plain(_: CoreMessage) -> None:
+        await asyncio.sleep(60)
+
+    await mine.subscribe(stream.all, durable="stuck", callback=stuck)
+    unread = await mine.subscribe(stream.all, durable="unread")
+    await mine.core.subscribe("stuck.plain", callback=stuck_plain)
+    await mine.core.publish("stuck.plain", b"x")
+    await eventually(lambda: unread.pending == 3, 5.0, what="what precedes the drain")
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(DrainTimeoutError) as caught:
+        await mine.drain(0.5)
+    assert asyncio.get_running_loop().time() - started < 4
+    assert mine.is_closed
+    assert caught.value.timeout == 0.5
+    text = str(caught.value)
+    assert f"{stream.name}/stuck" in text
+    assert f"{stream.name}/unread" in text
+    assert "3 messages that were not read" in text
+    assert "'stuck.plain'" in text
+    assert len(caught.value.remaining) == 3
+
+
+async def test_publishes_without_acks_are_counted(server: Any, connect: Any, stream: Any, proxy: Any) -> None:
+    tap = await proxy(server)
+    mine = await connect(tap, **FAST)
+    publisher = mine.publisher()
+    await (await publisher.publish(stream.subject("a"), b"x"))
+    tap.refuse()
+    tap.cut()
+    await eventually(lambda: not mine.is_connected, 5.0, what="what precedes the drain")
+    waiting = asyncio.create_task(mine.account_info())
+    await asyncio.sleep(0.05)
+    with pytest.raises(DrainTimeoutError, match="what was written last, such as acks"):
+        await mine.drain(0.5)
+    with pytest.raises(jsclient.JetStreamError):
+        await waiting
+
+
+async def test_handler_cannot_drain_what_it_belongs_to(server: Any, connect: Any) -> None:
+    mine = await connect(server)
+    errors: list[BaseException] = []
+
+    async def handle(_: CoreMessage) -> None:
+        try:
+            await mine.drain(1)
+        except ConfigError as error:
+            errors.append(error)
+
+    await mine.core.subscribe("drain.myself", callback=handle)
+    await mine.core.publish("drain.myself", b"x")
+    await eventually(lambda: errors, 5.0, what="what precedes the drain")
+    assert "by a handler" in str(errors[0])
+    await mine.drain()
+    await mine.drain()  # again: nothing is open
+    with pytest.raises(ClosedError):
+        await mine.core.publish("a", b"")
+
+
+async def test_cancelled_drain_closes(server: Any, connect: Any, stream: Any) -> None:
+    mine = await filled(connect, server, stream, 1)
+    sub = await mine.subscribe(stream.all)
+    await eventually(lambda: sub.pending, 5.0, what="what precedes the drain")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(mine.drain(30), 0.3)
+    assert mine.is_closed

@@ -1,0 +1,119 @@
+"""Drains what is open on a connection: readers first, whose handlers may still publish, and then publishes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from ._runtime.context import Closable, Context, as_reported
+from .consumers.pull.messages import Messages
+from .consumers.pull.subscription import PullSubscription
+from .consumers.push.subscription import Subscription
+from .consumers.worker.worker import Worker
+from .core.services.service import Service
+from .core.subscription import CoreSubscription
+from .errors import JetStreamError, RequestTimeoutError
+from .publishing.ack_window import AckWindow
+
+__all__ = ["drain_handles", "is_handler_of_one"]
+
+_GRACE: Final = 1.0  # seconds in which a drain whose time is over cancels its handlers
+_LOOK: Final = 0.02  # seconds between looks at what the program still has to read, and at requests in flight
+
+
+def is_handler_of_one(context: Context, task: asyncio.Task[Any] | None) -> bool:
+    """Whether a task is a handler, which would wait for its own end."""
+    for one in context.open:
+        if isinstance(one, CoreSubscription | Worker) and one.has(task):
+            return True
+        if isinstance(one, Subscription) and one._is_handler(task):  # noqa: SLF001
+            return True
+    return False
+
+
+async def drain_handles(context: Context, timeout: float) -> list[str]:
+    """Drain readers, then publishes and requests, within ``timeout`` seconds. Returns what remained, as texts."""
+    deadline = context.connection.now() + timeout
+    remaining = await _drain_readers(context, deadline)
+    remaining += await _settle_publishes(context, deadline)
+    try:
+        # Acks are without answers: after the PONG the server has read them.
+        await context.connection.ping(max(0.1, deadline - context.connection.now()))
+    except JetStreamError as error:
+        remaining.append(f"what was written last, such as acks: {error}")
+    return remaining
+
+
+async def _drain_readers(context: Context, deadline: float) -> list[str]:
+    """Drain readers together. Those without a handler end when the program has read what has arrived."""
+    left = max(0.0, deadline - context.connection.now())
+    ends = {one: end for one in list(context.open) if (end := _end_of(one, left)) is not None}
+    results = await asyncio.gather(*(_in_time(end, left) for end in ends.values()))
+    failures = dict(zip(ends, results, strict=True))
+    while context.open & ends.keys() - {one for one, error in failures.items() if error}:
+        if context.connection.now() >= deadline:
+            break
+        await asyncio.sleep(_LOOK)
+    texts = []
+    for one, error in failures.items():
+        if error is not None:
+            texts.append(f"{one!r}: {error}")
+        elif one in context.open:
+            waiting = getattr(one, "pending", None)
+            texts.append(f"{one!r}: {'' if waiting is None else f'{waiting} '}messages that were not read")
+    return texts
+
+
+def _end_of(one: Closable, timeout: float) -> Coroutine[Any, Any, Any] | None:
+    """Return what drains a reader. None: it is no reader, or one without acks, and ends with the connection."""
+    match one:
+        case Subscription() | CoreSubscription():
+            return one.drain(max(timeout, 0.001))
+        case PullSubscription() | Messages():
+            return one.drain()
+        case Service():
+            return one.stop(max(timeout, 0.001))
+        case Worker():
+            return _stop_worker(one, timeout)
+        case _:
+            return None
+
+
+async def _stop_worker(worker: Worker, timeout: float) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    worker.stop(timeout)
+    await worker.wait()
+    if loop.time() >= deadline:
+        raise RequestTimeoutError("drain: the handlers did not end", timeout)
+
+
+async def _in_time(end: Coroutine[Any, Any, Any], timeout: float) -> JetStreamError | None:
+    """Return the error with which a drain ended. Its own timeout is the same, so that it has a little longer."""
+    try:
+        async with asyncio.timeout(timeout + _GRACE):
+            await end
+    except TimeoutError as error:
+        late = RequestTimeoutError("drain: it did not end", timeout)
+        return error if isinstance(error, JetStreamError) else late
+    except Exception as error:  # noqa: BLE001  the others are drained too
+        return as_reported(error)
+    return None
+
+
+async def _settle_publishes(context: Context, deadline: float) -> list[str]:
+    """Wait until no publish and no request is in flight."""
+    windows = [one for one in list(context.open) if isinstance(one, AckWindow)]
+    try:
+        async with asyncio.timeout(max(0.0, deadline - context.connection.now())):
+            await asyncio.gather(*(window.idle() for window in windows))
+            while context.requests.in_flight:  # noqa: ASYNC110  answers come often, and a drain is rare
+                await asyncio.sleep(_LOOK)
+    except TimeoutError:
+        pass
+    counts = {
+        "publishes without an ack": sum(window.window.count for window in windows),
+        "requests without an answer": context.requests.in_flight,
+    }
+    return [f"{count} {what}" for what, count in counts.items() if count]
