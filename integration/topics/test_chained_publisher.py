@@ -11,6 +11,7 @@ import pytest
 from integration.kit.clients.topics import republishing
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
+from jsclient.errors import ApiError, ClosedError
 
 
 @pytest.fixture
@@ -28,6 +29,23 @@ async def test_a_chain_waits_for_a_retry(js: Any, oracle: Any, stream: OwnStream
         two = await pub.publish(b"2")
         await within(10, asyncio.gather(one, two), "both are stored")
     assert [m.payload for m in await stream.messages()] == [b"0", b"1", b"2"]
+
+
+async def test_lost_records_end_the_chain_at_once(js: Any, stream: OwnStream) -> None:
+    """A stream with one replica has no leader that lags: what it does not store is lost."""
+    topic = js.topic(stream.subject("a"))
+    pub = await topic.publisher(chained=True)
+    for number in range(3):
+        await (await pub.publish(b"%d" % number))
+    await js.delete_stream(stream.name)
+    await js.create_stream(name=stream.name, subjects=[stream.all])
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(ApiError, match="wrong last msg ID"):
+        await (await pub.publish(b"3"))
+    assert asyncio.get_running_loop().time() - began < 2.5
+    with pytest.raises(ClosedError, match="a record of this chain failed"):
+        await pub.publish(b"4")
+    await pub.close()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections import deque
+import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -27,10 +27,12 @@ from ..errors import (
 from ..protocol.consumers.ordered import ephemeral_config
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from ..protocol.streams.direct_get import BATCH_GET_SERVER
+from ..protocol.topics.position import EndCheck
 from ..protocol.wire.checks import is_at_least
 from ..protocol.wire.names import subjects_overlap
 from ..streams.stream import Stream
-from .offsets import StreamFacts
+from .loss_policy import LossPolicy
+from .offsets import LogOffset, StreamFacts
 from .session import Session, context_of, session
 from .source_options import SourceOptions
 
@@ -52,7 +54,6 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _AGAIN = 0.25  # seconds between two requests to a replica
-_REMEMBERED = 100  # losses that are not logged again
 _FILTERS = 500  # filters in one request
 _SHORT_LIVED = 5.0  # inactivity threshold, in seconds, of the consumers that count messages
 
@@ -63,25 +64,6 @@ class NoSuchStreamError(ConfigError):
 
 class WorkQueueError(ConfigError):
     """Raised when a work queue cannot be read beside its workers, with these options or this server."""
-
-
-class LossPolicy:
-    """Raises the error for a loss, or logs it, as ``failOnDataLoss`` says."""
-
-    def __init__(self, fail: bool) -> None:  # noqa: FBT001  the only argument
-        self._fail = fail
-        self._logged: deque[str] = deque(maxlen=_REMEMBERED)
-
-    def accept(self, error: JetStreamError | None) -> bool:
-        """Return whether no message was lost. Raises ``error``, or logs it once if ``failOnDataLoss`` is false."""
-        if error is None:
-            return True
-        if self._fail:
-            raise error
-        if str(error) not in self._logged:
-            self._logged.append(str(error))
-            log.warning("%s", str(error).replace("with option 'failOnDataLoss' = 'false' ", ""))
-        return False
 
 
 class Lookup:
@@ -118,6 +100,7 @@ class Lookup:
         self._policy = LossPolicy(options.fail_on_data_loss)
         self._narrows = narrows and bool(options.subjects)
         self._known = known
+        self._failures = 0  # requests that were repeated
         self._narrowed_for: object = None  # what the filters were compared with
         self.subjects: tuple[str, ...] = options.subjects
         self.fits: bool = True
@@ -128,9 +111,8 @@ class Lookup:
 
         async def query() -> StreamFacts:
             stream = self._stream
-            return StreamFacts.from_info(
-                (await self._open_stream()).cached_info if stream is None else await stream.info()
-            )
+            info = (await self._open_stream()).cached_info if stream is None else await stream.info()
+            return StreamFacts.from_info(info, context_of(self.js).connection.connects + self._failures)
 
         self.was_listed = False
         if self._listing is not None:
@@ -138,6 +120,16 @@ class Lookup:
         facts = self._run_retried(query)
         if self._narrows:
             self._narrow(facts)
+        return facts
+
+    def confirm_end(self, facts: StreamFacts, offset: LogOffset) -> StreamFacts:
+        """Return the facts, new ones if they end before the offset. Takes 10 s if that is uncertain, see `EndCheck`."""
+        check, seq = EndCheck(), offset.last_known
+        while facts.last_seq < seq:
+            facts = self.facts()
+            if facts.created != offset.created or check.check_end(facts, seq, time.monotonic()) is not None:
+                break
+            time.sleep(_AGAIN)
         return facts
 
     def polled_facts(self) -> StreamFacts:
@@ -415,6 +407,7 @@ class Lookup:
                     raise explained from None  # Spark prints the whole chain, and the text says it all
                 if not known or not await retry.again(error):
                     raise
+                self._failures += 1
                 log.warning("stream %r: %s; asking again", self._options.stream, error)
 
     def _explained(self, error: JetStreamError, *, known: bool) -> ConfigError | None:

@@ -90,6 +90,11 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
         return datetime.fromisoformat(self.mark.time) if self.mark and self.mark.seq <= self.seq else None
 
     @property
+    def last_known(self) -> int:
+        """The last sequence that the query has read or seen. A new query may start after the current end."""
+        return max(0 if self.init else self.seq, self.mark.seq if self.mark else 0)
+
+    @property
     def parts(self) -> list[SequenceRange]:
         """The ranges of the tasks of its batch, or [] if unknown."""
         ends = (*self.cuts, self.seq + 1)
@@ -175,9 +180,11 @@ class StreamFacts:
     subjects: tuple[str, ...] = ()  # subjects of stored messages, after subject transforms
     copies: bool = False  # whether it may store other subjects, which the streams that it copies decide
     removal: Removal = field(default_factory=Removal)
+    replicas: int = 1
+    connects: int = 0  # reconnects and failed requests before this snapshot
 
     @classmethod
-    def from_info(cls, info: StreamInfo) -> StreamFacts:
+    def from_info(cls, info: StreamInfo, connects: int = 0) -> StreamFacts:
         state, config = info.state, info.config
         subjects = stored_subjects(config)
         return cls(
@@ -195,7 +202,14 @@ class StreamFacts:
             subjects=tuple(config.subjects or ()) if subjects is None else subjects,
             copies=subjects is None,
             removal=Removal.from_info(info),
+            replicas=config.num_replicas or 1,
+            connects=connects,
         )
+
+    @property
+    def incarnation(self) -> str:
+        """The same as ``created``. See `StreamEnd`."""
+        return self.created
 
     @property
     def mean_bytes(self) -> int:
@@ -241,19 +255,17 @@ def unknown_stream(start: LogOffset) -> PositionInvalidError:
     )
 
 
-def cut_short(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
-    """Return an error if the stream ends before a message that the query has read or seen.
-
-    A new query may start after the current end.
-    """
-    read = 0 if start.init else start.seq
-    seen = start.mark.seq if start.mark else 0
-    if facts.last_seq >= max(read, seen):
+def cut_short(
+    start: LogOffset, facts: StreamFacts, where: str = "after the last message that the backup had"
+) -> JetStreamError | None:
+    """Return an error if the stream ends before a message that the query has read or seen."""
+    if facts.last_seq >= start.last_known:
         return None
-    before = f"the query has read up to {read}" if read > facts.last_seq else f"it had message {seen}"
+    is_read = not start.init and start.seq > facts.last_seq
+    before = f"the query has read up to {start.seq}" if is_read else f"it had message {start.last_known}"
     return PositionInvalidError(
         f"stream {facts.name!r} ends at sequence {facts.last_seq}, but {before}: was it restored from a backup? Use a "
-        f"new checkpoint; {_CONTINUES} after the last message that the backup had"
+        f"new checkpoint; {_CONTINUES} {where}"
     )
 
 

@@ -27,10 +27,11 @@ from ..errors import (
     RequestTimeoutError,
     WrongLastSequenceError,
 )
+from ..protocol.models.back_doubt import ReportedEnd
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.chain_window import ChainWindow
 from ..protocol.publishing.in_flight import ATTEMPT, PAUSE
-from ..protocol.topics.position import Position
+from ..protocol.topics.position import EndCheck, Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.header_names import MSG_ID
 from ..publishing.publisher import Publisher
@@ -41,7 +42,6 @@ from .stream_log import StreamLog
 __all__ = ["ChainPublisher", "TopicPublisher"]
 
 _LONGEST_TIMEOUT: Final = 8.0  # seconds
-_STALE: Final = 20  # requests, PAUSE apart, that find fewer records than were acked
 _WRONG_LAST_MSG_ID: Final = 10070
 
 
@@ -181,32 +181,34 @@ class ChainPublisher:
             self._check_chain()
 
     async def _mend_once(self) -> None:
-        chain, tries, stale, timeout = self._chain, Retry(), 0, ATTEMPT
+        chain, tries, check, timeout = self._chain, Retry(), EndCheck(), ATTEMPT
         while chain.is_broken:
             try:
                 await self._connection.wait_connected(None)
-                last = await self._last_stored_within(timeout)
+                known = chain.known(self._acks.number)
+                number, end = await self._last_stored_within(timeout)
             except JetStreamError as error:
+                check.interrupted()
                 if isinstance(error, RequestTimeoutError):
                     timeout = min(2 * timeout, _LONGEST_TIMEOUT)
                 if not await tries.again(error):
                     raise
                 continue
-            if last is None:
+            if number is None:
                 self._acks.fail_publishes(chain.end_chain(None))
                 return
-            if last[0] >= chain.known(self._acks.number):
-                failures, sends = chain.last_is(*last, self._stream.name, self._loop.time())
+            if number >= chain.known(self._acks.number):
+                failures, sends = chain.last_is(number, end.last_seq, self._stream.name, self._loop.time())
                 self._acks.send_again(sends)
                 self._acks.fail_publishes(failures)
                 return
-            # The new leader has not caught up, or an ack arrived after the request.
-            stale += 1
-            if stale >= _STALE:
+            # An ack arrived after the request, or a former leader has answered, or the records are lost.
+            reached = number >= known or check.check_end(end, chain.place_of(known), self._loop.time())
+            if reached is False:
                 raise ProtocolError(f"stream {self._stream.name!r} has lost acked records")
             await asyncio.sleep(PAUSE)
 
-    async def _last_stored_within(self, seconds: float) -> tuple[int, int] | None:
+    async def _last_stored_within(self, seconds: float) -> tuple[int | None, ReportedEnd]:
         """Like `_last_stored`, with a timeout, since a leader may die before it answers."""
         try:
             async with asyncio.timeout(seconds):
@@ -214,22 +216,23 @@ class ChainPublisher:
         except TimeoutError:
             raise RequestTimeoutError("look for the last record of a chain", seconds) from None
 
-    async def _last_stored(self) -> tuple[int, int] | None:
-        """Return number and sequence of the stream's last record, or None if another client has published it."""
-        chain = self._chain
-        seq = (await self._stream.info()).state.last_seq
+    async def _last_stored(self) -> tuple[int | None, ReportedEnd]:
+        """Return the number of the stream's last record, None if another client has published it, and the end."""
+        chain, connects = self._chain, self._connection.connects
+        info = await self._stream.info()
+        seq = info.state.last_seq
+        end = ReportedEnd(str(info.created), seq, info.config.num_replicas or 1, connects)
         if seq == self._after_seq:
-            return 0, seq
+            return 0, end
         try:
             last = await self._stream.get_message(seq)
         except MessageNotFoundError:
             # The record has expired or was removed. Accept it if it is the last record known to be stored.
             known = chain.known(self._acks.number)
             if known and chain.place_of(known) == seq:
-                return known, seq
+                return known, end
             raise
-        number = chain.number_of(last.headers.get(MSG_ID, ""))
-        return None if number is None else (number, seq)
+        return chain.number_of(last.headers.get(MSG_ID, "")), end
 
 
 class TopicPublisher(Handle):

@@ -72,7 +72,7 @@ async def _nobody_waits(stream: OwnStream) -> bool:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A contradiction is final after a moment."""
-    monkeypatch.setattr(advisories, "_CERTAIN", 1.0)
+    monkeypatch.setattr(advisories, "CERTAIN", 1.0)
     monkeypatch.setattr(advisories, "_AGAIN", 0.3)
 
 

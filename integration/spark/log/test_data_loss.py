@@ -190,9 +190,8 @@ async def test_replaced_during_read(server, stream):
         list(query.reader().read(partitions[0]))
 
 
-async def test_stream_ends_before_read(server, stream, monkeypatch):
+async def test_stream_ends_before_read(server, stream):
     """As one that was restored from a backup does. The same stream, so it keeps its time."""
-    monkeypatch.setattr("jsclient.spark.log.planner._CONFIRMED", 0.3)
     query = await half_read(server, stream)
     start, end = query.offsets[0]
     query.offsets[0] = start, {**end, "seq": 140}
@@ -200,8 +199,7 @@ async def test_stream_ends_before_read(server, stream, monkeypatch):
         query.drain()
 
 
-async def test_shorter_stream_continues(server, stream, monkeypatch):
-    monkeypatch.setattr("jsclient.spark.log.planner._CONFIRMED", 0.3)
+async def test_shorter_stream_continues(server, stream):
     query = await half_read(server, stream, failOnDataLoss=False)
     start, end = query.offsets[0]
     query.offsets[0] = start, {**end, "seq": 140}
@@ -228,7 +226,7 @@ async def test_lagging_leader_awaited(server, stream, monkeypatch):
         actual = facts(lookup)
         if len(lies) < 2:
             lies.append(actual)
-            return replace(actual, last_seq=20)
+            return replace(actual, last_seq=20, replicas=3)
         return actual
 
     monkeypatch.setattr(Lookup, "facts", behind)
@@ -238,6 +236,23 @@ async def test_lagging_leader_awaited(server, stream, monkeypatch):
     lies.clear()
     assert query.replay(reader, start, end) == query.parts[0]
     assert len(lies) == 2
+
+
+async def test_leader_that_stays_behind(server, stream, monkeypatch):
+    """A replicated stream that ends before the query's position for so long has lost its end."""
+    monkeypatch.setattr("jsclient.protocol.topics.position.CERTAIN", 0.6)
+    query = await half_read(server, stream)
+    reader, (_, end) = query.reader(), query.offsets[0]
+    facts, lies = Lookup.facts, []
+
+    def behind(lookup):
+        lies.append(replace(facts(lookup), last_seq=20, replicas=3))
+        return lies[-1]
+
+    monkeypatch.setattr(Lookup, "facts", behind)
+    with pytest.raises(PositionInvalidError, match="ends at sequence 20"):
+        query.ask(reader, end)
+    assert len(lies) >= 4
 
 
 # --- batch reads ---------------------------------------------------------------------------------------------

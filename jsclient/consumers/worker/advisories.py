@@ -2,7 +2,7 @@
 
 Any user who may publish to the advisory's subject can forge an advisory, so each is compared with the consumer's state.
 A single contradicting answer is not final, because an old leader may answer during an election. The contradiction must
-last for `_CERTAIN` seconds, and meanwhile other advisories are handled. If the state cannot be read, the dead letter is
+last for `CERTAIN` seconds, and meanwhile other advisories are handled. If the state cannot be read, the dead letter is
 written and marked: an unneeded dead letter is only a copy, a missing one is a loss. No message is terminated because of
 an advisory.
 
@@ -35,6 +35,7 @@ from ...protocol.consumers.worker.reasons import DeliveriesExhaustedError
 from ...protocol.consumers.worker.seq_set import SeqSet
 from ...protocol.consumers.worker.work_rules import default_delay
 from ...protocol.events import AdvisoryRefused
+from ...protocol.models.back_doubt import CERTAIN
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.models.message import StoredMessage, read_stored_message
 from ...protocol.wire.frames import Frame
@@ -47,7 +48,6 @@ _MOST: Final = 250_000  # messages that may wait for a decision
 _TRIES: Final = 5  # attempts to request the consumer's state
 _TURN: Final = 100  # decisions after which the event loop runs other tasks
 _NAMED: Final = 100  # messages that `close` reports separately
-_CERTAIN: Final = 10.0  # seconds for which the consumer's state must contradict an advisory
 _AGAIN: Final = 2.0  # seconds between its comparisons
 _APART: Final = (
     0.25  # seconds between requests for the state: advisories that arrive meanwhile share an answer
@@ -221,7 +221,7 @@ class Advisories:
         now = self._now()
         if case.contradicted is None:
             case.contradicted = now
-        if now - case.contradicted >= _CERTAIN:
+        if now - case.contradicted >= CERTAIN:
             self._refuse_advisory(case.advisory.seq, reason)
             return True
         case.reason = reason

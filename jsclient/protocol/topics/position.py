@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ...errors import ConfigError, HistoryTruncatedError, PositionInvalidError
-from ..models.back_doubt import CERTAIN, STEPPED_DOWN
+from ..models.back_doubt import CERTAIN, STEPPED_DOWN, StreamEnd
 from ..wire.checks import check_count
 
 __all__ = ["CoveredEnd", "EndCheck", "Extent", "Position"]
@@ -211,12 +211,12 @@ class Extent:
 
 @dataclass(slots=True)
 class EndCheck:
-    """Decides whether a position after the end of a stream is invalid. Times are monotonic seconds.
+    """Decides whether a stream that ends before a sequence which it had has lost its end. Times are monotonic seconds.
 
     A former leader of a replicated stream that is cut off from its cluster still answers, and reports an end that is
     before positions which readers have saved since. It steps down after some seconds without a quorum. So for a
     replicated stream the answer is final only when it has been the same for 10 s, without a failed request or a lost
-    connection in between.
+    connection in between. A single server is always up to date.
     """
 
     since: float | None = None
@@ -228,23 +228,23 @@ class EndCheck:
         Raises:
             PositionInvalidError: The position is in another stream or incarnation, or certainly after the end.
         """
-        try:
+        # A former leader cannot report another stream or incarnation.
+        position._same_stream(extent.stream, extent.incarnation)  # noqa: SLF001  same module
+        is_reached = self.check_end(extent, position.seq, now)
+        if is_reached is False:
             extent.check(position)
-        except PositionInvalidError:
-            # A former leader cannot report another stream or incarnation, and a single server is always up to date.
-            if (
-                extent.replicas <= 1
-                or extent.incarnation != position.incarnation
-                or extent.stream != position.stream
-            ):
-                raise
-            if self.since is None or self._connects != extent.connects:
-                self.since, self._connects = now, extent.connects
-            if now - self.since >= CERTAIN:
-                raise
+        return bool(is_reached)
+
+    def check_end(self, end: StreamEnd, seq: int, now: float) -> bool | None:
+        """Return whether the stream ends at ``seq`` or later, or None if that is uncertain: request the end again."""
+        if end.last_seq >= seq:
+            self.since = None
+            return True
+        if end.replicas <= 1:
             return False
-        self.since = None
-        return True
+        if self.since is None or self._connects != end.connects:
+            self.since, self._connects = now, end.connects
+        return False if now - self.since >= CERTAIN else None
 
     def interrupted(self) -> None:
         """Call this when a request failed or the connection was lost."""

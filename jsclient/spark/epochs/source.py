@@ -15,7 +15,7 @@ from ...protocol.epochs.frontier import Antichain, Int, Order
 from ...protocol.epochs.records import EpochPosition, FrontierEntry, Schema
 from ...streams.stream import Stream
 from ...tables.lookup import Lookup
-from ...tables.offsets import StreamFacts
+from ...tables.offsets import LogOffset, StreamFacts, cut_short
 from ...tables.session import context_of
 from ...tables.source_options import BY_SCHEMA, EPOCH_COLUMNS
 from ...tables.tasks import pieces_of, read_spec
@@ -44,7 +44,6 @@ __all__ = ["EpochBatchReader", "EpochPartition", "EpochStreamReader", "TopicLook
 _PAGE, _PAGE_BYTES = 5000, 4 * 1024 * 1024  # of frontier records
 _AGAIN = 0.1  # seconds before another look
 _TRIES = 100  # attempts to find records that another server has returned
-_CONFIRMED = 5.0  # seconds after which a missing end of the stream counts as lost
 
 
 def epoch_columns(options: EpochSourceOptions) -> dict[str, str]:
@@ -359,11 +358,10 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         topic.facts = topic.lookup.facts()
         if not topic.lookup.accept(_another_stream(position, topic.facts)):
             return self._restarted(topic)
-        until = time.monotonic() + _CONFIRMED
-        while _cut_short(position, topic.facts) and time.monotonic() < until:
-            # A new leader may need a moment to catch up.
-            topic.again()
-        return position if topic.lookup.accept(_cut_short(position, topic.facts)) else self._restarted(topic)
+        end = LogOffset(max(seq for _, seq in position.records), position.incarnation)
+        topic.facts = topic.lookup.confirm_end(topic.facts, end)
+        lost = cut_short(end, topic.facts, "with the complete epochs there")
+        return position if topic.lookup.accept(lost) else self._restarted(topic)
 
     def _restarted(self, topic: TopicLook) -> EpochPosition[Any]:
         topic.restart()
@@ -371,23 +369,11 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         return topic.history.epoch_position(epochs, topic.facts.name, topic.facts.created)
 
 
-_CONTINUES = "with option 'failOnDataLoss' = 'false' the query continues with the complete epochs there"
-
-
 def _another_stream(position: EpochPosition[Any], facts: StreamFacts) -> JetStreamError | None:
     if (position.stream, position.incarnation) == (facts.name, facts.created):
         return None
     return PositionInvalidError(
         f"the query has read stream {position.stream!r} created at {position.incarnation}, but this is {facts.name!r} "
-        f"created at {facts.created}. Use a new checkpoint; {_CONTINUES}"
-    )
-
-
-def _cut_short(position: EpochPosition[Any], facts: StreamFacts) -> JetStreamError | None:
-    last = max(seq for _, seq in position.records)
-    if last <= facts.last_seq:
-        return None
-    return PositionInvalidError(
-        f"stream {facts.name!r} ends at sequence {facts.last_seq}, but the query has seen {last}: was it restored from "
-        f"a backup? Use a new checkpoint; {_CONTINUES}"
+        f"created at {facts.created}. Use a new checkpoint; with option 'failOnDataLoss' = 'false' the query continues "
+        "with the complete epochs there"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -30,7 +29,6 @@ __all__ = ["Ahead", "StreamPlanner"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_CONFIRMED = 5.0  # seconds to wait before believing that a stream lost its end: a new leader may lag
 _STEPS_BY_CONSUMER = 6  # maximum number of counts, each of which needs a consumer
 
 
@@ -220,8 +218,7 @@ class StreamPlanner:
         if first > stop.seq:
             return []
         last, since = stop.seq, begin.since if begin.created == stop.created else None
-        if cut_short(stop, facts) is not None:
-            facts = self._confirmed(stop)
+        facts = lookup.confirm_end(facts, stop)
         if not self._continues(stop, facts):
             last = self._common(stop, facts)
             if last < first:
@@ -300,10 +297,9 @@ class StreamPlanner:
             return LogOffset(facts.first_seq - 1, facts.created)
         if begin.idle:
             begin = LogOffset(begin.seq, begin.created, mark=begin.mark)
-        if cut_short(begin, facts) is not None:
-            facts = self._confirmed(begin)
-            if not lookup.accept(another_stream(begin, facts)):
-                return LogOffset(facts.last_seq, facts.created)
+        facts = lookup.confirm_end(facts, begin)
+        if not lookup.accept(another_stream(begin, facts)):
+            return LogOffset(facts.last_seq, facts.created)
         if self._continues(begin, facts):
             return begin
         self._sizes.forget()
@@ -335,15 +331,6 @@ class StreamPlanner:
         if offset.mark is None:
             return common
         return min(common, self.lookup.sequence_at(offset.mark.following, facts) - 1)
-
-    def _confirmed(self, offset: LogOffset) -> StreamFacts:
-        """Refresh the facts until the stream reaches the offset or a timeout expires, since a new leader may lag."""
-        until = time.monotonic() + _CONFIRMED
-        while cut_short(offset, facts := self.lookup.facts()) is not None:
-            if time.monotonic() >= until:
-                break
-            time.sleep(0.25)
-        return facts
 
 
 def _idle(facts: StreamFacts, *, init: bool = False) -> LogOffset:

@@ -244,6 +244,19 @@ def test_ten_seconds_start_over(how):
         uncertain.check_position(short(connects), AT, 19.0)
 
 
+def test_end_of_a_stream_checked_for_all():
+    """Chained publishers and Spark have a sequence and no position: the same patience, the same reasons."""
+    check = EndCheck()
+    assert check.check_end(short(), 4, 0.0) is True
+    assert check.check_end(short(), 5, 1.0) is None
+    assert (
+        check.check_end(short(connects=1), 5, 10.0) is None
+    )  # on a new connection another server may answer
+    assert check.check_end(short(connects=1), 5, 19.9) is None
+    assert check.check_end(short(connects=1), 5, 20.0) is False
+    assert EndCheck().check_end(extent(1, 4, replicas=1), 5, 0.0) is False
+
+
 @pytest.mark.parametrize("odd", [{"replicas": 1}, {"incarnation": "other"}, {"stream": "OTHER"}])
 def test_certain_at_once(odd):
     fields = {"stream": "ORDERS", "incarnation": MADE, "replicas": 3} | odd
