@@ -22,6 +22,7 @@ import types
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import (
     Annotated,
     Any,
@@ -163,12 +164,16 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
     """Like ``from_wire``, but raise _WrongValueError, so that the outermost caller can name the whole path."""
     if not isinstance(data, Mapping):
         raise _WrongValueError(f"an object is needed, not {type(data).__name__}")
-    kinds = _kinds(cls)
+    kinds = _KINDS.get(cls) or _kinds(cls)
     model = copy.copy(_blank(cls))  # the constructor would check the values, and refuse unknown words
     extra: dict[str, Any] = {}
     for name, value in data.items():
         if kind := kinds.get(name):
-            if value is not None:
+            # Most values are plain, and need no call: a stream info has 60 of them.
+            same = kind.same if type(value) is kind.same else None
+            if same is bool or (same is str and value.isascii()) or (same is int and value.bit_length() < 64):
+                force_setattr(model, name, value)
+            elif value is not None:
                 try:
                     force_setattr(model, name, kind.read(value))
                 except _WrongValueError as exc:
@@ -232,6 +237,7 @@ class _Kind(NamedTuple):
     read: _Convert = _same  # from the wire, never called with None
     take: _Convert = _same  # from a user
     write: _Convert = _same  # to the wire
+    same: type[Any] | None = None  # bool, a 63-bit int or an ASCII str, which ``read`` returns unchanged
 
 
 class _WrongValueError(Exception):
@@ -325,9 +331,9 @@ def _settable(check: _Convert) -> _Convert:
 
 _SIMPLE: dict[Any, _Kind] = {
     Any: _Kind(),
-    bool: _Kind(_bool, _bool),
-    int: _Kind(_int, _user_int),
-    str: _Kind(_str, _str),
+    bool: _Kind(_bool, _bool, same=bool),
+    int: _Kind(_int, _user_int, same=int),
+    str: _Kind(_str, _str, same=str),
     Seconds: _Kind(_seconds, _user_seconds, _ns),
     Time: _Kind(_time, _user_time, format_time),
     SettableTime: _Kind(_settable(parse_time_ns), _settable(format_time), format_time),
@@ -395,10 +401,12 @@ def _nested(cls: type[WireStruct]) -> _Kind:
         except (ConfigError, TypeError) as exc:
             raise _WrongValueError(str(exc).removeprefix("value: ")) from None
 
-    return _Kind(lambda value: _read(cls, value), take, to_wire)
+    return _Kind(partial(_read, cls), take, to_wire)
 
 
 def _item(convert: _Convert, key: Any, value: Any) -> Any:
+    if convert is _str and type(value) is str and value.isascii():
+        return value
     try:
         return convert(value)
     except _WrongValueError as exc:

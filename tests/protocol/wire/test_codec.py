@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, ProtocolError
+from jsclient.protocol.models.stream import StreamInfo
 from jsclient.protocol.wire.codec import (
     Model,
     Seconds,
@@ -26,6 +27,7 @@ from jsclient.protocol.wire.codec import (
     from_wire,
     to_wire,
 )
+from tests.support.calls import Calls
 
 
 class Colour(StrEnum):
@@ -465,3 +467,24 @@ def test_json_comes_back(data):
 def test_field_without_kind_mistake_in_model(annotation):
     with pytest.raises(TypeError, match="no kind"):
         _kind(annotation)
+
+
+def test_plain_values_are_read_without_a_call():
+    """A reader that opens, and each poll of Spark, reads the info of a stream, which has 60 of them."""
+    config = {"name": "S", "subjects": ["a", "b"], "max_msgs": -1, "num_replicas": 3, "sealed": False}
+    state = {"messages": 2, "bytes": 80, "first_seq": 1, "last_seq": 2**63, "consumer_count": 0}
+    answer = {"config": config, "state": state}
+    info = from_wire(StreamInfo, answer)
+    with Calls() as calls:
+        assert from_wire(StreamInfo, answer) == info
+    assert calls.by_name.total() <= 12, calls
+    assert info.state.last_seq == 2**63
+    for wrong in (
+        {"max_msgs": True},
+        {"max_msgs": 2**64},
+        {"sealed": 1},
+        {"name": "\ud800"},
+        {"subjects": [1]},
+    ):
+        with pytest.raises(ProtocolError, match=next(iter(wrong))):
+            from_wire(StreamInfo, {"config": wrong, "state": state})
