@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .key_value.key_value import KeyValue
     from .key_value.lock import KeyValueLock
     from .key_value.snapshot import KeyValueSnapshot
+    from .key_value.transaction import KeyValueTransaction
     from .key_value.watch import KeyValueWatch
     from .objects.object_store import ObjectStore
     from .objects.reader import ObjectReader
@@ -39,6 +40,7 @@ __all__ = [
     "KeyValueEntry",
     "KeyValueLock",
     "KeyValueSnapshot",
+    "KeyValueTransaction",
     "KeyValueWatch",
     "ObjectInfo",
     "ObjectLink",
@@ -60,6 +62,7 @@ _LAZY = {
     "KeyValueEntry": "protocol.buckets.entry",
     "KeyValueLock": "buckets.key_value.lock",
     "KeyValueSnapshot": "buckets.key_value.snapshot",
+    "KeyValueTransaction": "buckets.key_value.transaction",
     "KeyValueWatch": "buckets.key_value.watch",
     "ObjectInfo": "protocol.buckets.object_info",
     "ObjectLink": "protocol.buckets.object_info",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from asyncio import sleep
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from datetime import timedelta
 from functools import partial
@@ -11,7 +9,6 @@ from typing import Any, Final, TypeVar
 
 from ..._runtime.context import Context
 from ..._runtime.handle import Opening, listing
-from ..._runtime.handlers import check_handler, check_plain
 from ..._runtime.publish import check_payload, publish
 from ...errors import (
     ConfigError,
@@ -39,6 +36,8 @@ from .election import elect
 from .entries import entry_of, stored_entry
 from .lock import KeyValueLock, acquire
 from .snapshot import KeyValueSnapshot, take_snapshot
+from .transaction import KeyValueTransaction
+from .updating import update_with
 from .watch import KeyValueWatch
 
 __all__ = ["KeyValue"]
@@ -46,7 +45,6 @@ __all__ = ["KeyValue"]
 T = TypeVar("T")
 
 _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept by default
-_PAUSE: Final = 0.002  # seconds, the first of the pauses between attempts of `update_with`
 
 
 class KeyValue(BucketHandle):
@@ -359,27 +357,16 @@ class KeyValue(BucketHandle):
 
         Also raises the errors of `get` and `put`, and what ``function`` raises.
         """
-        check_handler("function", function, "value")
-        check_plain("function", function)
+        return await update_with(self, key, function, attempts)
+
+    def transaction(self) -> KeyValueTransaction:
+        """Change several keys together or not at all: ``async with kv.transaction() as tx`` (server 2.12).
+
+        The bucket needs ``allow_atomic``. Leaving the block commits; after an exception nothing is stored. Raises
+        `ReadOnlyError`, and `ConfigError` if the server is older.
+        """
         self._keys.check_writable()
-        subject, tries = self._keys.subject(key), check_count("attempts", attempts)
-        while True:
-            # From the leader, because a replica may not have the revision that the other client has stored.
-            message = await self._stored({"last_by_subj": subject})
-            entry = None if message is None else self._entry(key, message)
-            before = None if entry is None or entry.is_deleted else entry.value
-            value = function(before)
-            if value is None:
-                if entry is None or before is None:
-                    raise KeyNotFoundError(self.bucket, key, entry)
-                return entry.revision
-            try:
-                return await self._expecting(key, value, 0 if entry is None else entry.revision)
-            except RevisionMismatchError:
-                tries -= 1
-                if not tries:
-                    raise
-                await sleep(random.uniform(0, _PAUSE * min(attempts - tries, 50)))  # noqa: S311  not for secrets
+        return KeyValueTransaction(self)
 
     # --- locks -------------------------------------------------------------------------------------------
 
