@@ -47,6 +47,7 @@
     ├─ KeyNotFoundError(bucket, key, deleted)    the key has no value, or its value was deleted
     ├─ KeyExistsError(bucket, key, revision)     the key has a value
     ├─ RevisionMismatchError(bucket, key, expected) the key has another revision
+    ├─ LeaseLostError(bucket, key, token, reason) a lock is not held any more
     ├─ ObjectNotFoundError(bucket, name, deleted) the object does not exist, or was deleted
     ├─ ObjectExistsError(bucket, name, revision) an object of this name exists
     ├─ ObjectChangedError(bucket, name, expected, current) the object was replaced or deleted meanwhile
@@ -87,7 +88,7 @@ __all__ = [
     "DisconnectedError", "DrainTimeoutError", "DuplicateSubscriptionError", "EpochCompletedError",
     "EpochsLostError", "FailedPublishInfo", "HeartbeatError", "HistoryTruncatedError", "IngestError",
     "InvalidNameError", "IterationFailed", "JetStreamError", "KeyExistsError", "KeyNotFoundError",
-    "LeadershipChangeError", "LinkError", "MaxPayloadError",
+    "LeadershipChangeError", "LeaseLostError", "LinkError", "MaxPayloadError",
     "MessageNotFoundError", "NoMatchingStreamError", "NoRespondersError", "NotABucketError",
     "NotJetStreamMessageError", "NotQueueConsumerError", "NotReadyError",
     "ObjectChangedError", "ObjectExistsError", "ObjectIncompleteError", "ObjectInfoError", "ObjectNotFoundError",
@@ -957,6 +958,22 @@ class RevisionMismatchError(_Fields):
             f"key {self.key!r} of bucket {self.bucket!r} is not at revision {self.expected}: get it, decide again, and "
             "update it at its new revision"
         )
+
+
+class LeaseLostError(_Fields):
+    """A lock is not held any more, or it is not certain that it is.
+
+    Attributes:
+        bucket, key: The bucket and the key.
+        token: The fencing token of the lock.
+        reason: How it was lost.
+    """
+
+    bucket: str
+    key: str
+    token: int
+    reason: str
+    _text = "the lock of key {key!r} of bucket {bucket!r} with token {token} is lost: {reason}"
 
 
 class ObjectNotFoundError(_Fields):

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from ..protocol.buckets.entry import KeyValueEntry
     from ..protocol.buckets.object_config import ObjectStoreFields, ObjectStoreStatus
     from ..protocol.buckets.object_info import ObjectInfo, ObjectLink
+    from .key_value.cache import KeyValueCache, KeyValueCacheChanges, KeyValueChange
     from .key_value.key_value import KeyValue
+    from .key_value.lock import KeyValueLock
     from .key_value.snapshot import KeyValueSnapshot
+    from .key_value.transaction import KeyValueTransaction
     from .key_value.watch import KeyValueWatch
     from .objects.object_store import ObjectStore
     from .objects.reader import ObjectReader
@@ -31,8 +34,13 @@ __all__ = [
     "BucketFields",
     "BucketStatus",
     "KeyValue",
+    "KeyValueCache",
+    "KeyValueCacheChanges",
+    "KeyValueChange",
     "KeyValueEntry",
+    "KeyValueLock",
     "KeyValueSnapshot",
+    "KeyValueTransaction",
     "KeyValueWatch",
     "ObjectInfo",
     "ObjectLink",
@@ -48,8 +56,13 @@ _LAZY = {
     "BucketFields": "protocol.buckets.bucket_config",
     "BucketStatus": "protocol.buckets.bucket_config",
     "KeyValue": "buckets.key_value.key_value",
+    "KeyValueCache": "buckets.key_value.cache",
+    "KeyValueCacheChanges": "buckets.key_value.cache",
+    "KeyValueChange": "buckets.key_value.cache",
     "KeyValueEntry": "protocol.buckets.entry",
+    "KeyValueLock": "buckets.key_value.lock",
     "KeyValueSnapshot": "buckets.key_value.snapshot",
+    "KeyValueTransaction": "buckets.key_value.transaction",
     "KeyValueWatch": "buckets.key_value.watch",
     "ObjectInfo": "protocol.buckets.object_info",
     "ObjectLink": "protocol.buckets.object_info",

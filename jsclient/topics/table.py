@@ -22,11 +22,11 @@ from .._runtime.handlers import check_handler, check_plain
 from .._runtime.retry import Retry
 from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
+from ..protocol.buckets.entry import operation_of
 from ..protocol.models.back_doubt import BackwardCheck
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Record
 from ..protocol.wire.checks import deadline_of
-from ..protocol.wire.header_names import MARKER_REASON
 from ..protocol.wire.headers import Headers
 from .log_reader import LogReader, open_reader
 from .snapshot import newest_of_each, take_snapshot
@@ -34,7 +34,6 @@ from .stream_log import StreamLog
 
 __all__ = ["TableChange", "TableChanges", "TopicTable", "open_table"]
 
-_KV_OPERATION: Final = "KV-Operation"  # of a key-value bucket, ADR-8
 _EACH: Final = 0.001  # seconds between comparisons for each subject, so that large tables are compared rarely
 _AT_ONCE: Final = 64  # requests about subjects that differ
 _RECHECK: Final = 0.5  # seconds between two requests for an extent that is uncertain
@@ -92,7 +91,7 @@ class _Compared:
 
 def _is_removal(headers: Headers) -> bool:
     """Return whether headers mark the end of a subject, because a key was deleted or a record expired."""
-    return MARKER_REASON in headers or headers.get(_KV_OPERATION) in ("DEL", "PURGE")
+    return operation_of(headers) != "PUT"
 
 
 class TopicTable(Handle, Mapping[str, Record]):
@@ -112,14 +111,23 @@ class TopicTable(Handle, Mapping[str, Record]):
     `close`, and after the connection was closed, it keeps its last state, and `is_closed` shows that it is not current.
     """
 
-    def __init__(self, log: StreamLog, records: dict[str, Record], reader: LogReader, check: float) -> None:
+    def __init__(
+        self,
+        log: StreamLog,
+        records: dict[str, Record],
+        reader: LogReader,
+        check: float,
+        changed: Signal | None = None,
+    ) -> None:
         self._log = log
         self._records = records
         self._reader = reader
         self._check = check
         self._error: JetStreamError | None = None
         self._ended = False
-        self._changed = Signal()
+        self._changed = (
+            Signal() if changed is None else changed
+        )  # tables with one signal are awaited together
         self._watching: WeakSet[TableChanges] = WeakSet()
         self._tasks = [
             log.tasks.start(self._follow(), f"table of {log.subject}"),
@@ -356,6 +364,11 @@ class TableChanges(ReadHandle[TableChange]):
         self._table = table
         self._pending: dict[str, Record | None] = dict(pending)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no change is there to be returned."""
+        return not self._pending
+
     def noted(self, subject: str, record: Record | None) -> None:
         """Note the newest state of a subject."""
         self._pending[subject] = record
@@ -389,9 +402,14 @@ class TableChanges(ReadHandle[TableChange]):
         self._table._changed.set()  # noqa: SLF001
 
 
-async def open_table(log: StreamLog, *, check: float, **options: Any) -> TopicTable:
-    """Open a table. The other options are passed to `LogReader`. If cancelled, no reader stays open."""
+async def open_table(
+    log: StreamLog, *, check: float, changed: Signal | None = None, **options: Any
+) -> TopicTable:
+    """Open a table. The other options are passed to `LogReader`. If cancelled, no reader stays open.
+
+    ``changed`` is set at each change. Tables may share it.
+    """
     log.newest_only = True
     records, position = await take_snapshot(log)
     present = {subject: record for subject, record in records.items() if not _is_removal(record.headers)}
-    return TopicTable(log, present, await open_reader(log, position, **options), check)
+    return TopicTable(log, present, await open_reader(log, position, **options), check, changed)

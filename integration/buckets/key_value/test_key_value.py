@@ -364,31 +364,6 @@ async def test_purge_deletes_keeps_new_values(kv: Any) -> None:
     assert len(await keys_of(kv)) == 20
 
 
-async def test_update_with(make: Any) -> None:
-    kv = await make(history=1)
-
-    def one_more(value: bytes | None) -> bytes:
-        return b"%d" % (int(value or 0) + 1)
-
-    async def count() -> None:
-        for _ in range(25):
-            await kv.update_with("n", one_more)
-
-    await asyncio.gather(*(count() for _ in range(8)))
-    entry = await kv.get("n")
-    assert (entry.value, entry.revision) == (b"200", 200)
-    assert await kv.update_with("n", lambda value: None) == 200
-    with pytest.raises(KeyNotFoundError):
-        await kv.update_with("none", lambda value: None)
-    await kv.delete("n")
-    assert await kv.update_with("n", one_more) == 202
-    assert (await kv.get("n")).value == b"1"
-    with pytest.raises(ConfigError):
-        await kv.update_with("n", lambda: None)
-    with pytest.raises(ZeroDivisionError):
-        await kv.update_with("n", lambda value: 1 / 0)
-
-
 async def test_bucket_deleted(js: Any, kv: Any) -> None:
     await js.delete_key_value(kv.bucket)
     with pytest.raises(BucketNotFoundError):

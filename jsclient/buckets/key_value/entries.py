@@ -6,9 +6,10 @@ from ...consumers.message import Message
 from ...protocol.buckets.entry import KeyValueEntry, operation_of, payload_size
 from ...protocol.buckets.keys import KeySpace
 from ...protocol.models.message import StoredMessage
+from ...protocol.topics.record import Record
 from ...protocol.wire.header_names import MSG_SIZE
 
-__all__ = ["entry_of", "stored_entry"]
+__all__ = ["entry_of", "recorded_entry", "stored_entry"]
 
 
 def entry_of(keys: KeySpace, message: Message, is_initial: bool) -> KeyValueEntry:  # noqa: FBT001  a decoder
@@ -52,4 +53,17 @@ def stored_entry(keys: KeySpace, key: str, message: StoredMessage, delta: int = 
         delta=delta,
         headers=message.headers or None,
         size=len(message.data),
+    )
+
+
+def recorded_entry(keys: KeySpace, record: Record) -> KeyValueEntry:
+    """Return the value in a record of a table, which has no deletions."""
+    return KeyValueEntry(
+        bucket=keys.bucket,
+        key=keys.key(record.subject),
+        value=record.data,
+        revision=record.seq,
+        created_ns=record.time_ns,
+        headers=record.headers or None,
+        size=len(record.data),
     )

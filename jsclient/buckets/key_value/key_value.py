@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
-from asyncio import sleep
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..._runtime.context import Context
-from ..._runtime.handle import listing
-from ..._runtime.handlers import check_handler, check_plain
+from ..._runtime.handle import Opening, listing
 from ..._runtime.publish import check_payload, publish
 from ...errors import (
     ConfigError,
@@ -34,14 +31,20 @@ from ...protocol.wire.checks import check_count, check_seconds
 from ...streams.stream import Stream
 from ..bucket_handle import BucketHandle
 from ..reading import BucketReader, policy_of, reader_config
+from .cache import KeyValueCache, open_cache
+from .election import elect
 from .entries import entry_of, stored_entry
+from .lock import KeyValueLock, acquire
 from .snapshot import KeyValueSnapshot, take_snapshot
+from .transaction import KeyValueTransaction
+from .updating import update_with
 from .watch import KeyValueWatch
 
 __all__ = ["KeyValue"]
 
+T = TypeVar("T")
+
 _YOUNG: Final = 1800.0  # seconds for which the markers of deleted keys are kept by default
-_PAUSE: Final = 0.002  # seconds: the first pause between attempts of `update_with`
 
 
 class KeyValue(BucketHandle):
@@ -203,6 +206,25 @@ class KeyValue(BucketHandle):
         reader = self._reader(filters, policy=policy, after=after, headers_only=meta_only)
         return KeyValueWatch(reader, ignore_deletes=ignore_deletes)
 
+    def cache(self, *filters: str, check: float = 30.0) -> Opening[KeyValueCache]:
+        """Keep a mapping from each key to its value: ``async with kv.cache("shop.*") as cache``.
+
+        Args:
+            filters: See `watch`. Each takes a consumer.
+            check: Seconds between checks for values that a limit or an administrator removed, which no entry shows.
+
+        Raises:
+            InvalidNameError, ConfigError: An argument is not valid.
+
+        Opening it raises `BucketNotFoundError` and the errors of any API request.
+        """
+        subjects = self._keys.subjects(filters)
+        return Opening(partial(self._open_cache, subjects, check_seconds("check", check)), "cache()")
+
+    async def _open_cache(self, subjects: list[str], check: float) -> KeyValueCache:
+        info = await self._renewed()
+        return await open_cache(self._context, info, self._keys, subjects, check=check, create=self._create)
+
     def _reader(
         self,
         filters: Iterable[str],
@@ -336,27 +358,61 @@ class KeyValue(BucketHandle):
 
         Also raises the errors of `get` and `put`, and the exceptions of ``function``.
         """
-        check_handler("function", function, "value")
-        check_plain("function", function)
+        return await update_with(self, key, function, attempts)
+
+    def transaction(self) -> KeyValueTransaction:
+        """Change several keys together or not at all: ``async with kv.transaction() as tx`` (server 2.12).
+
+        The bucket needs ``allow_atomic``. Leaving the block commits; after an exception nothing is stored. Raises
+        `ReadOnlyError`, and `ConfigError` if the server is older.
+        """
         self._keys.check_writable()
-        subject, tries = self._keys.subject(key), check_count("attempts", attempts)
-        while True:
-            # Read from the leader, because a replica may not have the revision that the other client stored.
-            message = await self._stored({"last_by_subj": subject})
-            entry = None if message is None else self._entry(key, message)
-            before = None if entry is None or entry.is_deleted else entry.value
-            value = function(before)
-            if value is None:
-                if entry is None or before is None:
-                    raise KeyNotFoundError(self.bucket, key, entry)
-                return entry.revision
-            try:
-                return await self._expecting(key, value, 0 if entry is None else entry.revision)
-            except RevisionMismatchError:
-                tries -= 1
-                if not tries:
-                    raise
-                await sleep(random.uniform(0, _PAUSE * min(attempts - tries, 50)))  # noqa: S311  not for secrets
+        return KeyValueTransaction(self)
+
+    # --- locks -------------------------------------------------------------------------------------------
+
+    def lock(
+        self, key: str, *, ttl: float = 15.0, value: bytes = b"", timeout: float | None = None
+    ) -> Opening[KeyValueLock]:
+        """Hold a lock that one client has at a time: ``async with kv.lock("reports") as lock`` (server 2.11).
+
+        The bucket needs ``limit_marker_ttl`` and a history of 1. The lock is renewed as long as it is held. If the
+        holder dies or is cut off, the next client has the lock after ``ttl`` seconds, and a second at most. A process
+        that was frozen may go on for a moment after that: `KeyValueLock.put` and `KeyValueLock.token` protect from it.
+
+        Args:
+            key: The key.
+            ttl: Seconds, 1 or more, until the lock of a holder that has died is free.
+            value: What others see as the value of the key, such as the name of the holder.
+            timeout: Seconds to wait for the lock. None: as long as it takes.
+
+        Raises:
+            ConfigError, InvalidNameError: An argument is not valid.
+
+        Opening it raises `RequestTimeoutError` after ``timeout`` seconds, `ConfigError` if the server or the bucket
+        cannot have locks, and the errors of `put`. The block is cancelled if the lock is lost, and ends with
+        `LeaseLostError`.
+
+        Cancelled: the lock is not held.
+        """
+        self._keys.target(key)
+        seconds = check_seconds("ttl", ttl)
+        return Opening(partial(acquire, self, key, ttl=seconds, value=value, timeout=timeout), "lock()")
+
+    async def elect(
+        self, key: str, work: Callable[[KeyValueLock], Awaitable[T]], *, ttl: float = 15.0, value: bytes = b""
+    ) -> T:
+        """Do some work in one client at a time, of all that call this (server 2.11). Returns what ``work`` returns.
+
+        Args:
+            key, ttl, value: See `lock`.
+            work: A coroutine function that is called with the lock when this client is elected. It is cancelled when
+                the lock is lost, which the event `ErrorRaised` reports, and called again when this client is elected
+                again.
+
+        Raises the errors of `lock`, and what ``work`` raises.
+        """
+        return await elect(self, key, work, ttl=ttl, value=value)
 
     async def _expecting(self, key: str, value: bytes, last: int | None, **options: Any) -> int:
         try:

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from jsclient.buckets.key_value.entries import entry_of, stored_entry
+from jsclient.buckets.key_value.entries import entry_of, recorded_entry, stored_entry
 from jsclient.protocol.buckets.entry import KeyValueEntry
 from jsclient.protocol.buckets.keys import KeySpace
 from jsclient.protocol.models.message import StoredMessage
+from jsclient.protocol.topics.record import Record
 from jsclient.testing import make_message
 
 # A mirror: the subjects of its stream have the name of the origin.
@@ -95,3 +96,10 @@ def test_stored_deletion():
     message = stored(data=b"", headers={"KV-Operation": "DEL"})
     entry = stored_entry(KEYS, "ui.theme", message)
     assert (entry.operation, entry.headers, entry.size) == ("DEL", {"KV-Operation": "DEL"}, 0)
+
+
+def test_record_of_a_table():
+    record = Record(seq=9, time_ns=NS, subject="$KV.cfg.ui.theme", data=b"light")
+    assert recorded_entry(KEYS, record) == KeyValueEntry(
+        bucket="copy", key="ui.theme", value=b"light", revision=9, created_ns=NS, size=5
+    )

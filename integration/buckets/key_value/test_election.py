@@ -1,0 +1,80 @@
+"""Elections: one of several clients works at a time, and another one goes on when it is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from integration.kit.judge.waiting import eventually, within
+from jsclient import LeaseLostError
+from jsclient.events import ErrorRaised
+
+pytestmark = pytest.mark.server(">=2.11")
+TTL = 4.0
+
+
+@pytest.mark.limit(120)
+async def test_leader_cut_off(make: Any, connect: Any, proxy: Any, events: list[Any]) -> None:
+    kv = await make(limit_marker_ttl=30)
+    links = {name: await proxy() for name in (b"one", b"two", b"three")}
+    working: list[bytes] = []
+    history: list[tuple[int, bytes]] = []
+    ended = asyncio.Event()
+
+    async def run(name: bytes) -> bytes:
+        own = await (await connect(links[name])).key_value(kv.bucket)
+
+        async def work(lock: Any) -> bytes:
+            assert working == []
+            working.append(name)
+            history.append((lock.token, name))
+            try:
+                await ended.wait()
+            finally:
+                working.remove(name)
+            return name
+
+        return await own.elect("leader", work, ttl=TTL, value=name)
+
+    candidates = {name: asyncio.create_task(run(name)) for name in links}
+
+    async def elected() -> bool:
+        return bool(working)
+
+    await eventually(elected, 30)
+    first = working[0]
+    assert (await kv.get("leader")).value == first
+    links[first].blackhole()
+
+    async def another() -> bool:
+        return bool(working) and working[0] != first
+
+    await eventually(another, 30)
+    second = working[0]
+    assert (await kv.get("leader", min_revision=1)).value == second
+    links[first].heal()
+    lost = [event.error for event in events if isinstance(event, ErrorRaised)]
+    assert [error.token for error in lost if isinstance(error, LeaseLostError)] == [history[0][0]]
+    ended.set()
+    # Each of them is elected once more, and then it ends.
+    results = await within(60, asyncio.gather(*candidates.values()), "the end of all")
+    assert results == list(links)
+    assert [token for token, _ in history] == sorted(token for token, _ in history)
+    assert sorted(name for _, name in history[1:]) == sorted(links)
+
+
+async def test_failure_of_the_work(make: Any) -> None:
+    """Errors of the work are raised, and those of other locks too."""
+    kv = await make(limit_marker_ttl=30)
+    for error in (KeyError("x"), LeaseLostError(kv.bucket, "leader", 0, "of another lock")):
+
+        async def work(_: Any, error: Exception = error) -> None:
+            raise error
+
+        with pytest.raises(type(error)) as caught:
+            await kv.elect("leader", work)
+        assert caught.value is error
+    async with kv.lock("leader", ttl=30, timeout=10):
+        pass

@@ -1,0 +1,304 @@
+"""A mapping that follows a bucket: `KeyValue.cache`. It is a `TopicTable` for each filter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Final, Literal, NamedTuple, TypeVar
+
+from ..._runtime.connection.connection import Lifecycle
+from ..._runtime.context import Context
+from ..._runtime.handle import Handle, ReadHandle, State
+from ..._runtime.retry import Retry
+from ..._runtime.tasks import Signal
+from ...errors import ClosedError, JetStreamError, RequestTimeoutError, StreamNotFoundError
+from ...protocol.buckets.entry import KeyValueEntry
+from ...protocol.buckets.keys import KeySpace
+from ...protocol.models.stream import StreamInfo
+from ...protocol.wire.checks import check_count, deadline_of
+from ...streams.stream import Stream
+from ...topics.stream_log import StreamLog
+from ...topics.table import TableChanges, TopicTable, open_table
+from ..bucket_handle import no_bucket
+from .entries import recorded_entry
+
+__all__ = ["KeyValueCache", "KeyValueCacheChanges", "KeyValueChange", "open_cache"]
+
+_RECHECK: Final = 0.5  # seconds between two requests for what the bucket has
+
+T = TypeVar("T")
+
+
+class KeyValueChange(NamedTuple):
+    """The new state of a key in a `KeyValueCache`. ``entry`` is None if the key has no value any more."""
+
+    key: str
+    entry: KeyValueEntry | None
+
+
+class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
+    """A mapping from each key of a bucket to its value, kept current. Created by `KeyValue.cache`.
+
+    An open cache has every key that matches and has a value. Reading it sends no request. Iterate over a copy, such as
+    ``dict(cache)``, if the loop awaits. It outlasts reconnects and restarts of servers: a value that was replaced
+    meanwhile may be skipped, the newest value of a key never.
+
+    If it cannot be continued, because the bucket was deleted or recreated, every access raises the error:
+    `BucketNotFoundError` or `PositionInvalidError`. After `close`, and after the connection was closed, it keeps its
+    last state.
+    """
+
+    def __init__(self, context: Context, keys: KeySpace, logs: list[StreamLog], create: str) -> None:
+        self._context = context
+        self._keys = keys
+        self._logs = logs
+        self._create = create
+        self._tables: list[TopicTable] = []
+        self._changed = Signal()  # shared by all tables
+        self._reached = 0  # a revision that was waited for, though no key here has it
+        self._stale_at: float | None = None  # the time of the loop when the connection was lost
+        self._catching_up: asyncio.Task[None] | None = None
+        self._state = State.OPEN
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        state = " closed" if self.is_closed else " stale" if self.is_stale else ""
+        return f"<KeyValueCache {self._keys.bucket}: revision {self.revision}{state}>"
+
+    async def _open(self, check: float) -> None:
+        self._context.connection.add_listener(self._connection_changed)
+        try:
+            for log in self._logs:
+                # The connection may be lost while a table is opened: opening goes on after it.
+                table = open_table(log, check=check, changed=self._changed)
+                self._tables.append(await table)
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, StreamNotFoundError):
+                raise no_bucket(error, self._create) from None
+            raise
+
+    # --- the mapping -------------------------------------------------------------------------------------
+
+    def _following(self) -> list[TopicTable]:
+        """Return the tables. Raises the error that ended one of them."""
+        return self._named(lambda: [table for table in self._tables if len(table) >= 0])
+
+    def _named(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except StreamNotFoundError as error:
+            raise no_bucket(error, self._create) from None
+
+    def __getitem__(self, key: str) -> KeyValueEntry:
+        subject = f"{self._keys.reads}{key}"
+        for table in self._following():
+            if (record := table.get(subject)) is not None:
+                return recorded_entry(self._keys, record)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._keys.key(subject) for table in self._following() for subject in table)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._following()))
+
+    def __contains__(self, key: object) -> bool:
+        subject = f"{self._keys.reads}{key}"
+        return any(subject in table for table in self._following())
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the cache or its connection was closed."""
+        return self._state is State.CLOSED or any(table.is_closed for table in self._tables)
+
+    @property
+    def revision(self) -> int:
+        """The revision up to which every change of the matching keys is in the cache."""
+        return max(self._reached, min((table.position.seq for table in self._tables), default=0))
+
+    # --- staleness ---------------------------------------------------------------------------------------
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether changes may be missing, because the connection was lost and what happened since was not read yet.
+
+        It is also true after the cache or its connection was closed.
+        """
+        return self._stale_at is not None or self.is_closed
+
+    @property
+    def stale_for(self) -> float:
+        """Seconds since the connection was lost, or the cache was closed. 0.0 if the cache is not stale."""
+        if self._stale_at is None:
+            if not self.is_closed:
+                return 0.0
+            self._stale_at = self._context.connection.now()
+        return self._context.connection.now() - self._stale_at
+
+    def _connection_changed(self, what: Lifecycle) -> None:
+        if self._stale_at is None:
+            self._stale_at = self._context.connection.now()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+        if what is Lifecycle.CONNECTED:
+            self._catching_up = self._context.tasks.start(
+                self._catch_up(), f"catching up of {self._keys.bucket}"
+            )
+
+    async def _catch_up(self) -> None:
+        """Read everything that the bucket has now. Then the cache is not stale any more."""
+        tries = Retry()
+        while True:
+            try:
+                for table, log in zip(self._following(), self._logs, strict=True):
+                    await _reach(table, log, (await log.extent()).last_seq, None)
+            except ClosedError:
+                return
+            except JetStreamError as error:
+                if not await tries.again(error):
+                    raise  # the task reports it, and the cache stays stale
+            else:
+                self._stale_at = None
+                return
+
+    # --- following ---------------------------------------------------------------------------------------
+
+    async def wait_for(self, revision: int, timeout: float | None = None) -> None:
+        """Wait until every change up to a revision, such as the revision of a put, is in the cache.
+
+        A revision of a key that does not match is waited for as well. Then nothing in the cache is older than it.
+
+        Raises:
+            RequestTimeoutError: The cache did not have it within ``timeout`` seconds.
+            BucketNotFoundError: The bucket was deleted. ClosedError: The cache was closed.
+
+        Also raises the error that ended the cache, and the errors of any API request.
+        """
+        check_count("revision", revision, 0)
+        now = self._context.connection.now
+        deadline = deadline_of(timeout, now())
+        try:
+            for table, log in zip(self._following(), self._logs, strict=True):
+                if revision > self._reached:
+                    await _reach(table, log, revision, deadline)
+        except StreamNotFoundError as error:
+            raise no_bucket(error, self._create) from None
+        except RequestTimeoutError as error:
+            if deadline is None or now() < deadline:
+                raise
+            raise RequestTimeoutError(f"revision {revision} in the cache", timeout or 0.0) from error
+        self._reached = max(self._reached, revision)
+
+    def changes(self, start: Literal["first", "now"] = "now") -> KeyValueCacheChanges:
+        """Read the changes of the cache, for ``async for``: the newest state of each key that has changed.
+
+        A slow reader misses intermediate states, but never the newest state.
+
+        Args:
+            start: ``"now"`` reads changes from now on, ``"first"`` reads all keys of the cache first.
+
+        Raises:
+            ConfigError: ``start`` has another value.
+        """
+        parts = [table.changes(start) for table in self._following()]
+        return KeyValueCacheChanges(self, self._tables[0], parts)
+
+    async def close(self) -> None:
+        """Stop following the bucket, and release the resources on the server."""
+        self._state = State.CLOSED
+        self._context.connection.remove_listener(self._connection_changed)
+        if self._stale_at is None:
+            self._stale_at = self._context.connection.now()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+        self._changed.set()
+        await asyncio.gather(*(table.close() for table in self._tables))
+
+
+class KeyValueCacheChanges(ReadHandle[KeyValueChange]):
+    """The changes of a cache, for ``async for``. Created by `KeyValueCache.changes`. A cancelled read loses no change.
+
+    The loop ends when the cache, its connection or this reader is closed.
+    """
+
+    def __init__(self, cache: KeyValueCache, table: TopicTable, parts: list[TableChanges]) -> None:
+        self._cache = cache
+        self._table = table  # one of those that share the signal of changes
+        self._parts = parts
+
+    async def next(self, timeout: float | None = None) -> KeyValueChange:
+        """Return the newest state of a key that has changed and was not returned since.
+
+        Raises:
+            RequestTimeoutError: No key changed in ``timeout`` seconds. ClosedError: The cache, its connection or this
+                reader was closed. BucketNotFoundError: The bucket was deleted.
+
+        Also raises the error that ended the cache, if any.
+        """
+        cache = self._cache
+
+        def has_ended_or_changed(_: object) -> bool:
+            return self.is_closed or bool(cache._following() and self._changed_part())  # noqa: SLF001  one module
+
+        while True:
+            if self.is_closed:
+                raise ClosedError("the reader of changes is closed")
+            if (part := self._changed_part()) is not None:
+                subject, record = await part.next()  # it is there, so that this does not wait
+                entry = None if record is None else recorded_entry(cache._keys, record)  # noqa: SLF001
+                return KeyValueChange(cache._keys.key(subject), entry)  # noqa: SLF001
+            try:
+                await self._table.wait_for(has_ended_or_changed, timeout)
+            except StreamNotFoundError as error:
+                raise no_bucket(error, cache._create) from None  # noqa: SLF001
+
+    def _changed_part(self) -> TableChanges | None:
+        return next((part for part in self._parts if not part.is_waiting), None)
+
+    async def close(self) -> None:
+        """Stop reading changes. The cache stays open."""
+        self._state = State.CLOSED
+        for part in self._parts:
+            await part.close()
+
+
+async def _reach(table: TopicTable, log: StreamLog, revision: int, deadline: float | None) -> None:
+    """Wait until a table has every change up to a revision of its bucket. Raises `RequestTimeoutError`.
+
+    The revision may belong to a key that is not in the table. Then the newest record before it is the one to wait for,
+    which the leader of the stream names.
+    """
+    now = log.context.connection.now
+    while table.position.seq < revision:
+        if (await log.extent()).last_seq >= revision:
+            newest = await log.last()
+            target = min(revision, 0 if newest is None else newest.seq)
+        else:
+            target = revision
+        if table.position.seq >= target and target < revision:
+            return
+        # What is waited for may be removed meanwhile, or another record may be before it: look again.
+        until = now() + _RECHECK if deadline is None else min(deadline, now() + _RECHECK)
+        with suppress(RequestTimeoutError):
+            await table.wait_for(_has_reached(target), max(until - now(), 0.001))
+        if deadline is not None and now() >= deadline and table.position.seq < target:
+            raise RequestTimeoutError(f"revision {revision}", 0.0)
+
+
+def _has_reached(target: int) -> Callable[[TopicTable], bool]:
+    return lambda table: table.position.seq >= target
+
+
+async def open_cache(
+    context: Context, info: StreamInfo, keys: KeySpace, subjects: list[str], *, check: float, create: str
+) -> KeyValueCache:
+    """Open a cache of the keys of these subjects. ``create`` is the method that creates such a bucket."""
+    logs = [StreamLog(context, Stream(context, info), subject) for subject in subjects]
+    for log in logs:
+        log.is_one_subject = False  # no value ends a key, whatever its headers
+    cache = KeyValueCache(context, keys, logs, create)
+    await cache._open(check)  # noqa: SLF001  one module
+    return cache

@@ -1,0 +1,260 @@
+"""Changes of several keys that are stored together or not at all: `KeyValue.transaction`. Source: ADR-50.
+
+Each message of an atomic batch carries one expectation. A change with a revision uses the expectation of its message
+for its own key. A guard, which is a revision of a key that is only read, uses the expectation of a change without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+
+import msgspec
+
+from ..._runtime.publish import check_payload
+from ...errors import (
+    ClosedError,
+    ConfigError,
+    KeyExistsError,
+    LeaseLostError,
+    RevisionMismatchError,
+    WrongLastSequenceError,
+)
+from ...protocol.buckets.entry import DELETE, OPERATION, PURGE, operation_of
+from ...protocol.publishing.batch import BATCH_SERVER
+from ...protocol.wire.checks import check_count, check_server
+from ...publishing.batch import AtomicBatch
+from .lock import KeyValueLock
+
+if TYPE_CHECKING:
+    from .key_value import KeyValue
+
+__all__ = ["KeyValueTransaction"]
+
+_MOST: Final = 1000  # messages of a batch
+
+
+class _Change(msgspec.Struct):
+    """A message of the batch. ``last``: the revision that its key must have, or None."""
+
+    value: bytes
+    last: int | None
+    is_create: bool = False
+    options: Mapping[str, Any] = {}
+
+
+class KeyValueTransaction:
+    """Changes of several keys that are stored together or not at all. Created by `KeyValue.transaction`.
+
+    The methods note changes, and leaving ``async with`` commits them. Each key can be changed once.
+
+    Attributes:
+        revision: The revision of the last change, after the commit. The changes have the revisions before it, in order.
+            0 before, and if nothing was changed.
+    """
+
+    def __init__(self, kv: KeyValue) -> None:
+        check_server(kv._context.connection.server_version, BATCH_SERVER, "a transaction")  # noqa: SLF001  one room
+        self._kv = kv
+        self._changes: dict[str, _Change] = {}
+        self._guards: dict[str, int] = {}
+        self._locks: list[KeyValueLock] = []
+        self._has_ended = False
+        self.revision: int = 0
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def __repr__(self) -> str:
+        state = f"revision {self.revision}" if self.revision else "ended" if self._has_ended else "open"
+        return f"<KeyValueTransaction {self._kv.bucket}: {len(self)} changes, {state}>"
+
+    # --- changes -----------------------------------------------------------------------------------------
+
+    def put(
+        self, key: str, value: bytes, *, last: int | None = None, ttl: float | timedelta | None = None
+    ) -> None:
+        """Set the value of a key.
+
+        Args:
+            key, value, ttl: See `KeyValue.put`.
+            last: The revision that the key must have. 0: the bucket must know nothing of the key.
+
+        Raises:
+            InvalidNameError, ConfigError: An argument is not valid, or the transaction changes the key already.
+            ClosedError: The transaction has ended.
+        """
+        self._kv._check_ttl(ttl)  # noqa: SLF001  one room
+        self._add(key, _Change(check_payload(value), _revision("last", last), options={"ttl": ttl}))
+
+    def create(self, key: str, value: bytes, *, ttl: float | timedelta | None = None) -> None:
+        """Set the value of a key that has none. Otherwise the commit raises `KeyExistsError`. See `put`."""
+        self._add(key, _Change(check_payload(value), 0, is_create=True, options={"ttl": ttl}))
+
+    def delete(self, key: str, *, last: int | None = None) -> None:
+        """Delete the value of a key, and keep its history. See `put`."""
+        self._add(key, _Change(b"", _revision("last", last), options={"headers": {OPERATION: DELETE}}))
+
+    def purge(self, key: str, *, last: int | None = None) -> None:
+        """Delete the value of a key and its history. See `put`."""
+        options = {"headers": {OPERATION: PURGE}, "rollup": "sub"}
+        self._add(key, _Change(b"", _revision("last", last), options=options))
+
+    def _add(self, key: str, change: _Change) -> None:
+        self._check_open()
+        key = self._kv._keys.checked(key)  # noqa: SLF001  one room
+        if key in self._changes:
+            raise ConfigError(f"the transaction changes key {key!r} already: it can change a key once")
+        if len(self) >= _MOST:
+            raise ConfigError(f"the transaction has {_MOST} changes: the server takes no more")
+        self._changes[key] = change
+
+    def guard(self, key: str | KeyValueLock, revision: int | None = None) -> None:
+        """Commit only if a key has this revision, or if a lock is held. The key need not be changed.
+
+        A guard of a key that the transaction does not change needs a change without ``last`` of its own, because the
+        server checks one revision for each change.
+
+        Args:
+            key: The key, or a lock of a key of this bucket.
+            revision: The revision that the key must have. 0: the bucket must know nothing of the key. None for a lock.
+
+        Raises:
+            InvalidNameError, ConfigError: An argument is not valid, or contradicts an earlier one.
+            ClosedError: The transaction has ended.
+        """
+        self._check_open()
+        if isinstance(key, KeyValueLock):
+            if key._kv.bucket != self._kv.bucket:  # noqa: SLF001  one room
+                raise ConfigError(f"the lock is of bucket {key._kv.bucket!r}, not of {self._kv.bucket!r}")  # noqa: SLF001
+            self._locks.append(key)
+            return
+        key = self._kv._keys.checked(key)  # noqa: SLF001
+        if revision is None:
+            raise ConfigError(f"a guard of key {key!r} needs the revision that the key must have")
+        if self._guards.setdefault(key, check_count("revision", revision, 0)) != revision:
+            raise ConfigError(f"key {key!r} has guards with two revisions")
+
+    # --- its end -----------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._has_ended:
+            raise ClosedError("the transaction has ended")
+
+    async def __aenter__(self) -> Self:
+        self._check_open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._has_ended = True
+        elif not self._has_ended:
+            await self.commit()
+
+    async def commit(self) -> int:
+        """Store all changes, and return the revision of the last one. Leaving ``async with`` does it.
+
+        Raises:
+            ConfigError: More guards than changes that can carry one. Nothing was sent.
+            RevisionMismatchError: A key has another revision. KeyExistsError: A key to create has a value.
+                LeaseLostError: A lock is not held. Nothing was stored.
+            BatchNotEnabledError: The bucket was created without ``allow_atomic``. Nothing was stored.
+            ClosedError: The transaction has ended.
+
+        Also raises the errors of `AtomicBatch.commit`: after `RequestTimeoutError` and `DisconnectedError` it is
+        unknown whether the changes were stored, all of them or none.
+        """
+        self._check_open()
+        self._has_ended = True
+        self._place({**self._guards, **{lock.key: 0 for lock in self._locks}})  # before anything is sent
+        if not self._changes:
+            return 0
+        async with AsyncExitStack() as stack:
+            # No lock is renewed meanwhile, which would change the revision of its key.
+            for lock in sorted(set(self._locks), key=lambda lock: lock.key):
+                await stack.enter_async_context(lock._turn)  # noqa: SLF001  one room
+                lock.check()
+            locks = {lock.key: lock._revision for lock in self._locks}  # noqa: SLF001
+            await self._look_up_created()
+            placed = self._place({**self._guards, **locks})
+            try:
+                self.revision = await self._publish(placed)
+            except WrongLastSequenceError:
+                await self._explain(placed)
+        return self.revision
+
+    def _place(self, guards: Mapping[str, int]) -> dict[str, tuple[str, int] | None]:
+        """Return the key and revision that each change carries. Raises `ConfigError` if a guard finds no place."""
+        placed = {
+            key: None if change.last is None else (key, change.last) for key, change in self._changes.items()
+        }
+        for key, revision in guards.items():
+            if key not in placed:
+                continue
+            if placed[key] not in (None, (key, revision)):
+                raise ConfigError(f"key {key!r} has a guard, and is changed at another revision")
+            placed[key] = (key, revision)
+        free = [key for key, carried in placed.items() if carried is None]
+        others = [(key, revision) for key, revision in guards.items() if key not in placed]
+        if len(others) > len(free):
+            raise ConfigError(
+                f"{len(others)} guards need as many changes without a revision of their own, and there are "
+                f"{len(free)}: the guard of key {others[len(free)][0]!r} could not be checked"
+            )
+        return {**placed, **dict(zip(free, others, strict=False))}
+
+    async def _look_up_created(self) -> None:
+        """A key that was deleted has a revision, at which it is created."""
+        created = {key: change for key, change in self._changes.items() if change.is_create}
+        stored = await asyncio.gather(*map(self._newest, created))
+        for (key, change), message in zip(created.items(), stored, strict=True):
+            if message is not None and operation_of(message.headers) == "PUT":
+                raise KeyExistsError(self._kv.bucket, key, message.seq)
+            change.last = 0 if message is None else message.seq
+
+    async def _newest(self, key: str) -> Any:
+        return await self._kv._stored({"last_by_subj": self._kv._keys.subject(key)})  # noqa: SLF001  one room
+
+    async def _publish(self, placed: Mapping[str, tuple[str, int] | None]) -> int:
+        keys, last = self._kv._keys, len(self) - 1  # noqa: SLF001  one room
+        async with AtomicBatch(self._kv._context, ack_every=None, timeout=None) as batch:  # noqa: SLF001
+            for number, (key, change) in enumerate(self._changes.items()):
+                options = dict(change.options)
+                if (carried := placed[key]) is not None:
+                    options["expected_last_subject_seq"] = carried[1]
+                    if carried[0] != key:
+                        options["expected_last_subject_seq_subject"] = keys.subject(carried[0])
+                send = batch.publish if number < last else batch.commit
+                await send(keys.target(key), change.value, **options)
+        assert batch.ack is not None
+        return batch.ack.seq
+
+    async def _explain(self, placed: Mapping[str, tuple[str, int] | None]) -> NoReturn:
+        """Raise the error that names the key which has another revision."""
+        expected = dict(carried for carried in placed.values() if carried is not None)
+        stored = await asyncio.gather(*map(self._newest, expected))
+        differ = [
+            key
+            for key, message in zip(expected, stored, strict=True)
+            if (0 if message is None else message.seq) != expected[key]
+        ]
+        key = (differ or list(expected))[0]
+        newest = dict(zip(expected, stored, strict=True))[key]
+        for lock in self._locks:
+            if lock.key == key and not (newest is not None and lock._is_ours(newest)):  # noqa: SLF001  one room
+                raise LeaseLostError(
+                    self._kv.bucket, key, lock.token, "the key has another revision"
+                ) from None
+        if key in self._changes and self._changes[key].is_create:
+            raise KeyExistsError(self._kv.bucket, key) from None
+        raise RevisionMismatchError(self._kv.bucket, key, expected[key]) from None
+
+
+def _revision(name: str, value: int | None) -> int | None:
+    return None if value is None else check_count(name, value, 0)

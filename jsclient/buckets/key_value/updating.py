@@ -1,0 +1,46 @@
+"""Changes a value by a function of it: `KeyValue.update_with`."""
+
+from __future__ import annotations
+
+import random
+from asyncio import sleep
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ..._runtime.handlers import check_handler, check_plain
+from ...errors import KeyNotFoundError, RevisionMismatchError
+from ...protocol.wire.checks import check_count
+
+if TYPE_CHECKING:
+    from .key_value import KeyValue
+
+__all__ = ["update_with"]
+
+_PAUSE: Final = 0.002  # seconds, the first of the pauses between attempts
+
+
+async def update_with(
+    kv: KeyValue, key: str, function: Callable[[bytes | None], bytes | None], attempts: int
+) -> int:
+    """Store what a function returns for the value of a key. See `KeyValue.update_with`."""
+    check_handler("function", function, "value")
+    check_plain("function", function)
+    kv._keys.check_writable()  # noqa: SLF001  one room
+    subject, tries = kv._keys.subject(key), check_count("attempts", attempts)  # noqa: SLF001
+    while True:
+        # From the leader, because a replica may not have the revision that the other client has stored.
+        message = await kv._stored({"last_by_subj": subject})  # noqa: SLF001
+        entry = None if message is None else kv._entry(key, message)  # noqa: SLF001
+        before = None if entry is None or entry.is_deleted else entry.value
+        value = function(before)
+        if value is None:
+            if entry is None or before is None:
+                raise KeyNotFoundError(kv.bucket, key, entry)
+            return entry.revision
+        try:
+            return await kv._expecting(key, value, 0 if entry is None else entry.revision)  # noqa: SLF001
+        except RevisionMismatchError:
+            tries -= 1
+            if not tries:
+                raise
+            await sleep(random.uniform(0, _PAUSE * min(attempts - tries, 50)))  # noqa: S311  not for secrets
