@@ -51,8 +51,8 @@ T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_AGAIN = 0.25  # seconds between two requests to a replica
-_REMEMBERED = 100  # losses that are not logged again
+_AGAIN = 0.25  # seconds between two requests to a lagging replica
+_REMEMBERED = 100  # number of losses that are not logged again
 _FILTERS = 500  # filters in one request
 _SHORT_LIVED = 5.0  # inactivity threshold, in seconds, of the consumers that count messages
 
@@ -66,7 +66,7 @@ class WorkQueueError(ConfigError):
 
 
 class LossPolicy:
-    """Raises the error for a loss, or logs it, as ``failOnDataLoss`` says."""
+    """Raises the error for a loss, or logs it, depending on ``failOnDataLoss``."""
 
     def __init__(self, fail: bool) -> None:  # noqa: FBT001  the only argument
         self._fail = fail
@@ -98,8 +98,8 @@ class Lookup:
 
     Attributes:
         subjects: The filters.
-        fits: Whether any of them can match a message of the stream, if it ``narrows``. If not, ``subjects`` are the
-            filters of the options and must not be read.
+        fits: Whether any of the filters can match a message of the stream, if the lookup ``narrows``. Otherwise
+            ``subjects`` are the filters of the options and must not be read.
         was_listed: Whether the last facts are from the listing.
     """
 
@@ -118,7 +118,7 @@ class Lookup:
         self._policy = LossPolicy(options.fail_on_data_loss)
         self._narrows = narrows and bool(options.subjects)
         self._known = known
-        self._narrowed_for: object = None  # what the filters were compared with
+        self._narrowed_for: object = None  # the facts that the filters were compared with
         self.subjects: tuple[str, ...] = options.subjects
         self.fits: bool = True
         self.was_listed: bool = False
@@ -141,7 +141,7 @@ class Lookup:
         return facts
 
     def polled_facts(self) -> StreamFacts:
-        """Like `facts`, but from the start of this round if the states of many streams are requested together."""
+        """Like `facts`, but as of the start of this round if the states of many streams are requested together."""
         listed = None if self._listing is None else self._listing.take_facts(self._options.stream)
         if listed is None:
             return self.facts()
@@ -235,7 +235,7 @@ class Lookup:
         return 0 if seq > facts.last_seq else self.run(count)
 
     def counts_cheaply(self, facts: StreamFacts) -> bool:
-        """Whether `rest` takes one request, and the messages can be read by direct get."""
+        """Whether `rest` takes one request and the messages can be read by direct get."""
         self._run_retried(self._open_stream)
         return self._gets(facts)
 
@@ -254,7 +254,7 @@ class Lookup:
         return not facts.removal.is_harmless(since, context_of(self.js).connection.max_payload)
 
     def drive(self, counting: Generator[int, int, T], facts: StreamFacts) -> T:
-        """Run a generator of `ranges` to its end, sending it the counts it asks for."""
+        """Run a generator of `ranges` to its end, and send it the counts that it asks for."""
         try:
             ask = next(counting)
             while True:
@@ -357,7 +357,7 @@ class Lookup:
 
     @property
     def js(self) -> JetStream:
-        """The client. Use it only in coroutines passed to `run`."""
+        """The client. Use it only in coroutines that are passed to `run`."""
         return self._opened().js
 
     def run(self, work: Callable[[Stream], Awaitable[T]]) -> T:

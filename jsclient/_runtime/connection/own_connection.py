@@ -50,7 +50,7 @@ class OwnConnection(Connection):
     """A `Connection` opened and owned by jsclient.
 
     Attributes:
-        subscriptions: The subscriptions, which are made again on each new connection.
+        subscriptions: The subscriptions, which are repeated on each new connection.
         reader: Cuts the received bytes into frames.
         transport: The current transport, or None while there is no connection.
     """
@@ -68,9 +68,9 @@ class OwnConnection(Connection):
         self._session = ServerSession(ServerInfo())
         self._max_payload = DEFAULT_MAX_PAYLOAD
         self._up = False
-        self._broken: Exception | None = None  # why a connection ended before it was confirmed
+        self._broken: Exception | None = None  # the reason why a connection ended before it was confirmed
         self._closing = False
-        self._given_up = ""  # why the client has closed the connection itself
+        self._given_up = ""  # the reason why the client has closed the connection itself
         self._denials = Denials()
         self._outage = Outage()
         self._options: dict[str, Any] = {}
@@ -186,7 +186,7 @@ class OwnConnection(Connection):
         self._acks.connection_lost()
         self.hub.emit(Disconnected(reason=self._outage.lost))
         self._notify(Lifecycle.DISCONNECTED)
-        self._reconnecting.start()  # a no-op if a listener has closed the connection
+        self._reconnecting.start()  # does nothing if a listener has closed the connection
 
     def _drop_transport(self) -> None:
         """Close at once: otherwise the client would wait until the peer has read everything, which it may never do."""
@@ -197,7 +197,7 @@ class OwnConnection(Connection):
             self.transport = None
 
     async def _reconnect(self) -> None:
-        # A connection may be lost again in the moment it is restored.
+        # A connection may be lost again at the moment when it is restored.
         while not self._up and not self._closing:
             try:
                 await self._restore()
@@ -293,7 +293,7 @@ class OwnConnection(Connection):
         if self._up or not closes:
             self.report(error)
         if closes:
-            raise RefusedError(text)  # the transport passes it to `_ended`
+            raise RefusedError(text)  # the transport passes this error to `_ended`
 
     # --- sending -------------------------------------------------------------------------------------------
 
@@ -393,7 +393,7 @@ class OwnConnection(Connection):
         sinks[key] = sink
         if isinstance(sink, HoldingSink):
             sink.installed(sinks, key)
-        if self._takes_commands:  # otherwise it is made with the next connection
+        if self._takes_commands:  # otherwise the next connection subscribes
             self._out.write(inbox.command())
         return inbox
 
@@ -427,9 +427,9 @@ class OwnConnection(Connection):
         deadline = self.now() + timeout
         if self._up:
             try:
-                await self.ping(timeout / 2)  # after the PONG, all that was written before is read
+                await self.ping(timeout / 2)  # after the PONG, the server has read all earlier data
             except JetStreamError:
-                pass  # a server that does not answer is a reason to connect again
+                pass  # if the server does not answer, connecting again is right
             self._lose(DisconnectedError("reconnect() was called"))
         elif self._connector is not None:
             self._connector.hurry()
@@ -492,9 +492,9 @@ class OwnConnection(Connection):
             try:
                 await transport.wait_closed()
             finally:
-                transport.abort()  # a no-op, unless the server does not read
+                transport.abort()  # does nothing, unless the server does not read
 
 
 CLOSING = 2.0  # seconds to wait until the written bytes are sent
 
-_AFTER_BUG = 1.0  # seconds until reconnecting goes on after an error that no server should cause
+_AFTER_BUG = 1.0  # seconds until reconnecting continues after an error that no server should cause

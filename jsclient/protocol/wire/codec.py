@@ -94,7 +94,7 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
 
         Raises:
             ConfigError: The field does not accept the value.
-            TypeError: There is no such field.
+            TypeError: The field does not exist.
         """
         cls = type(self)
         model = copy.copy(self)
@@ -229,9 +229,9 @@ def _same(value: Any) -> Any:
 class _Kind(NamedTuple):
     """The conversions of a field. ``take`` and ``read`` raise only _WrongValueError."""
 
-    read: _Convert = _same  # from the wire, never called with None
-    take: _Convert = _same  # from a user
-    write: _Convert = _same  # to the wire
+    read: _Convert = _same  # converts a value from the wire, and is never called with None
+    take: _Convert = _same  # converts a value from a user
+    write: _Convert = _same  # converts a value to the wire
 
 
 class _WrongValueError(Exception):
@@ -482,7 +482,7 @@ def _plain(obj: Any) -> Any:
     if isinstance(obj, list | tuple):
         return [_plain(value) for value in obj]
     if isinstance(obj, str):
-        return str(obj)  # also of a StrEnum
+        return str(obj)  # this includes a StrEnum
     if obj is None or isinstance(obj, bool | int):
         return obj
     if isinstance(obj, float) and math.isfinite(obj):

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EpochBatchReader", "EpochPartition", "EpochStreamReader", "TopicLook", "epoch_columns"]
 
-_PAGE, _PAGE_BYTES = 5000, 4 * 1024 * 1024  # of frontier records
-_AGAIN = 0.1  # seconds before another look
-_TRIES = 100  # attempts to find records that another server has returned
+_PAGE, _PAGE_BYTES = 5000, 4 * 1024 * 1024  # records and bytes in a page of frontier records
+_AGAIN = 0.1  # seconds before the next check
+_TRIES = 100  # attempts to read records that another server has already returned
 _CONFIRMED = 5.0  # seconds after which a missing end of the stream counts as lost
 
 
@@ -105,7 +105,7 @@ class TopicLook:
         self._next = time.monotonic() + self._options.read.poll_interval
 
     def begin_at(self, epoch_position: EpochPosition[Any]) -> None:
-        """Make the history start at a position: read the missing records and drop the earlier records."""
+        """Let the history start at a position: read the missing records and drop the earlier records."""
         first = min(seq for _, seq in epoch_position.records)
         if self._since < 0 or first < self._floor:
             self.history = TopicHistory(self.order, self.partitions)
@@ -115,7 +115,7 @@ class TopicLook:
         self._floor = first
 
     def look_at_last(self) -> None:
-        """Make the history start at the last record of each partition."""
+        """Let the history start at the last record of each partition."""
         self.facts = self.lookup.facts()
 
         async def last(stream: Stream) -> list[FrontierEntry[Any] | None]:
@@ -135,7 +135,7 @@ class TopicLook:
         self.read_frontiers(now=True)
 
     def again(self) -> None:
-        """Look again after a short pause, because a replica may lag."""
+        """Wait a short time, because a replica may lag, before the caller looks again."""
         time.sleep(_AGAIN)
         self.read_frontiers(now=True)
 
@@ -237,7 +237,7 @@ class _Source:
         ``cut`` is the earlier division of the batch. If it is None, the options decide.
         """
         segments = topic.history.segments(epochs)
-        # The offset was planned from these records. They are missing only where a replica that answers now lags.
+        # The offset was planned from these records, so they are missing only if this replica lags.
         for _ in range(_TRIES):
             if segments is not None:
                 break
