@@ -94,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for work in WORKS:
             print(f"{work.group:14} {work.name:22} {work.title}")
         return 0
+    # Stored figures are only shown, so the checks of the other options do not matter.
     if options.report:
         return _report(options.report, save=options.save)
     if options.draw:
@@ -110,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _save(stored)
     if options.draw is not None:
         _draw(stored)
+    # Another client may fail without failing the program: only jsclient is under test.
     return 1 if any("error" in run and run["client"] == "jsclient" for run in stored["runs"]) else 0
 
 

@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The program. Its code is 1 if a part failed. The tables then show the others."""
     options = parser().parse_args(arguments)
     began = time.monotonic()
+    # Other loops and Pythons are only compared with the first part, so fewer rounds are enough.
     fewer = max(1, options.rounds // 2)
     parts = [(sys.executable, "asyncio", _ALL, (*_WORKS, *_APART), options.rounds)]
     if importlib.util.find_spec("uvloop") is None:
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed |= code != 0
         files += [line.removeprefix(_SAVED) for line in text.splitlines() if line.startswith(_SAVED)]
     steps: list[tuple[str, ...]] = [("benchmarks.import_time", "--save")]
+    # Without figures there is nothing to report or draw, but the import time can still be measured.
     if files:
         steps += [("benchmarks", "--report", *files, "--save"), ("benchmarks", "--draw", files[0])]
     for step in steps:

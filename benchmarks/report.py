@@ -149,6 +149,7 @@ def across(files: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for work in (work for work in WORKS if work.group in _MAIN):
         result = [runs.get(work.name, {}) for runs in columns]
+        # A work without jsclient, such as a work that failed everywhere, compares nothing.
         if any("jsclient" in figures for figures in result):
             rows.append([work.title, *(_used(figures, clients) for figures in result)])
     return markdown([f"CPU µs/msg: {' · '.join(clients)}", *labels], rows)
@@ -162,6 +163,7 @@ def _used(figures: Clients, clients: Sequence[str]) -> str:
 
 def table(works: Sequence[Work], runs: Mapping[str, Clients], *, ways: bool = False) -> str:
     """The works of one group. With ``ways``, what nats.go does each with, too."""
+    # These three groups have other figures than a rate and a CPU time, and so their own tables.
     if works[0].group == "import":
         return imports(runs[works[0].name])
     if works[0].group == "memory":
@@ -195,6 +197,7 @@ def against(works: Sequence[Work], runs: Mapping[str, Clients], *, goals: bool) 
     rows = []
     for work in works:
         clients = runs[work.name]
+        # Works without a goal are only shown beside the other clients, not judged.
         if "jsclient" not in clients or work.goal is None:
             continue
         used = clients["jsclient"]["cpu_us"]

@@ -105,6 +105,7 @@ class Stage:
             **self._address(),
         )
         async with AsyncExitStack() as stack:
+            # The stream is checked after the consumers are gone, so it is entered first.
             if not work.reads:
                 await stack.enter_async_context(self._out(job, work))
             if work.pulls:

@@ -154,6 +154,7 @@ def publish_many(wire: Wire, job: Job, count: int) -> int:
     stored = sent = 0
     tail = b""
     while stored < count:
+        # Refill the window when half of it is acked, so that writes are large and the server is never idle.
         while sent < count and sent - stored <= half:
             some = min(half, count - sent)
             end = sent + some
@@ -163,6 +164,7 @@ def publish_many(wire: Wire, job: Job, count: int) -> int:
             sent = end
         data = wire.read()
         stored += acks(data)
+        # A read may end inside an ack, so keep enough bytes for the whole last ack.
         tail = (tail + data)[-200:]
     return sequence(tail)
 

@@ -24,16 +24,16 @@ from .protocol.wire.checks import is_at_least
 
 __all__ = ["Finding", "examine"]
 
-_NEAR = 0.9  # of a limit
-_CLOCK = 2.0  # seconds
+_NEAR = 0.9  # share of a limit from which a warning is due
+_CLOCK = 2.0  # seconds of difference between clocks
 _DEFAULT_CONSUMERS = 1_000  # of a stream without max_consumers; nats-server 2.15, default_max_consumers
 
 
 async def examine(js: JetStream, stream: str | None = None, consumer: str | None = None) -> list[Finding]:
-    """Look at the server and the account, and at a stream and a consumer of it if they are named.
+    """Check the server and the account, and the given stream and consumer, and return the findings.
 
     Raises:
-        ValueError: A consumer is named without its stream.
+        ValueError: A consumer is given without its stream.
         ClosedError: The connection is closed. Other errors become findings.
     """
     if consumer is not None and stream is None:
@@ -179,7 +179,7 @@ def _near_default(info: StreamInfo, version: str) -> list[Finding]:
     """The server's own limit, which no info shows: its operator may have changed it."""
     count, most = info.state.consumer_count, info.config.max_consumers
     is_limited = is_at_least(version, (2, 15)) and (most is None or most <= 0)
-    if not is_limited or count > _DEFAULT_CONSUMERS:  # with more, the limit is another one
+    if not is_limited or count > _DEFAULT_CONSUMERS:  # with more consumers, another limit applies
         return []
     return _near(
         "consumer_limit",

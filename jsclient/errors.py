@@ -513,7 +513,7 @@ class ConfigMismatchError(BindError):
 
 
 class StatusError(_Fields):
-    """The server sent an inline status that is an error. Source: ADR-15, ADR-37.
+    """The server sent an error status within the messages. Source: ADR-15, ADR-37.
 
     Attributes:
         code: The status code, for example 409.
@@ -607,7 +607,7 @@ _SAYS_NO = re.compile(r"\b(no|not) ")
 
 
 class RequestTimeoutError(_Fields, TimeoutError):
-    """No answer arrived in time. The outcome of a write is then *unknown*: it may have happened.
+    """No answer arrived in time. The outcome of a write is then *unknown*: it may have been carried out.
 
     Attributes:
         what: The operation.
@@ -699,7 +699,7 @@ class NotJetStreamMessageError(_Fields, ValueError):
     """The message's reply is not a JSAck, so it carries no delivery information and cannot be acked.
 
     Attributes:
-        reply: The reply subject found.
+        reply: The reply subject of the message.
     """
 
     reply: str
@@ -710,7 +710,7 @@ class NotJetStreamMessageError(_Fields, ValueError):
 
 
 class PositionInvalidError(JetStreamError):
-    """A position from which reading cannot continue: the stream was recreated, or ends before the position.
+    """Reading cannot continue from a position: the stream was recreated, or ends before the position.
 
     Also raised for a malformed position token, and by a comparison of positions in different streams.
     """
@@ -826,10 +826,10 @@ class EpochCompletedError(_Fields):
 
 
 class EpochsLostError(_Fields):
-    """Records of epochs that had begun were removed. Discard what was read of these epochs and take a new snapshot.
+    """Records of epochs that had begun were removed. Discard the received data of these epochs and take a new snapshot.
 
     Attributes:
-        epochs: The epochs that were read in part. Others may have passed entirely unseen.
+        epochs: The epochs that were read in part. Other epochs may have been lost completely.
         reason: What happened.
     """
 
@@ -865,14 +865,14 @@ class BucketExistsError(ApiError):
 
 
 class BucketFullError(ApiError):
-    """The bucket has reached its limit of bytes, so nothing more can be stored."""
+    """The bucket has reached its limit of bytes, so it cannot store more data."""
 
     def _what(self) -> str:
         return f"the bucket is full: {super()._what()}"
 
 
 class BucketSealedError(ApiError):
-    """The bucket is sealed, so nothing in it can be changed any more."""
+    """The bucket is sealed, so it cannot be changed any more."""
 
     def _what(self) -> str:
         return f"the bucket is sealed: {super()._what()}"
@@ -883,7 +883,7 @@ class NotABucketError(_Fields):
 
     Attributes:
         stream: The stream.
-        reason: What it lacks.
+        reason: What the stream lacks.
     """
 
     stream: str
@@ -909,7 +909,7 @@ class KeyNotFoundError(_Fields):
 
     Attributes:
         bucket, key: The bucket and the key.
-        deleted: The `KeyValueEntry` of the deletion, or None if the bucket knows nothing of the key.
+        deleted: The `KeyValueEntry` of the deletion, or None if the bucket has no entry of the key.
     """
 
     bucket: str
@@ -942,7 +942,7 @@ class KeyExistsError(_Fields):
 
 
 class RevisionMismatchError(_Fields):
-    """The newest revision of the key is not the expected one, so nothing was stored.
+    """The newest revision of the key is not the expected revision, so nothing was stored.
 
     Attributes:
         bucket, key: The bucket and the key.
@@ -981,8 +981,8 @@ class ObjectNotFoundError(_Fields):
 
     Attributes:
         bucket, name: The bucket and the name.
-        deleted: The `ObjectInfo` of the deletion, or None if the bucket knows nothing of the name.
-        link: The name that was asked for, if it is a link to this object. Otherwise "".
+        deleted: The `ObjectInfo` of the deletion, or None if the bucket has no entry of the name.
+        link: The requested name, if it is a link to this object. Otherwise "".
     """
 
     bucket: str
@@ -1017,12 +1017,12 @@ class ObjectExistsError(_Fields):
 
 
 class ObjectChangedError(_Fields):
-    """The object was replaced or deleted, while it was read or before a change of it was stored.
+    """The object was replaced or deleted during a read, or before a change to it was stored.
 
     Attributes:
         bucket, name: The bucket and the name.
         expected: The revision that was read or expected.
-        current: The revision of the object now, 0 if it is gone, None if other clients change it again and again.
+        current: The revision of the object now, 0 if it was deleted, None if other clients keep changing it.
     """
 
     bucket: str
@@ -1038,12 +1038,12 @@ class ObjectChangedError(_Fields):
 
 
 class ObjectIncompleteError(_Fields):
-    """Parts of the object are missing in the bucket, or there are too many.
+    """The bucket lacks parts of the object, or has too many parts.
 
     Attributes:
         bucket, name: The bucket and the name.
         size: The size of the object in bytes, by its description.
-        received: The bytes that the bucket has of it, as far as it was read.
+        received: The number of bytes that were read before the error.
     """
 
     bucket: str
@@ -1073,11 +1073,11 @@ class ObjectInfoError(_Fields):
 
 
 class DigestMismatchError(_Fields):
-    """The content of the object is not the content that was stored: its SHA-256 digest differs.
+    """The content of the object differs from the content that was stored: the SHA-256 digests are different.
 
     Attributes:
         bucket, name: The bucket and the name.
-        expected: The digest by the description of the object.
+        expected: The digest in the description of the object.
         actual: The digest of the content that was read.
     """
 
@@ -1091,11 +1091,11 @@ class DigestMismatchError(_Fields):
 
 
 class LinkError(_Fields):
-    """The link does not lead to an object.
+    """The target of the link is not an object.
 
     Attributes:
         bucket, name: The bucket and the name of the link.
-        reason: Why it does not.
+        reason: Why the link cannot be followed.
     """
 
     bucket: str
@@ -1105,11 +1105,11 @@ class LinkError(_Fields):
 
 
 class ServiceError(_Fields):
-    """An error that a service answers instead of a result. The handler of an endpoint raises it.
+    """An error that a service returns instead of a result. Raised by the handler of an endpoint.
 
     Attributes:
         code: A number, by convention one of HTTP.
-        description: A line for people.
+        description: A line of text for people.
         data: The payload of the answer.
     """
 
@@ -1122,7 +1122,7 @@ class ServiceError(_Fields):
 
 
 class ProtocolError(JetStreamError):
-    """The server, or a client in its place, violated the protocol."""
+    """The server, or a client that impersonates it, violated the protocol."""
 
 
 class AnswerLostError(ProtocolError):
@@ -1161,7 +1161,8 @@ class IngestError(_Fields, PublishError):
     Attributes:
         reason: What happened.
         sent: Number of messages sent.
-        stored: Number of messages known to be stored, from the first on. With gaps allowed some may be missing.
+        stored: Number of messages, counted from the first, that are known to be stored. If gaps are allowed, some of
+            them may be missing.
         complete: True: no later message was stored. False: the outcome of the later messages is unknown.
     """
 
@@ -1176,11 +1177,11 @@ class IngestError(_Fields, PublishError):
 
 
 class FailedPublishInfo(tuple[str, JetStreamError]):
-    """A publish that failed, in `PublishesFailedError`: the tuple ``(subject, error)`` with further attributes.
+    """A failed publish in `PublishesFailedError`: the tuple ``(subject, error)`` with further attributes.
 
     Attributes:
         number: The number of the message, from 1, in the order in which the publisher sent its messages, as
-            `Publisher.published` counts. 0: unknown.
+            `Publisher.published` counts. 0 if unknown.
         msg_id: The id of the message, if it has an id.
     """
 
@@ -1240,7 +1241,7 @@ class PublishesFailedError(_Fields, PublishError):
 
 
 class PublishManyError(_Fields, PublishError):
-    """`JetStream.publish_many` did not store all messages. It sends no more after the first failure that it sees.
+    """`JetStream.publish_many` did not store all messages. It stops sending after the first failure.
 
     Attributes:
         failures: ``(index, error)`` of the messages that failed, in the order of their payloads. After
@@ -1256,7 +1257,7 @@ class PublishManyError(_Fields, PublishError):
     stored: int
 
     def __str__(self) -> str:
-        indexes: dict[str, list[int]] = {}  # of the messages that failed for one reason
+        indexes: dict[str, list[int]] = {}  # indexes of the messages that failed for the same reason
         for index, error in self.failures:
             indexes.setdefault(str(error), []).append(index)
         shown = _first([f"{_some(failed)}: {why}" for why, failed in indexes.items()], 3)

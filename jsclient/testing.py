@@ -36,7 +36,8 @@ __all__ = ["RecordedMessage", "SentAck", "make_message"]
 class SentAck(msgspec.Struct, frozen=True):
     """An ack that would have been sent.
 
-    ``delay`` is that of a nak, in seconds; ``reason`` is that of a term; ``sync``: it was sent by ``ack_sync``.
+    ``delay`` is the delay of a nak, in seconds, and ``reason`` the reason of a term. ``sync`` is true for an
+    ``ack_sync``.
     """
 
     kind: Literal["ack", "nak", "term", "in_progress"]
@@ -46,17 +47,17 @@ class SentAck(msgspec.Struct, frozen=True):
 
 
 class RecordedMessage(Message):
-    """A `jsclient.Message` that was not delivered by a server, made by `make_message`.
+    """A `jsclient.Message` that no server has delivered. Created by `make_message`.
 
-    ``acks`` has what its acks would have sent, in order. As for any message, an ack that follows a terminal one (ack,
-    nak or term) sends nothing.
+    ``acks`` contains, in order, the acks that would have been sent. As for any message, an ack after a terminal ack
+    (ack, nak or term) sends nothing.
     """
 
     __slots__ = ("_attempt", "_channel", "_frame", "_headers", "_metadata", "_state", "acks")
     acks: list[SentAck]
 
     def __new__(cls, frame: Frame) -> Self:
-        """Use `make_message`."""
+        """Not for direct use: call `make_message`."""
         made = object.__new__(cls)
         recorder = _Recorder()
         made._frame, made.acks = frame, recorder.acks
@@ -79,19 +80,20 @@ def make_message(
     num_pending: int = 0,
     timestamp: datetime | None = None,
 ) -> RecordedMessage:
-    """Make a message as a server would deliver it, for the unit test of a handler. It needs no event loop.
+    """Create a message as a server would deliver it, for the unit test of a handler. It needs no event loop.
 
     Args:
-        subject: The subject it was published to.
+        subject: The subject that the message was published to.
         data: The payload.
-        headers: Its headers; a sequence of values repeats a header.
+        headers: The headers. A sequence of values repeats a header.
         stream: ``metadata.stream``.
         consumer: ``metadata.consumer``.
         stream_seq: ``metadata.stream_seq``, 1 or more.
         consumer_seq: ``metadata.consumer_seq``, 1 or more.
-        num_delivered: ``metadata.num_delivered``, and so ``attempt``: 2 or more for a message that failed before.
-        num_pending: ``metadata.num_pending``: messages that the consumer has still to deliver after this one.
-        timestamp: When it was stored, with a time zone; by default now.
+        num_delivered: ``metadata.num_delivered``, and so ``attempt``. Use 2 or more for a message that failed before.
+        num_pending: ``metadata.num_pending``, the number of messages that the consumer has still to deliver after this
+            message.
+        timestamp: The time at which the message was stored, with a time zone. The default is now.
 
     Raises:
         ConfigError: A number or the time is out of range, or ``data`` is not bytes.

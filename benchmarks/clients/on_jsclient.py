@@ -96,6 +96,7 @@ async def _messages(job: Job, meter: Meter) -> None:
                         assert msg.headers[HEADER]
                     await msg.ack()
                     seen += 1
+                    # The reader never ends by itself, so the loop leaves it after the last message.
                     if seen == count:
                         break
                 part.done(seen, msg.metadata.stream_seq)

@@ -122,6 +122,7 @@ async def _run(job: Job, meter: Meter) -> None:
             sub = await nc.jetstream().pull_subscribe_bind(part.consumer, job.stream)
             async with requested(job, part), _handlers(job.handlers, handle) as accept:
                 fetched = 0
+                # Asking for more than what remains would make the last fetch wait for its timeout.
                 while fetched < count:
                     messages = await sub.fetch(min(size, count - fetched))
                     fetched += len(messages)

@@ -86,6 +86,7 @@ def _messages(job: Job, meter: Meter) -> None:
         wire.send(b"SUB pull 1\r\n")
         for part in meter.parts():
             half = max(1, job.window // 2)
+            # Two requests are open at a time, so that the server never waits for the next request.
             request = _pull(job, part.consumer, half)
             wire.send(request + request)
             seen, requests, remainder = 0, 2 * half, b""
@@ -93,6 +94,7 @@ def _messages(job: Job, meter: Meter) -> None:
             while seen < part.count:
                 data = remainder + wire.read()
                 replies = _REPLY.findall(data)
+                # A read may end in the middle of a frame: keep it until the frame is complete.
                 if not replies:
                     remainder = data
                     continue
@@ -100,6 +102,7 @@ def _messages(job: Job, meter: Meter) -> None:
                 remainder = data[data.rindex(reply) + len(reply) :]
                 seen += len(replies)
                 out = b"PUB " + b" 4\r\n+ACK\r\nPUB ".join(replies) + b" 4\r\n+ACK\r\n"
+                # Send the next request when half of the window remains, as a client with a buffer would.
                 while requests - seen <= half and requests < part.count:
                     out += request
                     requests += half

@@ -62,6 +62,7 @@ class _Raw:
             data = self._data + read
             at, size, match = 0, len(data), _FRAME.match
             while at < size:
+                # Only MSG frames carry a payload. Any other line is a control line, which ends with CR LF.
                 line = match(data, at)
                 if line is None:
                     end = data.find(b"\r\n", at)
@@ -75,6 +76,7 @@ class _Raw:
                     continue
                 body = line.end()
                 end = body + int(line[4])
+                # The payload has not arrived completely: keep the frame for the next read.
                 if end + 2 > size:
                     break
                 results.append((line[2], data[body + int(line[3] or 0) : end]))
@@ -110,6 +112,7 @@ def recount(url: str, stream: str, rows: int) -> Recount:
         )
         seen, received, requests, checksum = bytearray(rows), 0, 0, 0
         while received < total:
+            # Keep one request in reserve, so that the server never waits for the next request.
             while requests < total and requests - received <= _PULL:
                 raw.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.recount", "recount.rows", {"batch": _PULL})
                 requests += _PULL

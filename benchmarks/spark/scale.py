@@ -146,11 +146,13 @@ class Works:
             before, begin = cpu(), time.perf_counter()
             query = writer.option("checkpointLocation", checkpoint).start()
             try:
+                # A query that has failed would never read the remaining rows. The check at the end reports it.
                 while sum(results) < rows and query.isActive:
                     time.sleep(0.01)
                 figures["Spark, first batch: seconds"] = time.perf_counter() - begin
                 for kind, seconds in cpu().items():
                     figures[f"Spark, first batch: {kind} ms"] = (seconds - before[kind]) * 1e3
+                # Wait until the work of the first batch is over, so that only polling is measured.
                 time.sleep(2.0)
                 before, begin = cpu(), time.perf_counter()
                 time.sleep(IDLE)
@@ -295,6 +297,7 @@ def main() -> int:
                     shown = ", ".join(f"{key} {value:,.1f}" for key, value in figures.items())
                     print(f"{size:,} {name}, load {os.getloadavg()[0]:.1f}: {shown}", flush=True)
         finally:
+            # Spark starts on first use, so there is no session if none of these works needs it.
             if works.spark is not None:
                 works.spark.stop()
             works.opened.run(works.opened.js.close())

@@ -58,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = parser()
     options = command.parse_args(arguments)
     if options.report:
+        # The tables of an earlier run are written again, without measuring.
         stored = json.loads(options.report.read_text(encoding="utf-8"))
     else:
         try:

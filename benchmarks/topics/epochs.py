@@ -63,6 +63,7 @@ async def subscribing(job: Job) -> dict[str, float]:
         await topic.create(storage="memory")
         items = ["x" * (job.size // _PER_MESSAGE)] * _PER_MESSAGE
         async with await topic.publisher() as publisher:
+            # The position is taken before any data exists, so that the subscriber below reads all of it.
             async with await topic.subscribe() as sub:
                 position = sub.position
             for number in range(job.count):

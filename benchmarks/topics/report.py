@@ -43,6 +43,7 @@ def table(work: TopicWork, clients: Mapping[str, Mapping[str, Summary]]) -> str:
         for column in work.columns:
             result = clients[client].get(column.figure)
             text = "" if result is None else _shown(result.median, column.form)
+            # Goals exist only for the figure that is compared, and only for some clients.
             if column.figure == work.compared and result is not None and client in work.goals:
                 goal = work.goals[client]
                 text = f"{verdict(text, met=result.median <= goal)} (goal {goal:g})"

@@ -33,12 +33,14 @@ class Calls:
             self.ended[type(error).__name__] += 1
             return error
         except TimeoutError:
+            # A TimeoutError of the call itself is not our limit, and no documented error either.
             if timeout.expired():
                 self.hung.append(f"{what}: not done after {limit} s")
             else:
                 self.undocumented.append(f"{what}: TimeoutError")
         except asyncio.CancelledError:
             task = asyncio.current_task()
+            # A cancellation of the campaign must pass. A call that ends as cancelled by itself is a fault.
             if task is not None and task.cancelling():
                 raise
             self.undocumented.append(f"{what}: CancelledError")

@@ -123,6 +123,7 @@ def test_calls_meet_lost_connections(tmp_path: Path) -> None:
                         try:
                             await js.publish("s", b"1", timeout=0.5)
                             await js.ping(0.5)
+                        # This is the documented outcome of a lost connection. Any other error is collected.
                         except jsclient.JetStreamError:
                             await asyncio.sleep(0)
                         except Exception as error:  # noqa: BLE001

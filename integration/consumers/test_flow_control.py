@@ -96,6 +96,7 @@ async def test_callback_answers_in_place(tap: Any, near: Any, stream: OwnStream)
 async def read(sub: Any, way: str, count: int, note: Callable[[Any], None]) -> None:
     """Read `count` messages in one of the ways."""
     remaining = count
+    # Each way empties the queue differently, and the answers must leave at the same messages.
     if way == "next":
         for _ in range(count):
             note(await sub.next(timeout=5))

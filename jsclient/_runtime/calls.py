@@ -143,7 +143,7 @@ async def delete_consumer(
 
 
 async def is_gone(context: Context, stream: str, consumer: str) -> bool:
-    """Whether the server says that the consumer or its stream does not exist. False if it does not answer."""
+    """Return whether the server says that the consumer or its stream does not exist. False without an answer."""
     try:
         await consumer_info(context, stream, consumer)
     except JetStreamError as error:
@@ -182,7 +182,7 @@ async def subject_pages(
 ) -> AsyncIterator[StreamInfo]:
     """Yield the stream's info page by page, each with up to 100,000 subjects in ``state.subjects``.
 
-    ``timeout``: seconds for all pages. None: the default timeout for each page.
+    ``timeout`` is the number of seconds for all pages. None means the default timeout for each page.
 
     Raises `StreamNotFoundError`, `ProtocolError`, or any API request error.
     """

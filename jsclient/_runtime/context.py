@@ -121,8 +121,8 @@ class Requests:
 
         The timeout includes waiting for a connection. A request is never sent without a connection.
 
-        ``again``: the request changes nothing on the server. It is repeated each quarter of the timeout and after a
-        reconnect, because the first answer may be lost with a leader or with the connection.
+        ``again`` tells that the request changes nothing on the server. It is then repeated each quarter of the timeout
+        and after a reconnect, because the first answer may be lost with a leader or the connection.
 
         Raises:
             RequestTimeoutError: No reply arrived within ``timeout`` seconds.
@@ -188,7 +188,7 @@ class Requests:
         """
         connection, inbox = self._connection, self._inbox
         out = connection.outbox
-        # Each of these needs a wait or raises, which `ask` does.
+        # Each of these conditions needs a wait or raises an error, which `ask` does.
         if (
             (out is None or out.is_full or inbox is None or inbox.denied is not None)
             or (self._closed or self._timer is None or not connection.is_connected)
@@ -340,13 +340,13 @@ def _fail(future: asyncio.Future[Frame] | _Taker, error: JetStreamError) -> None
 
 
 class Closable(Protocol):
-    """A handle that ends with the connection."""
+    """A handle that is closed together with its connection."""
 
     async def abandon(self) -> None: ...
 
 
 def as_reported(error: BaseException) -> JetStreamError:
-    """Return the error for an event. An error that is no `JetStreamError` becomes the cause of a new one."""
+    """Return the error for an event. An error that is not a `JetStreamError` becomes the cause of a new error."""
     if isinstance(error, JetStreamError):
         return error
     wrapped = ProtocolError(f"a background task failed: {type(error).__name__}: {error}")
@@ -387,7 +387,7 @@ class Context:
         self.shared: dict[Hashable, Any] = {}  # objects that readers share
         self.answered: AnsweredSubjects = AnsweredSubjects()
         self.takes_batches: AnsweredSubjects = AnsweredSubjects()
-        # Runs `JetStream.close`; not awaited, as it may be a handler.
+        # Runs `JetStream.close`. It is not awaited, because its caller may be a handler.
         self.closer: asyncio.Task[object] | None = None
 
     def reaching(self, prefix: str) -> Context:
@@ -415,7 +415,7 @@ class Context:
     def detach(
         self, handle: Closable, listener: Listener | None = None, denied: OnDenied | None = None
     ) -> None:
-        """Undo `attach`. A no-op if the handle is not registered."""
+        """Undo `attach`. Does nothing if the handle is not registered."""
         self.open.discard(handle)
         if listener is not None:
             self.connection.remove_listener(listener, denied)

@@ -45,9 +45,9 @@ _log = logging.getLogger("jsclient")
 
 
 class State(Enum):
-    """The state of a handle. It moves only forward. A drained reader closes once its last message was read."""
+    """The state of a handle. It only moves forward. A drained reader closes when its last message was read."""
 
-    NEW = "new"  # opened on first use
+    NEW = "new"  # not opened yet: the handle opens on first use
     OPEN = "open"
     DRAINING = "draining"
     CLOSED = "closed"
@@ -136,7 +136,7 @@ P = ParamSpec("P")
 
 
 class Asking(Coroutine[Any, Any, T]):
-    """A request that is not sent yet: await it. A task can run it."""
+    """A request that is not sent yet. Await it, or let a task run it."""
 
     _how = "'await' sends the request"
     _read = _how
@@ -176,15 +176,15 @@ class Asking(Coroutine[Any, Any, T]):
         return self._running or self.__await__()
 
     def send(self, value: Any, /) -> Any:
-        """Used by tasks."""
+        """Part of the coroutine protocol, for tasks."""
         return self._run().send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Used by tasks."""
+        """Part of the coroutine protocol, for tasks."""
         return self._run().throw(*error)
 
     def close(self) -> None:
-        """Used by tasks. Ends without opening the handle."""
+        """Part of the coroutine protocol, for tasks. End without opening the handle."""
         self._run().close()
 
     def __del__(self) -> None:
@@ -195,7 +195,7 @@ class Asking(Coroutine[Any, Any, T]):
 
 
 class Opening(Asking[HandleT]):
-    """A handle that is not open yet: await it, or use it with ``async with``. A task can run it."""
+    """A handle that is not open yet. Await it, use it with ``async with``, or let a task run it."""
 
     _how = "'async with ... as name' opens it, and so does 'await'"
     _read = f"{_how}; 'async for' reads what it opens"
@@ -250,7 +250,7 @@ def asking(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Asking[T]
 
 
 class Listing(AsyncIterator[T]):
-    """The items of a paged request, for ``async for``."""
+    """An iterator over the items of a paged request, for ``async for``."""
 
     def __init__(self, items: AsyncGenerator[T, None], name: str) -> None:
         self._items = items

@@ -36,7 +36,7 @@ def is_coroutine_function(function: object) -> bool:
 
 
 def check_function(name: str, function: object, of: str) -> None:
-    """Raise `ConfigError` for a generator function, or for a value that is not callable."""
+    """Raise `ConfigError` for a generator function, or for a value that cannot be called."""
     if not callable(function):
         hint = (
             "; it was called: give the function itself, without ()" if inspect.iscoroutine(function) else ""
@@ -50,7 +50,7 @@ def check_function(name: str, function: object, of: str) -> None:
 
 
 def check_handler(name: str, handler: object, of: str = "message") -> None:
-    """Refuse a handler that cannot be called with one argument, so that no message fails because of it.
+    """Raise an error for a handler that cannot be called with one argument, before any message fails because of it.
 
     Raises:
         ConfigError: The handler is not callable, needs another number of arguments, or is a generator function.
@@ -70,7 +70,7 @@ def check_handler(name: str, handler: object, of: str = "message") -> None:
 
 
 def check_plain(name: str, function: object) -> None:
-    """Raise `ConfigError` for a coroutine function, where the result is used at once."""
+    """Raise `ConfigError` for a coroutine function, where the result is needed at once."""
     if is_coroutine_function(function):
         raise ConfigError(f"{name} is a coroutine function: a plain one is needed, which answers at once")
 

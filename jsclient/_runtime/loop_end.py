@@ -10,10 +10,10 @@ __all__ = ["LoopEnd"]
 
 
 class LoopEnd:
-    """Awaits a callback when the event loop closes its asynchronous generators, just before it is closed itself.
+    """Awaits a callback when the event loop closes its asynchronous generators, just before the loop itself is closed.
 
-    `asyncio.run` cancels all tasks once, and continues until they have ended. A task that is started meanwhile would be
-    destroyed while it is pending.
+    `asyncio.run` cancels all tasks once, and continues until they have ended. A task that is started in that time would
+    be destroyed while pending.
     """
 
     def __init__(self, callback: Callable[[], Awaitable[None]]) -> None:
@@ -27,7 +27,7 @@ class LoopEnd:
             step_at_once(self._generator.asend(None))
 
     def stop_watching(self) -> None:
-        """Stop watching: the callback is no longer needed."""
+        """Stop watching, because the callback is no longer needed."""
         generator, self._generator = self._generator, None
         if generator is not None:
             step_at_once(generator.aclose())

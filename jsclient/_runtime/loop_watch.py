@@ -13,7 +13,7 @@ __all__ = ["LoopWatch", "longest"]
 T = TypeVar("T")
 
 BLOCKED = 1.0  # seconds after which a block is reported
-_BEAT = 0.1  # seconds between beats, while handlers run
+_BEAT = 0.1  # seconds between two beats while handlers run
 
 
 class LoopWatch(Generic[T]):
@@ -41,7 +41,7 @@ class LoopWatch(Generic[T]):
         self._handled, self._report = handled, report
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._beat = 0.0  # the last time when the loop was free
+        self._beat = 0.0  # the last time at which the loop was free
         self._times = 0
 
     def check_loop(self, now: float) -> None:
@@ -73,9 +73,9 @@ class LoopWatch(Generic[T]):
 def longest(beat: float, now: float, handled: Iterable[tuple[float, T]]) -> tuple[float, T | None]:
     """Return the longest block since ``beat``, when the loop was last free, and the message of its handler.
 
-    Handlers that started since then ran one after another, so each blocked until the next started. If several had
-    started before, any of them may have blocked, and the message is None. It is also None if no handler blocked for a
-    second alone.
+    Handlers that started after ``beat`` ran one after another, so each blocked until the next started. If several
+    handlers had started before, any of them may have blocked, and the message is None. It is also None if no single
+    handler blocked for a second.
     """
     steps = sorted(handled, key=itemgetter(0))
     before = [message for began, message in steps if began < beat]

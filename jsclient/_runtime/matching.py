@@ -13,7 +13,7 @@ from .context import Context
 
 __all__ = ["check_match"]
 
-_TIMEOUT = 2.0  # seconds: without an answer the filter is not refused
+_TIMEOUT = 2.0  # seconds to wait for an answer. Without an answer the filter is accepted
 
 
 async def check_match(
@@ -24,7 +24,7 @@ async def check_match(
     A filter is accepted if the request is not permitted, or not answered.
 
     Args:
-        context: For the requests. A missing permission is not reported.
+        context: Sends the requests. A missing permission is not reported.
         stream: The name of the stream.
         filters: The filters of a consumer.
         known: The stream's configuration, as the server last reported it. If the filters fit it, no request is sent.
@@ -32,7 +32,7 @@ async def check_match(
     if not filters or (known is not None and not impossible_filters(filters, known)):
         return
     if known is None and context.connection.outbox is None:
-        return  # a user's nats-py connection does not show a denial, so it would take the whole timeout
+        return  # with a user's nats-py connection a denial is not visible, so it would take the whole timeout
     try:
         subject = context.api.stream_info(stream)
         answer = await context.call(subject, timeout=_TIMEOUT, what="stream info", optional=True)

@@ -97,7 +97,7 @@ def header_of_ids(msg_id: str, after: str | None = None) -> bytes:
     """Return the header block of a message with an id, and optionally the id that it must follow.
 
     Raises:
-        ConfigError: One of them is not a valid id.
+        ConfigError: An id is not valid.
     """
     if not _is_plain(msg_id) or not (after is None or _is_plain(after)):
         return encode_headers(publish_headers(msg_id=msg_id, expected_last_msg_id=after) or {})
@@ -166,7 +166,7 @@ async def publish(
 ) -> PubAck:
     """See `JetStream.publish`.
 
-    ``stream_exists``: "no responders" is retried until the timeout, because it cannot be a wrong subject.
+    With ``stream_exists``, "no responders" is retried until the timeout, because the subject cannot be wrong.
     """
     if type(subject) is not str or subject not in known_subjects:
         check_subject(subject)
@@ -235,7 +235,7 @@ async def _send(
                 raise final from None
             if (
                 not pause
-            ):  # an earlier attempt may be stored: ask, with a message that cannot be stored itself
+            ):  # an earlier attempt may be stored: find out with a message that cannot be stored itself
                 payload, block = b"", question_about(headers[MSG_ID], secrets.token_hex(11))
         except (DisconnectedError, RequestTimeoutError) as error:
             remaining, pause = deadline - loop.time(), PAUSE
@@ -258,9 +258,9 @@ def publish_now(
     timeout: float,
     stored: Callable[[int | JetStreamError], None],
 ) -> bool:
-    """Send a message with a whole header block if that needs no wait; see `Requests.ask_now`.
+    """Send a message with a complete header block if that is possible without waiting. See `Requests.ask_now`.
 
-    ``stored`` is called with the sequence, or with an error, after which the message may be stored all the same.
+    ``stored`` is called with the sequence or with an error. After an error the message may still be stored.
     """
 
     def receive(answer: Frame | JetStreamError) -> None:
@@ -293,7 +293,7 @@ async def request_stored(
     """Send a message whose answer is not a plain ack, and return the answer.
 
     "No responders" is retried as for a publish without an id: until the timeout if a stream has answered on this
-    subject before, otherwise three times in all. ``recovery`` counts these attempts.
+    subject before, otherwise for three attempts in total. ``recovery`` counts these attempts.
 
     Raises:
         NoRespondersError: No stream received the message, so it was not stored.

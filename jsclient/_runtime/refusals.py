@@ -27,7 +27,7 @@ async def explained(context: Context, error: ApiError, body: Any) -> ApiError:
     """Return the error with advice from the server's state, or the same error if that does not explain it.
 
     Args:
-        context: For the request. A missing permission is not reported.
+        context: Sends the request. A missing permission is not reported.
         error: A refusal with a code of ``EXPLAINED`` in `context`.
         body: The request that was refused.
     """

@@ -27,17 +27,17 @@ __all__ = ["PATIENT", "READING", "Retry", "RetryPolicy", "is_transient", "varied
 T = TypeVar("T")
 
 _CLOSING: Final = {"consumer closed", "store is closed", "stream closed", "stream not valid"}
-"""How the server describes a request that came while it stopped, or while it deleted the stream: err_code says less."""
+"""The server's descriptions of a request that arrived while it stopped or deleted the stream. err_code says less."""
 
 _random = random.Random()  # noqa: S311  no secret; not the shared generator, which a program may have seeded
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How often and how long a request is repeated.
+    """The rules for repeating a request.
 
     Attributes:
         first_pause, longest_pause: Seconds between attempts, doubled each time.
-        patience: Seconds after which a transient error is final. None: never.
+        patience: Seconds after which a transient error is final. None means never.
         missing_stream: Seconds that a stream may be missing, as it seems to be while a cluster elects a leader.
         lost_answers: Consecutive lost answers after which the error is final.
         also: Errors that are transient for this request only.
@@ -54,10 +54,10 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 READING: Final = RetryPolicy(
     0.05, 1.0, missing_stream=5.0, also=(ConsumerNotFoundError, ConsumerDeletedError)
 )
-"""For readers, which create their consumers: retry as long as the server is away."""
+"""For readers, which create their consumers: retry as long as the server is unavailable."""
 
 PATIENT: Final = RetryPolicy(0.25, 0.25, patience=30.0)
-"""For a request of a driver program: survives a restart of the server, but no longer absence."""
+"""For a request of a driver program: retries for the time of a server restart, but not longer."""
 
 
 def varied(seconds: float) -> float:

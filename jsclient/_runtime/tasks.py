@@ -9,12 +9,12 @@ from typing import Any
 
 __all__ = ["Signal", "Tasks", "Timer", "clock", "step_at_once", "until_done"]
 
-_LAST = 1.0  # seconds that a task has for its work, and then for its cancellation, when the event loop ends
+_LAST = 1.0  # seconds for a task to finish, and then for its cancellation, when the event loop ends
 _ROUNDS = 3  # rounds of cancellations, as a cancelled task may start another task
 
 
 def clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """Return ``loop.time``, or the function that it calls, which costs half."""
+    """Return ``loop.time``, or the function that it calls, which takes half the time."""
     return time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
 
@@ -37,7 +37,7 @@ class Tasks:
     ) -> asyncio.Task[Any]:
         """Run a coroutine in the background. ``name`` is shown in task dumps.
 
-        ``awaited``: the caller awaits the result, so its error is not reported.
+        ``awaited`` tells that the caller awaits the result, so its error is not reported.
         """
         loop = asyncio.get_running_loop()
         task = loop.create_task(coroutine, name=f"jsclient:{name}")
@@ -89,7 +89,7 @@ class Tasks:
             self._on_error(error)
 
     async def settle(self, timeout: float) -> None:
-        """Wait up to ``timeout`` seconds for running tasks, then cancel the others and wait for their end."""
+        """Wait up to ``timeout`` seconds for running tasks. Then cancel the remaining tasks and wait for their end."""
         others = self._tasks - {asyncio.current_task()}
         if others:
             await asyncio.wait(others, timeout=timeout)
@@ -126,8 +126,8 @@ async def until_done(future: asyncio.Future[Any], timeout: float) -> bool:
 class Timer:
     """Calls back when a moving deadline is reached.
 
-    The deadline of a monitor moves with every message, but the event loop's timer does not. When it fires early it is
-    set again, so a message causes no work here.
+    The deadline of a monitor moves with every message, but the event loop's timer does not. If the timer fires early,
+    it is set again, so a message causes no work here.
     """
 
     __slots__ = ("_at", "_callback", "_handle", "_loop")
@@ -165,7 +165,7 @@ class Signal:
     turn has removed no item.
 
     Attributes:
-        waiters: The futures of the waiting tasks. If there are none, `set` does nothing, and may be left out.
+        waiters: The futures of the waiting tasks. If there are none, `set` does nothing, and the caller may skip it.
     """
 
     __slots__ = ("waiters",)

@@ -27,7 +27,7 @@ _ARGUMENTS = {
     "endingtimestamp": "end",
     "includeheaders": "columns",
 }
-_NAME = "jsclient-arrow"  # a name of connections other than Spark's, so that both can be in one process
+_NAME = "jsclient-arrow"  # differs from the name of Spark's connections, so that both can be in one process
 
 
 def read_options(
@@ -82,7 +82,7 @@ def _or(words: Iterable[str]) -> str:
 
 
 def in_one_piece(options: SourceOptions) -> SourceOptions:
-    """Return the options for a reader that reads a stream in one task."""
+    """Return options for a reader that reads a stream in a single task."""
     return replace(options, min_partitions=1, max_messages_per_partition=None)
 
 

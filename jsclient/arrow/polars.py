@@ -26,11 +26,11 @@ def scan_jetstream(
 ) -> pl.LazyFrame:
     """Return a lazy frame of the messages between two positions of a stream.
 
-    Each ``collect`` resolves the positions again, and reads only the columns that the query needs. A limit of rows ends
-    the reading early. Filters of the query reduce the rows that are kept, but not the messages that the server sends.
-    Give ``subjects``, ``start`` and ``end`` to reduce these.
+    Each ``collect`` resolves the positions again, and reads only the columns that the query needs. A limit on the
+    number of rows ends the reading early. Filters of the query reduce the rows that are kept, but not the messages that
+    the server sends. Give ``subjects``, ``start`` and ``end`` to reduce these.
 
-    Takes the arguments of `read_jetstream` and checks them at once. All other errors are raised by ``collect``.
+    Takes the arguments of `read_jetstream` and checks them at once. ``collect`` raises all other errors.
 
     Raises:
         ConfigError: An argument or option is missing, invalid or unknown.

@@ -34,8 +34,8 @@ def read_ray_dataset(
     """Return a Ray dataset of the messages between two positions of a stream, which are resolved now.
 
     Ray chooses the number of tasks. Each task reads a part of the range over its own connection. The options
-    ``minPartitions`` and ``maxMessagesPerPartition`` may demand more tasks. Paths of files and environment variables
-    are resolved on the machine of the task.
+    ``minPartitions`` and ``maxMessagesPerPartition`` can increase the number of tasks. Paths of files and environment
+    variables are resolved on the machine of the task.
 
     See `read_jetstream` for the other arguments and the errors. If a task fails, Ray raises its ``RayTaskError`` with
     the name and the text of the error.
@@ -72,7 +72,7 @@ class JetStreamDatasource(Datasource):
             self._planned = plan_tasks(replace(self._options, min_partitions=least), self._columns)
         schema = arrow_schema(self._columns)
         unknown = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-        # Ray does not know the columns of a dataset without tasks. So there is a task even for an empty range.
+        # Ray does not know the columns of a dataset without tasks. So an empty range has a task too.
         parts: list[RangeTask | None] = [*self._planned] or [None]
         return [
             ReadTask(partial(_tables, task), unknown, schema=schema, per_task_row_limit=per_task_row_limit)

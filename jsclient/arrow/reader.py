@@ -23,7 +23,7 @@ from .options import Bound, check_columns, in_one_piece, read_options
 __all__ = ["ArrowReader", "RangeTask", "plan_tasks", "read_jetstream", "read_tasks", "stored_bytes"]
 
 RangeTask = tuple[ReadSpec, SequenceRange]
-"""A range, and how to read it. Can be pickled."""
+"""A range and how to read it. It can be pickled."""
 
 
 def read_jetstream(
@@ -65,7 +65,7 @@ def read_jetstream(
 
 
 def plan_tasks(options: SourceOptions, columns: tuple[str, ...]) -> list[RangeTask]:
-    """Resolve the positions of a read, and divide it into ranges. The connection is closed after that."""
+    """Resolve the positions of a read, and divide it into ranges. Closes the connection before it returns."""
     spec = read_spec(options, columns)
     with held(options.connect):
         return [(task.spec(spec), task.range) for task in plan_bounded(options) if task.range is not None]
@@ -113,7 +113,7 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         except StopIteration:
             raise
         except BaseException:
-            if self._has_ended():  # while another thread reads, a ValueError does not end the reader
+            if self._has_ended():  # a ValueError, raised while another thread reads, does not end the reader
                 self._broken = "the reader ended with an error"
             raise
 
@@ -127,14 +127,14 @@ class ArrowReader(Iterator[pa.RecordBatch]):
         return pa.Table.from_batches(self._remaining(), self.schema)
 
     def close(self) -> None:
-        """End the reading, and close the connection. Idempotent.
+        """End the reading, and close the connection. Calling it again does nothing.
 
         If messages remain, the iteration raises `ClosedError` after that.
         """
         ended = self._has_ended()
         try:
             self._batches.close()
-        finally:  # while another thread reads, a ValueError leaves the reader open
+        finally:  # a ValueError, raised while another thread reads, leaves the reader open
             if not ended and self._has_ended():
                 self._broken = "the reader was closed"
 

@@ -22,7 +22,7 @@ _MARKS = {"ok": "[ok]", "note": "[note]", "warning": "[warning]", "error": "[err
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command. Returns exit code 1 if a warning or an error was found, or no server could be reached."""
+    """Run the command. Return 1 if it finds a warning or an error, or cannot reach a server, and 0 otherwise."""
     if options.server is None and (options.stream or options.credentials or options.option or options.json):
         options.parser.error("STREAM, --credentials, --option and --json need --server")
     if not options.json:

@@ -64,7 +64,7 @@ Answerer: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
 
 
 class Store(Protocol):
-    """The stored state of a peer, a few entries by key. `jsclient.streams.buckets.Bucket` is an implementation."""
+    """The stored state of a peer: a few entries by key. `jsclient.streams.buckets.Bucket` is an implementation."""
 
     async def get(self, key: str) -> BucketEntry: ...
 
@@ -92,7 +92,7 @@ class Attendance(abc.ABC):
 
 
 class Backend(abc.ABC):
-    """The NATS system or process that peers live in."""
+    """The environment of peers: a NATS system, or this process."""
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
@@ -111,7 +111,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     async def publish(self, send: Send) -> None:
-        """Store an event in the inbox of the peer that it is for.
+        """Store an event in the inbox of the peer that receives it.
 
         Raises:
             HostNotAllowedError: The peer's host is not allowed.
@@ -141,19 +141,19 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Release everything."""
+        """Close the connections and stop all background tasks."""
 
 
 _LONGEST: Final = 30.0
 
 
 def backoff(attempt: int, first: float = 0.1, longest: float = _LONGEST) -> float:
-    """Return the seconds to wait after a failed attempt, counted from 1. They are doubled each time."""
+    """Return the seconds to wait after a failed attempt, counted from 1. The time doubles with each attempt."""
     return float(min(longest, first * 2 ** min(attempt - 1, 20)))
 
 
 class Stopping:
-    """Tells whether closing has begun, and wakes tasks that pause."""
+    """Tells whether closing has begun, and wakes tasks that pause until then."""
 
     def __init__(self) -> None:
         self._signal = Signal()
@@ -165,7 +165,7 @@ class Stopping:
         self._signal.set()
 
     async def pause(self, seconds: float) -> bool:
-        """Wait. Returns False if closing has begun."""
+        """Wait for some seconds. Return False if closing has begun."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not self.begun and await self._signal.wait_until(deadline):
             pass
@@ -192,7 +192,7 @@ def read_attrs(attrs: Mapping[str, Any], limit: int) -> Attrs:
 
 
 def with_id(id: str | None, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the attributes, with ``Id`` if it is given."""
+    """Return the attributes, with ``Id`` added if it is given."""
     return attrs if id is None else {**attrs, "Id": id}
 
 
@@ -208,12 +208,12 @@ def unpack(data: bytes) -> Attrs | None:
 
 
 def reply(value: Any) -> bytes:
-    """Return the answer to a query. Raises `ConfigError` if the value is not JSON."""
+    """Return the encoded answer to a query. Raises `ConfigError` if the value is not JSON."""
     return pack({"value": value})
 
 
 def refusal(which: str, detail: str = "") -> bytes:
-    """Return the refusal of a query."""
+    """Return the encoded refusal of a query."""
     return pack({"refusal": which, "detail": detail})
 
 

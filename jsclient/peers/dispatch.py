@@ -20,17 +20,17 @@ from .stored_tracker import Machine
 
 __all__ = ["Dispatcher", "OutboxSender", "publish_all"]
 
-_LATER: Final = 1.0  # seconds until the redelivery after a failed request, doubled each time
-_LONGEST_RETRY: Final = 60.0  # seconds until a handler that failed is called again
+_LATER: Final = 1.0  # seconds until the redelivery after a failed request. They double each time
+_LONGEST_RETRY: Final = 60.0  # seconds at most until a handler that failed is called again
 _UNHANDLED: Final = (
-    20  # deliveries beyond the attempts, which reached no handler, for example because a process stopped
+    20  # deliveries beyond the attempts that reached no handler, for example because a process stopped
 )
-_REMEMBERED: Final = 10_000  # events whose handlers failed here
+_REMEMBERED: Final = 10_000  # number of events whose failed handlers are remembered
 _AT_ONCE: Final = 64  # sends in flight to one host, so that a host without answers does not delay others
 _TOO_LARGE: Final = 10054
 
 Notify = Callable[[Raise, int], Awaitable[None]]
-"""Calls the peer's handlers with an event and the number of the attempt. Raises `HandlerError`."""
+"""A function that calls the peer's handlers with an event and the number of the attempt. Raises `HandlerError`."""
 
 
 def _is_final(error: JetStreamError) -> bool:
@@ -64,7 +64,7 @@ class _Reports:
 
 
 class Dispatcher(_Reports):
-    """Handles the events and queries of one peer. Its tracker decides, and its handlers are called."""
+    """Handles the events and queries of one peer. Its tracker decides, and it calls the handlers."""
 
     def __init__(
         self, peer: str, backend: Backend, machine: Machine, answers: Answers, notify: Notify
@@ -77,7 +77,7 @@ class Dispatcher(_Reports):
         self._failures: dict[bytes, int] = {}  # how often the handlers of an event failed here, oldest first
 
     async def handle(self, delivery: Delivery) -> None:
-        """Handle an event. On return it is done, or its redelivery was requested."""
+        """Handle an event. On return the event is done, or its redelivery was requested."""
         address = self._address(delivery.subject)
         try:
             await self._handle_delivery(delivery, address)
@@ -104,7 +104,7 @@ class Dispatcher(_Reports):
         fresh = self._machine.fresh(delivery.ident, event=f"{address.domain}:{address.name}")
         event = Received(address.eci, address.domain, address.name, attrs, fresh)
         commands = await self._machine.do(event)
-        # Another process of this peer may have created the channel.
+        # Another process of this peer may have created the channel meanwhile.
         if _is_unknown(commands) and await self._machine.catch_up():
             commands = await self._machine.do(event)
         for command in commands:
@@ -124,7 +124,7 @@ class Dispatcher(_Reports):
                     await self._notify(command, failures + 1)
                     self._failures.pop(delivery.ident, None)
                 case _:
-                    pass  # a command that is stored already, or belongs to a query
+                    pass  # the command is already stored, or belongs to a query
 
     async def _retry(self, delivery: Delivery, address: Address | None, error: BaseException) -> None:
         failures = self._failures
@@ -155,7 +155,7 @@ class Dispatcher(_Reports):
         await delivery.refuse(refuse.refusal.value)
 
     async def answer(self, subject: str, data: bytes) -> bytes:
-        """Answer a query, with a value or the reason of a refusal. Never raises."""
+        """Return the answer to a query: a value, or the reason for a refusal. Never raises."""
         address, args = self._address(subject), unpack(data)
         if address is None or not address.query or args is None:
             return refusal(Refusal.MALFORMED.name, "not a query with a JSON object")
@@ -211,10 +211,10 @@ def _event(address: Address | None) -> str:
 
 
 class OutboxSender(_Reports):
-    """Carries out the items in the outboxes of a peer's relationships, each in its own task, and then calls ``done``.
+    """Carries out the outbox items of a peer's relationships, each in its own task, and then calls ``done``.
 
-    The tracker starts one item of each kind at a time for each relationship. A message that cannot be sent now is sent
-    again without limit. Events whose handlers fail are abandoned after ``max_deliver`` attempts.
+    The tracker starts one item of each kind at a time for each relationship. A message that cannot be sent now is
+    retried without limit. Events whose handlers fail are abandoned after ``max_deliver`` attempts.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class OutboxSender(_Reports):
 
     async def _send_item(self, item: Send, event: str) -> bool:
         attempt = 0
-        # There are few semaphores, since a host that is not allowed is refused before a connection is opened.
+        # There are few semaphores, because a host that is not allowed is refused before a connection is opened.
         sending = self._sending.setdefault(item.host, asyncio.Semaphore(_AT_ONCE))
         while not self._stopping.begun:
             try:

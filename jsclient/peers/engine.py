@@ -27,15 +27,15 @@ __all__ = ["Engine"]
 class Engine(Handle):
     """Peers on one NATS system, or in this process.
 
-    ``Engine.connect(url)`` opens its own connection, ``Engine(js)`` uses yours, and ``Engine.local()`` needs no server.
-    Use any of them with ``async with``. An engine keeps its state in two streams, so another process can continue where
-    an engine ended.
+    ``Engine.connect(url)`` opens a connection, ``Engine(js)`` uses your connection, and ``Engine.local()`` needs no
+    server. Use any of them with ``async with``. An engine keeps its state in two streams, so another process can
+    continue where an engine ended.
 
     Run a peer in one process at a time. If two processes overlap, as in a rolling restart, they share its events and
-    queries, and each overwrites only the state that it knows. Lists may lag in the process that did not write.
+    queries, and each overwrites only the state that it knows. In the process that did not write, lists may lag.
 
     Args:
-        js: Your connection. The engine leaves it open, and is closed when the connection is.
+        js: Your connection. The engine leaves it open, and is closed when the connection is closed.
         options: See `EngineOptions`.
 
     Raises:
@@ -71,7 +71,7 @@ class Engine(Handle):
         Args:
             servers: See `jsclient.connect`.
             connect: Further arguments of `jsclient.connect`, such as credentials.
-            on_event: It is called with every event that cannot be raised, of the engine and of its connections.
+            on_event: A function that is called with every event of the engine and its connections.
             options: See `EngineOptions`.
 
         Raises:
@@ -89,8 +89,8 @@ class Engine(Handle):
         """Create an engine in this process, without a server.
 
         Args:
-            hub: It keeps the state, and can be shared with other local engines. By default a new hub.
-            on_event: It is called with every event that cannot be raised.
+            hub: Keeps the state. Several local engines can share a hub. By default a new hub.
+            on_event: A function that is called with every event.
             options: See `EngineOptions`. Options of streams and hosts have no effect here.
         """
         return cls(LocalBackend(hub or LocalHub(), _options(options), on_event))
@@ -106,12 +106,12 @@ class Engine(Handle):
     async def peer(
         self, name: str, *, capability: bool = True, handlers: Mapping[str, Handler] | None = None
     ) -> Peer:
-        """Return the open peer of this name, or open the stored peer or a new peer.
+        """Return the peer with this name. If it is not open, open the stored peer or create a new peer.
 
         Args:
-            name: A token of subjects that is a valid consumer name too.
+            name: A name that is valid both as a subject token and as a consumer name.
             capability: Whether the peer can have relationships. If so, a new peer gets its well-known channel.
-            handlers: Its first handlers, which are registered like with `Peer.on` before any event arrives.
+            handlers: The first handlers. They are registered before any event arrives. See `Peer.on`.
 
         Raises:
             InvalidNameError: The name is not valid. ClosedError: The engine is closed.

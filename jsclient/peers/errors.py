@@ -22,7 +22,7 @@ class PeerError(JetStreamError):
 
     Attributes:
         event: The failure as an event, such as ``"wrangler:no_such_subscription_failure"``.
-        reason: The reason.
+        reason: Why the peer cannot do it.
     """
 
     def __init__(self, event: str, reason: str) -> None:
@@ -72,8 +72,8 @@ class EventRefused(Event, frozen=True, kw_only=True):
     """An event for a peer will never be handled, for example because the channel's policy does not accept it.
 
     ``event`` is ``domain:type`` and ``eci`` the channel. Both are empty if the subject is not valid. ``count`` is the
-    number of events with this ``refusal`` so far. It is reported for the first and then at each doubling, since
-    strangers may send many events.
+    number of events with this ``refusal`` so far. The event is reported for the first and then at each doubling,
+    because strangers may send many events.
     """
 
     peer: str

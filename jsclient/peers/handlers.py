@@ -62,20 +62,20 @@ class Answers:
 
 
 _RECENT: Final = 100
-_AT_ONCE: Final = 8  # plain functions of a peer
+_AT_ONCE: Final = 8  # plain functions of a peer that run at a time
 
 
 @dataclass(frozen=True, slots=True)
 class RaisedEvent:
-    """An event, as a handler sees it. ``event["Id"]`` is ``event.attrs["Id"]``.
+    """An event as passed to a handler. ``event["Id"]`` is the same as ``event.attrs["Id"]``.
 
     Attributes:
         domain, type: The domain and type of the event.
         attrs: The attributes of the event.
-        eci: The channel that it came on, or None if the peer raised it itself.
-        relationship: The established relationship that it came on, as `Peer.established` returns it, or None for
-            another channel.
-        error: The reason of a failure that the event reports, otherwise empty.
+        eci: The channel on which the event came, or None if the peer raised it itself.
+        relationship: The established relationship on which the event came, as `Peer.established` returns it, or None
+            for another channel.
+        error: The reason for a failure that the event reports, otherwise empty.
     """
 
     domain: str
@@ -87,7 +87,7 @@ class RaisedEvent:
 
     @property
     def name(self) -> str:
-        """``domain:type``."""
+        """The name of the event, ``domain:type``."""
         return f"{self.domain}:{self.type}"
 
     def __getitem__(self, name: str) -> Any:
@@ -104,7 +104,7 @@ def check_rule(rule: object) -> None:
 
 
 class HandlerError(Exception):
-    """Raised when a handler raised. The cause is the handler's error."""
+    """Raised when a handler raised an error, which is the cause."""
 
 
 class Handlers:
@@ -118,7 +118,7 @@ class Handlers:
         self._closed = False
 
     def add_handler(self, event: str, handler: Handler) -> None:
-        """Register a handler for ``domain:type``, with ``*`` for any. Raises `ConfigError` if that is not valid."""
+        """Register a handler for ``domain:type``, with ``*`` for any. Raises `ConfigError` for an invalid name."""
         check_handler(f"the handler of {event!r:.60}", handler, "event")
         self._handlers.append((Policy(events=(event,)), handler))
 
@@ -128,9 +128,9 @@ class Handlers:
         self._noted.set()
 
     async def run_handlers(self, event: RaisedEvent) -> None:
-        """Call the handlers of an event in their order, until the peer is closed.
+        """Call the handlers of an event in the order of their registration. Closing the peer cancels them.
 
-        Raises `HandlerError` if a handler raises, or was not called. Further handlers are skipped.
+        Raises `HandlerError` if a handler raises or was not called. The handlers after it are skipped.
         """
         for policy, handler in list(self._handlers):
             if policy.allows_event(event.domain, event.type):

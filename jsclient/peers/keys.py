@@ -24,7 +24,7 @@ _SIZE: Final = 32  # bytes of a key
 
 
 class PublicKeys(NamedTuple):
-    """The public halves as text, base64 of 32 bytes, or None if keys cannot be created here."""
+    """The public keys as text, base64 of 32 bytes, or None if keys cannot be created here."""
 
     verify_key: str | None
     public_key: str | None
@@ -42,9 +42,10 @@ def public_keys(secret: bytes, eci: str) -> PublicKeys:
 class ChannelKeys:
     """Signs, verifies, encrypts and decrypts with the keys of a peer's established relationships.
 
-    Use them for data outside of the relationship, such as a record of a shared stream. The other side can then verify
-    that it is from this peer, or nobody else can read it. Both sides need the extra ``nkeys`` when the relationship is
-    requested and approved. Otherwise its ``Tx_verify_key`` and ``Tx_public_key`` are None.
+    Use the keys for data outside of the relationship, such as a record of a shared stream. The other side can then
+    verify that a signed record is from this peer, and nobody else can read an encrypted record. Both sides need the
+    extra ``nkeys`` when the relationship is requested and approved. Otherwise its ``Tx_verify_key`` and
+    ``Tx_public_key`` are None.
 
     Each method takes the Id of the relationship, or its ``Rx``. It raises `ConfigError` if no such relationship is
     established, or if it has no keys.

@@ -20,12 +20,12 @@ from .errors import HostNotAllowedError
 
 __all__ = ["LocalBackend", "LocalHub", "MemoryStore"]
 
-_IDS: Final = 10_000  # message ids that are remembered
-_QUERIES: Final = 100  # queries at a time for each peer
+_IDS: Final = 10_000  # number of message ids that are remembered
+_QUERIES: Final = 100  # queries of each peer that run at a time
 
 
 class MemoryStore:
-    """A store in this process."""
+    """A `Store` in this process."""
 
     def __init__(self) -> None:
         self._entries: dict[str, BucketEntry] = {}
@@ -67,7 +67,7 @@ class _Letter:
 
 
 class LocalHub:
-    """The events in flight and the stores of peers, which local engines share. It need not be closed."""
+    """The events in flight and the stored state of peers. Local engines can share a hub. It need not be closed."""
 
     def __init__(self) -> None:
         self.stores: dict[str, MemoryStore] = {}
@@ -76,7 +76,7 @@ class LocalHub:
         self._seq = 0
 
     def inbox(self, peer: str) -> _Inbox:
-        """Return the inbox of a peer, which is created if necessary."""
+        """Return the inbox of a peer. Create it if necessary."""
         return self.inboxes.setdefault(peer, _Inbox())
 
     def put(self, subject: str, peer: str, data: bytes, id: str, limit: int) -> None:
@@ -110,7 +110,7 @@ class _Inbox:
 
 
 class LocalBackend(Backend):
-    """Peers on a hub."""
+    """A `Backend` for peers on a hub in this process."""
 
     def __init__(self, hub: LocalHub, options: EngineOptions, on_event: OnEvent | None) -> None:
         super().__init__(options)
@@ -216,7 +216,7 @@ class _LocalAttendance(Attendance):
             self._later[handle] = letter
 
         async def refuse(reason: str) -> None:
-            pass  # an event without redelivery is done
+            pass  # an event that is not redelivered is done
 
         ident = f"{letter.seq}".encode()
         await self._receiver(Delivery(letter.subject, letter.data, ident, letter.deliveries, later, refuse))

@@ -65,7 +65,7 @@ class Hosts:
         self._closed = False
 
     async def connection(self, host: str) -> JetStream:
-        """Return a connection to a host. Concurrent calls wait for the same attempt.
+        """Return a connection to a host. Concurrent calls wait for the same attempt to connect.
 
         Raises:
             HostNotAllowedError: The host is not allowed, and no connection was opened.
@@ -101,7 +101,7 @@ _LONG = 60.0  # seconds after which a failed worker counts as healthy
 
 
 class ServerBackend(Backend):
-    """Peers on the NATS system of ``js``. An ``owned`` connection is closed at the end."""
+    """A `Backend` for peers on the NATS system of ``js``. An ``owned`` connection is closed with it."""
 
     def __init__(self, js: JetStream, options: EngineOptions, *, owned: bool) -> None:
         super().__init__(options)
@@ -228,7 +228,7 @@ class _ServerAttendance(Attendance):
         try:
             if self._stopping.begun:
                 return
-            # Events of one channel are handled in order, because a channel stands for a sender.
+            # Events of one channel are handled in order, because a channel represents a sender.
             self._worker = consumer.run(
                 self._handle_message,
                 concurrency=self._backend.options.concurrency,
@@ -302,7 +302,7 @@ class _ServerAttendance(Attendance):
             await consumer.close()
         worker = self._worker
         if worker is not None and (worker.has(asyncio.current_task()) or worker.has(self._context.closer)):
-            return  # a handler of the worker closes the peer, and the worker ends after it
+            return  # a handler of the worker closes the peer: the worker ends after this handler
         await self._tasks.settle(grace + 1.0)
 
 
@@ -311,7 +311,7 @@ def _channel(message: Message) -> str:
 
 
 def events_config(options: EngineOptions) -> StreamConfig:
-    """Return the configuration of the stream of events. An event is removed when its peer has handled it.
+    """Return the configuration of the stream of events. A handled event is removed.
 
     The number of waiting events is bounded by channel and type. The stream refuses further events, so a flood on a
     public channel affects no other channel.
@@ -353,7 +353,8 @@ async def ensure_streams(js: JetStream, options: EngineOptions) -> Stream:
     state = await js.ensure_stream(state_config(options), on_drift="ignore")
     _check(events, f"{options.prefix}.ev.a.b.c.d")
     _check(state, f"{options.prefix}.state.a.b.c")
-    # An event must expire before its relationship is forgotten. A late request would be taken for a new one.
+    # An event must expire before its relationship is forgotten. Otherwise a late request would be taken for a new
+    # request.
     if not 0 < (events.config.max_age or 0.0) < options.remember:
         raise ConfigError(
             f"the stream {events.name!r} has a max_age of {events.config.max_age or 0:g} s: it must have one, below "

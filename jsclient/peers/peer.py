@@ -43,9 +43,9 @@ Rule = Callable[[Attrs], bool]
 
 
 class Peer:
-    """A peer with channels and relationships. Made by `Engine.peer`.
+    """A peer with channels and relationships. Created by `Engine.peer`.
 
-    Attributes have the names that picos use, as this side sees them. ``Rx`` is this side's channel of a relationship,
+    Attributes have the names that picos use, seen from this side. ``Rx`` is this side's channel of a relationship,
     ``Tx`` the other side's channel. ``Rx_role`` and ``Tx_role`` are the roles of this side and of the other side.
     ``Tx_host`` is the URL of the other side's NATS system, or None for this system. ``Id`` is the same on both sides.
 
@@ -171,7 +171,7 @@ class Peer:
 
         Args:
             rule: A plain function of the request's attributes, as this side sees them. It is called on the event loop.
-            attributes: Instead of a rule, the values that attributes must have. A collection allows any of its values.
+            attributes: Values that attributes must have, instead of a rule. A collection allows any of its values.
 
         Raises:
             ConfigError: Neither or both are given, or the rule is a coroutine function.
@@ -200,10 +200,10 @@ class Peer:
                 ``wrangler:outbound_cancellation``, ``wrangler:subscription_cancellation`` and
                 ``wrangler:send_event_on_subs``. See `request`, `approve`, `reject`, `revoke`, `cancel` and `send`.
             attrs: The attributes of the event. ``more`` are added to them.
-            policy: Of the channel that the event creates or approves. By default all but requests to this peer.
+            policy: The policy of the event's channel. By default everything is allowed except requests to this peer.
 
         Raises:
-            PeerError: The request cannot be carried out. An event reports that to the handlers as well.
+            PeerError: The request cannot be carried out. An event reports this to the handlers as well.
             ConfigError: ``event`` is not valid, the attributes are not JSON or too large, the peer lacks the
                 capability, or the policy accepts too little.
             JetStreamError: The event was not stored, or the outcome is unknown. The call can be repeated safely.
@@ -226,7 +226,7 @@ class Peer:
         """Ask another peer for a relationship. Returns its ``Id``.
 
         Args:
-            wellKnown_Tx: The other peer's ``wellKnown_Rx``, or another channel of it that lets requests pass.
+            wellKnown_Tx: The other peer's ``wellKnown_Rx``, or another channel of the peer that allows requests.
             policy: What the other side may send and ask. By default everything except requests to this peer.
             attrs: ``Id``, ``Rx_role``, ``Tx_role``, ``Tx_host``, ``name``, ``channel_type``, and others for the peer.
 
@@ -254,11 +254,11 @@ class Peer:
         await self._raise("wrangler:inbound_rejection", with_id(Id, attrs))
 
     async def revoke(self, Id: str | None = None, **attrs: Any) -> None:
-        """Take back a request of this peer. If it was approved meanwhile, the relationship ends. See `approve`."""
+        """Withdraw a request of this peer. If it was approved meanwhile, the relationship ends. See `approve`."""
         await self._raise("wrangler:outbound_cancellation", with_id(Id, attrs))
 
     async def cancel(self, Id: str | None = None, **attrs: Any) -> None:
-        """End a relationship, established or pending. Either side may do so. See `approve` for the arguments."""
+        """End an established or pending relationship. Either side may do this. See `approve` for the arguments."""
         await self._raise("wrangler:subscription_cancellation", with_id(Id, attrs))
 
     def established(self, key: str | None = None, value: object = None) -> list[Attrs]:
@@ -284,7 +284,7 @@ class Peer:
         return eci
 
     async def new_channel(self, tags: Sequence[str] = (), policy: Policy | None = None) -> Channel:
-        """Create a channel. The default policy lets no event or query pass. Raises the errors of any publish."""
+        """Create a channel. The default policy allows no event or query. Raises the errors of any publish."""
         self._check_open()
         if isinstance(tags, str):
             raise ConfigError("tags is a str, needs a list")
@@ -293,7 +293,7 @@ class Peer:
         return next(one for one in self.channels() if one.eci.endswith(f".{fresh.channel}"))
 
     async def remove_channel(self, eci: str) -> None:
-        """Remove a channel that `new_channel` made. Raises `ConfigError` for any other channel."""
+        """Remove a channel that `new_channel` created. Raises `ConfigError` for any other channel."""
         self._check_open()
         await self._machine.do(CloseChannel(eci))
 
@@ -378,7 +378,7 @@ class Peer:
         """Query another peer, which must be running. ``to`` and ``host`` have the same meaning as in `event_send`.
 
         Raises:
-            QueryRefusedError: The channel's policy refuses it, the peer has no answer to it, or the answer failed.
+            QueryRefusedError: The channel's policy refuses the query, or the peer has no answer, or its answer failed.
             NoRespondersError: The peer is not running. RequestTimeoutError: It did not answer in ``timeout`` seconds.
             HostNotAllowedError, ConnectError, PermissionDeniedError: The other system is not allowed, or unreachable.
         """
@@ -390,7 +390,7 @@ class Peer:
     def _where(self, to: str | Mapping[str, Any], host: str | None) -> Mapping[str, Any]:
         if not isinstance(to, str):
             return to
-        if "." in to:  # an Id has none
+        if "." in to:  # an Id has no dot
             return {"Tx": to, "Tx_host": host}
         relationship = self._tracker.established(to)
         if relationship is None:
@@ -399,7 +399,7 @@ class Peer:
         return relationship
 
     async def open(self) -> None:
-        """Load the state and start to receive. Handlers are not called before the next iteration of the loop.
+        """Load the state and start to receive. Handlers are first called in the next iteration of the event loop.
 
         Waits up to 30 s for a leader election or a restart of the server. On any request error, the peer is closed.
         """
@@ -419,13 +419,13 @@ class Peer:
         return await self._backend.attend(self._tracker.name, self._incoming.handle, self._incoming.answer)
 
     def stop(self) -> None:
-        """Begin to close. Internal: it lets several peers end at the same time."""
+        """Begin to close. For the library's own use, to close several peers at the same time."""
         self._stopping.begin_closing()
         if self._attendance is not None:
             self._attendance.stop_delivery(_GRACE)
 
     async def close(self) -> None:
-        """Stop receiving. Events wait in the stream until the peer is opened again, and relationships stay.
+        """Stop receiving. Relationships remain, and events wait in the stream until the peer is opened again.
 
         Running handlers are cancelled after 5 seconds. Their events are delivered again when the peer is opened again.
         """
@@ -443,7 +443,7 @@ class Peer:
         attendance, self._attendance = self._attendance, None
         if attendance is not None:
             await attendance.close(_GRACE)
-        await self._end_all(deadline, timeout)  # relationships that were requested meanwhile
+        await self._end_all(deadline, timeout)  # relationships that were requested meanwhile end too
         await self.close()
         await self._backend.forget_peer(self._tracker.name)
         await self._backend.store(self._tracker.name).purge()
@@ -484,7 +484,7 @@ class Peer:
         Raises `PeerError` after its event was handled, and the errors of `publish_all`.
         """
         failure: PeerError | None = None
-        # Handlers run before an event is sent: one that raises ends the call, and the caller may repeat it.
+        # Handlers run before an event is sent: if a handler raises, the call ends, and the caller may repeat it.
         for command in commands:
             if isinstance(command, Raise):
                 try:

@@ -27,13 +27,13 @@ from .keys import ChannelKeys, public_keys
 
 __all__ = ["Machine"]
 
-_SECRET = "secret"  # the key of the secret
+_SECRET = "secret"  # the key under which the secret is stored
 
 
 class Machine:
-    """Handles events one after another, and keeps the store.
+    """Handles events one after another, and stores the results.
 
-    ``start`` is called with each item of an outbox, at any time, and `done` has to follow.
+    ``start`` is called with each outbox item, at any time. The caller must call `done` after each item.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Machine:
             for entry in entries:
                 self._read = max(self._read, entry.revision)
                 if entry.foreign:
-                    continue  # the known value stays in effect, and is stored again with its next change
+                    continue  # the known value remains in effect, and is stored again with its next change
                 if entry.key != _SECRET:
                     self._apply(_read(entry))
                 elif entry.value is not None:
@@ -101,7 +101,7 @@ class Machine:
         return Fresh(fresh.id, fresh.channel, keys.verify_key, keys.public_key)
 
     async def do(self, event: PeerEvent) -> list[Command]:
-        """Handle an event and store the result. Returns the other commands, for the caller.
+        """Handle an event, store the result, and return the other commands for the caller.
 
         Raises:
             ConfigError: See `PeerTracker.handle`.
@@ -119,7 +119,7 @@ class Machine:
                     return remaining
 
     async def done(self, item: OutboxItem) -> None:
-        """Mark an item of an outbox as carried out or abandoned. Returns when that is stored, or cannot be."""
+        """Mark an outbox item as carried out or abandoned. Return when this is stored, or cannot be stored."""
         for command in self.tracker.handle(Done(item.key, item.id), time.time()):
             if isinstance(command, StoreValue):
                 await self._until_known(partial(self._try, command))

@@ -45,7 +45,7 @@ class LameDuck(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Info if the client knows another server, else a warning."""
+        """The severity: "info" if the client knows another server, otherwise "warning"."""
         return "info" if self.others else "warning"
 
     def _says(self) -> str:
@@ -62,8 +62,8 @@ class LameDuck(Event, frozen=True, kw_only=True):
 class ServersChanged(Event, frozen=True, kw_only=True):
     """The servers that the client may connect to have changed: the server has announced others (INFO).
 
-    ``added`` and ``removed`` are addresses, ``host:port``. ``known`` is the number of servers now, with those that were
-    given to ``connect``, which stay.
+    ``added`` and ``removed`` are addresses, ``host:port``. ``known`` is the number of servers now, including the
+    servers passed to ``connect``, which always remain.
     """
 
     about = "connection"
@@ -84,7 +84,7 @@ class ServersChanged(Event, frozen=True, kw_only=True):
 class PermissionDenied(Event, frozen=True, kw_only=True):
     """The server refused a publish or a subscription of this user.
 
-    ``needed`` is the subject that the user needs permission for, if it is not ``subject`` itself. Refused acks of a
+    ``needed`` is the subject for which the user needs permission, if it is not ``subject`` itself. Refused acks of a
     consumer are reported once for each connection, and a worker counts their messages as ``unsettled``.
     """
 

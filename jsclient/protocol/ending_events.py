@@ -27,12 +27,12 @@ class ConsumerNotKept(Event, frozen=True, kw_only=True):
 
 
 class DurableDeleted(Event, frozen=True, kw_only=True):
-    """A subscription deleted a named consumer at its end, since it had created it (ADR-15).
+    """A subscription ended and deleted the named consumer that it had created (ADR-15).
 
     ``pending`` messages were not delivered, and ``unacked`` messages were delivered but not acked. Other readers lose
     the consumer as well: ``num_waiting`` pull requests waited, and ``push_bound`` says whether another member of its
     queue group was subscribed. All four are None if the consumer's state could not be requested. ``chosen`` is true if
-    ``delete_on_close`` was. With ``delete_on_close=False`` the consumer remains.
+    ``delete_on_close`` was true. With ``delete_on_close=False`` the consumer remains.
     """
 
     pending: int | None = None
@@ -71,7 +71,7 @@ class DeleteFailed(Event, frozen=True, kw_only=True):
 
 
 class AcksUnsent(Event, frozen=True, kw_only=True):
-    """A worker was stopped while its server was not reachable, and ended with messages that it could not settle.
+    """A worker was stopped while its server was unreachable, and could not settle all its messages.
 
     ``count`` messages had been handled, but their acks were not sent. ``returned`` messages had not been handled, or
     had failed, and could not be returned. The server delivers all of them again after ``ack_wait``, as far as

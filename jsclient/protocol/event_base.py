@@ -20,7 +20,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     about: ClassVar[str] = "consumer"
-    _text: ClassVar[str] = ""  # with the names of fields in braces
+    _text: ClassVar[str] = ""  # the text, with the names of fields in braces
     _severity: ClassVar[Severity] = "warning"
 
     stream: str = ""

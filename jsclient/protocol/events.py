@@ -55,7 +55,7 @@ class GapDetected(Event, frozen=True, kw_only=True):
 
     @property
     def resume_stream_seq(self) -> int:
-        """The stream sequence of the first missing message, or the next one."""
+        """The stream sequence of the first missing message. If it is unknown, the sequence after the last message."""
         return self.last_stream_seq + 1
 
     def _says(self) -> str:
@@ -95,9 +95,10 @@ class PartitionsMissing(Event, frozen=True, kw_only=True):
 
 
 class ConsumerReset(Event, frozen=True, kw_only=True):
-    """The consumer was recreated, or its sequence restarted; ``reason`` says why.
+    """The consumer was recreated, or its sequence restarted. ``reason`` says why.
 
-    Reading resumes at ``resume_stream_seq``, 0 if the start policy decides. ``planned`` means that nothing was lost.
+    Reading resumes at ``resume_stream_seq``, or as the start policy says if that is 0. ``planned`` means that no
+    message was lost.
     """
 
     reason: str
@@ -106,7 +107,7 @@ class ConsumerReset(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Info if the reset was planned, else a warning."""
+        """The severity: "info" if the reset was planned, otherwise "warning"."""
         return "info" if self.planned else "warning"
 
     def _says(self) -> str:
@@ -370,7 +371,7 @@ class AcksLost(Event, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Info if all acks were sent again, else a warning."""
+        """The severity: "info" if all acks were sent again, otherwise "warning"."""
         return "info" if self.resent == self.count else "warning"
 
 

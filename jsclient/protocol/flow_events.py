@@ -60,7 +60,7 @@ class FlowControlStalled(Event, frozen=True, kw_only=True):
 class FlowControlRefused(Event, frozen=True, kw_only=True):
     """A flow control request was not answered, because its subject does not match ``$JS.FC.>`` or is not legal.
 
-    Another client sent it, or the server uses other subjects, whose prefix `JetStream.subscribe` needs as an item of
+    Another client sent it, or the server uses other subjects. Pass their prefix to `JetStream.subscribe` in
     ``flow_control_prefixes``.
     """
 

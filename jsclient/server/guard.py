@@ -45,7 +45,7 @@ def launch(command: list[str], directory: Path, log: IO[bytes]) -> subprocess.Po
 
 
 def ask_to_end(guard: subprocess.Popen[bytes]) -> None:
-    """Make a guard end its command and itself. Does not wait for the end. Harmless if called again."""
+    """Make a guard end its command and itself. Does not wait. Calling it again does nothing."""
     if guard.stdin is not None and not guard.stdin.closed:
         with contextlib.suppress(BrokenPipeError):  # the guard has ended already
             guard.stdin.write(b".")
@@ -53,14 +53,14 @@ def ask_to_end(guard: subprocess.Popen[bytes]) -> None:
 
 
 def main(parent: int, directory: str, command: list[str]) -> int:
-    """Run ``command`` to its end, or end it when ``parent`` requests that or is gone. Returns the exit code."""
+    """Run ``command`` to its end, or end it when ``parent`` requests this or is gone. Return the exit code."""
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         preexec_fn=_die_with_guard(),  # noqa: PLW1509 - safe: there is one thread so far
     )
-    # A signal to the whole group is meant for the command too, so the guard stays until the command has ended. It
-    # sets handlers, not SIG_IGN, and sets them after the fork, so that the command does not inherit them.
+    # A signal to the whole group is meant for the command too, so the guard stays until the command has ended. The
+    # handlers are set after the fork, and are not SIG_IGN, so that the command does not inherit them.
     for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: None)
     abandoned = threading.Event()
@@ -75,15 +75,15 @@ def _end_when_unwanted(child: subprocess.Popen[bytes], parent: int, abandoned: t
     if not _is_end_requested(parent):
         abandoned.set()
     child.terminate()
-    child.send_signal(signal.SIGCONT)  # a stopped process does not process SIGTERM
+    child.send_signal(signal.SIGCONT)  # a stopped process does not handle SIGTERM
     time.sleep(_GRACE)
     child.kill()
 
 
 def _is_end_requested(parent: int) -> bool:
     """Wait until ``parent`` requests the end (True) or is gone (False)."""
-    # Either sign alone may be late: a forked child of the parent (multiprocessing) keeps the pipe open, and a
-    # dying parent closes the pipe before its children get a new parent.
+    # Either sign alone may be late: a forked child of the parent (multiprocessing) keeps the pipe open, and a dying
+    # parent closes the pipe before its children get a new parent.
     while os.getppid() == parent:
         if select.select([0], [], [], 1.0)[0]:
             return bool(os.read(0, 1))

@@ -25,33 +25,32 @@ from . import guard
 __all__ = ["NatsServer", "find_server"]
 
 _PROBE_TIMEOUT = 1.0  # seconds for one check of a server that listens
-_LOG_TAIL = 64 * 1024  # bytes
+_LOG_TAIL = 64 * 1024  # bytes of the log that are kept
 
 
 class NatsServer:
     """A nats-server process that ends with this process.
 
-    It is an asynchronous context manager, or call `start` and `stop`. It listens on loopback by default.
-    The server ends with `stop`, and also when this process ends in any way, SIGKILL included. Ctrl-C in a
-    terminal does not reach it. Only one task may use an object at a time, but it may be started in one event
-    loop and stopped in another.
+    Use it as an asynchronous context manager, or call `start` and `stop`. It listens on loopback by default. The server
+    ends with `stop`, and also when this process ends in any way, SIGKILL included. Ctrl-C in a terminal does not reach
+    it. Only one task may use an object at a time, but it may be started in one event loop and stopped in another.
 
     Needs a POSIX system.
 
     Args:
-        port: The port to listen on. 0 lets the server choose a port, which later starts use again.
+        port: The port to listen on. 0 lets the server choose a port, which later starts reuse.
         host: The address to listen on.
         store_dir: The directory of JetStream's files. By default a temporary directory, removed by `stop`.
         binary: The executable. See `find_server` for the default.
-        config: More server configuration: text in the server's format, a mapping of the same shape, or the
-            ``Path`` of a file. The arguments ``host`` and ``port`` take precedence over it. It can be assigned
-            later: the next start or `reload` uses it.
-        jetstream: Enable JetStream, with ``store_dir``, which may then not be in ``config`` as well. With
-            False, only ``config`` decides.
+        config: More server configuration: text in the server's format, a mapping of the same shape, or the ``Path`` of
+            a file. The arguments ``host`` and ``port`` take precedence over it. It can be assigned later: the next
+            start or `reload` uses it.
+        jetstream: Enable JetStream, with ``store_dir``, which may then not be in ``config`` as well. With False, only
+            ``config`` decides.
         debug: Log debug messages.
         log_file: The server's log is appended to this file. By default a temporary file, removed by `stop`.
-        start_timeout: Seconds that `start` waits until the server is ready. The members of a cluster wait for
-            each other: start them together (``asyncio.gather``).
+        start_timeout: Seconds that `start` waits for the server to become ready. The members of a cluster wait for each
+            other, so start them together (``asyncio.gather``).
 
     Attributes:
         config: The argument, or the value assigned last.
@@ -121,7 +120,7 @@ class NatsServer:
 
     @property
     def log(self) -> str:
-        """The end of the server's log, 64 KiB at most. After `stop` it stays as it was then."""
+        """The end of the server's log, at most 64 KiB. After `stop`, the log does not change."""
         return self._last_log if self._temporary is None else self._read_log(0)
 
     async def start(self) -> None:
@@ -153,7 +152,7 @@ class NatsServer:
             raise
 
     async def stop(self) -> None:
-        """Shut the server down and remove temporary files. May be repeated.
+        """Shut the server down and remove temporary files. Calling it again does nothing.
 
         Cancelled: the server is killed and temporary files are removed.
         """
@@ -172,7 +171,7 @@ class NatsServer:
         await self._end_process()
 
     async def restart(self) -> None:
-        """Shut the server down, unless it has ended, and start it with the same port and files.
+        """Shut the server down, unless it has ended, and start it again with the same port and files.
 
         Raises the errors of `start`.
         """
@@ -182,10 +181,10 @@ class NatsServer:
     def pause(self) -> None:
         """Freeze the process (SIGSTOP), so that its connections stay open and silent.
 
-        On Linux it is frozen when this returns. On other systems it may take a moment longer.
+        On Linux the process is frozen when the call returns. Other systems may take a moment longer.
 
         Raises:
-            ProcessLookupError: It is not running.
+            ProcessLookupError: The server is not running.
         """
         _wait_until_frozen(self._signal(signal.SIGSTOP))
 
@@ -193,7 +192,7 @@ class NatsServer:
         """Resume a paused process (SIGCONT).
 
         Raises:
-            ProcessLookupError: It is not running.
+            ProcessLookupError: The server is not running.
         """
         self._signal(signal.SIGCONT)
 
@@ -275,7 +274,7 @@ class NatsServer:
         for path in self._run_directory().glob("*.ports"):
             try:
                 url = json.loads(path.read_bytes())["nats"][0]
-            except ValueError:  # the file is only half written
+            except ValueError:  # the file is only partly written
                 return False
             self.pid = int(path.stem.rpartition("_")[2])
             self.port = int(url.rpartition(":")[2])
@@ -358,7 +357,7 @@ def _wheel_directories() -> list[str]:
     return [os.fspath(Path(file.locate()).parent) for file in files if file.stem == _EXECUTABLE]
 
 
-_LIMIT = 1.0  # seconds to wait; a thread that waits for the disk stops later
+_LIMIT = 1.0  # seconds to wait. A thread that waits for the disk stops later
 
 
 def _wait_until_frozen(pid: int) -> None:
@@ -392,7 +391,7 @@ async def _probe(host: str, port: int, *, jetstream: bool) -> dict[str, Any] | N
         if verb != b"INFO":
             return None
         info: dict[str, Any] = json.loads(body)
-        # Without credentials or TLS this client can only see that the server listens.
+        # Without credentials or TLS this client can only find out that the server listens.
         if info.get("auth_required") or info.get("tls_required"):
             return info
         writer.write(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n')

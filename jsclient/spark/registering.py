@@ -64,7 +64,7 @@ _registering = threading.Lock()
 
 
 def _register(spark: SparkSession, source: type[DataSource]) -> None:
-    if _java_session(spark) is None:  # with Connect, the server creates the map, which is always empty
+    if _java_session(spark) is None:  # with Connect, the server creates the map, and it is always empty
         spark.dataSource.register(source)
         return
     context: Any = spark.sparkContext

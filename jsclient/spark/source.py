@@ -109,7 +109,7 @@ class JetStreamSource(DataSource):
         _refuse(overwrite=overwrite)
         query = self.options.get(
             "queryName", ""
-        )  # Spark adds it to the options of a sink, but not of a source
+        )  # Spark adds this option to the options of a sink, but not of a source
         if is_epochs(self.options):
             from .epochs.sink import EpochStreamWriter
 

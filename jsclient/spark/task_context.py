@@ -26,7 +26,7 @@ __all__ = [
 
 _QUERY = "sql.streaming.queryId"
 _EPOCH = "streaming.sql.batchId"
-_JOB_GROUP = "spark.jobGroup.id"  # for the jobs of a streaming query, the id of its run
+_JOB_GROUP = "spark.jobGroup.id"  # the local property with the run id of a streaming query
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 _FIX = (

@@ -29,7 +29,7 @@ class _StreamRead:
 
 
 def plan_bounded(options: SourceOptions, narrowed: Narrowed | None = None) -> list[LogPartition]:
-    """Return the tasks that read all messages between two positions, which are resolved now.
+    """Resolve two positions, and return the tasks that read all messages between them.
 
     Args:
         options: Options of a batch read.

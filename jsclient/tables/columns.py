@@ -109,7 +109,7 @@ def direct_columns(
 
 
 def known_columns(sequences: array[int], stream: str, created: str | None = None) -> dict[str, Any]:
-    """Return the columns that are known of messages with these sequences, for `record_batch`."""
+    """Return the columns that are known for messages with these sequences, for `record_batch`."""
     count = len(sequences)
     return {
         "stream": pa.repeat(stream, count),
@@ -179,7 +179,7 @@ _ADDED = (
 _BEFORE = re.compile(rb"\r\nNats-Last-Sequence: ([0-9]{1,18})\r\n\r\n\Z")  # of the message before the first
 _FIRST_LINE = len(b"NATS/1.0\r\n")
 _ADDED_FROM = b"Nats-Stream: "  # the last occurrence, since the server's headers follow the message's
-_SIZE_FROM = f"{MSG_SIZE}: ".encode()  # the same, where the consumer omits payloads
+_SIZE_FROM = f"{MSG_SIZE}: ".encode()  # the same for consumers that omit payloads
 
 
 class _Added:

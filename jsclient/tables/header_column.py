@@ -9,22 +9,22 @@ import pyarrow as pa
 __all__ = ["HEADERS", "header_column"]
 
 HEADERS: pa.DataType = pa.map_(pa.string(), pa.list_(pa.string()))
-"""Each name with its values. Null for a message without headers."""
+"""The names of headers, each with its values. Null for a message without headers."""
 
 _VERSION = b"NATS/1.0"
 
 
 def header_column(blocks: Sequence[bytes]) -> pa.Array:
-    """Return the headers in blocks, as `parse_headers` reads each of them.
+    """Return the headers in header blocks as a column. `parse_headers` would read each block in the same way.
 
-    It fills four lists for all messages. Objects for each message would cost three times as much.
+    Four lists serve all messages, because objects for each message would cost three times as much.
     """
     if not any(blocks):
         return pa.nulls(len(blocks), HEADERS)
     names: list[str] = []
     values: list[str] = []
-    ends: list[int | None] = []  # for each message, where its names begin; None: it has none
-    firsts: list[int] = []  # for each name, where its values begin
+    ends: list[int | None] = []  # for each message, the index of its first name, or None without headers
+    firsts: list[int] = []  # for each name, the index of its first value
     for block in blocks:
         before = len(names)
         if block[:8] == _VERSION:

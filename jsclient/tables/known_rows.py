@@ -37,13 +37,13 @@ def _is_whole(info: StreamInfo, spec: ReadSpec, part: SequenceRange) -> bool:
     """Whether the stream has a message at each sequence, and those of the range are among them."""
     state = info.state
     if spec.created is not None and info.created != datetime.fromisoformat(spec.created):
-        return False  # it was recreated, which a reader reports
+        return False  # the stream was recreated, which a reader reports
     has_gaps = state.num_deleted > 0 or state.messages != state.last_seq - state.first_seq + 1
     return not has_gaps and not state.lost and state.first_seq <= part.first and part.last <= state.last_seq
 
 
 def known_rows(spec: ReadSpec, part: SequenceRange) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range with a message at each sequence."""
+    """Yield the rows of a range that has a message at each sequence."""
     schema = arrow_schema(spec.columns)
     for first in range(part.first, part.last + 1, spec.batch_rows):
         sequences = array("q", range(first, min(first + spec.batch_rows, part.last + 1)))

@@ -19,12 +19,12 @@ __all__ = ["StreamListing"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_FEW = 4  # streams that are requested one by one, instead of a page of a list
+_FEW = 4  # up to this many streams are requested one by one, instead of a page of a list
 _SHARE = 4  # a list is not used if it has more than this many streams for each that is read
 _FRESH = 5.0  # seconds for which a list is used within a round
 _SLOW = 2.0  # seconds for a page, for which a cluster takes four if a stream has no leader
 _PAGE = 256  # streams in an answer of a server
-_AGAIN = 60.0  # seconds until a list is tried again
+_AGAIN = 60.0  # seconds until a list is requested again after a failure
 
 
 class StreamListing:
@@ -50,12 +50,12 @@ class StreamListing:
         self._again = -math.inf  # earliest monotonic time of the next list
 
     def begin_round(self, wanted: int | None = None) -> None:
-        """Begin a round, in which each stream is requested, or only ``wanted`` of them."""
+        """Begin a round, in which each stream is requested, or only the streams of ``wanted``."""
         self._listed.clear()
         self._at, self.pages, self._requested = -math.inf, 0, wanted
 
     def take_facts(self, name: str) -> StreamFacts | None:
-        """Return the state of a stream in this round, once, or None if it is not known."""
+        """Return the state of a stream in this round, once, or None if it is unknown."""
         count = len(self.names)
         requested = count if self._requested is None else self._requested
         if requested <= _FEW * -(-count // _PAGE) or time.monotonic() < self._again:
@@ -97,5 +97,5 @@ class StreamListing:
         return listed
 
     def drop(self, name: str) -> None:
-        """Drop the last list's state of a stream, since it is requested now."""
+        """Drop the last list's state of a stream, because the stream is requested now."""
         self._listed.pop(name, None)

@@ -79,8 +79,8 @@ class Lookup:
 
     Attributes:
         subjects: The filters.
-        fits: Whether any of them can match a message of the stream, if it ``narrows``. If not, ``subjects`` are the
-            filters of the options and must not be read.
+        fits: Whether any of the filters can match a message of the stream, if the lookup ``narrows``. Otherwise
+            ``subjects`` are the filters of the options and must not be read.
         was_listed: Whether the last facts are from the listing.
     """
 
@@ -132,7 +132,7 @@ class Lookup:
         return facts
 
     def polled_facts(self) -> StreamFacts:
-        """Like `facts`, but from the start of this round if the states of many streams are requested together."""
+        """Like `facts`, but as of the start of this round if the states of many streams are requested together."""
         listed = None if self._listing is None else self._listing.take_facts(self._options.stream)
         if listed is None:
             return self.facts()
@@ -226,7 +226,7 @@ class Lookup:
         return 0 if seq > facts.last_seq else self.run(count)
 
     def counts_cheaply(self, facts: StreamFacts) -> bool:
-        """Whether `rest` takes one request, and the messages can be read by direct get."""
+        """Whether `rest` takes one request and the messages can be read by direct get."""
         self._run_retried(self._open_stream)
         return self._gets(facts)
 
@@ -245,7 +245,7 @@ class Lookup:
         return not facts.removal.is_harmless(since, context_of(self.js).connection.max_payload)
 
     def drive(self, counting: Generator[int, int, T], facts: StreamFacts) -> T:
-        """Run a generator of `ranges` to its end, sending it the counts it asks for."""
+        """Run a generator of `ranges` to its end, and send it the counts that it asks for."""
         try:
             ask = next(counting)
             while True:
@@ -348,7 +348,7 @@ class Lookup:
 
     @property
     def js(self) -> JetStream:
-        """The client. Use it only in coroutines passed to `run`."""
+        """The client. Use it only in coroutines that are passed to `run`."""
         return self._opened().js
 
     def run(self, work: Callable[[Stream], Awaitable[T]]) -> T:

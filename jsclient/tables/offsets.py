@@ -45,10 +45,10 @@ _Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class StoredMark(msgspec.Struct, frozen=True, array_like=True):
-    """A message that a stream had. If it has another message at this sequence, it was restored from an older copy."""
+    """A message of a stream. If the stream has another message at this sequence, it was restored from an older copy."""
 
     seq: _Positive
-    time: str  # when it was stored, in ISO 8601, to the microsecond
+    time: str  # the time at which it was stored, in ISO 8601 with microseconds
 
     @property
     def following(self) -> str:
@@ -66,8 +66,8 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     init: bool = False  # whether this is the start of a new query, which has processed no message yet
     # In an end offset, no message up to this sequence matched when it was still stored. 0 if unknown
     free: _Sequence = 0
-    # In an end offset, the first sequence of each task of its batch, () if unknown. A replay is cut at the same
-    # sequences, whatever the options and the stream are then, since the sink's message ids contain the task's number
+    # In an end offset, the first sequence of each task of the batch, () if unknown. A replay is divided at the same
+    # sequences, whatever the options and the stream are then, because the sink's message ids contain the task's number
     cuts: tuple[_Positive, ...] = ()
     owner: str = (
         ""  # random name of the query, by which its progress consumer knows it, "" before it has a name
@@ -238,7 +238,7 @@ def another_stream(start: LogOffset, facts: StreamFacts) -> JetStreamError | Non
 
 
 def deleted(name: str, start: LogOffset) -> PositionInvalidError:
-    """Return the error if one of several streams was deleted, since messages after the offset may be lost."""
+    """Return the error for a deleted stream of several, because messages after the offset may be lost."""
     return PositionInvalidError(
         f"stream {name!r} was deleted: the query has read it up to sequence {start.seq}, and whatever was stored after "
         f"that is lost. Remove it from option 'stream' if it is there, or use a new checkpoint; {_CONTINUES} with the "
@@ -247,7 +247,7 @@ def deleted(name: str, start: LogOffset) -> PositionInvalidError:
 
 
 def unknown_stream(start: LogOffset) -> PositionInvalidError:
-    """Return the error if a checkpoint of one stream continues with several streams that do not include it."""
+    """Return the error for a checkpoint of one stream that continues with several streams that do not include it."""
     return PositionInvalidError(
         f"the checkpoint is of a source of one stream, created at {start.created}, which is not one of the streams of "
         f"the options: add it, or use a new checkpoint if it was recreated; {_CONTINUES} with the first message of "
@@ -305,7 +305,7 @@ class LostHeadError(HistoryTruncatedError):
 
     Attributes:
         gone: Sequence of the last removed message in the range to be read.
-        instead: The option or argument to start with.
+        instead: The option or argument with which to start instead.
     """
 
     gone: int = 0

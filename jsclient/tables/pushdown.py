@@ -34,7 +34,7 @@ class Narrowed:
 
 
 def pushed(filters: Sequence[Any], narrowed: Narrowed, *, direct: bool) -> tuple[Narrowed, list[Any]]:
-    """Apply Spark's filters to a read. Returns the narrowed read and the filters that remain for Spark.
+    """Apply Spark's filters to a read. Return the narrowed read, and the filters that remain for Spark.
 
     Args:
         filters: The filters, combined with AND.
@@ -102,7 +102,7 @@ def _by_prefix(prefix: str, narrowed: Narrowed) -> tuple[Narrowed, bool]:
     if not narrowed.subjects or any(subject_matches(one, within) for one in narrowed.subjects):
         return replace(narrowed, subjects=(within,)), False
     overlapping = tuple(one for one in narrowed.subjects if subjects_overlap(one, within))
-    # A filter that overlaps the prefix only in part has other messages too.
+    # A filter that overlaps the prefix only partly matches other messages too.
     exact = all(subject_matches(within, one) for one in overlapping)
     return replace(narrowed, subjects=overlapping, nothing=narrowed.nothing or not overlapping), not exact
 
@@ -115,8 +115,8 @@ def _by_names(kind: str, value: Any, narrowed: Narrowed, *, direct: bool) -> Nar
     else:
         return None
     if any("\ufffd" in one or not {"*", ">"}.isdisjoint(one.split(".")) for one in subjects):
-        # The replacement character stands for invalid UTF-8. A server stores a message whose subject is a.*, but its
-        # filter a.* matches others too.
+        # The replacement character stands for invalid UTF-8. The server would find the message under a.*, but this
+        # filter matches other messages too.
         return None
     possible = tuple(one for one in subjects if _may_be(one, narrowed.subjects))
     return replace(narrowed, subjects=possible, nothing=narrowed.nothing or not possible)

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 _LOOK = 1.0  # seconds between checks of the head of the stream
 _FIRST_DOUBT, _LONGEST_DOUBT = 0.25, 5.0  # seconds without a message before asking the leader for the next
-_STALLED = 120.0  # seconds without a message, though the stream has one, before the read fails
+_STALLED = 120.0  # seconds without a message, although the stream has one, before the read fails
 _RETRY = RetryPolicy(0.05, 1.0, patience=30.0)
 _ATTEMPT = 2.0  # seconds: timeout of one attempt
 _PAGE = 20_000  # messages per direct get
@@ -68,7 +68,7 @@ class RangeTracker:
     last: int
     position: int = field(init=False)  # every message of the range up to here was delivered or does not exist
     is_over: bool = field(init=False)  # the range has ended
-    _gap: int = 0  # start of the first gap since the last check of the head; 0: no gap
+    _gap: int = 0  # start of the first gap since the last check of the head, or 0 without a gap
 
     def __post_init__(self) -> None:
         self.position = self.first - 1
@@ -80,7 +80,7 @@ class RangeTracker:
         return 0 if self.is_over else self.last - self.position
 
     def take_messages(self, messages: list[T], sequence: Callable[[T], int]) -> list[T]:
-        """Return the messages that belong to the range. The input must be in order, without duplicates."""
+        """Return the messages that belong to the range. The messages must be in order, without duplicates."""
         if not self._gap:
             whole = bisect_left(
                 range(len(messages)), 1, key=lambda i: int(sequence(messages[i]) - i > self.position + 1)
@@ -95,9 +95,9 @@ class RangeTracker:
         return messages
 
     def next_found(self, seq: int | None) -> bool:
-        """Handle the leader's next message, None at the end of the stream. Returns whether it is in the range.
+        """Handle the sequence of the leader's next message, or None at the end. Return whether it is in the range.
 
-        If it isn't, the range ends.
+        If it is not, the range ends.
         """
         if seq is not None and seq <= self.last:
             return True
@@ -106,9 +106,9 @@ class RangeTracker:
         return False
 
     def lost_from(self, first_seq: int) -> int | None:
-        """Compare gaps with the head of the stream. Returns the first sequence that may have been lost, or None.
+        """Compare gaps with the head of the stream. Return the first sequence that may have been lost, or None.
 
-        A gap at or after ``first_seq`` can't be a loss: the head has not reached it, so its messages were deleted or
+        A gap at or after ``first_seq`` cannot be a loss: the head has not reached it, so its messages were deleted or
         did not match.
         """
         gap, self._gap = self._gap, 0
@@ -125,20 +125,20 @@ class RangeReader(abc.ABC):
     Args:
         stream: The stream to read.
         first, last: Stream sequences, inclusive.
-        subjects: Subject filters; empty: all messages.
-        created: When the stream was created. If it is recreated under the same name, reading fails. None: use the
-            stream's cached info.
+        subjects: Subject filters. Empty for all messages.
+        created: When the stream was created. If it is recreated under the same name, reading fails. With None, the
+            stream's cached info is used.
         check_loss: Raise an error if messages were removed before they were read.
-        may_supersede: Whether messages that newer ones superseded, or that expired by themselves, are no loss.
-        since: The messages of the range were stored after this time; None: unknown.
+        may_supersede: Do not count messages as lost that newer messages superseded, or that expired by themselves.
+        since: The time after which the messages of the range were stored, or None if unknown.
         max_bytes: Bytes to request at a time.
-        max_messages: Messages to request at a time; None: as many as the range has.
-        headers_only: Whether payloads are left out: the header ``Nats-Msg-Size`` says how long each is. A direct get
-            brings them all the same.
+        max_messages: Messages to request at a time, or None for as many as the range has.
+        headers_only: Whether payloads are omitted. The header ``Nats-Msg-Size`` then has their size. A direct get
+            returns payloads anyway.
 
     Attributes:
-        lost: Number of sequences that were removed before they were read, if ``check_loss`` is false; at most so many
-            messages.
+        lost: Number of sequences that were removed before they were read, if ``check_loss`` is false. At most this many
+            messages were lost.
         headers_only: As given.
     """
 
@@ -183,7 +183,7 @@ class RangeReader(abc.ABC):
         """
 
     async def close(self) -> None:  # noqa: B027  not every reader holds resources
-        """Release all resources. Idempotent."""
+        """Release all resources. Calling it again does nothing."""
 
     @property
     def _at_once(self) -> int:
@@ -341,7 +341,7 @@ class ConsumerRange(RangeReader):
 class DirectRange(RangeReader):
     """Reads by direct get, for streams on which no consumer can be created.
 
-    Needs server 2.11; supports at most one subject filter. The metadata of each frame is in its headers, see
+    Needs server 2.11, and supports at most one subject filter. The metadata of each frame is in its headers, see
     `direct_sequence`.
     """
 
@@ -379,7 +379,7 @@ class DirectRange(RangeReader):
 async def sequences_between(
     stream: Stream, whole: SequenceRange, subjects: Sequence[str], created: datetime
 ) -> Sequence[int]:
-    """The sequences of the messages of a range, without their payloads. Raises the same errors as `ConsumerRange`."""
+    """Return the sequences of the messages of a range, without their payloads. Raises the errors of `ConsumerRange`."""
     reader = ConsumerRange(
         stream,
         whole.first,

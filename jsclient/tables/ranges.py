@@ -182,11 +182,11 @@ def shares(counts: Sequence[int], most: int) -> list[int]:
     if total <= most:
         return list(counts)
     waiting = sum(count > 0 for count in counts)
-    over = max(0, most - waiting)  # messages beyond the first of each stream
+    over = max(0, most - waiting)  # messages after the first message of each stream
     granted = [min(1, count) + max(0, count - 1) * over // max(1, total - waiting) for count in counts]
     short = [at for at, count in enumerate(counts) if granted[at] < count]
     short.sort(key=lambda at: granted[at] * total - counts[at] * most)
-    for at in short[: max(0, most - sum(granted))]:  # rounding has left these messages over
+    for at in short[: max(0, most - sum(granted))]:  # rounding has left over these messages
         granted[at] += 1
     return granted
 

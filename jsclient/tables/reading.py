@@ -23,12 +23,12 @@ __all__ = ["open_range", "read_range"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_FEW = 256  # messages, below which creating a consumer costs too much
-_FEW_PAYLOADS = 8  # the same number, if a consumer omits payloads
+_FEW = 256  # number of messages below which creating a consumer costs too much
+_FEW_PAYLOADS = 8  # the same number for a consumer that omits payloads
 
 
 def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.RecordBatch]:
-    """Yield all messages of a range in order, each exactly once. Yields no batch without a range.
+    """Yield all messages of a range in order, each exactly once. Without a range, yield no batch.
 
     Raises:
         HistoryTruncatedError: Messages were removed before they were read.

@@ -16,8 +16,8 @@ class Removal:
     """The limits and settings that can remove messages from a stream, with its state.
 
     Attributes:
-        supersedes: Whether messages are removed that nobody misses, because a newer message has the same subject, or
-            because they have their own time to live.
+        supersedes: Whether the stream removes messages that do not count as lost, because a newer message has the same
+            subject, or because they have their own time to live.
         room: How many messages fit before the oldest message is removed, or None for any number.
         room_bytes: How many bytes fit, in the same way.
         largest: The maximum size of a message, if the stream has a limit.
@@ -74,6 +74,6 @@ def _free(limit: int | None, used: int) -> int | None:
 def _expired_before(config: StreamConfig, now: datetime | None) -> datetime | None:
     if not config.max_age:
         return None
-    if now is None:  # a server before 2.10 does not report its time, so any message may have expired
+    if now is None:  # servers before 2.10 do not report their time, so any message may have expired
         return datetime.max.replace(tzinfo=UTC)
     return now - timedelta(seconds=config.max_age)

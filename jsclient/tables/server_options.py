@@ -141,12 +141,12 @@ class OptionReader:
         return number
 
     def refuse(self, name: str, because: str) -> None:
-        """Raise if the option is set."""
+        """Raise `ConfigError` if the option is set."""
         if self.text(name) is not None:
             raise ConfigError(f"option {name!r} {because}")
 
     def finish(self) -> None:
-        """Raise for an unknown option."""
+        """Raise `ConfigError` for an unknown option."""
         known = {name.lower(): name for name in self._known}
         for lower, (name, _) in self._values.items():
             if lower in known or lower in _SPARKS | _OF_TABLES or lower.startswith(_OF_TABLE_OPTIONS):

@@ -102,7 +102,7 @@ class _LoopThread:
             except JetStreamError as error:
                 raise error.with_traceback(
                     None
-                ) from None  # Spark prints the whole chain, and the text says it all
+                ) from None  # Spark prints the whole chain of errors, and the text already has all facts
             self.sessions[options] = opened = Session(js, self.loop, options.servers)
             return opened
 
@@ -176,7 +176,7 @@ def session(options: ServerOptions) -> Session:
 
 @contextlib.contextmanager
 def held(options: ServerOptions) -> Iterator[None]:
-    """Close the connection that `session` keeps to these servers after the block, unless another block uses it."""
+    """Close the connection that `session` keeps to these servers after the block, unless another block needs it."""
     thread = _loop_thread()
     thread.hold(options)
     try:

@@ -46,12 +46,12 @@ QUEUE_COLUMNS: Final[Mapping[str, str]] = {
     "consumer_sequence": "bigint",
     "num_delivered": "int",
     "num_pending": "bigint",
-    "reply": "string",  # the subject for its ack
+    "reply": "string",  # the subject to which an ack is published
 }
 BY_SCHEMA: Final = frozenset({"timestamp_ns", "stream_created"})
 """Columns that only a schema of the user selects."""
 EPOCH_COLUMNS: Final[Mapping[str, str]] = {
-    "epoch": "bigint",  # or string, JSON, if times are not numbers
+    "epoch": "bigint",  # or string with JSON, if times are not numbers
     "partition": "int",
     **LOG_COLUMNS,
 }
@@ -62,18 +62,18 @@ def ddl(columns: Mapping[str, str]) -> str:
 
 
 MOST_FETCH = 24 << 20  # two requests in flight stay below the 64 MiB at which a server disconnects a client
-WORTH_A_TASK = 512  # rows that justify another task: with fewer it costs more than it saves
+WORTH_A_TASK = 512  # rows that justify another task. With fewer rows it costs more than it saves
 _DEFAULT_PARTITIONS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A start or end of reading, as set by the user."""
+    """A start or end of a read, as set by the user."""
 
     kind: Literal["earliest", "latest", "sequence", "time"]
     sequence: int = 0  # for "sequence"
     time: str = ""  # for "time": RFC 3339
-    argument: str = ""  # the argument that sets it, of a reader that has no option for it
+    argument: str = ""  # the argument that sets it, for a reader without an option for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +84,21 @@ class SourceOptions:
     stream: str  # the name of the stream, "" for several streams
     subjects: tuple[str, ...] = ()  # filters, empty for all messages
     mode: str = "log"  # "log" (by sequence, repeatable) or "queue" (claimed from ``consumer``)
-    consumer: str | None = None  # durable that shows the progress (log) or has the messages (queue)
+    consumer: str | None = None  # the durable that shows the progress (log) or has the messages (queue)
     start: Place = Place("latest")  # start of a new query or a batch read
     end: Place = Place("latest")  # end of a batch read: a sequence is inclusive, a time is exclusive
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None  # log mode: messages that a batch waits for
     max_trigger_delay: float = 900.0  # seconds after the previous batch, at most, that it waits for them
-    min_partitions: int = _DEFAULT_PARTITIONS  # least number of tasks per batch
+    min_partitions: int = _DEFAULT_PARTITIONS  # minimum number of tasks per batch
     min_partition_rows: int = WORTH_A_TASK  # rows that justify another task
-    max_messages_per_partition: int | None = None  # rows of one task at most
+    max_messages_per_partition: int | None = None  # maximum number of rows per task
     fail_on_data_loss: bool = True  # whether removed messages are an error
     read_mode: str = "auto"  # "auto", "consumer" or "direct"
     include_headers: bool = True  # whether the default schema has a headers column
     pushdown: bool = False  # whether a batch read pushes filters down, which needs a setting of Spark too
-    poll_interval: float = 0.1  # seconds between two polls for new messages at least
+    poll_interval: float = 0.1  # minimum number of seconds between two polls for new messages
     fetch_max_bytes: int = 8 << 20  # bytes requested at once
     batch_rows: int = 8192  # rows of one Arrow batch
     ack_on: str = "batch"  # when claimed messages are acked: "batch", "manual" or "purge"

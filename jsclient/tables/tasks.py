@@ -23,44 +23,44 @@ from .source_options import SourceOptions
 
 __all__ = ["LogPartition", "ReadSpec", "cut", "pieces_of", "plan", "read_spec"]
 
-_MOST_FOUND = 500_000  # messages that are looked at to split a range between them
-_FOUND_A_PIECE = 500  # the same for each part: to count a few times costs as much
+_MOST_FOUND = 500_000  # number of messages that are read to divide a range
+_FOUND_A_PIECE = 500  # the same for each part: a few counts cost as much
 _LOADED_A_PIECE = (
     1024 * 1024
-)  # bytes that the server loads for that, since it reads payloads that it does not send
+)  # bytes that the server loads for this, because it reads payloads even if it does not send them
 _WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if counting needs a consumer
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSpec:
-    """The read settings common to all tasks of a query. Pickled and sent to the executors."""
+    """The read settings common to all tasks of a query. They are pickled and sent to the executors."""
 
     connect: ServerOptions
-    stream: str  # its name; of several streams, tasks name theirs
-    subjects: tuple[str, ...]  # subject filters; empty: all messages
+    stream: str  # name of the stream. With several streams, each task has a name of its own
+    subjects: tuple[str, ...]  # subject filters, empty for all messages
     columns: tuple[str, ...]  # column names, in the order of the schema
-    created: str | None  # when the stream was created, as ``StreamInfo.created.isoformat()``; None: any
+    created: str | None  # ``StreamInfo.created.isoformat()`` of the stream, or None for any stream
     read_mode: str  # "consumer", "direct", or "auto"
     batch_rows: int  # maximum rows per batch
     fetch_max_bytes: int  # bytes to request at a time
     check_loss: bool  # whether to raise an error if messages were removed before they were read
-    may_supersede: bool = True  # whether messages that newer ones superseded, or that expired, are no loss
-    since: datetime | None = None  # the messages of the task were stored after this time; None: unknown
+    may_supersede: bool = True  # whether superseded and expired messages do not count as lost
+    since: datetime | None = None  # the time after which the task's messages were stored, or None if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class LogPartition:
     """The part of a stream that one task reads."""
 
-    range: SequenceRange | None  # None: nothing is left of it
+    range: SequenceRange | None  # None if nothing remains of it
     created: str  # when the stream was created, see `ReadSpec`
     subjects: tuple[str, ...] = ()
     read_mode: str = "auto"  # see `ReadSpec`
-    stream: str = ""  # its name; "": as in the `ReadSpec`
+    stream: str = ""  # name of the stream, or "" for the stream of the `ReadSpec`
     since: datetime | None = None  # see `ReadSpec`
 
     def spec(self, spec: ReadSpec) -> ReadSpec:
-        """The common `ReadSpec` of all tasks, completed with the values of this plan."""
+        """Return the common `ReadSpec` of all tasks, completed with the values of this plan."""
         return replace(
             spec,
             stream=self.stream or spec.stream,
@@ -86,7 +86,7 @@ def read_spec(options: SourceOptions, columns: tuple[str, ...]) -> ReadSpec:
 
 
 def pieces_of(options: SourceOptions, rows: int) -> int:
-    """The number of tasks for a number of rows."""
+    """Return the number of tasks for a number of rows."""
     return pieces_for(
         rows, options.min_partitions, options.max_messages_per_partition, options.min_partition_rows
     )
@@ -110,7 +110,7 @@ def cut(
     most = options.max_messages_per_partition
     if most is None and whole.width <= SPARSE * rows:
         return plan_ranges(whole, pieces)
-    # Each count makes the server go through a part of the stream, and a cut takes a few of them.
+    # Each count makes the server scan a part of the stream, and a division takes a few counts.
     if read_mode != "direct" and _are_few(rows, pieces, facts):
         created, subjects = datetime.fromisoformat(facts.created), lookup.subjects
         messages = lookup.run(lambda stream: sequences_between(stream, whole, subjects, created))
@@ -133,7 +133,7 @@ def plan(
     read_mode: str,
     since: datetime | None = None,
 ) -> list[LogPartition]:
-    """The tasks that read these ranges."""
+    """Return the tasks that read these ranges."""
     return [
         LogPartition(part, facts.created, lookup.subjects, read_mode, facts.name, since) for part in parts
     ]

@@ -130,13 +130,14 @@ class Topics(StreamManager):
 
         A call of the updater starts to store the state at once. Awaiting the result returns the stream sequence. A
         failure that is not awaited is reported with the event `PublishFailed` and raised by the next call. If the
-        subject has states, the kit continues after them. Of two concurrent producers one is refused.
+        subject has states, the kit continues after them. If two producers are active at the same time, one of them is
+        refused.
 
         Consumers need no state on the server between reads. While consumers of a connection wait, they share one NATS
         subscription for one message.
 
         Args:
-            subject: The subject of the states. It has one iteration, and no state can follow the end of that.
+            subject: The subject of the states. It has one iteration, and no state can follow its end.
             initial: A first state. None is a state.
             stream: The stream. By default the stream that has the subject. If none exists, a stream is created with one
                 message per subject, direct gets, and republishing to ``jsc.push.<subject>``. An existing stream is not
@@ -180,8 +181,8 @@ class Topics(StreamManager):
     ) -> StreamSubscriptionKit:
         """Create a publication, and a subscription whose consumers, in any process, read all of its values.
 
-        Later consumers also read earlier values, as long as the stream keeps them. If values were removed before a
-        consumer read them, it raises `HistoryTruncatedError` and never skips them.
+        Consumers that start later also read earlier values, as long as the stream keeps them. If values were removed
+        before a consumer read them, it raises `HistoryTruncatedError` and never skips them.
 
         Takes the arguments of `notifier_kit` and raises its errors. A stream that is created keeps all messages, unless
         ``fields`` limit them.
@@ -213,7 +214,7 @@ class Topics(StreamManager):
     ) -> Notifier:
         """Create a notifier from a kit's descriptor, or from an awaitable that returns a descriptor.
 
-        It reads from the stream itself, and can be shared in turn.
+        The notifier reads from the stream itself, and can be shared again.
 
         Args:
             internals: The result of `Notifier.get_sharable_notifier_internals`, perhaps sent as JSON.
@@ -240,8 +241,9 @@ class Topics(StreamManager):
     ) -> IterationSubscription:
         """Create a subscription from a kit's descriptor, or from an awaitable that returns a descriptor.
 
-        It starts at the position of the descriptor, reads from the stream itself, and can be shared in turn. See
-        `make_notifier` for ``internals``, ``codec`` and errors, and `subscription_kit` for ``push`` and ``quiet``.
+        The subscription starts at the position of the descriptor, reads from the stream itself, and can be shared
+        again. See `make_notifier` for ``internals``, ``codec`` and errors, and `subscription_kit` for ``push`` and
+        ``quiet``.
 
         Raises:
             PositionInvalidError: The start is invalid. The first read raises it if the stream was recreated.

@@ -42,14 +42,14 @@ __all__ = ["ConsumerFeed", "Doubted"]
 Doubted: TypeAlias = Literal["none", "late", "all"]
 
 _FORGOTTEN: Final = 30.0  # seconds that a consumer outlives its readers
-_EARLY: Final = 0.001  # seconds that a timer may be early
+_EARLY: Final = 0.001  # seconds that a timer may fire early
 
 
 class ConsumerFeed(Feed):
-    """An ephemeral push consumer. It is named by the id of its first subscription.
+    """Pushes records with an ephemeral push consumer, which has the id of its first subscription as its name.
 
-    ``doubted`` selects the jumps of the stream sequence that may hide records removed before their delivery: none,
-    jumps in deliveries while others are pending, or all jumps.
+    ``doubted`` selects the jumps of the stream sequence that may hide removed records: none, only jumps in deliveries
+    while others are pending, or all jumps.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ConsumerFeed(Feed):
         self.consumers: Consumers = Consumers(context, stream)
         self._joined: dict[str, _Pushes] = {}
         self._last: _Pushes | None = None
-        self._uncertain: set[str] = set()  # consumers that may exist, though their inbox is closed
+        self._uncertain: set[str] = set()  # consumers that may still exist after their inbox was closed
 
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
         if id in self._uncertain:
@@ -92,7 +92,7 @@ class ConsumerFeed(Feed):
         """Return the pushes of other readers if this reader trusts them, and new pushes otherwise."""
         key, shared = self._key(), self._context.shared
         pushes: _Pushes | None = shared.get(key)
-        # A reader that returns to the same pushes has found a record in the history that they had not pushed.
+        # A reader that returns to the same pushes has read a record from the history that was not pushed.
         if pushes is None or (pushes is self._last and not pushes.missed()):
             shared[key] = pushes = _Pushes(self, key)
         return pushes
@@ -107,7 +107,7 @@ class ConsumerFeed(Feed):
         )  # fmt: skip
 
     def forget_pushes(self, key: Hashable, pushes: _Pushes) -> None:
-        """Let no other reader join these pushes."""
+        """Prevent other readers from joining these pushes."""
         if self._context.shared.get(key) is pushes:
             del self._context.shared[key]
 
@@ -139,7 +139,7 @@ class ConsumerFeed(Feed):
         )
 
     def hearing(self, look: Callable[[list[str]], None], lost: Callable[[], None]) -> _Hearing:
-        """Return plain subscriptions in place of a consumer."""
+        """Return plain subscriptions that replace a consumer."""
         config = self._stream.config
         subjects = heard_subjects(config.subjects or (), self._subject)
         echoes = self._context.connection.echoes  # without echoes, records of this connection are not heard
@@ -168,7 +168,7 @@ class _Pushes:
     """
 
     def __init__(self, feed: ConsumerFeed, key: Hashable) -> None:
-        self._feed = feed  # of the first reader
+        self._feed = feed  # the subjects and the filter of the first reader
         self._context = feed.context
         self._key = key
         self._members: dict[str, _Group] = {}
@@ -271,7 +271,7 @@ class _Pushes:
                 await self._end_hearing()
                 if self._is_over:
                     await self._end_pushes()
-                self._push([])  # lets the readers read the records stored before from the history
+                self._push([])  # lets the readers read records that were stored earlier from the history
 
     async def _end_hearing(self) -> None:
         hearing, self._hearing = self._hearing, None
@@ -442,7 +442,7 @@ class _Deliveries:
         self._monitor.heard(self._now())
         records: list[Record] = []
         missed = False
-        # Another client may publish anything to the inbox. Frames that are neither a delivery nor a status are dropped.
+        # Other clients may publish to the inbox. Frames that are neither a delivery nor a status are dropped.
         for frame in frames:
             if is_data(frame):
                 try:

@@ -35,7 +35,7 @@ class Consumers:
         return create_timeout(self._failures, self._context.timeout)
 
     async def create(self, config: ConsumerConfig) -> Consumer:
-        """Create a consumer. After a `RequestTimeoutError` it may exist."""
+        """Create a consumer. If it raises `RequestTimeoutError`, the consumer may exist."""
         context, stream = self._context, self._stream
         await check_match(context, stream.name, config.filters, stream.config)
         try:

@@ -27,12 +27,12 @@ from .log_reader import LogReader, open_reader, start_position
 
 __all__ = ["CurrentEvent", "EventCallback", "EventHistory", "EventSource", "EventSubscription"]
 
-_LINKS_KEPT: Final = 10_000  # subjects whose last sequence is kept
+_LINKS_KEPT: Final = 10_000  # the number of subjects whose last sequence is kept
 _LAGGING: Final = (0.05, 1.0)  # seconds between requests to a replica that lags
 
 
 class CurrentEvent(NamedTuple):
-    """The newest event and its position. A subscription that starts there misses no event.
+    """The newest event and its position. A subscription that starts at the position misses no later event.
 
     ``event`` is None before the first event.
     """
@@ -54,7 +54,7 @@ class EventSource:
         self._log = log if isinstance(log, Log) else None
         self._find = log
         self._linking = asyncio.Lock()
-        self._last_of: dict[str, int] = {}  # by subject: the predecessor of the next event
+        self._last_of: dict[str, int] = {}  # by subject: the last sequence, which the next event follows
 
     def __repr__(self) -> str:
         log = self._log
@@ -85,13 +85,13 @@ class EventSource:
             headers: The headers of the event.
             expected: Store the event only if this is the sequence of the last event of its subject, 0 for none.
             linked: Link the event to the last event that this source knows: the event that it published last, or the
-                last stored event at first. The publish fails if another producer has published since. Linked events
-                are sent one by one.
+                last stored event at first. The publish fails if another producer has published since. Linked events are
+                sent one by one.
             msg_id: An event with this id is stored once within the stream's duplicate window.
 
         Raises:
-            WrongLastSequenceError: Another producer has published meanwhile. The next event with ``linked`` follows
-                the event stored then.
+            WrongLastSequenceError: Another producer has published meanwhile. The next linked event follows the event
+                that is last then.
             ConfigError: Both ``expected`` and ``linked`` are given, or the source does not have the subject.
             RequestTimeoutError: It is unknown whether the event was stored. Also any other error of a publish.
         """
@@ -107,7 +107,7 @@ class EventSource:
                 "expected and linked are both given: linked sets the expected sequence; give one of them"
             )
         async with self._linking:
-            # The entry is removed first, since after a failure it is unknown whether the event was stored.
+            # The entry is removed first, because after a failure it is unknown whether the event was stored.
             last = self._last_of.pop(subject, None)
             if last is None:
                 newest = await log.last(subject)
@@ -168,9 +168,9 @@ class EventSource:
             start: ``"first"`` or ``"now"``. A `Position`, its JSON token, or an aware ``datetime`` reads the events
                 strictly after it.
             id: Prefix of the subscription ids, random by default.
-            callback: It is called with one event after the other: a coroutine function on the event loop, a plain
-                function in a thread. If it raises, the event `HandlerFailed` reports the error, and the callback is
-                called with the next event.
+            callback: A function that is called with each event in turn. A coroutine function runs on the event loop, a
+                plain function in a thread. If it raises, the event `HandlerFailed` reports the error, and the callback
+                is called with the next event.
             push: ``"auto"`` selects the cheapest way, or none if pushes are refused. ``"republish"`` needs no consumer
                 on the server, ``"consumer"`` a consumer for this subscription. With None there are no pushes.
             quiet: Seconds without an event after which the history is read, or an adaptive `QuietTimer`.
@@ -203,7 +203,7 @@ class EventSource:
             max_pending=max_pending,
             max_pending_bytes=max_pending_bytes,
             heartbeat=heartbeat,
-            # The id alone is not unique, since the subscription of a dead process may still exist.
+            # The id alone is not unique, because the subscription of a dead process may still exist.
             name=None if id is None else f"{id}-{secrets.token_hex(4)}",
         )
         return EventSubscription(log, reader, callback)
@@ -212,8 +212,8 @@ class EventSource:
 class EventHistory:
     """The stored events after a start. ``async for`` reads page by page, and ``await`` returns a list.
 
-    It ends with the events stored when the iteration began, or a little later. Each iteration starts again. Created by
-    `EventSource.history`.
+    The iteration ends with the events that were stored when it began, or shortly after. Each iteration starts from the
+    beginning. Created by `EventSource.history`.
 
     Reading waits for restarts of servers. It raises `HistoryTruncatedError` if events were removed before they were
     read (``first_available`` is the first sequence that is still stored), `PositionInvalidError` if the start is in
@@ -231,7 +231,7 @@ class EventHistory:
 
     @property
     def position(self) -> Position | None:
-        """The position after the last event returned, or None before the iteration has begun."""
+        """The position after the last event returned. None before the iteration has begun."""
         return None if self._reader is None else self._reader.position
 
     async def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
@@ -302,12 +302,12 @@ class EventSubscription(ReadHandle[Record]):
 
     @property
     def pending(self) -> int:
-        """Events in the local queue."""
+        """The number of events in the local queue."""
         return self._reader.pending
 
     @property
     def rejected(self) -> int:
-        """Number of pushes received so far under an old id."""
+        """The number of pushes received so far under an old id."""
         return self._reader.tracker.rejected
 
     def __repr__(self) -> str:
@@ -339,7 +339,7 @@ class EventSubscription(ReadHandle[Record]):
         return self._reader
 
     async def set_push(self, push: Push) -> None:
-        """Change the way events are pushed, or end pushes with None. No event is lost or repeated.
+        """Change how events are pushed. None ends the pushes. No event is lost or repeated.
 
         Raises:
             ConfigError: The stream cannot push in this way. See `EventSource.subscribe`.
@@ -347,14 +347,14 @@ class EventSubscription(ReadHandle[Record]):
         self._reader.set_push(push)
 
     async def close(self) -> None:
-        """Stop reading and release the resources on the server. Closing again is a no-op.
+        """Stop reading and release the resources on the server. Calling it again does nothing.
 
         A running callback is not interrupted, and is not called again. ``position`` is kept.
         """
         await self._reader.close()
 
     async def wait(self) -> None:
-        """Wait until the callback will not be called again.
+        """Wait until the callback is not called any more.
 
         Raises:
             HistoryTruncatedError, PositionInvalidError: See `next`. Also permanent errors of the server.

@@ -35,7 +35,7 @@ class FeedSubscription:
     """Opens a feed, and retries transient errors. A feed is never closed while it is being opened.
 
     Attributes:
-        log, feed, id: The feed to open, and its id.
+        log, feed, id: The log, the feed to open, and the id of the feed.
         receive: Receives the records.
         opened: Called once the feed is open.
         lost: Called when a push may have been missed, directly after ``opened`` if it was missed before.
@@ -56,11 +56,11 @@ class FeedSubscription:
     _task: asyncio.Task[Any] | None = None
 
     def begin_feed(self) -> None:
-        """Open the feed, in the background."""
+        """Open the feed in the background."""
         self._task = self.log.tasks.start(self._run_feed(), "feed")
 
     async def end_feed(self) -> None:
-        """Close the feed. If it is being opened, it is closed afterwards, in the background."""
+        """Close the feed. If it is being opened, close it afterwards, in the background."""
         self._ended = True
         if self._is_open:
             self._is_open = False
@@ -123,7 +123,7 @@ class _Probe:
         self._monitor = HeartbeatMonitor(heartbeat)
         self._timer = Timer(self._check_push)
         self._now = asyncio.get_running_loop().time
-        self._due = 0.0  # when `_check_push` was to be called
+        self._due = 0.0  # the time at which `_check_push` was to be called
         self._asking: asyncio.Task[None] | None = None
         self._ended = False
 

@@ -21,32 +21,32 @@ __all__ = ["LatestReader", "NewestSource", "OneSubject", "SeveralSubjects"]
 
 
 class NewestSource(Protocol):
-    """The source of a reader of newest records.
+    """The source of newest records for a reader.
 
     Attributes:
-        ends: Whether a record that ends a topic ends the reader.
+        ends: Whether the reader ends with the record that ends the topic.
     """
 
     ends: bool
 
     async def newest(self) -> Record:
-        """Return the newest record. Waits only if none exists."""
+        """Return the newest record. Wait only if no record exists."""
 
     async def record_after(self, seen: int) -> Record:
-        """Return the next newest record, after the record with sequence ``seen``, or 0 if none was seen."""
+        """Wait for a record newer than the record with sequence ``seen``, 0 for none, and return the newest record."""
 
     async def close(self) -> None:
         """Release the resources on the server."""
 
 
 class OneSubject:
-    """The newest record of one subject."""
+    """The newest record of a single subject."""
 
     ends = True
 
     def __init__(self, notifier: StreamNotifier, log: StreamLog) -> None:
         self._notifier = notifier
-        self._waits = 0  # reads that wait now
+        self._waits = 0  # number of reads that wait now
         self._stall_watch = log.stall_watch(
             progress=lambda: self._notifier.seen, waits=lambda: self._waits > 0
         )
@@ -67,13 +67,13 @@ class OneSubject:
             self._waits -= 1
 
     async def close(self) -> None:
-        """Stop watching. The server has no state of this source between reads."""
+        """Stop watching. The server keeps no state for this source between reads."""
         if self._stall_watch is not None:
             self._stall_watch.close()
 
 
 class SeveralSubjects:
-    """The newest record of each subject."""
+    """The newest record of each of several subjects."""
 
     ends = False
 
@@ -114,7 +114,7 @@ class LatestReader(ReadHandle[Record]):
         self._find = find
         self._tasks, self._connection = context.tasks, context.connection
         self._source: NewestSource | None = None
-        self._finding: asyncio.Task[None] | None = None  # kept if a read is cancelled
+        self._finding: asyncio.Task[None] | None = None  # stays until it ends, even if a read is cancelled
         self._seen = 0
         self._ended = False
         self.completion: bytes | None = None
@@ -123,18 +123,18 @@ class LatestReader(ReadHandle[Record]):
         return f"<LatestReader at {self._seen}>"
 
     async def current(self) -> Record:
-        """Return the newest record of all, even if it was returned before. Waits only if no record exists.
+        """Return the newest of all records, even if it was returned before. Wait only if no record exists.
 
         `next` continues after it. Raises the errors of `next`.
         """
         return self._seen_now(await (await self._opened()).newest())
 
     async def next(self, timeout: float | None = None) -> Record:
-        """Wait for a record that was not returned before, and return the newest.
+        """Wait for a record that was not returned before, and return the newest record.
 
         Raises:
-            RequestTimeoutError: No record arrived in ``timeout`` seconds. If the reader was being opened, the next
-                read continues to open it.
+            RequestTimeoutError: No record arrived in ``timeout`` seconds. If the reader was being opened, the next read
+                continues to open it.
             ClosedError: The topic has ended, or the connection was closed.
             IterationFailed: The producer has failed, for the reason in the error. Also permanent errors of the server.
         """
@@ -184,7 +184,7 @@ class LatestReader(ReadHandle[Record]):
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """Stop reading. Between reads of one subject, the reader has no state on the server."""
+        """Stop reading. For a single subject, the server keeps no state for the reader between reads."""
         self._state = State.CLOSED
         if (finding := self._finding) is not None:
             finding.cancel()

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 FeedKind: TypeAlias = Literal["consumer", "republish"]
-"""How records are pushed: by a consumer for each reader, or by a subject to which the stream republishes."""
+"""How a log pushes records: by a consumer for each reader, or by a subject to which the stream republishes."""
 
 Push: TypeAlias = Literal["auto"] | FeedKind | None
 """How records are pushed to a reader. "auto" selects the cheapest way. With None an idle reader reads the history."""
@@ -53,8 +53,8 @@ HEARTBEAT: Final = 5.0  # seconds
 class Page(NamedTuple):
     """A page of the history.
 
-    ``more`` tells that more records follow. If not, the history is complete up to the sequence ``up_to``, as reported
-    by the server that read it, or 0 if unknown.
+    ``more`` tells that more records follow. Otherwise the history is complete up to the sequence ``up_to``, as reported
+    by the server that read it. ``up_to`` is 0 if this is unknown.
     """
 
     records: list[Record]
@@ -66,7 +66,7 @@ class Feed(abc.ABC):
     """Pushes records of a log as they are appended. A push is only a hint: it may be lost, repeated or late."""
 
     origin: Position | None = None
-    """A position in the stream, which the records get. See `Record`."""
+    """A position in the stream, which the records refer to. See `Record`."""
 
     by_subject: bool = False
     """Whether records name their predecessors per subject, and there are several subjects."""
@@ -81,7 +81,7 @@ class Feed(abc.ABC):
     """Whether the reader can use plain subscriptions, if the server allows no further consumer."""
 
     def has_read(self, id: str, count: int) -> None:  # noqa: B027  for feeds that ask for looks at the history
-        """Note that the reader with this subscription found so many records in the history."""
+        """Record that the reader with this subscription has read ``count`` records from the history."""
 
     @abc.abstractmethod
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ class Feed(abc.ABC):
 
     @abc.abstractmethod
     async def close(self, id: str) -> None:
-        """Stop pushing. It is a no-op for an unknown id, and an unavailable server is not an error."""
+        """Stop pushing. Does nothing for an unknown id. An unavailable server is not an error."""
 
 
 class Log(abc.ABC):
@@ -101,7 +101,7 @@ class Log(abc.ABC):
     Attributes:
         stream: The name of the log.
         subject: The subject of its records, which may have wildcards.
-        is_one_subject: Whether the subject has no wildcards. Of several subjects, some may end while others continue.
+        is_one_subject: Whether the subject has no wildcards. With several subjects, some may end while others continue.
         tasks: Runs background tasks of readers.
         open: The readers that are open.
     """
@@ -186,10 +186,10 @@ class Log(abc.ABC):
         timeout: float,
         stored: Callable[[int | JetStreamError], None],
     ) -> bool:
-        """Send a record if that needs no wait, and call ``stored`` with its sequence, or with an error.
+        """Send a record if that is possible without waiting. Call ``stored`` with its sequence or an error later.
 
-        The record is a value on the log's own subject. After an error it may still be stored. Returns False if the
-        record was not sent and must be passed to `append`.
+        The record is a value on the log's own subject. After an error it may still be stored. Return False if the
+        record was not sent, and must be passed to `append`.
         """
         return False
 
@@ -202,7 +202,7 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
-        """Return the rule that judges gaps in its history."""
+        """Return the rule that decides which gaps in the history are errors."""
 
     def stall_watch(
         self,
@@ -221,7 +221,7 @@ class Log(abc.ABC):
             ConfigError: The log does not have the subject. InvalidNameError: The subject has wildcards.
         """
         if subject is None:
-            if not self.is_one_subject:  # it was checked with the log
+            if not self.is_one_subject:  # the subject was checked together with the log
                 check_publish_subject(self.subject)
             return self.subject
         if not subject_matches(self.subject, check_publish_subject(subject)):
@@ -230,7 +230,7 @@ class Log(abc.ABC):
 
 
 class ReadOptions(TypedDict, total=False):
-    """Arguments of `Topic.each` that `Topic.since` takes too."""
+    """Arguments that `Topic.each` and `Topic.since` have in common."""
 
     push: Push
     quiet: float
@@ -240,14 +240,14 @@ class ReadOptions(TypedDict, total=False):
 
 
 class SequenceStart(NamedTuple):
-    """The start directly after a stream sequence."""
+    """A start directly after a stream sequence."""
 
     seq: int
 
 
 Start: TypeAlias = Position | SequenceStart | datetime | str
 
-_NEAR: Final = 64  # records that are searched first
+_NEAR: Final = 64  # the number of records that are searched first
 
 
 async def search_back(
@@ -256,7 +256,7 @@ async def search_back(
     end: int,
     matches: Callable[[Record], bool],
 ) -> Record | None:
-    """Return the newest record from ``first`` to ``end`` for which ``matches`` is true, or None without one.
+    """Return the newest record from ``first`` to ``end`` for which ``matches`` is true, or None.
 
     Raises the errors of ``records``.
 
@@ -265,7 +265,7 @@ async def search_back(
     """
     step, newest = _NEAR, None
     while end >= first and newest is None:
-        # Go back in growing steps. Each step is read forwards.
+        # Go back in growing steps, and read each step forwards.
         since = max(end - step, first - 1)
         async for record in records(since, end):
             if record.seq <= end and matches(record):

@@ -41,14 +41,14 @@ from .log import HEARTBEAT, Feed, Log, Push, SequenceStart, Start
 __all__ = ["LogReader", "check_position", "open_reader", "start_position"]
 
 _EARLY = 0.001  # seconds
-_LASTING: Final = 5.0  # seconds, longer than a restart or an election takes
-_RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
+_LASTING: Final = 5.0  # seconds: longer than a restart or an election takes
+_RECHECK: Final = 0.5  # seconds between two requests for an extent that is uncertain
 
 
 async def start_position(
     log: Log, start: Start, *, allow_truncated: bool = False, extent: Extent | None = None
 ) -> Position:
-    """Return the position that a start means. ``extent`` is the log's extent, if it was requested just before.
+    """Return the position of a start. ``extent`` is the log's extent, if it was requested just before.
 
     Raises:
         PositionInvalidError: See `check_position`. HistoryTruncatedError: Records after that time were removed.
@@ -72,11 +72,11 @@ async def start_position(
 
 
 async def check_position(log: Log, position: Position, extent: Extent | None = None) -> None:
-    """Check that a reader can continue from a position. Takes 10 s or more if that is uncertain. See `EndCheck`.
+    """Check that a reader can continue from a position. This takes 10 s or more if it is uncertain: see `EndCheck`.
 
     Raises:
-        PositionInvalidError: The position is in another stream or incarnation, or after the end.
-            Also any request error.
+        PositionInvalidError: The position is in another stream or incarnation, or after the end. Also any request
+            error.
     """
     doubt, tries, now = EndCheck(), Retry(), asyncio.get_running_loop().time
     unconfirmed = False
@@ -176,7 +176,7 @@ class LogReader(ReadHandle[Record]):
 
     @property
     def pending(self) -> int:
-        """Records in the local queue."""
+        """The number of records in the local queue."""
         return self._tracker.pending
 
     @property
@@ -224,7 +224,7 @@ class LogReader(ReadHandle[Record]):
         return record
 
     def taken(self) -> None:
-        """Request the history again if records were taken from the queue of the tracker and one more fits now."""
+        """Request the history again if the tracker's queue has capacity again after records were taken."""
         if commands := self._tracker.taken():
             self._carry_out(commands)
 
@@ -287,7 +287,7 @@ class LogReader(ReadHandle[Record]):
         self._carry_out(self._tracker.begin_reading(self._now()))
 
     def set_push(self, push: Push) -> None:
-        """Change the way records are pushed, or end pushes with None. No record is lost or repeated.
+        """Change how records are pushed. None ends the pushes. No record is lost or repeated.
 
         Raises:
             ConfigError: The log has no such feed, or this reader cannot change to it.
@@ -361,7 +361,7 @@ class LogReader(ReadHandle[Record]):
         def receive(records: list[Record]) -> None:
             if commands := tracker.offer(id, records, now()):
                 self._carry_out(commands)
-            else:  # the deadline can only have moved later, and the timer checks it when it fires
+            else:  # the deadline has moved later, and the timer checks it when it fires
                 wake()
 
         self._feeds[id] = subscription = FeedSubscription(

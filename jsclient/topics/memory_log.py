@@ -33,7 +33,7 @@ class MemoryLog(Log):
         subject: The subjects of its records.
         stream: The name of the log.
         max_records: The number of records to keep, after which the oldest are removed. None keeps all of them.
-        on_event: It is called with every event. By default events are logged as warnings.
+        on_event: A function that is called with every event. By default events are logged as warnings.
     """
 
     def __init__(

@@ -104,14 +104,14 @@ class ChainPublisher:
     ) -> asyncio.Future[PubAck]:
         """Publish a record after its predecessor, see `Publisher.publish`.
 
-        ``check`` is called when it is the record's turn, and may raise an error. If the call is cancelled, the record
-        was not sent or is left out of the chain.
+        ``check`` is called when the record's turn comes, and may raise an error. If the call is cancelled, the record
+        was not sent, or is left out of the chain.
 
         Raises:
             ProducerFencedError, ClosedError: A preceding record failed, so that this record cannot follow.
         """
         chain = self._chain
-        async with self._in_turn:  # a call that is cancelled while it waits must leave no gap in the chain
+        async with self._in_turn:  # a cancelled call that waits must leave no gap in the chain
             await self._wait_for_capacity(subject, len(data))
             check()
             if chain.link is None:
@@ -133,7 +133,8 @@ class ChainPublisher:
             if chain.link == link:
                 chain.link = chain.link_after(self._last, link)
             elif chain.link is not None:
-                # The chain was mended while this call waited. The record was sent with an old link, so it breaks again.
+                # The chain was repaired while this call waited. The record was sent with an old link, so it breaks the
+                # chain again.
                 chain.is_broken = True
                 self._check_chain()
         return future
@@ -227,7 +228,7 @@ class ChainPublisher:
         try:
             last = await self._stream.get_message(seq)
         except MessageNotFoundError:
-            # The record has expired or was removed. Accept it if it is the last record known to be stored.
+            # The record has expired or was removed. Accept this if it is the last record known to be stored.
             known = chain.known(self._acks.number)
             if known and chain.place_of(known) == seq:
                 return known, end
@@ -301,7 +302,7 @@ class TopicPublisher(Handle):
 
         After an error or a cancelled call, the record was not sent.
 
-        A record is known to be stored when its future is done, or after `flush`, `finish`, or the end of ``async
+        A record is stored for certain once its future is done, or after `flush`, `finish`, or the end of ``async
         with``, which wait for all records. The future raises the errors of `JetStream.publish`. If records are chained
         and another client has published, it raises `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070.
         """
@@ -319,7 +320,7 @@ class TopicPublisher(Handle):
             )
 
     async def update_state(self, data: bytes, /) -> asyncio.Future[PubAck]:
-        """Publish a record. To readers of the latest record, it is the new state of the topic. See `publish`."""
+        """Publish a record, which is the new state of the topic to readers of the latest record. See `publish`."""
         return await self.publish(data)
 
     async def flush(self) -> None:
@@ -339,8 +340,8 @@ class TopicPublisher(Handle):
 
         Raises:
             ClosedError: The topic has ended before. ProducerFencedError: Records are chained, and the last stored
-                record is not the last record sent: that was refused, or another client has published. Also the errors
-                of `flush` and of any publish.
+                record is not the last record sent: it was refused, or another client has published. Also the errors of
+                `flush` and of any publish.
 
         No record can be published after the call. If the call is cancelled or not answered, it is unknown whether the
         topic has ended. Call it again to make sure.

@@ -21,7 +21,7 @@ from .stream_log import MAX_BYTES, StreamLog
 __all__ = ["Snapshot", "newest_of_each", "take_snapshot"]
 
 _PAGE: Final = 500
-_AT_ONCE: Final = 64  # requests about subjects that differ
+_AT_ONCE: Final = 64  # requests in flight about subjects that differ
 
 
 class Snapshot(NamedTuple):
@@ -76,7 +76,7 @@ async def newest_of_each(
 ) -> AsyncGenerator[list[Record], None]:
     """Yield the newest record of each subject, in order, in lists that are not empty.
 
-    Records after sequence ``end`` may follow, and then several of a subject. If the stream allows no further consumer,
+    Records after sequence ``end`` may follow, also several for a subject. If the stream allows no further consumer,
     each subject is requested from its leader. Raises the errors of any request.
     """
     with suppress(ConsumerLimitError):
@@ -118,6 +118,6 @@ async def _delivered_newest(
                 yield reading.read_frames(frames_of(batch))
             if batch.error is not None:
                 raise batch.error
-            # The snapshot is complete when it has reached `end`, though newer records may follow.
+            # The snapshot is complete when it has reached `end`, even if newer records follow.
             if not batch or batch.ending is Ending.NO_MESSAGES or batch[-1].metadata.stream_seq >= end:
                 return

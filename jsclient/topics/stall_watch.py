@@ -15,8 +15,8 @@ __all__ = ["StreamStallWatch"]
 class StreamStallWatch:
     """Polls a reader while its program waits for a record, and checks the stream when none arrives.
 
-    A reader of a topic replaces a feed that fails, and reads the history without pushes. So only the stream can make it
-    stand still.
+    A reader of a topic replaces a feed that fails, and without pushes it reads the history. So only the stream can
+    stall it.
 
     Args:
         context: The context of the handle. If its ``stall_after`` is None, the stream is never checked.
@@ -46,7 +46,7 @@ class StreamStallWatch:
         self._asks = 0
 
     def asked(self) -> None:
-        """Note that the program begins to wait for a record."""
+        """Record that the program starts to wait for a message."""
         self._asks += 1
         if self._handle is None and self._tracker is not None:
             self._poll()
@@ -105,4 +105,4 @@ class StreamStallWatch:
         ):
             self._context.emit(event)
         if denied:
-            self.close()  # each further request would be denied too
+            self.close()  # each later request would be denied too

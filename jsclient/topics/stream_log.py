@@ -58,15 +58,15 @@ from .stall_watch import StreamStallWatch
 
 __all__ = ["MAX_BYTES", "StreamLog", "find_log", "find_stream", "read_extent", "stream_for"]
 
-_SINGLE: Final = 100  # records read one by one for a page
-_FETCH: Final = 5000  # records fetched together if direct gets are unavailable
-_LONG_AGE: Final = 60.0  # seconds after which no delivery is in flight
+_SINGLE: Final = 100  # records that are read one by one for a page
+_FETCH: Final = 5000  # records that are fetched together if direct gets are unavailable
+_LONG_AGE: Final = 60.0  # seconds after which a delivery can no longer be in flight
 _INACTIVE: Final = 5.0  # seconds that a consumer outlives its use
-_OTHERS: Final = 2  # consumers that are created after a server has forgotten a consumer
+_OTHERS: Final = 2  # consumers that are created in place of a consumer that a server has forgotten
 _GUESS: Final = 0.25  # share of the timeout in which the likely stream must answer
 _PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
 _PUSHES: Final = "jsc.push"  # prefix of the subjects to which streams created here republish
-_READABLE: Final = 40  # characters of the subject in a stream's name
+_READABLE: Final = 40  # characters of the subject that become part of a stream's name
 MAX_BYTES: Final = 8 * 1024 * 1024  # limit of a direct get, whose answers are all kept in memory
 
 
@@ -78,7 +78,7 @@ class StreamLog(Log):
         handle: The stream.
         known_extent: The extent when the log was looked up, if a reader can start with it.
         newest_only: Whether only the newest record of each subject is needed, so that a gap before it is no error.
-        origin: A position in the stream, which its records get. None before its extent was requested.
+        origin: A position in the stream, which the records refer to. None before the extent was requested.
     """
 
     def __init__(self, context: Context, stream: Stream, subject: str = ">") -> None:
@@ -101,7 +101,7 @@ class StreamLog(Log):
 
     @property
     def config(self) -> StreamConfig:
-        """The stream's configuration when it was last received."""
+        """The stream's configuration, as last received."""
         return self.handle.config
 
     @property
@@ -246,7 +246,7 @@ class StreamLog(Log):
 
     async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
         extent = await self.extent()
-        # The server's start time is inclusive, and exact to the nanosecond.
+        # The server's start time is inclusive and exact to the nanosecond.
         first = await self._first_at(time_ns + 1)
         records = () if first is None else (first,)
         return extent.after_time(time_ns, records, allow_truncated=allow_truncated) or extent.end
@@ -257,7 +257,7 @@ class StreamLog(Log):
         if self.reads_directly:
             async for message in self.handle.get_batch(1, start_time=start, subject=self.subject):
                 return message.seq, message.time_ns
-        # A replica may lag, so the leader is asked. A consumer must not start in the future.
+        # A replica may lag, so the leader is asked: a consumer must not start in the future.
         last = await self.last()
         if last is None or last.time_ns < time_ns:
             return None
@@ -282,7 +282,7 @@ class StreamLog(Log):
         msg_id: str | None = None,
     ) -> Position:
         to = self.own_subject(subject)
-        # The extent is requested first, so that its error cannot hide that the record is stored.
+        # The extent is requested first, so that its failure cannot hide that the record is stored.
         origin = self.origin or (await self.extent()).end
         ack = await publish(
             self.context,
@@ -355,7 +355,7 @@ class StreamLog(Log):
             or per_subject == 1
         ):
             return "all"
-        # A record is removed by newer records of its subject. The first of these is delivered while others are pending.
+        # A record is removed by newer records of its subject. The first of them is delivered while others are pending.
         return "late" if per_subject > 0 else "none"
 
 
@@ -384,7 +384,7 @@ def _stamp(text: Any) -> int:
 async def find_log(
     context: Context, subject: str, stream: str | None = None, *, likely: str | None = None
 ) -> StreamLog:
-    """Return the log of a subject, which may have wildcards, in a stream. By default it finds the stream.
+    """Return the log of a subject, which may have wildcards. Find the stream if none is given.
 
     ``likely`` is the stream to try first. If it has the whole subject, no other stream can have it, because the server
     refuses streams whose subjects overlap.
@@ -453,7 +453,7 @@ def _covers(config: StreamConfig, subject: str) -> bool:
 async def stream_for(
     manager: StreamManager, subject: str, name: str | None, fields: dict[str, Any]
 ) -> Stream:
-    """Return the stream that has the subject. Creates it if it is missing, and never changes an existing stream."""
+    """Return the stream that has the subject. Create it if it is missing. An existing stream is never changed."""
     if name is None:
         names = await find_streams(manager._context, subject)  # noqa: SLF001  shared by all handles
         if len(names) > 1:
@@ -469,7 +469,7 @@ async def stream_for(
         try:
             stream = await manager.create_stream(name, subjects=[subject], **settings)
         except StreamExistsError:
-            stream = await manager.stream(name)  # another client created it meanwhile
+            stream = await manager.stream(name)  # another client has created the stream meanwhile
     config = stream.config
     if not _covers(config, subject):
         raise ConfigError(f"stream {name!r} does not hold {subject!r}: use another stream or subject")

@@ -97,13 +97,13 @@ def _is_removal(headers: Headers) -> bool:
 class TopicTable(Handle, Mapping[str, Record]):
     """A mapping from each subject of a topic to its newest record, kept current. Created by `Topic.table`.
 
-    An open table has every subject, with one record of each. Reading it sends no request. Iterate over a copy, such as
-    ``dict(table)``, if the loop awaits. The end of a subject (`Record.is_last`) is a record like any other.
+    An open table has one record for every subject. Reading it sends no request. Iterate over a copy, such as
+    ``dict(table)``, if the loop awaits. The end of a subject (`Record.is_last`) is an ordinary record.
 
     A subject is removed when a record marks its deletion: a key of a key-value bucket was deleted or purged, or the
     server has stored a marker. If the stream has removed its records, the subject is removed when the table is compared
     with the stream, ``check`` seconds later, and at least a millisecond for each subject after the previous comparison.
-    If the stream has no record of the topic any more, all subjects are removed together after ``check`` seconds. If the
+    If the stream has no more records of the topic, all subjects are removed together after ``check`` seconds. If the
     user may not read the stream for a comparison, which the event `PermissionDenied` reports, the table is compared
     again after the next reconnect.
 
@@ -144,12 +144,12 @@ class TopicTable(Handle, Mapping[str, Record]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the table or its connection was closed."""
+        """Whether the table or its connection is closed."""
         return self._reader.is_closed
 
     @property
     def position(self) -> Position:
-        """The position up to which records are in the table."""
+        """The position up to which the table contains all records."""
         return self._reader.position
 
     @property
@@ -171,12 +171,12 @@ class TopicTable(Handle, Mapping[str, Record]):
         return subject in self._current
 
     def changes(self, start: Literal["first", "now"] = "now") -> TableChanges:
-        """Read the changes of the table, for ``async for``: the newest state of each subject that has changed.
+        """Return a reader of the table's changes, for ``async for``: the newest state of each subject that has changed.
 
         A slow reader misses intermediate states, but never the newest state.
 
         Args:
-            start: ``"now"`` reads changes from now on, ``"first"`` reads all subjects of the table first.
+            start: ``"now"`` reads changes from now on, ``"first"`` begins with all subjects of the table.
 
         Raises:
             ConfigError: ``start`` has another value.
@@ -189,10 +189,11 @@ class TopicTable(Handle, Mapping[str, Record]):
         return changes
 
     async def wait_for(self, condition: Callable[[TopicTable], object], timeout: float | None = None) -> None:
-        """Wait until ``condition(table)`` is true. It is called now and after changes.
+        """Wait until ``condition(table)`` is true. The condition is checked now and after each change.
 
         Raises:
-            RequestTimeoutError: It was not true within ``timeout`` seconds. ClosedError: The table was closed.
+            RequestTimeoutError: The condition did not become true within ``timeout`` seconds. ClosedError: The table
+                was closed.
             ConfigError: ``condition`` is not a plain function of one argument.
 
         Also raises the error that ended the table, if any.
@@ -222,7 +223,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         try:
             async with aclosing(self._reader.batches()) as batches:
                 async for records in batches:
-                    # Records without headers are no removals, and can be added together if nobody reads changes.
+                    # Records without headers are not removals, and can be added together if nobody reads changes.
                     if self._watching or [record for record in records if record.headers]:
                         for record in records:
                             self._set(record.subject, None if _is_removal(record.headers) else record)
@@ -248,7 +249,7 @@ class TopicTable(Handle, Mapping[str, Record]):
         """Compare the table with the stream if messages were removed from it since the last comparison."""
         compared, tries, compare_at = _Compared(), Retry(), 0.0
         now, connection = asyncio.get_running_loop().time, self._log.context.connection
-        refused = -1  # the connection on which the user may not compare
+        refused = -1  # the connection on which the user may not compare the table
         while True:
             await asyncio.sleep(self._check)
             if connection.connects == refused:
@@ -274,7 +275,7 @@ class TopicTable(Handle, Mapping[str, Record]):
                 refused = connection.connects
             except JetStreamError as error:
                 if not await tries.again(error):
-                    raise  # the task reports it, and the table is still followed
+                    raise  # the task reports the error, and the table continues to follow the log
 
     def _clear(self, end: int) -> None:
         """Remove all subjects up to sequence ``end``, because no record of the topic is stored."""
@@ -290,8 +291,8 @@ class TopicTable(Handle, Mapping[str, Record]):
                 for record in records:
                     stored[record.subject] = 0 if _is_removal(record.headers) else record.seq
         known = {subject: record.seq for subject, record in self._records.items()}
-        read = min(end, self.position.seq)  # the reader returns the records after this
-        # A record of the table may be after its position, if it was republished.
+        read = min(end, self.position.seq)  # the reader returns the records after this sequence
+        # A record of the table may be after its position if it was republished.
         differ = [subject for subject, seq in known.items() if stored.get(subject, 0) < seq <= end]
         differ += [subject for subject, seq in stored.items() if known.get(subject, 0) < seq <= read]
         if (older := await self._ask_leader(differ)) and await self._may_be_stale():
@@ -370,16 +371,16 @@ class TableChanges(ReadHandle[TableChange]):
         return not self._pending
 
     def noted(self, subject: str, record: Record | None) -> None:
-        """Note the newest state of a subject."""
+        """Record the newest state of a subject."""
         self._pending[subject] = record
 
     def skip(self, record: Record) -> None:
-        """Do not return this record, because it was returned in another way."""
+        """Skip this record, because it was returned in another way."""
         if self._pending.get(record.subject) is record:
             del self._pending[record.subject]
 
     async def next(self, timeout: float | None = None) -> TableChange:
-        """Return the newest state of a subject that has changed and was not returned since.
+        """Wait for a subject whose newest state was not returned yet, and return that state.
 
         Raises:
             RequestTimeoutError: No subject changed in ``timeout`` seconds. ClosedError: The table, its connection or

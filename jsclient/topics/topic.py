@@ -54,7 +54,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class ReaderOpening(Opening[TopicReader]):
-    """A reader that is still to be opened: await it, use ``async with``, or loop over it with ``async for``."""
+    """A reader that is not open yet: await it, use it with ``async with``, or loop over it with ``async for``."""
 
     _how = f"{Opening._how}; or loop over it with 'async for'"  # noqa: SLF001  its own class
 
@@ -101,7 +101,7 @@ class Topic:
     async def create(self, **fields: Unpack[StreamFields]) -> StreamLog:
         """Create a stream for the topic if none exists. An existing stream is not changed.
 
-        The new stream republishes the subject, so that readers need no state on the server, and allows direct gets.
+        The new stream allows direct gets, and republishes the subject, so that the server keeps no state for readers.
 
         Args:
             fields: Further fields of its configuration: ``max_age``, ``storage``, ``num_replicas`` and so on.
@@ -116,7 +116,7 @@ class Topic:
     def publisher(
         self, *, chained: bool = False, max_in_flight: int = 4000, timeout: float | None = None
     ) -> Opening[TopicPublisher]:
-        """Publish to the topic, and end it: ``async with topic.publisher() as pub``.
+        """Return a publisher of the topic, which can also end it: ``async with topic.publisher() as pub``.
 
         Args:
             chained: Each record names its predecessor, and the server stores it only after the predecessor. So there
@@ -206,7 +206,7 @@ class Topic:
         return TopicReader(await open_reader(log, start, extent=log.known_extent, **options))
 
     def latest(self, *, quiet: float = 30.0) -> LatestReader:
-        """Read the newest record, and then the newest since each read, for ``async for``. Others are never sent.
+        """Read the newest record now and after each change, for ``async for``. Skipped records are never sent.
 
         If the stream republishes the subject, readers need no state on the server. Otherwise this process uses one
         ephemeral consumer while a reader waits.
@@ -233,9 +233,9 @@ class Topic:
         log = await self._log_with_history()
         if not log.is_one_subject:
             return SeveralSubjects(await open_table(log, check=quiet, quiet=quiet))
-        # with codec "", records are returned as they are stored
+        # with codec "", records are returned without decoding
         at = notifier_descriptor(self._context, log.handle, self.subject, "")
-        context = self._context.without_stall_watches()  # the reader has one
+        context = self._context.without_stall_watches()  # the reader has its own watch
         newest = newest_log(context, at, quiet=quiet, origin=log.origin)
         return OneSubject(StreamNotifier(newest, JsonCodec(), quiet=quiet), log)
 

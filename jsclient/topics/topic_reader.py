@@ -27,9 +27,9 @@ def raise_end(record: Record) -> NoReturn:
 class TopicReader(ReadHandle[Record]):
     """Reads each record of a topic once, in order, for ``async for``, until the topic ends. Created by `Topic.each`.
 
-    It ends when the topic's producer has finished, and raises `IterationFailed` with the reason when it has failed.
-    A topic with wildcards does not end: the last record of each subject is returned like any other (`Record.is_last`).
-    A cancelled read loses no record.
+    The reader ends when the topic's producer has finished, and raises `IterationFailed` with the reason when it has
+    failed. A topic with wildcards does not end: the last record of each subject is returned like any other record
+    (`Record.is_last`). A cancelled read loses no record.
 
     Attributes:
         completion: The completion of the topic after it was read, None before.
@@ -49,7 +49,7 @@ class TopicReader(ReadHandle[Record]):
 
     @property
     def pending(self) -> int:
-        """Records in the local queue."""
+        """The number of records in the local queue."""
         return self._reader.pending
 
     @property
@@ -61,7 +61,7 @@ class TopicReader(ReadHandle[Record]):
         return repr(self._reader).replace("LogReader", "TopicReader")
 
     def set_push(self, push: Push) -> None:
-        """Change the way records are pushed, see `Topic.each`. No record is lost or repeated."""
+        """Change how records are pushed, see `Topic.each`. No record is lost or repeated."""
         self._reader.set_push(push)
 
     async def next(self, timeout: float | None = None) -> Record:
@@ -78,7 +78,7 @@ class TopicReader(ReadHandle[Record]):
             try:
                 return self._checked(await self._reader.next(timeout))
             except ClosedError:
-                if self._end is None:  # this task or another has not read the end
+                if self._end is None:  # neither this task nor another has read the end
                     raise
         raise_end(self._end)
 

@@ -28,6 +28,7 @@ async def test_elections(cluster: OwnCluster, connect: Any, oracle_for: Any) -> 
     async def source() -> Any:
         for start in range(0, len(DATA), 1_000_000):
             yield DATA[start : start + 1_000_000]
+            # Two elections in the middle of the upload, while chunks are in flight.
             if start in (5_000_000, 20_000_000):
                 await cluster.step_down(judge, "OBJ_blobs")
 
@@ -39,6 +40,7 @@ async def test_elections(cluster: OwnCluster, connect: Any, oracle_for: Any) -> 
     async with store.open("a") as file:
         async for piece in file:
             received += piece
+            # The leader dies while the reader still needs most of the object.
             if len(received) == 20 * 131_072:
                 await cluster.servers[leader].kill()
                 await cluster.servers[leader].start()

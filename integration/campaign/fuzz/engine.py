@@ -87,6 +87,7 @@ def fuzz(target: Target, chance: Random, count: int, tally: Tally) -> None:
         before = time.thread_time()
         judge(target, take, data, tally)
         spent = time.thread_time() - before
+        # The machine may have been busy: only an input that is slow again counts. Large inputs may take long.
         if spent > SLOW and len(data) <= 21_000:
             spent = min(spent, again(target, chance, data))
             if spent > SLOW:

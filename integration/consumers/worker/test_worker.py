@@ -85,6 +85,7 @@ class Troubled:
             self.busy[message.subject] -= 1
 
     async def _work(self, number: int, *, first: bool) -> None:
+        # A poison message fails in every attempt: it hangs, is rejected, or raises.
         if is_poison(number):
             kind = number // POISON_EACH % 10
             if kind == 0 and number % HANGS_EACH == 0:
@@ -95,6 +96,7 @@ class Troubled:
         kind = number % 100
         if kind == 1:
             await asyncio.sleep(0.01)
+        # The other failures happen only in the first attempt, so a retry must succeed.
         elif kind == 2 and first:
             raise ConnectionError("busy")
         elif kind == 3 and first and number % HANGS_EACH == 3:

@@ -48,11 +48,13 @@ class LossyLog:
             again = chance.random() < self.repeat
             self.repeated += again
             passing += [record] * (1 + again)
+        # Records that wait here come later and shuffled, so that others overtake them.
         if chance.random() < self.reorder:
             self._held += [(receive, record) for record in passing]
         elif passing:
             self.passed += len(passing)
             receive(passing)
+        # With a reorder of 1.0 the test decides when the waiting records come.
         if self._held and self.reorder < 1.0 and chance.random() < 0.3:
             self.release()
 

@@ -52,7 +52,7 @@ class ServerLink(NamedTuple):
 
 
 class AttemptSettings:
-    """What all attempts of a connection have in common, from the options of `connect`."""
+    """The settings that all attempts of a connection share, from the options of `connect`."""
 
     def __init__(self, connect: ConnectSettings, identity: Identity, options: Mapping[str, Any]) -> None:
         self.connect = connect
@@ -66,7 +66,7 @@ class AttemptSettings:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """The given context, or one with the authorities that this machine trusts."""
+        """The given context, or a new context with the authorities that this machine trusts."""
         if self._context is None:
             self._context = ssl.create_default_context()
         return self._context
@@ -75,7 +75,7 @@ class AttemptSettings:
 class Attempt:
     """An attempt to connect to a server.
 
-    ``first``: nobody was connected before, so that a failure is worth finding out more about.
+    ``first`` marks an attempt of the first connect, whose failure is worth a closer examination.
     """
 
     def __init__(self, server: Server, settings: AttemptSettings, *, first: bool) -> None:
@@ -123,7 +123,7 @@ class Attempt:
     async def _connect(self) -> ServerLink:
         server, settings, transport = self._server, self._settings, self._transport
         secure_url = server.url.scheme in {"tls", "wss"}
-        # A context is made only where it is used: it reads the authorities of this machine.
+        # A context is created only if it is needed, because it reads the authorities of this machine.
         if isinstance(transport, WebSocketTransport):
             context = settings.context if server.url.scheme == "wss" else None
             await transport.connect(server.url, context, settings.tls_name or server.tls_name)
@@ -159,7 +159,7 @@ class Attempt:
             case Write(data):
                 self._transport.write(data)
             case Ready():
-                pass  # the caller has ended then
+                pass  # the caller has ended already
         return []
 
     # --- why it failed ---------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Attempt:
         unread = self._shake.unread if self._shake is not None else b""
         if (refused := refusal_in(unread + await transport.last_words())) is not None:
             return refused
-        # What the client sent may have reset the connection, and the refusal was lost with it.
+        # The data that the client sent may have reset the connection, so that the server's refusal was lost.
         lost = self._first and transport.is_open and not transport.is_secure()
         if (transport.failed_before_tls or lost) and is_unfinished(error):
             refused = refusal_in(await received_before_tls(url))
@@ -203,6 +203,6 @@ class Attempt:
         began = self._shake is not None and (self._shake.info is not None or bool(self._shake.unread))
         if began or not self._first or not self._transport.is_open:
             return None
-        # One side waits for the other: find out whether the server expects TLS first, or not.
+        # Each side waits for the other: find out whether the server expects TLS first.
         check = begins_with_info if self._settings.tls_first else begins_with_tls
         return await check(self._server.url)

@@ -53,7 +53,7 @@ _OURS: Final = {
 
 
 class CertificateError(Exception):
-    """One side does not accept the other's certificate, or the server does not speak TLS."""
+    """Raised when one side rejects the certificate of the other, or the server does not speak TLS."""
 
 
 def tls_context(value: object) -> ssl.SSLContext | None:
@@ -100,8 +100,8 @@ def alert(
 ) -> CertificateError | None:
     """Return the error to raise if ``error``, or its cause, is a TLS alert of the server, otherwise None.
 
-    ``wants_ours``: the server has announced that it requires a client certificate. Before TLS 1.3, it answers a missing
-    certificate in the same way as ciphers that do not fit.
+    ``wants_ours`` tells that the server has announced that it requires a client certificate. Before TLS 1.3, it answers
+    a missing certificate in the same way as ciphers that do not fit.
     """
     reason = _reason(error)
     if reason in _NO_TLS:
@@ -144,10 +144,10 @@ async def begins_with_info(uri: ParseResult) -> CertificateError | None:
 
 
 async def begins_with_tls(uri: ParseResult) -> CertificateError | None:
-    """Return the error to raise if a silent server waits for TLS or for HTTP, or None if it stays silent.
+    """Return the error to raise if a silent server waits for TLS or HTTP, or None if it remains silent.
 
-    A second connection shows it: by INFO over TLS, by an alert after a missing client certificate, or by an answer that
-    is neither. A WebSocket with TLS is silent after the handshake.
+    A second connection finds this out: the server sends INFO over TLS, an alert about a missing client certificate, or
+    some other answer. A WebSocket with TLS is silent after the handshake.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -183,8 +183,8 @@ async def late_alert(
 ) -> BaseException | None:
     """Return the error with which a server ends TLS after the handshake, or None.
 
-    This uses a second connection and sends nothing on it: what was sent on the first connection may have reset it, and
-    then the server's alert was lost.
+    This uses a second connection, on which nothing is sent. The data sent on the first connection may have reset it,
+    and the server's alert was lost.
     """
     first = {"ssl": context, "server_hostname": name} if tls_first else {}
     try:

@@ -43,7 +43,7 @@ def connect_error(
 ) -> ConnectError:
     """Return the error that `connect` raises for the failures at each server.
 
-    ``identified``: credentials were passed. ``expiry``: a remark on them, if they were refused.
+    ``identified`` tells that credentials were passed. ``expiry`` is a remark on them, if they were refused.
     """
     refused = [failure for failure in failures if is_refusal(failure.error)]
     if refused or len(failures) == 1:
@@ -64,7 +64,7 @@ def server_error(
     if isinstance(error, TlsNotOfferedError):
         return ConnectError(f"TLS was requested, and {where} does not offer it")
     text = reason(error)
-    # nats-server has no codes for its refusals: they are known by their text.
+    # nats-server has no codes for its refusals, so they are recognized by their text.
     if "maximum account" in text.lower():
         return ConnectError(
             f"{where} takes no more connections of this account: {text}; close some, or raise its limit"

@@ -70,9 +70,9 @@ class Connection(abc.ABC):
         self.denied: list[OnDenied] = []
         self.optional: set[str] = set()  # subjects of requests whose denial is raised, but not reported
         self.echoes: bool = True  # whether the server sends this client its own messages
-        self.connects: int = 0  # how often it has reconnected
+        self.connects: int = 0  # number of reconnects
         self.loop: asyncio.AbstractEventLoop | None = (
-            None  # the loop of the first use, to which the connection belongs
+            None  # the event loop of the first use, to which the connection belongs
         )
         self._process = os.getpid()
         self._listeners: list[Listener] = []
@@ -88,7 +88,7 @@ class Connection(abc.ABC):
     @property
     @abc.abstractmethod
     def is_closed(self) -> bool:
-        """Whether the connection is closed for good."""
+        """Whether the connection is closed permanently."""
 
     @property
     @abc.abstractmethod
@@ -107,7 +107,7 @@ class Connection(abc.ABC):
         self.loop = asyncio.get_running_loop()
 
     def running_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the running loop. Raises `WrongLoopError` if none runs, as in the fork of a process by a task."""
+        """Return the running loop. Raises `WrongLoopError` if there is none, as in a fork of the process by a task."""
         try:
             return asyncio.get_running_loop()
         except RuntimeError:
@@ -118,13 +118,13 @@ class Connection(abc.ABC):
         """Raise `WrongLoopError` outside of the event loop, thread and process that the connection belongs to."""
         try:
             here = self.loop is asyncio.get_running_loop()
-        except RuntimeError:  # none runs
+        except RuntimeError:  # no loop is running
             here = False
         if not here:
             self.enter()
 
     def enter(self) -> None:
-        """Bind the connection to the running loop at its first use. Later raise `WrongLoopError` in another loop."""
+        """Bind the connection to the running loop at the first use. Later, raise `WrongLoopError` in any other loop."""
         if self._process != os.getpid():
             raise WrongLoopError(
                 f"the connection was opened in process {self._process}, and this is its fork {os.getpid()}: "
@@ -149,7 +149,7 @@ class Connection(abc.ABC):
             self.denied.append(denied)
 
     def remove_listener(self, listener: Listener, denied: OnDenied | None = None) -> None:
-        """Remove the callbacks. A no-op if they are not registered."""
+        """Remove the callbacks. Does nothing if they are not registered."""
         if listener in self._listeners:
             self._listeners.remove(listener)
         if denied in self.denied:
@@ -175,7 +175,8 @@ class Connection(abc.ABC):
 
         Raises:
             ClosedError: The connection is closed.
-            DisconnectedError: Not connected by ``deadline`` (monotonic seconds of the loop; None: no limit).
+            DisconnectedError: The client was not connected by ``deadline``, in monotonic seconds of the loop. None
+                means no limit.
         """
         while not self.is_connected:
             self.check_open()
@@ -187,7 +188,7 @@ class Connection(abc.ABC):
 
     @property
     def problem(self) -> str:
-        """Why the client is not connected, as far as it knows. "" while it is connected."""
+        """The reason why the client is not connected, as far as it knows. "" while it is connected."""
         return ""
 
     def away(self, text: str = "not connected to a server") -> DisconnectedError:
@@ -217,7 +218,8 @@ class Connection(abc.ABC):
 
     outbox: Outbox | None = None
     """The write buffer, for senders of thousands of commands per iteration of the loop while `is_connected`. They wait
-    in `wait_for_space` while it is full. None: only `publish` is available."""
+    in `wait_for_space` while it is full. With None, only `publish` is available.
+    """
 
     async def wait_for_space(self) -> None:  # noqa: B027  a no-op without an outbox
         """Wait until most of the outbox is written. Raises `DisconnectedError` or `ClosedError`."""
@@ -234,7 +236,7 @@ class Connection(abc.ABC):
     ) -> None:
         """Publish without waiting while the buffer is full, for small control messages. The subject must be valid.
 
-        ``urgent``: write at once, see `publish`.
+        With ``urgent``, the message is written at once. See `publish`.
 
         Raises:
             ClosedError, DisconnectedError, MaxPayloadError: The message was not sent.
@@ -252,7 +254,7 @@ class Connection(abc.ABC):
     ) -> None:
         """Publish, waiting while the buffer is full. Raises the errors of `send`.
 
-        ``urgent``: write at once, because the caller waits for the reply.
+        With ``urgent``, the message is written at once, because the caller waits for the reply.
         """
 
     def send_frames(self, frames: list[Frame]) -> None:
@@ -264,7 +266,7 @@ class Connection(abc.ABC):
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         """Publish an ack to the reply subject exactly as it was received. Raises the errors of `send`.
 
-        ``settles``: the ack settles the message (ACK, TERM), so it is sent again if the connection is lost.
+        ``settles`` tells that the ack settles the message (ACK, TERM), so it is sent again if the connection is lost.
         """
 
     def write_at_once(self, command: bytes, size: int) -> bool:
@@ -272,14 +274,14 @@ class Connection(abc.ABC):
         return False
 
     def ack_at_once(self, reply: bytes) -> bool:
-        """Publish ``+ACK`` if that needs no waiting. After False nothing was sent: call `ack` instead."""
+        """Publish ``+ACK`` if that is possible without waiting. If it returns False, nothing was sent: call `ack`."""
         return False
 
     @abc.abstractmethod
     async def subscribe(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> Inbox:
         """Create a NATS subscription whose frames go to ``sink``, in batches, in order, synchronously.
 
-        ``limit``: the maximum number of messages, or 0 for no limit. `unsubscribe` must still be called.
+        ``limit`` is the maximum number of messages, or 0 for no limit. `unsubscribe` must still be called.
         """
 
     def subscribe_now(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> Inbox:
@@ -290,7 +292,7 @@ class Connection(abc.ABC):
     def end_after(self, inbox: Inbox, count: int, *, earlier: int) -> None:
         """Let the server end a subscription after ``count`` messages, ``earlier`` of them on earlier connections.
 
-        `unsubscribe` must still be called. While disconnected it applies to the next connection.
+        `unsubscribe` must still be called. While disconnected, the limit applies to the next connection.
         """
 
     def expect_large(self, inbox: Inbox) -> None:  # noqa: B027  not every connection limits frames
@@ -298,27 +300,27 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     async def unsubscribe(self, inbox: Inbox) -> None:
-        """Remove a subscription. A no-op if it was removed or the connection is down."""
+        """Remove a subscription. Does nothing if it was removed already or the connection is down."""
 
     @abc.abstractmethod
     async def drain(self, inbox: Inbox, timeout: float) -> None:
         """Remove a subscription after its messages in flight have arrived. Never raises.
 
-        ``timeout``: seconds to wait for messages in flight.
+        ``timeout`` is the number of seconds to wait for messages in flight.
         """
 
     @abc.abstractmethod
     async def ping(self, timeout: float) -> float:
         """Wait for a PONG, and return the duration of the round trip in seconds.
 
-        On return the server has read all that was sent before, and all that it sent before has arrived.
+        On return the server has read all earlier data of the client, and all earlier data of the server has arrived.
 
         Raises:
             RequestTimeoutError, DisconnectedError, ClosedError: No PONG arrived.
         """
 
     async def reconnect(self, timeout: float) -> None:
-        """Close the connection to the server, and connect again. Only for connections that jsclient opened."""
+        """Close the connection to the server and connect again. Only for connections that jsclient opened."""
         raise ConfigError(_OF_PROGRAM)
 
     def set_servers(self, servers: Sequence[str]) -> None:
@@ -331,26 +333,26 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Close for good."""
+        """Close the connection permanently."""
 
     @abc.abstractmethod
     def abort(self) -> None:
-        """Close at once, without waiting."""
+        """Close the connection at once, without waiting."""
 
     def _permission_denied(self, error: PermissionDeniedError) -> None:
         for report in list(self.denied):
             report(error)
 
     def now(self) -> float:
-        """Monotonic seconds of the running loop."""
+        """Return the monotonic time of the running loop in seconds."""
         return self.running_loop().time()
 
 
 class HoldingSink:
     """A sink that retains frames until it is opened, and drops the frames that arrive after it is closed.
 
-    The server may deliver before its answer to the create request has been read. Once open, the sink of the handle
-    replaces this sink in the reader's table, so that messages do not pass through it.
+    The server may deliver messages before its answer to the create request has been read. After `open`, the sink of the
+    handle replaces this sink in the reader's table, so later messages do not pass through it.
     """
 
     __slots__ = ("_held", "_key", "_sinks", "_target")
@@ -368,7 +370,7 @@ class HoldingSink:
             self._held.extend(frames)
 
     def installed(self, sinks: dict[bytes, Sink], key: bytes) -> None:
-        """Note the table that has this sink under ``key``."""
+        """Remember the table in which this sink is registered under ``key``."""
         self._sinks, self._key = sinks, key
 
     def open(self, target: Sink) -> None:
@@ -384,5 +386,5 @@ class HoldingSink:
         self._replace(self)
 
     def _replace(self, sink: Sink) -> None:
-        if self._key in self._sinks:  # otherwise it was unsubscribed
+        if self._key in self._sinks:  # otherwise the sink was unsubscribed
             self._sinks[self._key] = sink

@@ -25,11 +25,11 @@ OnFailure = Callable[[Server, Exception], None]
 
 
 class Connector:
-    """The servers of a connection, and the attempts at them.
+    """Chooses the servers of a connection, and makes the attempts to connect to them.
 
     Attributes:
         pool: The servers.
-        identity: Who the user is.
+        identity: The identity of the user.
         failures: The failed attempts of the first connect.
     """
 
@@ -60,7 +60,7 @@ class Connector:
         """Try each server once, without pauses.
 
         Raises:
-            ConnectError: None completes the handshake. `failures` has the reasons.
+            ConnectError: No server completes the handshake. `failures` has the reasons.
         """
         now = asyncio.get_running_loop().time
         while (server := self.pool.take_untried(now())) is not None:
@@ -77,9 +77,9 @@ class Connector:
         self.pool.lost(asyncio.get_running_loop().time())
 
     async def again(self, failed: OnFailure) -> ServerLink | None:
-        """Try the servers in turn until one completes the handshake, and call ``failed`` after each attempt that fails.
+        """Try the servers in turn until one completes the handshake. Call ``failed`` after each failed attempt.
 
-        Returns None if the credentials were refused too often.
+        Return None if the credentials were refused too often.
         """
         now = asyncio.get_running_loop().time
         while True:
@@ -90,12 +90,12 @@ class Connector:
             try:
                 return await self._try(server, first=False)
             except Exception as error:  # noqa: BLE001  a transport, a callback or a file can raise anything
-                self._end_if_over()  # it may have failed because the connection was closed
+                self._end_if_over()  # the attempt may have failed because the connection was closed
                 if self.attempt_failed(server, error, failed):
                     return None
 
     def attempt_failed(self, server: Server, error: Exception, failed: OnFailure) -> bool:
-        """Record an attempt that has failed, call ``failed``, and return whether the client has to give up."""
+        """Record a failed attempt, call ``failed``, and return whether the client must give up."""
         gives_up = self.pool.failed(server, refused=is_refusal(error))
         failed(server, error)
         return gives_up
@@ -126,7 +126,7 @@ class Connector:
         """Use these servers for the next attempts.
 
         Raises:
-            ConfigError: A URL is not valid, or is that of a WebSocket and the others are not.
+            ConfigError: A URL is not valid, or WebSocket URLs are mixed with other URLs.
         """
         urls = server_urls(servers)
         parsed = [parse_url(url) for url in urls]
@@ -152,7 +152,7 @@ class Connector:
             raise asyncio.CancelledError
 
     def end(self) -> None:
-        """Make no more attempts, and close the connection of the current one."""
+        """Stop connecting, and close the connection of the current attempt."""
         self._over = True
         if self._attempt is not None:
             self._attempt.abort()

@@ -44,15 +44,15 @@ _CALLBACKS: Final = {
 
 
 class CallbackError(Exception):
-    """A callback raised its ``__cause__`` or returned a value that cannot be sent, or a file cannot be used."""
+    """Raised when a callback raises its ``__cause__`` or returns an invalid value, or a file cannot be used."""
 
 
 class FileError(CallbackError):
-    """A credentials file cannot be used. Only its owner can correct it, so `connect` does not try again."""
+    """Raised when a credentials file cannot be used. Only its owner can correct it, so `connect` does not try again."""
 
 
 def check_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the callbacks among the options, which then raise only `CallbackError`, and those of a credentials file.
+    """Return the callbacks of the options and of a credentials file. These callbacks raise only `CallbackError`.
 
     Raises:
         ConfigError: A callback is not a plain function with the expected arguments, or a file cannot be used.
@@ -150,7 +150,7 @@ def _guarded(name: str, function: Any, call: _Call) -> Callable[..., Any]:
             raise CallbackError(f"{name} raised {error!r}") from error
         if not isinstance(result, call.returns):
             if inspect.iscoroutine(result):
-                result.close()  # otherwise it would warn that it was never awaited
+                result.close()  # without this, the coroutine would warn that it was never awaited
             raise CallbackError(f"{name} returned {type(result).__name__}: {call.needs} is needed")
         return result
 

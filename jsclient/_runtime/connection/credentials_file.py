@@ -33,20 +33,20 @@ __all__ = [
 ]
 
 LONGEST: Final = 1 << 20
-"""The maximum number of bytes that are read of a file."""
+"""The maximum number of bytes to read from a file."""
 
 _SECRET: Final = re.compile(r"\n|-----|^S[A-Z][A-Z2-7]{20,}|^eyJ")
-"""Matches what looks like the text of a file, a seed or a JWT, and not like a path."""
+"""Matches a text that looks like the content of a file, a seed or a JWT, and not like a path."""
 
 _JWT: Final = "BEGIN NATS USER JWT"
 _SEED: Final = "BEGIN USER NKEY SEED"
-_SIGNATURE: Final = 64  # bytes of a signature with the key of an account: a truncated JWT has fewer
+_SIGNATURE: Final = 64  # bytes of a signature by an account key. A truncated JWT has fewer
 _KINDS: Final = {"A": "an account", "O": "an operator", "N": "a server", "C": "a cluster", "X": "a curve key"}
-"""The owner of a seed that starts with S and this letter. Source: ADR-14."""
+"""The owner of a seed by its second letter. Source: ADR-14."""
 
 
 class CredentialsError(Exception):
-    """Credentials cannot be used. The text says which file, and why."""
+    """Raised when credentials cannot be used. The text says which file, and why."""
 
 
 class _Part(NamedTuple):
@@ -99,7 +99,7 @@ class UserCredentials:
             raise ConfigError(str(error)) from None
 
     def expired(self, now: float) -> str:
-        """Describe when the JWT that was read last has expired, at the time ``now``. Returns "" if it has not."""
+        """Return a text that says when the last JWT expired, or "" if it has not expired at the time ``now``."""
         return expired(self._jwt, self._sources[0].shown, now)
 
     def _read(self) -> tuple[str, bytes]:
@@ -150,12 +150,12 @@ def _part(source: Any) -> _Part:
 
 
 def is_secret(text: str) -> bool:
-    """Whether a value that cannot be opened is a text of credentials, which must not be shown, and not a path."""
+    """Return whether a value that cannot be opened is secret text, which must not be shown, rather than a path."""
     return _SECRET.search(text) is not None
 
 
 def read_file(path: str) -> tuple[str, str]:
-    """Return the text of a file, and why it cannot be read, without its name. One of them is ""."""
+    """Return the text of a file, and the reason why it cannot be read, without its name. One of them is ""."""
     try:
         with Path(path).open("rb") as file:
             return file.read(LONGEST).decode("utf-8", "replace"), ""
@@ -197,7 +197,7 @@ def _returned(function: Callable[[], Any], shown: str) -> str:
 def jwt_in(text: str, shown: str) -> str:
     """Return the JWT of a user in the text of a credentials file, or the text itself.
 
-    A server with an auth callout may accept a JWT of an issuer that is no account. Such a JWT has another signature.
+    A server with an auth callout may accept a JWT whose issuer is not an account. Such a JWT has another signature.
 
     Raises:
         CredentialsError: There is no JWT, or only a part of a JWT.
@@ -276,7 +276,7 @@ def _decoded(part: str) -> bytes:
 
 
 def expired(jwt: str, shown: str, now: float) -> str:
-    """Describe when a JWT has expired, at ``now`` (seconds since 1970), or return ""."""
+    """Return a text that says when a JWT expired, or "" if it has not at ``now`` (seconds since 1970)."""
     expiry = _claims(jwt).get("exp")
     if not isinstance(expiry, int | float) or isinstance(expiry, bool) or not 0 < expiry <= now:
         return ""

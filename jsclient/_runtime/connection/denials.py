@@ -10,13 +10,13 @@ __all__ = ["Denials"]
 
 
 class Denials:
-    """The permissions that were refused on one connection."""
+    """The permissions that the server refused on one connection."""
 
     def __init__(self) -> None:
         self._ack_rights: set[str] = set()  # permissions whose missing was reported after a refused ack
 
     def event(self, error: PermissionDeniedError) -> PermissionDenied | None:
-        """Return the event to report. Each ack of a consumer is refused, so only the first one is reported."""
+        """Return the event to report, if any. All acks of a consumer are refused, so only the first is reported."""
         needed = ack_right(error.subject) if error.operation == "publish" else ""
         if needed in self._ack_rights:
             return None

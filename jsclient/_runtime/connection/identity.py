@@ -19,10 +19,10 @@ _NKEYS = 'this identity needs the package nkeys: pip install "jsclient[nkeys]"'
 
 
 class Identity:
-    """The identity in the options of `connect` and in the URLs of ``servers``. Its repr shows nothing of it.
+    """The identity in the options of `connect` and in the URLs of ``servers``. The repr does not show it.
 
     Attributes:
-        is_given: Whether there is one.
+        is_given: Whether any identity was given.
     """
 
     def __init__(self, servers: Sequence[str], options: Mapping[str, Any]) -> None:
@@ -34,7 +34,7 @@ class Identity:
             _nkeys()
 
     def use(self, servers: Sequence[str]) -> None:
-        """Take the identity in the URLs of other servers, unless the options have one."""
+        """Use the identity in the URLs of other servers, unless the options have an identity."""
         self._shared = shared_identity(servers, self._options) or self._shared
         self.is_given = bool(self._options or self._shared)
 
@@ -47,8 +47,8 @@ class Identity:
     def fields(self, info: ServerInfo, url: ParseResult) -> dict[str, str]:
         """Return the fields for a server.
 
-        They are sent whether the server requires them or not: one with a default user requires none, and would take
-        the client for that user.
+        They are sent even if the server does not require them: a server with a default user requires none, and would
+        treat the client as that user.
 
         Raises:
             CallbackError: A callback raised, or a file cannot be used.

@@ -16,7 +16,7 @@ REVIVE = 1.0
 
 
 class LastingTask:
-    """A task that is started again if it is cancelled by others than its owner. Its work begins anew then.
+    """A task that starts again if anybody except its owner cancels it. Its work then begins from the start.
 
     Handles that end with the program need the connection until their last request. A timer starts the task again,
     because a task would remain at the end of the event loop.
@@ -32,11 +32,11 @@ class LastingTask:
 
     @property
     def is_running(self) -> bool:
-        """Whether the task runs, or will be started again."""
+        """Whether the task runs or will be started again."""
         return self._timer is not None or (self._task is not None and not self._task.done())
 
     def start(self) -> None:
-        """Start the task. A no-op if it runs, or after `cancel`."""
+        """Start the task. Does nothing if it runs, or after `cancel`."""
         if self._over or self.is_running:
             return
         self._task = asyncio.get_running_loop().create_task(self._work(), name=self._name)
@@ -56,7 +56,7 @@ class LastingTask:
             self.start()
 
     def cancel(self) -> None:
-        """End the task for good."""
+        """End the task permanently."""
         self._over = True
         self._loop_end.stop_watching()
         if self._timer is not None:
@@ -78,5 +78,5 @@ class LastingTask:
 def _current_task() -> asyncio.Task[Any] | None:
     try:
         return asyncio.current_task()
-    except RuntimeError:  # no event loop runs
+    except RuntimeError:  # no event loop is running
         return None

@@ -14,7 +14,7 @@ __all__ = ["Outage"]
 
 
 class Outage:
-    """The time from the loss of a connection to the next one.
+    """The time from the loss of a connection to the next connection.
 
     Attributes:
         lost: Why the connection was lost.
@@ -29,7 +29,7 @@ class Outage:
     def attempt_failed(
         self, server: Server, error: Exception, expiry: Callable[[], str]
     ) -> ConnectError | None:
-        """Note a failed attempt.
+        """Record a failed attempt.
 
         Returns the error to report if the credentials are refused or cannot be provided, once for an outage. ``expiry``
         returns a remark on them.

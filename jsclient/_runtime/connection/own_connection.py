@@ -48,7 +48,7 @@ class OwnConnection(Connection):
     """A `Connection` opened and owned by jsclient.
 
     Attributes:
-        subscriptions: The subscriptions, which are made again on each new connection.
+        subscriptions: The subscriptions, which are repeated on each new connection.
         reader: Cuts the received bytes into frames.
         transport: The current transport, or None while there is no connection.
     """
@@ -67,7 +67,7 @@ class OwnConnection(Connection):
         self._max_payload = DEFAULT_MAX_PAYLOAD
         self._up = False
         self._closing = False
-        self._given_up = ""  # why the client has closed the connection itself
+        self._given_up = ""  # the reason why the client has closed the connection itself
         self._denials = Denials()
 
     async def open(
@@ -248,7 +248,7 @@ class OwnConnection(Connection):
         if self._up or not closes:
             self.report(error)
         if closes:
-            raise RefusedError(text)  # the transport passes it to `_ended`
+            raise RefusedError(text)  # the transport passes this error to `_ended`
 
     # --- sending -------------------------------------------------------------------------------------------
 
@@ -348,7 +348,7 @@ class OwnConnection(Connection):
         sinks[key] = sink
         if isinstance(sink, HoldingSink):
             sink.installed(sinks, key)
-        if self._takes_commands:  # otherwise it is made with the next connection
+        if self._takes_commands:  # otherwise the next connection subscribes
             self._out.write(inbox.command())
         return inbox
 
@@ -382,9 +382,9 @@ class OwnConnection(Connection):
         deadline = self.now() + timeout
         if self._up:
             try:
-                await self.ping(timeout / 2)  # after the PONG, all that was written before is read
+                await self.ping(timeout / 2)  # after the PONG, the server has read all earlier data
             except JetStreamError:
-                pass  # a server that does not answer is a reason to connect again
+                pass  # if the server does not answer, connecting again is right
             self._lose(DisconnectedError("reconnect() was called"))
         if self._connector is not None:
             self._connector.hurry()
@@ -447,7 +447,7 @@ class OwnConnection(Connection):
             try:
                 await transport.wait_closed()
             finally:
-                transport.abort()  # a no-op, unless the server does not read
+                transport.abort()  # does nothing, unless the server does not read
 
 
 CLOSING = 2.0  # seconds to wait until the written bytes are sent

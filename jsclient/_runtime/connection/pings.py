@@ -16,18 +16,18 @@ from .wire import Outbox
 __all__ = ["Pings"]
 
 MOST_UNANSWERED: Final = 2
-"""PINGs of the timer without a PONG, after which the connection is dead."""
+"""The number of unanswered PINGs of the timer after which the connection is dead."""
 
 
 class Pings:
-    """The PINGs in flight. Their PONGs come in the same order.
+    """The PINGs in flight. Their PONGs arrive in the same order.
 
     Attributes:
         interval: Seconds between the PINGs of the timer.
     """
 
     def __init__(self, out: Outbox, acks: UnconfirmedAcks, stale: Callable[[], None]) -> None:
-        """``stale`` is called when the server does not answer."""
+        """Prepare to send PINGs. ``stale`` is called when the server does not answer."""
         self.interval = 20.0
         self._out = out
         self._acks = acks
@@ -44,7 +44,7 @@ class Pings:
         self._timer = loop.call_at(self._liveness.due, self._tick)
 
     def stop(self, error: JetStreamError) -> None:
-        """Stop the timer, and raise ``error`` to all waiters, since their PONGs will not come."""
+        """Stop the timer, and raise ``error`` to all waiters, because their PONGs will not arrive."""
         self._stop_timer()
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
@@ -70,9 +70,9 @@ class Pings:
             self._stale()
 
     def send(self, waiter: asyncio.Future[None] | None = None, *, reconnecting: bool = False) -> None:
-        """Write a PING after all that was written before it.
+        """Write a PING behind all earlier data.
 
-        ``reconnecting``: the acks until now were written to another connection, so its PONG confirms none of them.
+        ``reconnecting`` tells that earlier acks were written to another connection, so the PONG confirms none of them.
         """
         self._out.flush()
         self._acks.ping_sent(reconnecting=reconnecting)
@@ -81,7 +81,7 @@ class Pings:
         self._out.flush()
 
     def pong_received(self) -> None:
-        """Wake the waiter for the oldest PING. A PONG without a PING wakes nobody."""
+        """Wake the waiter for the oldest PING. A PONG without a PING is ignored."""
         if self._liveness is not None:
             self._liveness.pong_received()
         self._acks.pong_received()
@@ -95,10 +95,10 @@ class Pings:
         """Send a PING, wait for its PONG, and return the seconds between them.
 
         Raises:
-            RequestTimeoutError: It did not come in time. ``why`` returns the reason, if one is known.
+            RequestTimeoutError: The PONG did not arrive in time. ``why`` returns the reason, if it is known.
             JetStreamError: The error of `stop`.
         """
-        started = time.perf_counter()  # finer than the clock of uvloop's loop
+        started = time.perf_counter()  # this clock is finer than the clock of uvloop's loop
         waiter = asyncio.get_running_loop().create_future()
         self.send(waiter, reconnecting=reconnecting)
         try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SERIES", "CallbackRun", "Choice", "Scan", "chosen"]
 
 SERIES = "0.1"
-"""The first two numbers of the versions of jsclient-speedups that fit, which equal jsclient's."""
+"""The first two numbers of compatible versions of jsclient-speedups, which equal jsclient's."""
 
 Scan = Callable[[bytes, int], "tuple[list[tuple[bytes, list[Frame]]], int]"]
 """Reads whole frames from an offset. Returns them in runs of one sid, and the offset after the last whole frame."""
@@ -43,8 +43,8 @@ class CallbackRun(Protocol):
 class Choice(NamedTuple):
     """The functions in use, compiled or in Python.
 
-    ``scan`` is None if only the Python reader is used. ``text`` says what is used, and why. A compiled ``find_header``
-    raises `ValueError` for a name that only the Python function can decide.
+    ``scan`` is None if only the Python reader is used. ``text`` says which functions are used, and why. A compiled
+    ``find_header`` raises `ValueError` for a name that only the Python function can decide.
     """
 
     scan: Scan | None
@@ -96,7 +96,7 @@ def chosen() -> Choice:
             jsclient_speedups.Slots,
             jsclient_speedups.CallbackRun,
         )
-    except AttributeError as error:  # an early build of the same version
+    except AttributeError as error:  # an early build of this version
         return _unusable(f"{version} is incomplete: {error}")
     _log.info("messages are read with jsclient-speedups %s", version)
     return choice

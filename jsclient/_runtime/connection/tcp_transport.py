@@ -28,8 +28,8 @@ def _nothing() -> int:
 class TcpTransport(asyncio.BufferedProtocol):
     """A TCP connection. Closing it does not wait for a peer that does not read.
 
-    A read takes 64 KiB, so that its messages are still in the processor's cache when they are processed. asyncio's
-    size, 256 KiB, is used while a message arrives that is larger than a read.
+    A read takes 64 KiB, so that its messages are still in the processor's cache when they are processed. For a message
+    larger than a read, asyncio's size of 256 KiB is used.
 
     Attributes:
         backlog: Returns the number of bytes written but not sent yet. It is asyncio's method, as it runs at each write.
@@ -46,7 +46,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._reader: FrameReader | None = None
         self._out: Outbox | None = None
         self._when_ended: Callable[[Exception], None] | None = None
-        self._unread = bytearray()  # of the handshake
+        self._unread = bytearray()  # received bytes of the handshake
         self._changed = Signal()  # bytes have arrived, there is space to write, or the connection is lost
         self._at_end = self._paused = self._lost = False
         self._error: Exception | None = None
@@ -57,7 +57,7 @@ class TcpTransport(asyncio.BufferedProtocol):
     async def connect(self, url: ParseResult) -> None:
         """Open the connection. The caller limits the time."""
         loop = asyncio.get_running_loop()
-        assert url.hostname is not None  # checked with the URL
+        assert url.hostname is not None  # the URL was checked before
         assert url.port is not None
         options: dict[str, Any] = {}
         if not _is_uvloop(loop) and not _is_address(url.hostname):
@@ -103,7 +103,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         return await self.last_words()
 
     async def last_words(self) -> bytes:
-        """Return the bytes that were received but not read."""
+        """Return the bytes that were received but not read yet."""
         words = bytes(self._unread)
         self._unread.clear()
         return words
@@ -115,7 +115,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._reader, self._out, self._when_ended = reader, out, ended
         self._feed(rest + bytes(self._unread))
         self._unread.clear()
-        if self._at_end or self._lost:  # since the last byte of the handshake
+        if self._at_end or self._lost:  # bytes since the end of the handshake
             asyncio.get_running_loop().call_soon(self._end, self._error)
 
     def _feed(self, data: bytes) -> None:
@@ -152,7 +152,8 @@ class TcpTransport(asyncio.BufferedProtocol):
             self._changed.set()
         transport = self._transport
         if self._call_soon is not None and nbytes == READ_SIZE and transport and not transport.is_closing():
-            # uvloop would read up to 32 times before the messages are processed, and they would leave the cache.
+            # uvloop would read up to 32 times before the messages are processed, and the messages would leave the
+            # cache.
             transport.pause_reading()
             self._call_soon(self._read_on)
 
@@ -182,12 +183,12 @@ class TcpTransport(asyncio.BufferedProtocol):
     # --- writing -------------------------------------------------------------------------------------------
 
     def write(self, payload: bytes) -> None:
-        """Write, unless the connection is lost. The reader sees that soon, and then fails the callers."""
+        """Write bytes, unless the connection is lost. The reader notices the loss soon, and then fails the callers."""
         transport = self._transport
         assert transport is not None
         try:
             transport.write(payload)
-        except RuntimeError:  # raised by uvloop; asyncio drops such bytes
+        except RuntimeError:  # raised by uvloop, while asyncio drops such bytes
             if not transport.is_closing():
                 raise
 
@@ -216,7 +217,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         return self._transport is None or self._transport.is_closing()
 
     def peer(self) -> str:
-        """The address at the other end, ``host:port``, or "" if it is unknown."""
+        """Return the address of the peer, ``host:port``, or "" if it is unknown."""
         name = self._transport.get_extra_info("peername") if self._transport is not None else None
         if not name:
             return ""
@@ -224,7 +225,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def failure(self) -> BaseException | None:
-        """Return the error that ended reading. It says more than a write error, because TLS 1.3 refuses late."""
+        """Return the error that ended reading. It is more precise than a write error, because TLS 1.3 refuses late."""
         return self._error
 
     def abort(self) -> None:

@@ -49,7 +49,7 @@ class Transport(Protocol):
         """Pass ``rest`` and all later bytes to ``reader``. Call ``ended`` once, at the end or after an error of it."""
 
     def write(self, payload: bytes) -> None:
-        """Write, unless the connection is lost."""
+        """Write bytes, unless the connection is lost."""
 
     async def drain(self) -> None:
         """Wait until most bytes are sent. Raises `OSError` if the connection is lost."""
@@ -61,10 +61,10 @@ class Transport(Protocol):
         """Whether the connection is closed, lost, or about to be closed."""
 
     def peer(self) -> str:
-        """The address at the other end, ``host:port``, or "" if it is unknown."""
+        """Return the address of the peer, ``host:port``, or "" if it is unknown."""
 
     def failure(self) -> BaseException | None:
-        """Return the error that ended reading. It says more than a write error, because TLS 1.3 refuses late."""
+        """Return the error that ended reading. It is more precise than a write error, because TLS 1.3 refuses late."""
 
     def abort(self) -> None:
         """Close at once. Unsent bytes are lost."""

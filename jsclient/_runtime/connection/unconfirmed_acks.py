@@ -10,15 +10,15 @@ from .wire import Outbox
 
 __all__ = ["LIMIT", "NAK", "NOT_AGAIN", "UnconfirmedAcks"]
 
-LIMIT = 4096  # unconfirmed acks after which a PING is sent to confirm them
+LIMIT = 4096  # the number of unconfirmed acks after which a PING is sent to confirm them
 
 
 NAK = AckKind.NAK.value
-NOT_AGAIN = b""  # stands for a nak, which is counted if it is lost, but not sent again
+NOT_AGAIN = b""  # stands for a nak. A lost nak is counted, but not sent again
 
 
 class UnconfirmedAcks:
-    """Acks and naks in the order of writing. A PONG confirms all that were written before its PING."""
+    """Acks and naks in the order of writing. A PONG confirms all acks written before its PING."""
 
     __slots__ = ("_confirmed", "_marks", "_ping_due", "acks")
 
@@ -58,7 +58,7 @@ class UnconfirmedAcks:
                 self._confirmed += 1
 
     def write_again(self, out: Outbox) -> AcksLost | None:
-        """Write the acks that may have been lost with a connection, since a repeated ack changes nothing.
+        """Write the acks again that may have been lost with a connection. A repeated ack has no effect.
 
         Naks are not repeated: a repeated nak would cause another delivery. Returns the event to report.
         """
@@ -71,6 +71,6 @@ class UnconfirmedAcks:
         return AcksLost(count=count, resent=len(again)) if count else None
 
     def connection_lost(self) -> None:
-        """Forget the PINGs in flight, which will not be answered."""
+        """Forget the PINGs in flight, because they will not be answered."""
         self._marks.clear()
         self._ping_due = False

@@ -34,10 +34,10 @@ from .connection import CLOSED, Connection, Inbox, Lifecycle
 
 __all__ = ["UserConnection"]
 
-_POLL_EVERY = 0.05  # seconds; the callbacks of nats-py belong to the user
-_PONG = 600  # seconds to wait for a PONG: longer than nats-py keeps a connection that does not answer
-_DRAINED = 9.0  # seconds to wait for nats-py's drain, which fails if no PONG has come after 10
-_DRAIN_LIMIT = 15.0  # seconds after which it has ended in any case
+_POLL_EVERY = 0.05  # seconds between checks, because the callbacks of nats-py belong to the user
+_PONG = 600  # seconds to wait for a PONG, longer than nats-py keeps a connection that does not answer
+_DRAINED = 9.0  # seconds to wait for nats-py's drain, which fails if no PONG has arrived after 10
+_DRAIN_LIMIT = 15.0  # seconds after which the drain has ended in any case
 _NO_LIMIT = 0  # nats-py: 0 disables a limit; the tracker has its own limit
 
 T = TypeVar("T")
@@ -244,8 +244,8 @@ class UserConnection(Connection):
                 # nats-py's drain waits for a PONG too, and must not be cancelled meanwhile.
                 await self.ping(timeout)
                 draining = self._start_waiting(nats_subscription.drain(), ends_with_connection=False)
-                # A drain that has failed leaves a subscription that nobody can end, and that nats-py would subscribe
-                # again after each reconnect. One that still waits for its PONG can be ended by `unsubscribe`.
+                # A failed drain leaves a subscription that nobody can end, and that nats-py would repeat after each
+                # reconnect. If the drain still waits for its PONG, `unsubscribe` can end the subscription.
                 if not await self._drained(draining, min(deadline, self.now() + _DRAINED)):
                     asyncio.get_running_loop().call_later(_DRAIN_LIMIT, draining.cancel)
         except JetStreamError:
@@ -294,7 +294,7 @@ class UserConnection(Connection):
         reconnects = self._nc.stats["reconnects"]
         await self._nc.flush(_PONG)
         if self._ended or reconnects != self._nc.stats["reconnects"]:
-            raise nats.errors.ConnectionClosedError  # nobody would end the wait for a second PONG
+            raise nats.errors.ConnectionClosedError  # otherwise the wait for a second PONG would never end
         started = time.perf_counter()
         await self._nc.flush(_PONG)  # its `rtt` does the same, from nats-py 2.15 on
         return time.perf_counter() - started
@@ -322,7 +322,7 @@ class UserConnection(Connection):
         self._end()
         self._end_waiting()
         await self._tasks.cancel()
-        for inbox in list(self._inboxes):  # left by handles whose end was cancelled
+        for inbox in list(self._inboxes):  # these belong to handles whose end was cancelled
             await self.unsubscribe(inbox)
 
     def _end(self) -> None:

@@ -36,7 +36,7 @@ async def _refuse_redirect(*_: Any) -> None:
 
 
 class WebSocketTransport:
-    """A WebSocket. One task sends the written bytes, and another one reads after the handshake."""
+    """A WebSocket. One task sends the written bytes, and another task reads after the handshake."""
 
     upgradable = failed_before_tls = is_open = False  # a refusal arrives over the WebSocket, after TLS
 
@@ -46,9 +46,9 @@ class WebSocketTransport:
         self._session: aiohttp.ClientSession | None = None
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._secure = False
-        self._raw: socket.socket | None = None  # to discard what aiohttp has not sent, while closing
+        self._raw: socket.socket | None = None  # used when closing, to discard data that aiohttp has not sent
         self._waiting: list[bytes] = []
-        self._size = 0  # bytes that wait or are being sent
+        self._size = 0  # number of bytes that wait or are being sent
         self._sender: asyncio.Task[None] | None = None
         self._closer: asyncio.Task[None] | None = None
         self._broken: Exception | None = None
@@ -61,7 +61,7 @@ class WebSocketTransport:
         import aiohttp
 
         secure = url.scheme == "wss"
-        # After any error the session must be closed: aiohttp warns of a session that is not.
+        # After any error the session must be closed, because aiohttp warns about an open session.
         redirects = aiohttp.TraceConfig()
         redirects.on_request_redirect.append(_refuse_redirect)
         self._session = aiohttp.ClientSession(trace_configs=[redirects])
@@ -140,7 +140,7 @@ class WebSocketTransport:
         self._receiving.start()
 
     def failure(self) -> BaseException | None:
-        """Return None, since aiohttp raises the error itself."""
+        """Return None, because aiohttp raises the error itself."""
         return None
 
     # --- writing -------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class WebSocketTransport:
         return self._closer is not None or self._socket is None or self._socket.closed
 
     def peer(self) -> str:
-        """The address at the other end, ``host:port``, or "" if it is unknown."""
+        """Return the address of the peer, ``host:port``, or "" if it is unknown."""
         name = self._socket.get_extra_info("peername") if self._socket is not None else None
         return f"{name[0]}:{name[1]}" if name and ":" not in name[0] else ""
 
@@ -232,7 +232,7 @@ class WebSocketTransport:
     def _discard(self) -> None:
         """Discard unsent bytes. Otherwise they would wait for a peer that does not read, and reach it much later."""
         if self._raw is not None:
-            with contextlib.suppress(OSError):  # closed, by the peer or at the end
+            with contextlib.suppress(OSError):  # closed by the peer, or at the end
                 self._raw.shutdown(socket.SHUT_RDWR)
 
     async def wait_closed(self) -> None:

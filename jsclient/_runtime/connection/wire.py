@@ -17,7 +17,7 @@ MAX_CONTROL_LINE = 64 * 1024
 
 _HEADROOM = 64 * 1024  # bytes over max_payload that a frame may have
 
-MAX_ANSWER = 64 * 1024 * 1024  # bytes that an API answer may have, even over max_payload
+MAX_ANSWER = 64 * 1024 * 1024  # maximum number of bytes of an API answer, even over max_payload
 
 
 class Host(Protocol):
@@ -69,7 +69,7 @@ class FrameReader:
         return self._need - self._have if self._parts else 0
 
     def reset(self) -> None:
-        """Forget the partial frame, for a new connection."""
+        """Drop the partial frame, because a new connection begins."""
         self._parts, self._have, self._need = [], 0, 0
 
     def feed(self, data: bytes) -> None:
@@ -214,7 +214,7 @@ class FrameReader:
     def _hand_over(self, sid: bytes, batch: list[Frame]) -> None:
         sink = self.sinks.get(sid)
         if sink is None:
-            return  # unsubscribed meanwhile
+            return  # the subscription was removed meanwhile
         self.messages_read += len(batch)
         try:
             sink(batch)
@@ -250,11 +250,11 @@ class FrameReader:
 READ_SIZE = 64 * 1024  # bytes of one read
 
 MOST_UNSENT_PONGS = 1000
-"""PONGs that are written while the buffer is full. A server sends a PING every 2 minutes by default."""
+"""The number of PONGs that are written while the buffer is full. A server sends a PING every 2 minutes by default."""
 
-HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish waits
+HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent from which a publish waits
 
-# Bytes written before the iteration ends, so that the server can start and copies stay small.
+# Bytes that are written before the iteration ends, so that the server can start and copies stay small.
 CHUNK = 64 * 1024
 
 
@@ -331,7 +331,7 @@ class Outbox:
     def _schedule(self) -> None:
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # a plain call, of `Publisher.send` for instance, while no loop runs
+        except RuntimeError:  # a plain call, such as `Publisher.send`, while no loop is running
             loop = None
         if loop is None or loop is not self._loop:
             if loop is None or self._loop is not None:
@@ -344,7 +344,7 @@ class Outbox:
         self.scheduled = True
 
     def write_frames(self, frames: list[Frame]) -> None:
-        """Publish frames that have a reply. Like `write`."""
+        """Publish frames that have a reply, like `write`."""
         self.write(
             b"".join(
                 [
@@ -386,7 +386,7 @@ class Outbox:
         return True
 
     def write_pong(self) -> None:
-        """Answer a PING, except to a server that sends PINGs without end and does not read."""
+        """Answer a PING, unless the server keeps sending PINGs and does not read."""
         if not self.is_full:
             self._unsent_pongs = 0
         if self._unsent_pongs < MOST_UNSENT_PONGS:
@@ -418,7 +418,7 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether more bytes wait than `HIGH_WATER`."""
+        """Whether more than `HIGH_WATER` bytes wait to be sent."""
         if self.size + self._backlog <= HIGH_WATER:
             return False
         self._update_backlog()

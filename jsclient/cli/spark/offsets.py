@@ -180,7 +180,7 @@ def _state(offset: LogOffset, facts: StreamFacts) -> dict[str, Any]:
     state: dict[str, Any] = {
         "name": facts.name,
         "created": facts.created,
-        "recreated": False if same else None,  # None if it was recreated or is another stream
+        "recreated": False if same else None,  # None if the stream was recreated or is another stream
         "first": facts.first_seq,
         "last": facts.last_seq,
     }

@@ -27,18 +27,19 @@ from .stream_fields import check_options, seconds_of, shared_fields, user_metada
 
 __all__ = ["BucketFields", "BucketStatus", "bucket_config", "check_bucket_stream"]
 
-_WINDOW: Final = 120.0  # seconds, the duplicate window of a bucket without a shorter TTL
+_WINDOW: Final = 120.0  # seconds: the duplicate window of a bucket without a shorter TTL
 _MAX_HISTORY: Final = 64
 
 
 class BucketFields(TypedDict, total=False):
     """The options of a key-value bucket.
 
-    ``history``: values kept for each key, 1 to 64. ``ttl``: seconds until a value expires. ``limit_marker_ttl``:
-    seconds for which the server keeps a marker of an expired value, 1 or more, so that watches see the expiry (server
-    2.11); it also allows a TTL for each key. ``max_value_size``: bytes of a value. ``max_bytes``: bytes of the bucket.
-    ``compression``: whether files are compressed. ``mirror``, ``sources``: other buckets to copy, by name or as
-    `StreamSource`. ``extra``: further fields of the stream's configuration.
+    ``history``: number of values kept for each key, 1 to 64. ``ttl``: seconds until a value expires.
+    ``limit_marker_ttl``: seconds for which the server keeps a marker of an expired value, 1 or more, so that watches
+    see the expiry (server 2.11). It also allows a TTL for each key. ``max_value_size``: maximum size of a value in
+    bytes. ``max_bytes``: maximum size of the bucket in bytes. ``compression``: whether files are compressed.
+    ``mirror``, ``sources``: other buckets to copy, by name or as `StreamSource`. ``extra``: further fields of the
+    stream's configuration.
     """
 
     description: str | None
@@ -65,7 +66,7 @@ def bucket_config(bucket: str, **options: Unpack[BucketFields]) -> StreamConfig:
     Raises:
         InvalidNameError: The name is not valid.
         ConfigError: An option has a value that no bucket can have.
-        TypeError: There is no such option.
+        TypeError: An option does not exist.
     """
     check_options("a key-value bucket", options, BucketFields.__annotations__)
     stream = stream_of(bucket)
@@ -79,7 +80,7 @@ def bucket_config(bucket: str, **options: Unpack[BucketFields]) -> StreamConfig:
         fields |= {"allow_msg_ttl": True, "subject_delete_marker_ttl": marker_ttl}
     if ttl is not None:
         fields["duplicate_window"] = min(seconds_of(ttl), _WINDOW)
-    # A mirror has the subjects of its origin, and must have none of its own.
+    # A mirror uses the subjects of its origin, and must not have subjects itself.
     if mirror is not None:
         fields |= {"mirror": _mirror(mirror), "mirror_direct": True}
     else:
@@ -133,14 +134,14 @@ def check_bucket_stream(info: StreamInfo) -> str:
 
 
 class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a key-value bucket when it was asked for.
+    """The state of a key-value bucket at the time of the request.
 
     Attributes:
         bucket: The name.
         values: The number of entries, with deletions and history.
         history: The number of entries kept for each key.
         ttl: Seconds until a value expires, 0 for never.
-        limit_marker_ttl: Seconds for which markers of expired values are kept, 0 if there are none.
+        limit_marker_ttl: Seconds for which markers of expired values are kept, 0 for no markers.
         size: The size of all entries in bytes.
         is_compressed: Whether files are compressed.
         metadata: The texts of the user by name.

@@ -31,14 +31,14 @@ class KeyValueEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         bucket: The name of the bucket.
         key: The key.
         value: The value. Empty for a deletion, and for a watch with ``meta_only``.
-        revision: The sequence of the entry in the bucket, which grows with each change of any key.
-        created_ns: When it was stored, nanoseconds since 1970, exactly.
+        revision: The sequence of the entry in the bucket, which increases with each change of any key.
+        created_ns: The exact time of storage, in nanoseconds since 1970.
         operation: ``"PUT"`` for a value, ``"DEL"`` for a deletion, ``"PURGE"`` for a deletion of the whole history. A
             marker that the server stores when a value has expired is a ``"PURGE"``.
-        delta: The number of entries that follow in what is being read. 0 for `KeyValue.get`.
-        headers: The headers of the message, None if it has none.
-        size: The size of the value in bytes, which ``meta_only`` leaves out.
-        is_initial: Whether a watch returns it as one of the entries that existed when it began.
+        delta: The number of entries that follow in the same read. 0 for `KeyValue.get`.
+        headers: The headers of the message, or None without headers.
+        size: The size of the value in bytes, even if ``meta_only`` omits the value.
+        is_initial: Whether the entry already existed when the watch began.
     """
 
     bucket: str
@@ -54,7 +54,7 @@ class KeyValueEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def created(self) -> datetime:
-        """When it was stored, UTC, microseconds."""
+        """The time of storage in UTC, with microseconds."""
         return _EPOCH + timedelta(microseconds=self.created_ns // 1000)
 
     @property
@@ -64,7 +64,7 @@ class KeyValueEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def operation_of(headers: Mapping[str, str]) -> Operation:
-    """Return what a message with these headers stands for. An operation that is not known is a deletion."""
+    """Return the operation of a message with these headers. An unknown operation counts as a deletion."""
     if (operation := headers.get(OPERATION)) is not None:
         return "PURGE" if operation == PURGE else "PUT" if operation == "PUT" else "DEL"
     if (reason := headers.get(MARKER_REASON)) is not None:
@@ -73,6 +73,6 @@ def operation_of(headers: Mapping[str, str]) -> Operation:
 
 
 def payload_size(headers: Mapping[str, str]) -> int:
-    """Return the size of a payload that was left out, 0 if it is not known."""
+    """Return the size of an omitted payload in bytes, or 0 if it is unknown."""
     text = headers.get(MSG_SIZE, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else 0

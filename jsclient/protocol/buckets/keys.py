@@ -55,9 +55,9 @@ def check_key(key: str) -> str:
 
 
 def check_filters(filters: Iterable[str]) -> list[str]:
-    """Return filters of keys: keys, in which a token may be ``*`` and the last ``>``. Without one, ``>``.
+    """Return valid key filters. A token may be ``*``, and the last token ``>``. Without filters, return ``>``.
 
-    A filter that another one includes is left out, because the server refuses filters that overlap.
+    A filter that another filter includes is omitted, because the server refuses overlapping filters.
 
     Raises:
         InvalidNameError: A filter is not valid.

@@ -29,9 +29,9 @@ __all__ = ["ObjectStoreFields", "ObjectStoreStatus", "check_object_stream", "obj
 class ObjectStoreFields(TypedDict, total=False):
     """The options of an object store.
 
-    ``ttl``: seconds until an object expires. ``max_bytes``: bytes of the bucket. ``compression``: whether files are
-    compressed. ``mirror``: another object store to copy, by name or as `StreamSource`. ``extra``: further fields of the
-    stream's configuration.
+    ``ttl``: seconds until an object expires. ``max_bytes``: maximum size of the bucket in bytes. ``compression``:
+    whether files are compressed. ``mirror``: another object store to copy, by name or as `StreamSource`. ``extra``:
+    further fields of the stream's configuration.
     """
 
     description: str | None
@@ -54,7 +54,7 @@ def object_config(bucket: str, **options: Unpack[ObjectStoreFields]) -> StreamCo
     Raises:
         InvalidNameError: The name is not valid.
         ConfigError: An option has a value that no bucket can have.
-        TypeError: There is no such option.
+        TypeError: An option does not exist.
     """
     check_options("an object store", options, ObjectStoreFields.__annotations__)
     stream, fields = object_stream_of(bucket), shared_fields(options)
@@ -80,15 +80,15 @@ def check_object_stream(info: StreamInfo) -> str:
 
 
 class ObjectStoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an object store when it was asked for.
+    """The state of an object store at the time of the request.
 
     Attributes:
         bucket: The name.
         description: A text for people.
         ttl: Seconds until an object expires, 0 for never.
         storage: Where the objects are stored.
-        num_replicas: How many servers have them.
-        is_sealed: Whether nothing can be changed any more.
+        num_replicas: The number of servers that store them.
+        is_sealed: Whether the store can no longer be changed.
         size: The size of all objects with their descriptions in bytes.
         is_compressed: Whether files are compressed.
         metadata: The texts of the user by name.

@@ -16,8 +16,8 @@ class ChunkSplitter:
     """Cuts content that comes in pieces of any size into chunks of one size.
 
     Attributes:
-        chunk_size: The size of each chunk but the last.
-        size: The bytes of all chunks so far.
+        chunk_size: The size of each chunk except the last.
+        size: The number of bytes in all chunks so far.
         chunks: The number of chunks so far.
     """
 
@@ -31,7 +31,7 @@ class ChunkSplitter:
     def add(self, piece: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Add a piece, and iterate over the chunks that are complete."""
         length = self.chunk_size
-        # Content that comes in pieces of this size need not be copied.
+        # If the content comes in pieces of this size, it need not be copied.
         if type(piece) is bytes and len(piece) == length and not self._partial:
             yield self._count(piece)
             return
@@ -51,7 +51,7 @@ class ChunkSplitter:
         self._partial += view[position:]
 
     def finish(self) -> Iterator[bytes]:
-        """Iterate over the last chunk, if there is one."""
+        """Yield the last chunk, if any content remains."""
         if self._partial:
             last, self._partial = bytes(self._partial), bytearray()
             yield self._count(last)
@@ -84,7 +84,7 @@ class ContentCheck:
         self.chunks: int = 0
         self.is_complete: bool = False
         if info.is_counted and not info.size and not info.chunks:
-            self._verify()  # nothing is stored of an empty object
+            self._verify()  # an empty object has no chunks to wait for
 
     def add(self, data: bytes, remaining: int) -> None:
         """Check a chunk. ``remaining`` is the number of chunks behind it, as counted by the server.

@@ -18,7 +18,7 @@ def digest_text(digest: bytes) -> str:
 
 
 def read_digest(text: str) -> bytes | None:
-    """Return the digest in a text, or None if it is not a SHA-256 digest.
+    """Return the digest that a text contains, or None if it is not a SHA-256 digest.
 
     Other clients write base64 without padding, with the other two letters, or hexadecimal digits.
     """

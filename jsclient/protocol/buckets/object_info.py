@@ -13,7 +13,7 @@ from ...errors import ConfigError, ObjectInfoError
 __all__ = ["ObjectInfo", "ObjectLink", "check_headers", "check_metadata", "encode_info", "read_info"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# The time is that of the message, and the revision its sequence.
+# The message itself provides the time, and its sequence is the revision.
 _NOT_STORED: Final = frozenset({"mtime", "revision"})
 _KNOWN: Final = frozenset(
     ("name", "description", "headers", "metadata", "options", "bucket", "nuid", "size", "chunks", "digest", "deleted")
@@ -38,19 +38,19 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         bucket, name: The bucket and the name.
         size: The size of the object in bytes.
-        digest: The SHA-256 digest of the content, as ``SHA-256=`` and base64url. "" if there is none.
-        revision: The sequence of this description in the bucket, which grows with each change of any object.
-        modified_ns: When this description was stored, nanoseconds since 1970. In the answer of a write, the time of
-            this machine.
+        digest: The SHA-256 digest of the content, as ``SHA-256=`` and base64url, or "" without a digest.
+        revision: The sequence of this description in the bucket, which increases with each change of any object.
+        modified_ns: The time at which this description was stored, in nanoseconds since 1970. After a write, it is the
+            time of this machine.
         description: A text for people.
         headers: The headers of the object, each with its values.
         metadata: The texts of the user by name.
-        chunks: The number of messages that have the content.
-        max_chunk_size: The size of each of them but the last, 0 if it is not known.
+        chunks: The number of messages that contain the content.
+        max_chunk_size: The size of each chunk except the last, or 0 if it is unknown.
         nuid: The name of the chunks. "" for a link.
-        link: What the link leads to, if it is one.
+        link: The target, if this is a link.
         is_deleted: Whether the object was deleted.
-        is_counted: Whether the description has size and chunks, which some clients leave out.
+        is_counted: Whether the description has size and chunks, which some clients omit.
         extra: Fields that other clients have stored.
     """
 
@@ -73,7 +73,7 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def modified(self) -> datetime:
-        """When this description was stored, UTC, microseconds."""
+        """The time at which this description was stored, in UTC with microseconds."""
         return _EPOCH + timedelta(microseconds=self.modified_ns // 1000)
 
     @property
@@ -115,7 +115,7 @@ def _mapping(name: str, value: Any) -> Mapping[Any, Any]:
 
 
 def encode_info(info: ObjectInfo) -> bytes:
-    """Return the JSON of a description. What is empty is left out, as other clients do."""
+    """Return the description as JSON. Empty fields are omitted, as other clients do."""
     options: dict[str, Any] = {}
     if info.link is not None:
         options["link"] = {"bucket": info.link.bucket}
@@ -157,7 +157,8 @@ def read_info(data: bytes, *, bucket: str, name: str, revision: int, time_ns: in
         raise ObjectInfoError(bucket, name, "it is no JSON object")
     options = fields.get("options")
     options = options if isinstance(options, dict) else {}
-    # Absent and zero differ: an object of zero bytes is complete, and of one without a size the chunks are not known.
+    # A missing size differs from zero: an object of zero bytes is complete, but without a size the number of chunks is
+    # unknown.
     size, chunks = _number(fields.get("size")), _number(fields.get("chunks"))
     return ObjectInfo(
         bucket=bucket,

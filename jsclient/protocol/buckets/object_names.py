@@ -57,9 +57,9 @@ def nuid_of(number: int) -> str:
 
 
 class ObjectSpace(msgspec.Struct, frozen=True):
-    """Where the messages of an object store are.
+    """The subjects of the messages of an object store.
 
-    With another prefix or a domain the subjects are the same: the server maps only those of its API.
+    The subjects do not depend on an API prefix or a domain, because the server maps only the subjects of its API.
 
     Attributes:
         bucket: The name of the bucket.
@@ -98,7 +98,7 @@ class ObjectSpace(msgspec.Struct, frozen=True):
         return f"{self.start}C.{nuid}"
 
     def name_of(self, subject: str) -> str:
-        """Return the name of the object whose description has this subject, "" if the subject is not one."""
+        """Return the name of the object whose description has this subject, or "" for another subject."""
         token = subject.removeprefix(f"{self.start}M.")
         try:
             return urlsafe_b64decode(token.encode()).decode() if token != subject else ""

@@ -52,5 +52,5 @@ def shared_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def user_metadata(config: StreamConfig) -> dict[str, str]:
-    """Return the texts of the user by name, without those of the server."""
+    """Return the user's metadata by name, without the server's metadata."""
     return {key: text for key, text in (config.metadata or {}).items() if not key.startswith("_nats.")}

@@ -33,7 +33,7 @@ MAX_LINE: Final = 64 * 1024
 
 
 class HandshakeError(Exception):
-    """The handshake failed. The text says why."""
+    """Raised when the handshake fails. The text gives the reason."""
 
 
 class RefusedError(HandshakeError):
@@ -57,7 +57,7 @@ class StartTls(NamedTuple):
 
 
 class Identify(NamedTuple):
-    """Call `Handshake.identified` with the fields of CONNECT that say who the user is."""
+    """Call `Handshake.identified` with the fields of CONNECT that identify the user."""
 
     info: ServerInfo
 
@@ -113,11 +113,11 @@ class _State(Enum):
 
 
 class Handshake:
-    """One attempt, from the first byte to the first PONG. Each method returns what has to be done next, in order.
+    """One attempt to connect, from the first byte to the first PONG. Each method returns the next steps, in order.
 
     Attributes:
         info: The INFO of the server, or None if it has not arrived.
-        unread: Bytes that were received and belong to no complete line.
+        unread: Bytes that were received but are not a complete line yet.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class Handshake:
         secure: bool = False,
         upgradable: bool = True,
     ) -> None:
-        """``tls_first``: TLS begins before INFO. ``secure``: the transport is encrypted already, as wss:// is.
+        """With ``tls_first``, TLS begins before INFO. ``secure`` means an encrypted transport, such as wss://.
 
-        ``upgradable``: TLS can start on the transport, as it cannot on a WebSocket.
+        ``upgradable`` tells whether TLS can start on the transport, which a WebSocket does not allow.
         """
         self._settings = settings
         self._wants_tls = wants_tls
@@ -150,7 +150,7 @@ class Handshake:
         return [StartTls()]
 
     def tls_started(self) -> list[Step]:
-        """Go on after TLS."""
+        """Continue the handshake after TLS has started."""
         self._secure = True
         if self.info is None:
             self._state = _State.INFO
@@ -195,7 +195,7 @@ class Handshake:
             return [Ready(self.info, rest)]
         if line.startswith(b"PING"):
             return [Write(b"PONG\r\n")]
-        if line.startswith(b"INFO "):  # of the account, for example
+        if line.startswith(b"INFO "):  # for example a new INFO after the account was assigned
             self.info = read_info(line[5:])
             return []
         if line.startswith(b"+OK"):
@@ -224,7 +224,7 @@ class Handshake:
         return [Identify(info)]
 
     def identified(self, identity: dict[str, Any]) -> list[Step]:
-        """Take the fields of CONNECT that say who the user is."""
+        """Continue with the fields of CONNECT that identify the user."""
         assert self.info is not None
         self._state = _State.PONG
         return [Write(self._settings.command(self.info, identity)), *self.receive(b"")]

@@ -8,7 +8,7 @@ __all__ = ["Liveness", "PingDue"]
 
 
 class PingDue(Enum):
-    """What is due at a moment."""
+    """The action that is due at a moment."""
 
     NOTHING = auto()
     PING = auto()
@@ -16,7 +16,7 @@ class PingDue(Enum):
 
 
 class Liveness:
-    """A PING each ``interval`` seconds. The connection is stale when ``most`` PINGs of it are without a PONG.
+    """Sends a PING every ``interval`` seconds. The connection is stale when ``most`` PINGs have no PONG yet.
 
     Attributes:
         due: When to call `tick` next, in monotonic seconds.
@@ -29,7 +29,7 @@ class Liveness:
         self.due: float = now + interval
 
     def tick(self, now: float) -> PingDue:
-        """Return what is due. After STALE, the connection has to be given up."""
+        """Return the action that is due. After STALE, the connection must be abandoned."""
         if now < self.due:
             return PingDue.NOTHING
         self.due = now + self._interval
@@ -37,5 +37,5 @@ class Liveness:
         return PingDue.STALE if self._unanswered > self._most else PingDue.PING
 
     def pong_received(self) -> None:
-        """Any PONG shows that the server reads and answers."""
+        """Handle a PONG. Any PONG shows that the server reads and answers."""
         self._unanswered = 0

@@ -12,18 +12,18 @@ from .urls import parse_url
 
 __all__ = ["Change", "PoolOptions", "Server", "ServerPool"]
 
-_MOST_DOUBLINGS = 30  # more would overflow a float after days without a server
+_MOST_DOUBLINGS = 30  # more doublings would overflow a float after days without a server
 
 
 class Server:
     """A server of the pool.
 
     Attributes:
-        discovered: Whether only INFO has announced it.
-        tls_name: The name in its certificate, if that is not the host of the URL.
-        failures: Attempts that failed since it was connected last.
-        refusals: How often in a row it refused the credentials.
-        last_attempt: When the last attempt began, in monotonic seconds, or None.
+        discovered: Whether the server is known only from an INFO.
+        tls_name: The name in its certificate, if it differs from the host of the URL.
+        failures: The number of failed attempts since the last connection.
+        refusals: The number of times in a row that it refused the credentials.
+        last_attempt: The start of the last attempt in monotonic seconds, or None.
     """
 
     __slots__ = ("discovered", "failures", "last_attempt", "refusals", "tls_name", "url")
@@ -38,16 +38,17 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Host and port as in the URL, without user info."""
+        """The host and port from the URL, without user info."""
         return self.url.netloc.rpartition("@")[2]
 
 
 class PoolOptions(NamedTuple):
-    """How the servers are chosen.
+    """Options for the choice of the server.
 
     Attributes:
         first_pause, longest_pause: Seconds between attempts at one server. They double after each failure.
-        max_refusals: How often in a row a server may refuse the credentials before the client gives up. None: always.
+        max_refusals: The number of times in a row that a server may refuse the credentials before the client gives up.
+            None means no limit.
         ignore_discovered: Use the given servers only.
         shuffle: Changes the order of a list at random. None: the order is kept.
         vary: Changes a pause at random, so that clients do not return at the same instant.
@@ -74,7 +75,7 @@ class ServerPool:
     """The servers in the order of their next attempts.
 
     Attributes:
-        servers: The servers. The current one is last after it was tried.
+        servers: The servers. The current server is last after it was tried.
         current: The server of the newest attempt, or None.
     """
 
@@ -133,12 +134,12 @@ class ServerPool:
         return max(0.0, server.last_attempt + self._options.vary(pause) - now)
 
     def connected(self, server: Server, peer: str = "") -> None:
-        """Record a complete handshake. ``peer``: the address at the other end, ``host:port``."""
+        """Record a complete handshake. ``peer`` is the address of the server, ``host:port``."""
         server.failures = server.refusals = 0
         self._peer = peer
 
     def failed(self, server: Server, *, refused: bool) -> bool:
-        """Record a failed attempt. Returns whether the client has to give up, because it is refused too often."""
+        """Record a failed attempt. Return whether the client must give up, because it was refused too often."""
         server.failures += 1
         server.refusals = server.refusals + 1 if refused else 0
         limit = self._options.max_refusals
@@ -147,11 +148,11 @@ class ServerPool:
     # --- which servers there are -----------------------------------------------------------------------------
 
     def others(self) -> int:
-        """The number of servers besides the current one, which may also be in the pool with its numeric address."""
+        """Return the number of other servers. The pool may also contain the current server by its numeric address."""
         return sum(server is not self.current and server.address != self._peer for server in self.servers)
 
     def announce(self, info: ServerInfo) -> Change:
-        """Take the servers that INFO announces, and forget those that only an earlier INFO announced."""
+        """Add the servers that INFO announces, and remove servers that only an earlier INFO announced."""
         current = self.current
         if self._options.ignore_discovered or current is None or not info.connect_urls:
             return Change((), ())
@@ -162,7 +163,7 @@ class ServerPool:
         return self._set(kept + new + last)
 
     def replace(self, urls: Sequence[ParseResult]) -> Change:
-        """Use these servers, and no others until an INFO announces some. The current connection remains."""
+        """Replace the servers. No others are used until an INFO announces some. The current connection remains."""
         before = {server.address: server for server in self.servers}
         servers = []
         for url in urls:
@@ -191,7 +192,8 @@ class ServerPool:
                 continue
             address = url.netloc
             taken.add(address)
-            # A numeric address is not in the certificate, but the name that was given for the cluster probably is.
+            # A certificate does not contain a numeric address, but probably contains the name that was given for the
+            # cluster.
             named = info.tls_required and _is_address(url.hostname)
             name = (current.tls_name or current.url.hostname) if named else None
             server = known.get(address) or Server(url, discovered=True, tls_name=name)

@@ -55,7 +55,7 @@ class Subscriptions:
         return self._open.pop(subscription.sid, None) is not None
 
     def commands(self) -> Iterator[bytes]:
-        """The commands that make the subscriptions on a new connection."""
+        """Yield the commands that restore the subscriptions on a new connection."""
         return (one.command() for one in self._open.values())
 
     def deny(self, error: PermissionDeniedError) -> None:

@@ -50,7 +50,7 @@ def url_identity(url: ParseResult) -> dict[str, str | None]:
 def shared_identity(servers: Sequence[str], options: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the identity for servers without user info in their URL, such as servers that a cluster announces.
 
-    It comes from the first of ``servers`` that has user info. It is {} if ``options`` identify the user.
+    It is the user info of the first URL in ``servers`` that has any, or {} if ``options`` identify the user.
     """
     if any(options.get(name) is not None for name in IDENTITY):
         return {}
@@ -71,7 +71,7 @@ def server_urls(servers: object) -> list[str]:
     part of a password, and the rest of the password would be taken for another server.
 
     Raises:
-        ConfigError: There is no URL, or one of them is not a URL of NATS.
+        ConfigError: There is no URL, or a URL is not a NATS URL.
     """
     texts = [servers] if isinstance(servers, str) else servers
     # The errors show only types: a URL may have a password.
@@ -113,7 +113,7 @@ def parse_url(url: str) -> ParseResult:
 
 
 def is_websocket(url: ParseResult) -> bool:
-    """Whether a URL is that of a WebSocket."""
+    """Whether the URL is a WebSocket URL."""
     return url.scheme in {"ws", "wss"}
 
 

@@ -51,15 +51,15 @@ match_jsack: Callable[[bytes], re.Match[bytes] | None] = re.compile(
     .replace(b"(S)", rb"([1-9][0-9]{0,18}+)")
     .replace(b"T", rb"[^.]++")
 ).match
-"""Whether a reply is a JSAck, in one step; for the rare ones that it does not match, use `is_jsack`."""
+"""Whether a reply is a JSAck, in one step. For the rare JSAcks that it does not match, use `is_jsack`."""
 
 
 class Metadata(msgspec.Struct, frozen=True):
     """The position of a message in its stream and in its consumer.
 
-    ``num_delivered`` includes this delivery (1 = first time); ``num_pending`` is the number of messages that the
-    consumer has still to deliver after this one; ``timestamp_ns`` is when the stream stored it, nanoseconds since 1970
-    UTC; ``domain`` is None if the server has none (``_`` on the wire).
+    ``num_delivered`` includes this delivery and is 1 the first time. ``num_pending`` is the number of messages that the
+    consumer has still to deliver after this message. ``timestamp_ns`` is the time of storage in nanoseconds since 1970
+    UTC. ``domain`` is None if the server has no domain (``_`` on the wire).
     """
 
     stream: str
@@ -76,7 +76,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
     @property
     def timestamp(self) -> datetime:
-        """When the stream stored the message, UTC, cut to microseconds (``timestamp_ns`` is exact)."""
+        """The time at which the stream stored the message, in UTC, cut to microseconds. ``timestamp_ns`` is exact."""
         seconds, nanos = divmod(self.timestamp_ns, 1_000_000_000)
         return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanos // 1000)
 
@@ -119,7 +119,7 @@ def _is_jsack(tokens: list[str]) -> bool:
     if tokens[:2] != ["$JS", "ACK"] or count < 9 or count == 10 or not all(tokens):
         return False
     numbers = tokens[4:9] if count == 9 else tokens[6:11]
-    # int() alone would accept "+1", "1_0" and digits of other scripts.
+    # int() alone would also accept "+1", "1_0" and digits of other scripts.
     return all(
         token.isascii() and token.isdecimal() and len(token) <= 20 and int(token) <= _MAX_U64
         for token in numbers
@@ -130,7 +130,7 @@ def sequences(reply: bytes) -> tuple[int, int, int, int]:
     """Read stream sequence, consumer sequence, storage time (ns) and pending messages from a JSAck.
 
     Raises:
-        NotJetStreamMessageError: As `read_jsack`.
+        NotJetStreamMessageError: See `read_jsack`.
     """
     if found := match_jsack(reply):
         stream_seq, consumer_seq, timestamp, pending = found.groups()
@@ -149,17 +149,17 @@ class AckKind(Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether no other ack can follow."""
+        """Whether no other ack may follow."""
         return self is not AckKind.IN_PROGRESS
 
 
 def ack_payload(kind: AckKind, *, delay: float | None = None, reason: str | None = None) -> bytes:
-    """The body of an ack.
+    """Return the payload of an ack.
 
     Args:
         kind: The kind of ack.
-        delay: With NAK: seconds before redelivery, 0 or more.
-        reason: With TERM: the reason, for the server's advisory; one line (server 2.10.4 and newer).
+        delay: Seconds before redelivery, 0 or more. Only for NAK.
+        reason: One line for the server's advisory (server 2.10.4 and newer). Only for TERM.
     """
     if kind is AckKind.NAK and delay is not None:
         return b'-NAK {"delay": %d}' % seconds_to_ns(delay, what="nak delay")
@@ -176,8 +176,9 @@ def ack_payload(kind: AckKind, *, delay: float | None = None, reason: str | None
 class AckState(msgspec.Struct, gc=False):
     """Whether a message can still be acked.
 
-    At most one terminal ack is sent; later ones are ignored. The state changes only when the publish succeeded, so a
-    failed one leaves the message ackable; while one is in flight, another terminal ack is ignored as well.
+    At most one terminal ack is sent, and later terminal acks are ignored. The state changes only when the publish
+    succeeds, so the message can still be acked after a failure. While a terminal ack is in flight, another terminal ack
+    is ignored as well.
     """
 
     acked: bool = False
@@ -214,10 +215,11 @@ def run_of(reply: bytes) -> bytes:
 
 
 def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -> int:
-    """The stream sequence of the last frame if all are an increasing run, with consecutive consumer sequences; else 0.
+    """Return the last stream sequence if all frames are an increasing run with consecutive consumer sequences, or 0.
 
-    A fast path for the ordinary case; the caller checks others one by one. ``consumer_seq`` is that of the first one;
-    None: any. Time and pending messages are checked where they are read: `Message.metadata`.
+    This is a fast path for the ordinary case. The caller checks other frames one by one. ``consumer_seq`` is the
+    consumer sequence of the first frame, or None for any. Time and pending messages are checked on use, in
+    `Message.metadata`.
     """
     if not run:
         return 0
@@ -228,7 +230,7 @@ def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -
     ):
         return last
     last, due = 0, consumer_seq or 0
-    follows = False  # the newest one had the next stream sequence, so the next one may have it, too
+    follows = False  # the newest frame had the next stream sequence, so the next frame may have it too
     try:
         for _, reply, _, _ in frames:
             # Comparing with the expected text costs less than reading both numbers.
@@ -257,7 +259,7 @@ _match_ends = re.compile(
 
 
 def has_whole_numbers(frames: Sequence[Frame], run: bytes) -> bool:
-    """Whether all four numbers behind ``run`` are such in each JSAck, so that none is odd where it is read."""
+    """Return whether all four numbers after ``run`` in each JSAck are whole numbers."""
     start = len(run)
     ends = [frame[1][start:] for frame in frames]
     ends.append(b"")
@@ -265,7 +267,7 @@ def has_whole_numbers(frames: Sequence[Frame], run: bytes) -> bool:
 
 
 def last_of_whole_run(frames: list[Frame], run: bytes, consumer_seq: int | None) -> int:
-    """As `last_of_run`, but 0 also if one of the numbers behind ``run`` is odd."""
+    """Like `last_of_run`, but also return 0 if one of the numbers after ``run`` is not a whole number."""
     last = last_of_run(frames, run, consumer_seq)
     return last if last and has_whole_numbers(frames, run) else 0
 
@@ -277,8 +279,8 @@ class Runs(NamedTuple):
     total_size: Callable[[list[Frame]], int] = total_size
 
 
-_MANY = 8  # frames from which comparing them all at once costs less than one by one
-_DIGITS = [b"%03d" % number for number in range(1000)]  # the last three of a number
+_MANY = 8  # number of frames from which one comparison costs less than a comparison for each
+_DIGITS = [b"%03d" % number for number in range(1000)]  # all texts of the last three digits of a number
 
 
 def _consecutive(frames: Sequence[Frame], run: bytes, due: int) -> int:
@@ -302,7 +304,7 @@ def _consecutive(frames: Sequence[Frame], run: bytes, due: int) -> int:
         expected[3::4] = _DIGITS[due % 1000 :][:size]
         length = (
             len(start) + 3 + len(middle) + 3
-        )  # of each, with the dot at its end instead of that at its start
+        )  # of each number, with the dot at its end instead of its start
         if (
             b"." + b"".join([frame[1][:length] for frame in frames[done : done + size]])
             != b"".join(expected) + b"."

@@ -9,11 +9,11 @@ __all__ = ["STALL_AFTER", "CheckBudget"]
 
 STALL_AFTER = 25.0  # seconds: under the server's default ack_wait of 30 s, which would hide unacked messages
 _FIRST_CHECKS = 100.0  # per second at most, after a message: all readers of a program may start at once
-_NEXT_CHECKS = 10.0  # per second at most: 250 idle readers are each checked within 25 s
+_NEXT_CHECKS = 10.0  # maximum per second otherwise: 250 idle readers are each checked within 25 s
 
 
 class CheckBudget:
-    """Limits the rate of checks of a connection: each reader gets a time, in the order in which its check is due.
+    """Limits the rate of checks on a connection. Each reader gets a time, in the order in which checks are due.
 
     A check is one request, or two if no message waits for the reader.
     """

@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class PullBuffer:
-    """Decide what a continuous reader requests, so that ``owed + buffered`` never exceeds the limits.
+    """Decides what a continuous reader requests, so that ``owed + buffered`` never exceeds the limits.
 
     Messages requested but not delivered (*owed*) and messages delivered but not taken (*buffered*) are counted
     separately: a lost connection loses the owed messages, but not the buffered ones.
@@ -55,8 +55,8 @@ class PullBuffer:
     owed_bytes: int = 0
     online: bool = False
     paused_until: float | None = None  # monotonic seconds: when to send a request again after a refusal
-    refusals: int = 0  # in a row
-    _requested_bytes: int = 0  # of the last request, if there is a limit in bytes
+    refusals: int = 0  # number of refusals in a row
+    _requested_bytes: int = 0  # bytes of the last request, if there is a limit in bytes
     _received_any: bool = False  # whether a message arrived since the last request
 
     def next_amount(self) -> tuple[int, int | None] | None:
@@ -92,7 +92,7 @@ class PullBuffer:
         self.owed = max(0, self.owed - count)
         self.owed_bytes = max(0, self.owed_bytes - size) if self.owed else 0
         if self.max_bytes is not None and not self.owed_bytes:
-            self.owed = 0  # the request is filled to the byte, and the server ends it without a status
+            self.owed = 0  # the request is filled exactly, and the server ends it without a status
         self.buffered += count
         self.buffered_bytes += size
         self.refusals, self._received_any = 0, True
@@ -134,7 +134,7 @@ class PullBuffer:
 
 
 _BELIEVED_AFTER = 5.0  # seconds of "no responders" before the consumer is looked up
-_REMEMBERED = 64  # number of requests whose size is remembered, if there is a pin
+_REMEMBERED = 64  # number of requests whose size is remembered for a group with a pin
 
 
 class SendPull(msgspec.Struct, frozen=True):
@@ -188,7 +188,7 @@ class ConsumeTracker:
     Attributes:
         pull: The request when the buffer is empty.
         threshold: The next request is sent when this many or fewer messages are requested or queued.
-        error: Why it cannot continue. Queued messages can still be taken.
+        error: The error because of which the reader cannot continue. Queued messages can still be taken.
         pin: The pin of the priority group, if the consumer pins clients. Other readers may share it.
         front: The queued messages.
         low: While more messages than this are queued, one message may be popped from ``front`` without `take_frame`.
@@ -221,7 +221,7 @@ class ConsumeTracker:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `tick`, monotonic seconds, or None if no call is needed."""
+        """The time to call `tick`, in monotonic seconds, or None if no call is needed."""
         return self._deadline()
 
     def _deadline(self) -> float | None:

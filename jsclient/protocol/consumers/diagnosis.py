@@ -55,7 +55,7 @@ class Local(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         after: Seconds without a delivery after which it checks the consumer.
-        asks: Whether the program waits for a message.
+        asks: Whether the program is waiting for a message.
         received: Number of messages that this client received.
         held: Number of messages that its worker has not settled, or None without a worker.
         running: Seconds for which its longest handler has been running.
@@ -97,7 +97,7 @@ def diagnose(
     """
     hanging = _hanging(info, local)
     if local is not None and not local.asks:
-        return hanging  # the program is busy, and does not wait for a message
+        return hanging  # the program is busy, so it does not wait for a message
     if info.paused:
         return [_paused(info, local)]
     if info.num_pending == 0:
@@ -404,7 +404,7 @@ def _max_ack_pending(info: ConsumerInfo, local: Local | None) -> Iterable[Findin
         return
     unacked = info.num_ack_pending
     if local is not None and local.held is not None and local.held >= unacked:
-        return  # handlers here work on all of them
+        return  # the handlers of this client work on all these messages
     yield Finding(
         code="max_ack_pending",
         level="warning",

@@ -61,7 +61,7 @@ def not_answered(seconds: float) -> RequestTimeoutError:
 def check_pull(
     batch: int, expires: float | None, max_bytes: int | None, idle_heartbeat: float | None
 ) -> None:
-    """Refuse a request that the server would refuse.
+    """Raise an error for a request that the server would refuse.
 
     Raises:
         ConfigError: ``batch`` or ``max_bytes`` is less than 1, ``expires`` is not over 0, or the heartbeat is over half
@@ -97,7 +97,7 @@ class Pull(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def encode_pull(pull: Pull) -> bytes:
-    """Return the body of the request. It is cached, since the requests of a fetch in a loop are equal."""
+    """Return the body of the request. It is cached, because a loop of fetches repeats the same request."""
     body: dict[str, int | bool | str | None] = {
         "batch": pull.batch,
         "expires": None if pull.expires is None else seconds_to_ns(pull.expires),
@@ -136,10 +136,10 @@ def whole_pull(
     idle_heartbeat: float | None = None,
     group: GroupRequest | None = None,
 ) -> Pull:
-    """Return the request of a fetch. Raises the errors of `check_pull`. A fetch in a loop uses the same one again."""
+    """Return the request of a fetch. Raises the errors of `check_pull`. A fetch in a loop reuses the same object."""
     try:
         return _whole(batch, expires, max_bytes, no_wait, idle_heartbeat, group)
-    except TypeError:  # a value that cannot be a key, such as a list, is refused by name
+    except TypeError:  # a value that cannot be a key, such as a list, gets an error that names it
         return _whole.__wrapped__(batch, expires, max_bytes, no_wait, idle_heartbeat, group)
 
 
@@ -171,7 +171,7 @@ class PullRequest:
     )
 
     def __init__(self, pull: Pull, sent_at: float, answered: float = ANSWERED) -> None:
-        """``sent_at`` is in monotonic seconds."""
+        """Start to track a request. ``sent_at`` is in monotonic seconds."""
         self.pull: Pull = pull
         self.sent_at: float = sent_at
         self.answered: float = answered
@@ -197,7 +197,7 @@ class PullRequest:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `check_deadline`, monotonic seconds."""
+        """The time to call `check_deadline`, in monotonic seconds, or None."""
         if self.ending is not None:
             return None
         interval = self.pull.idle_heartbeat

@@ -15,11 +15,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A result of a check.
 
     Attributes:
-        code: A word for programs, such as ``"paused"``.
+        code: A fixed word that programs can test, such as ``"paused"``.
         level: ``"ok"``, ``"note"`` (no action is needed), ``"warning"``, ``"error"``, or ``"unknown"`` if the check
             failed.
         what: The result, as a sentence.
-        evidence: The figures that show it.
+        evidence: The figures on which the result is based.
         fix: What to do, empty if no action is needed.
     """
 

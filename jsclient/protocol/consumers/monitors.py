@@ -43,7 +43,7 @@ class HeartbeatMonitor:
 
     @property
     def deadline(self) -> float:
-        """When to call `check_silence`, monotonic seconds. It moves with every message and status."""
+        """The time to call `check_silence`, in monotonic seconds. It moves with every message and status."""
         return self._due if self._due is not None else self.last_activity + self.interval * self.factor
 
     def check_heartbeat(self, now: float) -> tuple[bool, float]:
@@ -91,9 +91,9 @@ class FlowControl:
     ``Nats-Consumer-Stalled``. ``protocol.wire.replies.may_answer_flow_control`` decides which subjects are answered.
     """
 
-    answered: bytes = b""  # the subject of the last answered request
-    waiting: bytes = b""  # the subject of the last request in the queue that is not reached yet
-    repeated_at: float | None = None  # monotonic seconds: a heartbeat repeated an answered request
+    answered: bytes = b""  # the subject of the last request that was answered
+    waiting: bytes = b""  # the subject of the last request in the queue, which is not reached yet
+    repeated_at: float | None = None  # monotonic seconds at which a heartbeat repeated an answered request
 
     def requested(self, subject: bytes) -> bool:
         """Whether a request, or a stalled heartbeat that repeats it, enters the queue."""
@@ -132,7 +132,7 @@ class FlowControl:
 
 @dataclass(slots=True)
 class GapTracker:
-    """Follows the consumer sequence of one consumer, to find missing deliveries.
+    """Tracks the consumer sequence of one consumer, in order to detect missing deliveries.
 
     A consumer numbers its deliveries 1, 2, 3 …, including redeliveries. A message contains the number in the JSAck, and
     a heartbeat contains the last number in ``Nats-Last-Consumer``. A jump means that deliveries were lost. Do not use

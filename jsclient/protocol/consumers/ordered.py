@@ -45,16 +45,16 @@ _LEAST_TIMEOUT: Final = 1.0  # seconds
 
 
 class Recreate(msgspec.Struct, frozen=True):
-    """Make a new consumer; ``reason`` is for the user.
+    """The command to create a new consumer. ``reason`` is for the user.
 
-    ``unconfirmed``: the old one fell silent, or the reader kept it waiting, so the stream may have been deleted, or
-    replaced by another one of the same name: the server creates a consumer that starts after the end of that stream
-    without an error.
+    ``unconfirmed`` tells that the old consumer fell silent, or that the reader kept it waiting. The stream may then
+    have been deleted, or replaced by a stream of the same name: the server creates a consumer that starts after the end
+    of the new stream without an error.
     """
 
     reason: str
     unconfirmed: bool = False
-    planned: bool = False  # nothing was lost
+    planned: bool = False  # whether no message was lost
 
 
 class MessageMark(NamedTuple):
@@ -66,15 +66,15 @@ class MessageMark(NamedTuple):
 
 @dataclass(slots=True)
 class OrderedCursor:
-    """Follows the sequences of consecutive consumers: which messages may enter the queue, and where to resume.
+    """Tracks the sequences of consecutive consumers. Decides which messages enter the queue, and where to resume.
 
     Attributes:
-        keeps_policy: Before the first message, a new consumer repeats the start policy itself.
-        last_stream_seq: Stream sequence of the last message that entered the queue; 0: none did.
-        first_stream_seq: Where the first consumer started reading; 0: unknown.
+        keeps_policy: Whether a new consumer repeats the start policy before the first message.
+        last_stream_seq: Stream sequence of the last message that entered the queue, or 0.
+        first_stream_seq: The stream sequence at which the first consumer started, or 0 if unknown.
         expected: The next consumer sequence.
         requested_from: The requested start of the current consumer: earlier messages are skipped.
-        wants: Why a new consumer is needed; while it is set, no message is accepted.
+        wants: Why a new consumer is needed. While it is set, no message is accepted.
     """
 
     keeps_policy: bool = False
@@ -90,7 +90,7 @@ class OrderedCursor:
 
     @property
     def mark(self) -> MessageMark | None:
-        """The last message that entered the queue; None: unknown."""
+        """The last message that entered the queue, or None if unknown."""
         if not self._last:
             return None
         seq, _, time_ns, _ = sequences(self._last)
@@ -98,15 +98,15 @@ class OrderedCursor:
 
     @property
     def resume_stream_seq(self) -> int:
-        """The stream sequence to resume from; 0: the start policy decides."""
+        """The stream sequence to resume from. With 0, the start policy decides."""
         return self.last_stream_seq + 1 if self.last_stream_seq else self.first_stream_seq
 
     def follow(self, frames: list[Frame]) -> int:
-        """Check a whole batch at once, the ordinary case: all of it are the next messages.
+        """Check a batch at once for the ordinary case, in which all its frames are the next messages.
 
-        Returns: the stream sequence of the last one, for `took`; 0 if each one must be checked with `place`.
+        Returns: the stream sequence of the last frame, for `took`, or 0 if each frame must be checked with `place`.
         """
-        # A message with an odd time or count of pending ones could not be read by its receiver.
+        # The receiver could not read a message whose time or pending count is malformed.
         last = self.runs.last_of_whole_run(frames, self._run, self.expected)
         if not last:
             return 0
@@ -116,8 +116,8 @@ class OrderedCursor:
     def place(self, reply: bytes) -> int:
         """Check one message by its JSAck.
 
-        Returns: its stream sequence if it is the next one, for `took`; 0 if it must be dropped, because it was received
-        before or because it reveals a gap, which sets `wants`.
+        Returns: its stream sequence, for `took`, if it is the next message. 0 if it must be dropped, because it was
+        received before or because it reveals a gap, which sets `wants`.
 
         Raises:
             NotJetStreamMessageError: The JSAck is malformed.
@@ -128,7 +128,7 @@ class OrderedCursor:
             return 0
         if self.last_stream_seq < self.requested_from:
             if stream_seq < self.requested_from:
-                self.expected += 1  # the consumer began too early
+                self.expected += 1  # the consumer starts before the requested sequence: skip its deliveries
                 return 0
         elif stream_seq <= self.last_stream_seq:
             self._went_back(stream_seq)
@@ -143,7 +143,7 @@ class OrderedCursor:
             self.last_stream_seq = stream_seq - 1
 
     def took(self, stream_seq: int, reply: bytes, count: int = 1) -> None:
-        """``count`` messages entered the queue, the last one with this stream sequence and JSAck."""
+        """Record that ``count`` messages entered the queue, the last with this stream sequence and JSAck."""
         self.expected += count
         self._last = reply
         self._before = self.last_stream_seq
@@ -164,10 +164,10 @@ class OrderedCursor:
         return delivered_stream_seq + 1 >= self.resume_stream_seq
 
     def recreated(self, delivered_stream_seq: int) -> bool:
-        """Switch to a new consumer, which starts after ``delivered_stream_seq``; returns `is_in_place`.
+        """Switch to a new consumer, which starts after ``delivered_stream_seq``. Return `is_in_place`.
 
-        False: it starts earlier than requested, because its replica lags; messages already received are skipped.
-        The caller first checks whether the stream was replaced, and if so calls `stream_began_again` instead.
+        False means that it starts earlier than requested, because its replica lags. Messages received before are
+        skipped. The caller first checks whether the stream was replaced, and if so calls `stream_began_again` instead.
         """
         self.expected, self.wants = 1, None
         resume = self.requested_from = self.resume_stream_seq
@@ -176,9 +176,9 @@ class OrderedCursor:
         return self.is_in_place(delivered_stream_seq)
 
     def stream_began_again(self, stream: str, consumer: str, stream_seq: int) -> Event:
-        """The stream was deleted and recreated: read the new one from its start. Returns the event to emit.
+        """Restart at the start of a stream that was deleted and recreated. Return the event to emit.
 
-        ``stream_seq``: the last sequence of the new stream.
+        ``stream_seq`` is the last sequence of the new stream.
         """
         event = StreamReset(
             stream=stream, consumer=consumer, last_stream_seq=self.last_stream_seq, stream_seq=stream_seq
@@ -196,24 +196,25 @@ Restart: TypeAlias = Literal["read on", "ask again", "read from the start"]
 class RestartCheck:
     """Decides whether the stream of an ordered reader was replaced or restored. Times are monotonic seconds.
 
-    Another creation time is another stream. The same one with an end before the reader's position is the stream,
-    restored to an earlier state, or the answer of a former leader, which does not have the newest messages: then the
-    reader would receive all messages twice. `BackwardCheck` tells the two apart. Meanwhile the reader reads on: a
-    message after its position comes from a leader that has what it read before.
+    A different creation time shows a different stream. The same time with an end before the reader's position has two
+    possible causes: the stream was restored to an earlier state, or a former leader without the newest messages has
+    answered. After a wrong decision the reader would receive all messages twice, so `BackwardCheck` tells the two
+    apart. Meanwhile the reader continues: a message after its position comes from a leader that has all earlier
+    messages.
 
     Attributes:
-        position: The reader's position when the doubt began.
+        position: The reader's position when the check began.
     """
 
     position: int
     _back: BackwardCheck = field(default_factory=BackwardCheck)
 
     def check_end(self, position: int, end: StreamEnd, now: float, *, incarnation: str) -> Restart:
-        """Judge the end of the stream.
+        """Check the end of the stream.
 
         Args:
-            position: Where the reader is now.
-            incarnation: The creation time of the stream that it has read; "": unknown.
+            position: The current position of the reader.
+            incarnation: The creation time of the stream that was read, or "" if unknown.
         """
         if incarnation and end.incarnation != incarnation:
             return "read from the start"
@@ -238,7 +239,7 @@ class OrderedTracker(PushTracker):
 
     keeps_policy: InitVar[bool] = False
     cursor: OrderedCursor = field(init=False)
-    _renews: bool = False  # the consumer of a slow reader
+    _renews: bool = False  # whether a slow reader's consumer is replaced early
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int, keeps_policy: bool) -> None:
         PushTracker.__post_init__(self, max_pending, max_pending_bytes)
@@ -247,15 +248,15 @@ class OrderedTracker(PushTracker):
     def bound(self, max_bytes: int) -> None:
         """Set the capacity in bytes, for a stream that can be read again from any position.
 
-        A new consumer replaces that of a slow reader before its flow control window exceeds the capacity: unlike an
-        overflow, this drops nothing. The window of the new one begins small.
+        A slow reader gets a new consumer before the flow control window of the old consumer exceeds the capacity.
+        Unlike an overflow, this drops no message. The window of the new consumer starts small.
         """
         if not self.cursor.keeps_policy:
             self._queue.max_bytes = max_bytes
             self._renews = True
 
     def _may_send_on(self) -> bool:
-        # What waits after a request is half of the window, which an answer doubles.
+        # After a request, half of the window waits, and an answer doubles the window.
         if self._renews and min(4 * self.pending_bytes, FLOW_CONTROL_WINDOW) > self._queue.max_bytes:
             if self.cursor.wants is None:
                 self.cursor.wants = Recreate(
@@ -270,11 +271,11 @@ class OrderedTracker(PushTracker):
         return self._queue.is_half_empty
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
-        """Frames of the current consumer arrived together, in order."""
+        """Process frames of the current consumer that arrived together, in order. Return the commands to carry out."""
         if self.cursor.wants is None:
             return PushTracker.receive(self, frames, now)
         if self.heartbeat is not None:
-            self.heartbeat.heard(now)  # not accepted, but a sign of life
+            self.heartbeat.heard(now)  # not accepted, but it shows that the consumer is alive
         return []
 
     def tick(self, now: float) -> list[Command]:
@@ -285,7 +286,7 @@ class OrderedTracker(PushTracker):
         return commands
 
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> bool:
-        """Switch to a new consumer: see `OrderedCursor.recreated`."""
+        """Switch to a new consumer. See `OrderedCursor.recreated`."""
         self.consumer = consumer
         self.flow: FlowControl = FlowControl()
         if self.heartbeat is not None:
@@ -333,11 +334,11 @@ _FORBIDDEN = {
 
 
 def check_ordered(config: ConsumerConfig, queue: str | None) -> None:
-    """Refuse options that an ordered consumer cannot have.
+    """Raise an error for options that an ordered consumer cannot have.
 
     Raises:
-        ConfigError: Queue, durable, deliver subject, an ack policy other than none, ``max_deliver`` other than 1,
-            flow control off.
+        ConfigError: The options include a queue, a durable name, a deliver subject, an ack policy other than none, a
+            ``max_deliver`` other than 1, or flow control off.
     """
     if queue is not None:
         raise ConfigError("an ordered subscription cannot be in a queue group: leave queue out")
@@ -353,9 +354,9 @@ def check_ordered(config: ConsumerConfig, queue: str | None) -> None:
 
 
 def ephemeral_config(config: ConsumerConfig, inactive_threshold: float) -> ConsumerConfig:
-    """The configuration completed to that of a consumer for one reader: without acks, in memory on one server.
+    """Return the configuration for a consumer of a single reader: without acks, in memory, on one server.
 
-    ``inactive_threshold``: seconds after its last use until the server removes it.
+    ``inactive_threshold`` is the number of seconds after its last use until the server removes it.
     """
     return config.replace(
         ack_policy=AckPolicy.NONE,
@@ -366,7 +367,7 @@ def ephemeral_config(config: ConsumerConfig, inactive_threshold: float) -> Consu
 
 
 def ordered_config(config: ConsumerConfig) -> ConsumerConfig:
-    """The user's configuration completed to that of an ordered push consumer. Source: ADR-17."""
+    """Return the user's configuration, completed for an ordered push consumer. Source: ADR-17."""
     heartbeat = config.idle_heartbeat or HEARTBEAT
     config = config.replace(max_deliver=1, flow_control=True, idle_heartbeat=heartbeat)
     return ephemeral_config(config, PUSH_INACTIVE_THRESHOLD)
@@ -377,13 +378,14 @@ _START_OF = {"opt_start_seq": DeliverPolicy.BY_START_SEQUENCE, "opt_start_time":
 
 
 def ordered_pull_config(config: ConsumerConfig) -> ConsumerConfig:
-    """The user's configuration completed to that of an ordered pull consumer. Source: ADR-17, ADR-37.
+    """Return the user's configuration, completed for an ordered pull consumer. Source: ADR-17, ADR-37.
 
     A start sequence or a start time implies its deliver policy.
 
     Raises:
-        ConfigError: As `check_ordered`; fields of push consumers and priority groups; a start that does not fit its
-            policy; filters that contradict each other. `InvalidNameError` for a filter that is not a valid subject.
+        ConfigError: See `check_ordered`. Also raised for fields of push consumers or priority groups, a start that does
+            not fit its policy, and filters that contradict each other. InvalidNameError: A filter is not a valid
+            subject.
     """
     check_ordered(config, None)
     for name in _PUSH_ONLY:
@@ -395,7 +397,7 @@ def ordered_pull_config(config: ConsumerConfig) -> ConsumerConfig:
     filters = config.filters
     policy = _start_policy(config)
     if policy == DeliverPolicy.LAST_PER_SUBJECT and not filters:
-        filters = [">"]  # the server requires one
+        filters = [">"]  # the server requires a filter
     config = config.replace(
         max_deliver=1,
         deliver_policy=policy,
@@ -421,7 +423,7 @@ def _start_policy(config: ConsumerConfig) -> DeliverPolicy | str | None:
 
 
 def restart_config(config: ConsumerConfig, resume_stream_seq: int) -> ConsumerConfig:
-    """The configuration of the next consumer: starts at ``resume_stream_seq``; 0: unchanged."""
+    """Return the configuration of the next consumer, which starts at ``resume_stream_seq``. 0 changes nothing."""
     if not resume_stream_seq:
         return config
     return config.replace(
@@ -430,9 +432,9 @@ def restart_config(config: ConsumerConfig, resume_stream_seq: int) -> ConsumerCo
 
 
 def create_timeout(failures: int, timeout: float) -> float:
-    """Seconds to wait for the next consumer of a reader: a quarter of the timeout at first, doubled by each failure.
+    """Return the seconds to wait for the next consumer: a quarter of the timeout at first, doubled by each failure.
 
-    The answer may be lost with a leader, or the consumer placed on a server that is away; the next attempt creates
-    another consumer, on another server perhaps. A slow server gets the whole timeout in the end.
+    The answer may be lost with a leader, or the consumer may be placed on an unavailable server. The next attempt
+    creates another consumer, perhaps on another server. In the end, a slow server gets the whole timeout.
     """
     return min(timeout, max(timeout / 4, _LEAST_TIMEOUT) * (1 << min(failures, 8)))

@@ -26,7 +26,7 @@ from .status import Ending, Meaning, classify
 __all__ = ["OrderedConsume"]
 
 _ANSWERED = 2.0  # seconds without an answer to a request that does not wait: another consumer may answer
-_SOONER = 0.9  # of the inactive threshold: the server's clock may be ahead of ours
+_SOONER = 0.9  # share of the inactive threshold, because the server's clock may be ahead of ours
 
 
 @dataclass(slots=True)
@@ -45,8 +45,8 @@ class OrderedConsume(ConsumeTracker):
     cursor: OrderedCursor = field(init=False)
     reading: bool = False
     request: PullRequest | None = None
-    may_recreate: bool = True  # its requests never exceed its capacity
-    _number: bytes = b""  # of the request: the last token of the subject of its statuses
+    may_recreate: bool = True  # always true, because the requests never exceed the capacity
+    _number: bytes = b""  # the number of the request: the last token of the subject of its statuses
     _active_at: float = 0.0  # monotonic seconds: when the consumer was last active
 
     def __post_init__(self, threshold: int, keeps_policy: bool) -> None:
@@ -55,7 +55,7 @@ class OrderedConsume(ConsumeTracker):
 
     @property
     def position(self) -> int:
-        """Every message up to this stream sequence was taken; 0: none was."""
+        """The stream sequence up to which every message was taken, or 0."""
         if self.front:
             return sequences(self.front[0][1])[0] - 1
         cursor = self.cursor
@@ -63,7 +63,7 @@ class OrderedConsume(ConsumeTracker):
 
     @property
     def deadline(self) -> float | None:
-        """When to call `tick`, monotonic seconds; None: never."""
+        """The time to call `tick`, in monotonic seconds, or None for never."""
         return self._deadline() if self.reading and self.cursor.wants is None else None
 
     def read_continuously(self, pull: Pull, threshold: int, now: float) -> list[Command]:
@@ -121,7 +121,7 @@ class OrderedConsume(ConsumeTracker):
         return self.cursor.wants is not None
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
-        """Frames of the current consumer arrived together, in order."""
+        """Process frames of the current consumer that arrived together, in order. Return the commands to carry out."""
         commands: list[Command] = []
         if self.cursor.wants is not None:
             return commands
@@ -129,7 +129,8 @@ class OrderedConsume(ConsumeTracker):
         if self.monitor is not None:
             self.monitor.heard(now)
         if not self._whole_run(frames, now, commands):
-            # The first delivery shows what the JSAcks of a consumer have in common; the rest can be checked at once.
+            # The first delivery shows what the JSAcks of a consumer have in common. The remaining frames are then
+            # checked at once.
             self._one_by_one(frames[:1], now, commands)
             if self.cursor.wants is None and not self._whole_run(frames[1:], now, commands):
                 self._one_by_one(frames[1:], now, commands)
@@ -168,7 +169,7 @@ class OrderedConsume(ConsumeTracker):
         if stream_seq:
             self._arrived([frame], now, commands)
             self.cursor.took(stream_seq, frame[1])
-        elif self.cursor.wants is None:  # received before: it counts as delivered, but is not kept
+        elif self.cursor.wants is None:  # received before: the message counts as delivered, but is not kept
             size = frame_size(frame)
             self.buffer.delivered(size)
             self.buffer.taken(size)
@@ -214,7 +215,7 @@ class OrderedConsume(ConsumeTracker):
         return []
 
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> list[Command]:
-        """Switch to a new consumer (see `OrderedCursor.recreated`) whose inbox is subscribed."""
+        """Switch to a new consumer whose inbox is subscribed. See `OrderedCursor.recreated`."""
         self.consumer: str = consumer
         self.request = None
         self.cursor.recreated(delivered_stream_seq)

@@ -75,7 +75,7 @@ def group_request(
     """Check the group options of a request. Return None if there are none and the consumer needs none.
 
     Args:
-        config: The consumer's configuration as last seen. If it is None, the server checks the options.
+        config: The consumer's configuration as last seen. With None, only the server checks the options.
 
     Raises:
         ConfigError: The options contradict each other or the consumer.
@@ -151,7 +151,7 @@ class Pin:
     def refused(self, code: int, shown: str | None) -> Event | None:
         """Process the refusal of a request that showed the pin ``shown``. Return the event to emit, if any.
 
-        A refusal may be late: if the id has changed since, it has no effect.
+        A refusal may be late. It has no effect if the id has changed since.
         """
         if code != 423:
             self._disabled = True
@@ -161,7 +161,7 @@ class Pin:
         return Unpinned(stream=self.stream, consumer=self.consumer, group=self.group, pin_id=shown)
 
     def given_since(self, seen: int) -> tuple[bool, str | None]:
-        """Whether a request that showed no pin, sent after ``seen`` ids, may have received a pin, and its id.
+        """Return whether a request without a pin, sent after ``seen`` ids, may have received a pin, and the pin's id.
 
         The server assigns a pin to a waiting request, with a message. If more than one id was seen since, the id is
         unknown (None), and the answer to the next request shows it.
@@ -197,4 +197,4 @@ class ShownPins:
             if number >= first:
                 had, pin_id = self.pin.given_since(seen) if shown is None else (True, shown)
                 return had, self.pin.refused(code, pin_id) if had else None
-        return number > 0, None  # the request is too old: the refusal of the next request will tell
+        return number > 0, None  # the request is too old to tell, but the refusal of the next request will

@@ -51,12 +51,12 @@ Mark = TypeVar("Mark")
 class DeliveryQueue(Generic[Mark]):
     """A bounded queue of messages, with marks at their positions among them.
 
-    An empty one accepts a message of any size, which could never be read otherwise. Messages that arrive together are
-    counted together, so that a single one costs nothing here: sizes are kept by run, and taken messages are accounted
-    for at the next arrival or query.
+    An empty queue accepts a message of any size, which could never be read otherwise. Messages that arrive together are
+    counted together, so a single message costs almost no time here: sizes are kept by run, and taken messages are
+    accounted for at the next arrival or query.
 
     Attributes:
-        front: The messages before the first mark; the reader takes them from its left.
+        front: The messages before the first mark. The reader takes them from the left.
         max_messages, max_bytes: The capacity.
     """
 
@@ -65,27 +65,27 @@ class DeliveryQueue(Generic[Mark]):
     total_size: Callable[[list[Frame]], int] = total_size
     front: deque[Frame] = field(default_factory=deque)
     _after: deque[list[Frame] | Mark] = field(default_factory=deque)  # follows `front`; starts with a mark
-    _messages: int = 0  # in `_after`
-    marks: int = 0  # in `_after`
+    _messages: int = 0  # number of messages in `_after`
+    marks: int = 0  # number of marks in `_after`
     _runs: deque[tuple[int, int]] = field(default_factory=deque)  # messages and bytes that arrived together
-    _counted: int = 0  # messages in the runs
-    _bytes: int = 0  # bytes in the runs
+    _counted: int = 0  # number of messages in the runs
+    _bytes: int = 0  # number of bytes in the runs
 
     @property
     def messages(self) -> int:
-        """Messages in the queue."""
+        """The number of messages in the queue."""
         return len(self.front) + self._messages
 
     @property
     def bytes(self) -> int:
-        """Their bytes."""
+        """The number of bytes in the queue."""
         self._settle_exactly()
         return self._bytes
 
     def _settle_exactly(self) -> None:
         """As `_settle`, including the taken part of the first run."""
         taken = self._settle()
-        if taken:  # a part of the first run: the rest of it is at the start of `front`
+        if taken:  # a part of the first run was taken, and its remainder is at the start of `front`
             count, size = self._runs[0]
             rest = self.total_size(list(islice(self.front, count - taken)))
             self._runs[0] = (count - taken, rest)
@@ -99,7 +99,7 @@ class DeliveryQueue(Generic[Mark]):
 
     @property
     def is_half_empty(self) -> bool:
-        """Whether half of the capacity is free; a run counts as taken when all of it was taken."""
+        """Whether half of the capacity is free. A run counts as taken when all its messages were taken."""
         self._settle()
         return self.messages <= self.max_messages // 2 and self._bytes <= self.max_bytes // 2
 
@@ -138,7 +138,7 @@ class DeliveryQueue(Generic[Mark]):
         return True
 
     def mark(self, mark: Mark) -> None:
-        """Append a mark."""
+        """Append a mark after the messages in the queue."""
         self._after.append(mark)
         self.marks += 1
 
@@ -153,7 +153,7 @@ class DeliveryQueue(Generic[Mark]):
         self.marks += 1
 
     def next_mark(self) -> Mark | None:
-        """Remove and return the next mark; None if the queue is empty. To be called only when `front` is empty."""
+        """Remove and return the next mark, or None if the queue is empty. Call it only when `front` is empty."""
         after = self._after
         if not after:
             return None
@@ -167,7 +167,7 @@ class DeliveryQueue(Generic[Mark]):
         return mark
 
     def clear(self) -> list[Frame]:
-        """Empty the queue; returns its messages."""
+        """Empty the queue, and return its messages."""
         frames = [*self.front]
         for run in self._after:
             if isinstance(run, list):
@@ -179,8 +179,8 @@ class DeliveryQueue(Generic[Mark]):
         return frames
 
 
-_MAX_MARKS = 1024  # entries of the queue other than messages; a server has one request at a time in flight
-_UNKNOWN_INTERVAL = 5.0  # seconds between heartbeats, if the consumer is not known to send any
+_MAX_MARKS = 1024  # maximum number of marks. A server has one request at a time in flight
+_UNKNOWN_INTERVAL = 5.0  # seconds between heartbeats, if the consumer may not send any
 
 
 class Emit(msgspec.Struct, frozen=True):
@@ -199,7 +199,7 @@ Command: TypeAlias = Emit | AnswerFlowControl
 
 
 def foreign_message(stream: str, consumer: str, frame: Frame, count: int) -> list[Emit]:
-    """Report a message that the server did not send: the 1st, 2nd, 4th, 8th … one, so that nothing is flooded."""
+    """Report a message that the server did not send: the 1st, 2nd, 4th, 8th and so on, to avoid a flood of reports."""
     if count & (count - 1):
         return []
     subject = frame[0].decode("utf-8", "backslashreplace")
@@ -207,7 +207,7 @@ def foreign_message(stream: str, consumer: str, frame: Frame, count: int) -> lis
 
 
 def whole_number(text: str | None) -> int | None:
-    """Parse a header value as a sequence; None if it is not one."""
+    """Parse a header value as a sequence. Return None if it is not a whole number."""
     if text is None or not (text.isascii() and text.isdecimal() and len(text) <= 20):
         return None
     return int(text)
@@ -223,9 +223,9 @@ class PushTracker:
     max_pending_bytes: InitVar[int]  # capacity in bytes, as the server counts them
     heartbeat: HeartbeatMonitor | None = None
     gaps: GapTracker | None = None
-    raises: bool = True  # errors enter the queue (else they become events)
-    api_prefix: bytes = b"$JS.API"  # flow control is never answered under it
-    flow_prefixes: tuple[bytes, ...] = ()  # of subjects to answer besides those of nats-server
+    raises: bool = True  # whether errors enter the queue, otherwise they become events
+    api_prefix: bytes = b"$JS.API"  # subjects under this prefix are never answered as flow control
+    flow_prefixes: tuple[bytes, ...] = ()  # prefixes of subjects to answer, in addition to nats-server's
     flow: FlowControl = field(default_factory=FlowControl)
     runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
     received: int = 0
@@ -233,12 +233,12 @@ class PushTracker:
     foreign: int = 0
     front: deque[Frame] = field(
         init=False
-    )  # messages that can be taken from its left without calling `take_frame`
-    # its marks: flow control requests, and errors raised instead of the next message
+    )  # messages that can be taken from the left without calling `take_frame`
+    # the queue, whose marks are flow control requests and errors to raise
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
     _run: bytes = b""  # the expected start of the next message's JSAck
-    _overflow: SlowConsumer | None = None  # the current episode
-    _odd: bool = False  # an unknown status 100 was reported
+    _overflow: SlowConsumer | None = None  # the current episode of drops
+    _odd: bool = False  # whether an unknown status 100 was reported
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:
         self._queue = DeliveryQueue(max_pending, max_pending_bytes, self.runs.total_size)
@@ -246,22 +246,22 @@ class PushTracker:
 
     @property
     def pending(self) -> int:
-        """Messages in the queue."""
+        """The number of messages in the queue."""
         return self._queue.messages
 
     @property
     def pending_bytes(self) -> int:
-        """Their bytes, as the server counts them."""
+        """The number of bytes in the queue, as the server counts them."""
         return self._queue.bytes
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
-        """Frames arrived together, in order."""
+        """Process frames that arrived together, in order. Return the commands to carry out."""
         if self.heartbeat is not None:
             self.heartbeat.heard(now)
         commands: list[Command] = []
         if self._whole_run(frames):
             return commands
-        # The first delivery shows what the JSAcks have in common; the rest can then be checked at once.
+        # The first delivery shows what the JSAcks have in common. The remaining frames can then be checked at once.
         self._one_by_one(frames[:1], now, commands)
         if len(frames) > 1 and not self._whole_run(frames[1:]):
             self._one_by_one(frames[1:], now, commands)
@@ -284,7 +284,7 @@ class PushTracker:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `tick`, monotonic seconds; None: never."""
+        """The time to call `tick`, in monotonic seconds, or None for never."""
         return None if self.heartbeat is None else self.heartbeat.deadline
 
     def _data(self, frame: Frame, commands: list[Command]) -> None:
@@ -439,7 +439,7 @@ class PushTracker:
         commands: list[Command] = []
         while not self.front and (mark := self._queue.next_mark()) is not None:
             if isinstance(mark, JetStreamError):
-                if commands:  # the answers go out first; the error keeps its position
+                if commands:  # the answers are sent first, and the error keeps its position
                     self._queue.mark_first(mark)
                     break
                 raise mark
@@ -461,5 +461,5 @@ class PushTracker:
         return bool(self._queue)
 
     def clear(self) -> list[Frame]:
-        """Empty the queue; returns its messages."""
+        """Empty the queue, and return its messages."""
         return self._queue.clear()

@@ -121,7 +121,7 @@ def ack_right(subject: str) -> str:
         return ""
     if len(tokens) == 9:
         return ".".join([*tokens[:4], ">"])
-    return ".".join(["$JS.ACK.*.*", *tokens[4:6], ">"])  # of any domain and account
+    return ".".join(["$JS.ACK.*.*", *tokens[4:6], ">"])  # for any domain and account
 
 
 def _inbox(prefix: str) -> str:

@@ -33,9 +33,9 @@ _SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
 _EXCEEDS = 2.0  # times the longest earlier run of a handler: slow handlers do not hang
 _AGAIN = 0.42  # share of ``after`` until the second check, which reports messages that no rule explains
 _BUSY = 2  # polls in a row without a waiting call: a single poll may fall between two calls
-_RECURS = "max_ack_pending"  # if a program never acks, each redelivery ends this reason for a moment
+_RECURS = "max_ack_pending"  # this reason ends briefly with each redelivery if a program never acks
 _LONGEST_MUTE = 3600.0  # seconds until that reason is reported again
-_POLLS = 20  # until the first check, which may be a poll late and must still precede the default ack_wait
+_POLLS = 20  # polls until the first check, which may be late and must still precede the default ack_wait
 
 
 def nothing_to_deliver(info: ConsumerInfo, waited: float) -> str:
@@ -72,8 +72,8 @@ class StallTracker:
     before: ConsumerInfo | None = None
     _arrived: int | None = None
     _asks: int = 0
-    _misses: int = 0  # polls in a row at which no call waited
-    _since: float = 0.0  # since then the program has been waiting and no message has arrived
+    _misses: int = 0  # number of polls in a row at which no call waited
+    _since: float = 0.0  # since this time the program has been waiting and no message has arrived
     _requested_at: float = 0.0
     _check_at: float = 0.0
     _pause: float = 0.0  # seconds until the next check
@@ -81,9 +81,9 @@ class StallTracker:
     _has_moment: bool = False  # the budget has set the time of the next check
     _reason: str = ""
     _stalled_at: float = 0.0
-    _is_muted: bool = False  # the reason was reported not long ago
-    _recurs_at: float = 0.0  # when `_RECURS` may be reported again
-    _mute: float = 0.0  # seconds, 0.0 if it was not reported
+    _is_muted: bool = False  # whether the reason was reported not long ago
+    _recurs_at: float = 0.0  # the time at which `_RECURS` may be reported again
+    _mute: float = 0.0  # seconds, or 0.0 if it was not reported
 
     @property
     def interval(self) -> float:
@@ -97,9 +97,10 @@ class StallTracker:
 
         Args:
             now: Monotonic seconds.
-            arrived: Number of messages that have arrived so far; with handlers, of messages whose handler has ended.
+            arrived: Number of messages that have arrived so far. With handlers, it counts messages whose handler has
+                ended.
             asks: Number of times that the program has requested a message so far.
-            asking: Whether it waits for a message now, or a handler runs.
+            asking: Whether the program waits for a message now, or a handler runs.
             stream, consumer: The names for events.
         """
         asks_now = asking or asks != self._asks
@@ -190,7 +191,7 @@ class StallTracker:
         if now < self._recurs_at:
             return False
         if now > self._recurs_at + _LONGEST_MUTE:
-            self._mute = 0.0  # it did not recur for a long time
+            self._mute = 0.0  # the reason has not recurred for a long time
         self._mute = min(2 * self._mute or 4 * self.after, _LONGEST_MUTE)
         self._recurs_at = now + self._mute
         return True
@@ -213,7 +214,7 @@ class HandlerTimes:
     """How long handlers run, observed from time to time."""
 
     longest: float = 0.0  # seconds for which the longest ended handler had run when it was last observed
-    _seen: dict[Hashable, float] = field(default_factory=dict)  # when each running handler started
+    _seen: dict[Hashable, float] = field(default_factory=dict)  # the start time of each running handler
     _seen_at: float = 0.0
     _reported: dict[Hashable, float] = field(default_factory=dict)  # the start of each reported handler
     _hung_since: float | None = None
@@ -248,7 +249,7 @@ class HandlerTimes:
         return sorted(((ident, now - began) for ident, began in late.items()), key=lambda item: -item[1])
 
     def all_ended(self, now: float) -> float | None:
-        """Return for how long handlers hung if all of them have ended since the last call, else None, seconds."""
+        """Return how many seconds handlers hung if all of them have ended since the last call, otherwise None."""
         if self._reported or self._hung_since is None:
             return None
         since, self._hung_since = self._hung_since, None

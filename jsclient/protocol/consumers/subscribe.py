@@ -81,7 +81,7 @@ def creation_config(request: SubscribeRequest) -> ConsumerConfig:
     return _marked(request, config.replace(**changes))
 
 
-_MARK = "jsclient.subscriber"  # a key of the metadata
+_MARK = "jsclient.subscriber"  # the key in the consumer's metadata that marks a subscriber
 
 
 def _marked(request: SubscribeRequest, config: ConsumerConfig) -> ConsumerConfig:
@@ -104,7 +104,7 @@ def check_binding(request: SubscribeRequest, info: ConsumerInfo) -> None:
     """Check that an existing consumer matches. Source: ADR-15 §Push Consumer active information …, §Other checks.
 
     Raises:
-        BindError: It does not match. The text says how, and what to do.
+        BindError: The consumer does not match. The text says how, and what to do.
         ConfigError: With its flow control the server sends more than the request's limits.
     """
     config = info.config
@@ -221,7 +221,7 @@ Step: TypeAlias = FindStream | LookUp | Listen | StopListening | Create
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """A subscription's consumer. ``info`` is None if it could not be looked up (pull by name).
 
-    ``is_named`` says whether the user named it, by ``consumer``, ``durable``, ``queue`` or the config.
+    ``is_named`` tells whether the user named it with ``consumer``, ``durable``, ``queue`` or the config.
     """
 
     stream: str
@@ -234,7 +234,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def config(self) -> ConsumerConfig | None:
-        """The consumer's configuration, if known."""
+        """The configuration of the consumer, or None if it is unknown."""
         return None if self.info is None else self.info.config
 
     @property
@@ -244,7 +244,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Binding]:  # noqa: C901  the ADR's own order
-    """Find the stream, bind to the consumer or create it.
+    """Find the stream, and bind to the consumer or create it.
 
     Raises:
         ConfigError: The request is invalid. It is raised before the first step.
@@ -323,7 +323,7 @@ def _bound(request: SubscribeRequest, info: ConsumerInfo, *, created: bool = Fal
 
 
 def is_certainly_ours(request: SubscribeRequest, step: Create, info: ConsumerInfo) -> bool:
-    """Whether ``step`` created ``found``, which its deliver subject proves, if we chose it, or our mark."""
+    """Return whether ``step`` created the consumer, which is certain by our own deliver subject or mark."""
     chosen = not request.pull and request.config.deliver_subject is None
     if chosen:
         return info.config.deliver_subject == step.config.deliver_subject

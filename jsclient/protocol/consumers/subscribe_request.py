@@ -41,7 +41,7 @@ class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_alarm: float = 3.0  # intervals without a message or heartbeat
     gap_alarm: bool = True
     flow_control_prefixes: tuple[str, ...] = ()
-    mark: str = ""  # unique to this call, see `subscribe._marked`
+    mark: str = ""  # unique to this call: see `subscribe._marked`
 
 
 def _agree(what: str, argument: str | None, field: str | None) -> str | None:
@@ -64,7 +64,7 @@ def _check_not_empty(request: SubscribeRequest) -> None:
 
 
 def check_request(request: SubscribeRequest) -> SubscribeRequest:
-    """Refuse an invalid request, and merge the arguments and the config.
+    """Check a request, and merge its arguments and config.
 
     Raises:
         ConfigError: A value is invalid, or contradicts another value.
@@ -147,7 +147,7 @@ def _check_queue(queue: str, config: ConsumerConfig, *, named: bool) -> None:
     if named:
         check_queue(queue)
     else:
-        check_consumer_name(queue, "queue")  # it becomes the durable name
+        check_consumer_name(queue, "queue")  # the queue becomes the durable name
     if config.idle_heartbeat:
         raise ConfigError("a queue group cannot have an idle heartbeat: it would reach one member at random")
     if config.flow_control:

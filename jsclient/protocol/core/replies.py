@@ -13,10 +13,10 @@ __all__ = ["ReplyTracker"]
 
 
 class ReplyTracker:
-    """The replies to one request, and the decision when no more are expected.
+    """Tracks the replies to one request, and decides when no more replies are expected.
 
-    The first of these ends it: the number of replies, an interval without a reply, a reply for which ``is_last`` is
-    true, or the deadline. "No responders" ends it with an error, because no reply can come then.
+    The first of these events ends it: the number of replies, an interval without a reply, a reply for which ``is_last``
+    is true, or the deadline. "No responders" ends it with an error, because no reply can come then.
 
     Attributes:
         front: The replies that wait to be read.
@@ -33,7 +33,7 @@ class ReplyTracker:
         max_messages: int | None,
         is_last: Callable[[Frame], bool] | None,
     ) -> None:
-        """``deadline`` is in monotonic seconds, ``stall`` in seconds."""
+        """Start to track the replies. ``deadline`` is in monotonic seconds, ``stall`` in seconds."""
         self.front: deque[Frame] = deque()
         self.ended: bool = False
         self.error: NoRespondersError | None = None
@@ -47,7 +47,7 @@ class ReplyTracker:
 
     @property
     def deadline(self) -> float:
-        """When to call `check_deadline`, in monotonic seconds."""
+        """The time to call `check_deadline`, in monotonic seconds."""
         return self._deadline if self._next_by is None else min(self._deadline, self._next_by)
 
     def receive_replies(self, frames: list[Frame], now: float) -> None:

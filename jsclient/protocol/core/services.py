@@ -60,11 +60,11 @@ class EndpointStats(Model, frozen=True, kw_only=True):
     Attributes:
         name, subject, queue_group: See `EndpointInfo`.
         num_requests: The number of requests that were handled.
-        num_errors: How many of them were answered with an error.
+        num_errors: The number of requests that were answered with an error.
         last_error: The last error, as ``code: description``, or "".
-        processing_time: Seconds that the handlers took in total.
-        average_processing_time: Seconds for each request.
-        data: What the service adds, any JSON value.
+        processing_time: Total processing time of the handlers in seconds.
+        average_processing_time: Average seconds per request.
+        data: Any JSON value that the service adds.
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {"last_error": ""}
@@ -128,7 +128,7 @@ def check_service_name(name: str, kind: str = "service") -> str:
     """Return the name of a service or an endpoint if it is valid.
 
     Raises:
-        InvalidNameError: It has other characters than letters, digits, ``-`` and ``_``, or none.
+        InvalidNameError: The name is empty, or contains characters other than letters, digits, ``-`` and ``_``.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidNameError(kind, name, "a name is letters, digits, '-' and '_', at least one (ADR-32)")
@@ -205,6 +205,6 @@ def read_stats(data: bytes) -> ServiceStats:
 
 
 def error_headers(code: int, description: str) -> dict[str, str]:
-    """Return the headers of an answer that is an error. The description is made one printable line."""
+    """Return the headers of an error answer. The description is reduced to one printable line."""
     line = " ".join("".join(c if c.isprintable() else " " for c in description).split())
     return {ERROR: line, ERROR_CODE: str(code)}

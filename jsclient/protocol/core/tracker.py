@@ -30,8 +30,8 @@ class CoreTracker:
     """The bounded queue of a subscription, and the number of messages after which the subscription ends.
 
     Attributes:
-        front: The messages that wait. The reader takes them from its left.
-        received: The number of messages that have arrived, with those that were dropped.
+        front: The messages that wait. The reader takes them from the left.
+        received: The number of messages that have arrived, including dropped messages.
         dropped: The number of messages that were dropped.
         after: The number of messages after which no more are accepted, or None.
     """
@@ -51,12 +51,12 @@ class CoreTracker:
 
     @property
     def pending(self) -> int:
-        """Messages in the queue."""
+        """The number of messages in the queue."""
         return self._queue.messages
 
     @property
     def pending_bytes(self) -> int:
-        """Their bytes, as the server counts them."""
+        """The number of bytes in the queue, as the server counts them."""
         return self._queue.bytes
 
     @property
@@ -66,7 +66,7 @@ class CoreTracker:
 
     def receive(self, frames: list[Frame]) -> list[SlowConsumer]:
         """Queue frames that arrived together, and return the events to report."""
-        if self.after is not None:  # the server may have sent more before it learned of the limit
+        if self.after is not None:  # the server may have sent more messages before it learned of the limit
             frames = frames[: max(0, self.after - self.received)]
         if not frames:
             return []

@@ -227,8 +227,8 @@ class MutableAntichain(Generic[T]):
 class Capabilities(Generic[T]):
     """The capabilities of a producer. Initially it has one capability for the least time.
 
-    Each method that changes them returns the changes of the frontier, an empty list if it is the same. A method that
-    raises an error has not changed them.
+    Each method that changes the capabilities returns the changes of the frontier, or an empty list if the frontier is
+    the same. A method that raises an error changes nothing.
     """
 
     __slots__ = ("_held", "order")

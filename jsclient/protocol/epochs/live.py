@@ -133,12 +133,12 @@ def read_live(block: bytes, payload: bytes, order: Order[T]) -> LiveMessage[T]:
 @dataclass(slots=True)
 class _Queue(Generic[T]):
     messages: deque[tuple[int, Message[T]]] = field(default_factory=deque)
-    count: int = 0  # messages so far
+    count: int = 0  # number of messages so far
 
 
 @dataclass(slots=True)
 class EpochBroadcast(Generic[T]):
-    """One partition and its subscribers, each with a queue of up to ``max_pending`` messages.
+    """Sends one partition to its subscribers, each of which has a queue of up to ``max_pending`` messages.
 
     ``put_out`` is the number of subscribers that were disconnected because their queue was full.
     """
@@ -164,7 +164,7 @@ class EpochBroadcast(Generic[T]):
         return not self.publisher.lower and not any(queue.messages for queue in self._queues.values())
 
     def connect(self, subscriber: Hashable) -> None:
-        """Connect a subscriber, or connect it again. Its first message is the current snapshot."""
+        """Connect or reconnect a subscriber. Its first message is the current snapshot."""
         self._queues.pop(subscriber, None)
         queue: _Queue[T] = _Queue()
         self._append(queue, self.publisher.snapshot)

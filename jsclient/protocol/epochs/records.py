@@ -66,7 +66,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 class InitialFrontierSnapshot(msgspec.Struct, Generic[T], frozen=True):
-    """Both frontiers. It is the first message, and there is no other."""
+    """Both frontiers, in the first message to a subscriber. No other message is a snapshot."""
 
     lower: tuple[T, ...]
     upper: tuple[T, ...]
@@ -169,14 +169,14 @@ class _EpochToken(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
 @dataclass(frozen=True, slots=True)
 class EpochPosition(Generic[T]):
-    """The position of a subscriber of epochs, with which a subscriber in any process can continue.
+    """The position of a subscriber of epochs, from which a subscriber in any process can continue.
 
     Attributes:
         order: The order of its times. Comparisons ignore it.
         since: Stream sequence before all data of open epochs that is still needed. To continue, start with the last
             frontier record of each partition up to this sequence, or with its first frontier record if that is later.
-        missed: Times. A part of the epochs at or before these times was missed.
-        frontiers: Epochs completed by one of these frontiers were consumed.
+        missed: Times. Some of the epochs at or before these times were missed.
+        frontiers: The epochs that one of these frontiers completes were consumed.
         records: The sequence of the frontier record of each partition to start with.
         stream, incarnation: The stream, see `jsclient.Position`.
     """
@@ -295,7 +295,7 @@ class EpochReading(Generic[T]):
 
     Attributes:
         owners: The producer whose data counts now, by partition. The dict is replaced on a change, never modified.
-        joined: The sequence of each partition's snapshot. Earlier records are not judged.
+        joined: The sequence of each partition's snapshot. Earlier records are not checked.
         refused: Number of data messages skipped because their producer had been replaced, or because they name none.
     """
 
@@ -461,7 +461,7 @@ def order_name(order: Order[Any]) -> str:
 
 
 def check_topic(name: str) -> str:
-    """Return ``name`` if a topic can have it: one or several subject tokens. Raises `InvalidNameError`."""
+    """Return ``name`` if it is valid for a topic: one or more subject tokens. Raises `InvalidNameError`."""
     check_publish_subject(name)
     if len(name) > 200:
         raise InvalidNameError("topic", name, "it may have 200 characters")

@@ -77,7 +77,7 @@ class EpochPublisher(Generic[T]):
         self.order: Order[T] = order
         self.capabilities: Capabilities[T] = Capabilities(order)
         self.upper: Antichain[T] = Antichain(order)
-        self._active: set[T] = set()  # sent by this publisher and not completed
+        self._active: set[T] = set()  # times sent by this publisher and not completed
         self._restored = Antichain(order)  # the upper frontier at the restart
 
     @classmethod
@@ -154,8 +154,8 @@ class EpochSubscriber(Generic[T]):
 
     Attributes:
         partitions: The partitions to read. It waits for the snapshots of all of them.
-        atomic: Whether to filter at all.
-        coarser: Times to drop as well, with all times before them.
+        atomic: Whether to drop epochs that cannot be received in full.
+        coarser: Further times to drop, together with all times before them.
         max_held: Maximum number of messages that wait for the last snapshot.
         resumed: The position of an earlier subscriber of the same partitions, to continue from.
         hold: Whether completed epochs count as not consumed, for `position`, until `release` is called for each.
@@ -248,11 +248,11 @@ class EpochSubscriber(Generic[T]):
         """Process the next message of a partition. ``seq`` is its sequence, 0 if it is not stored.
 
         Messages before the partition's snapshot are skipped. If the snapshot describes an earlier sequence ``as_of``,
-        only messages up to that sequence are. Data that is dropped is never decoded.
+        only messages up to that sequence are skipped. Data that is dropped is never decoded.
 
         Raises:
             ProtocolError: The first message is not a snapshot, a later message is a snapshot, or the message has data
-                or a capability for a completed time. The message had no effect.
+                or a capability for a completed time. The message has no effect.
             EpochsLostError: Too many messages arrived before the last snapshot. The subscriber waits for all snapshots
                 again.
         """

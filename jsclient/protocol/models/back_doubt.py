@@ -44,22 +44,22 @@ Direction: TypeAlias = Literal["ask again", "removed", "restored"]
 class BackwardCheck:
     """Decides whether the newest record is really older than a record read before. Times are monotonic seconds.
 
-    A former leader of a replicated stream that was cut off and reaches another server again still answers from its old
-    state until it learns of its successor. So a reader that has read a record may return an earlier record only if the
-    records in between were removed, or the stream was replaced. An answer of a stream with one replica is final.
-    Otherwise the answer must be the same for 3 s while the stream's end is not before that record, or for 10 s if the
-    end is before it or cannot be requested.
+    A former leader of a replicated stream that was cut off and reconnects still answers from its old state until it
+    learns of its successor. So a reader that has read a record may return an earlier record only if the records in
+    between were removed, or the stream was replaced. An answer of a stream with one replica is final. Otherwise the
+    answer must be the same for 3 s while the stream's end is not before that record, or for 10 s if the end is before
+    it or cannot be requested.
 
     Attributes:
-        since: When an answer first went back, or None if the last answer did not.
+        since: The time of the first answer that went back, or None if the last answer did not.
     """
 
     since: float | None = None
-    _covered_since: float | None = None  # since then the stream's end has not been before the record
+    _covered_since: float | None = None  # since this time the stream's end has not been before the record
     _connects: int = 0
 
     def check_end(self, seen: int, end: StreamEnd | None, now: float, *, incarnation: str = "") -> Direction:
-        """Judge an answer that is before ``seen``, the sequence of a record that was read.
+        """Check an answer that is before ``seen``, the sequence of a record that was read.
 
         Args:
             seen: The sequence of the record.
@@ -71,7 +71,7 @@ class BackwardCheck:
             if end.replicas <= 1 or (incarnation and end.incarnation != incarnation):
                 self.start_again()
                 return "removed"
-            # On a new connection another server may answer: start again.
+            # After a reconnect another server may answer, so the check starts again.
             if end.connects != self._connects:
                 self.start_again()
                 self._connects = end.connects

@@ -28,7 +28,7 @@ _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
 
 def check_filters(config: ConsumerConfig) -> None:
-    """Refuse filters that are set twice or are not valid subjects.
+    """Raise an error for filters that are set twice or are not valid subjects.
 
     Raises:
         ConfigError: ``filter_subject`` and ``filter_subjects`` are both set.
@@ -89,7 +89,7 @@ def queue_advice(requested: ConsumerConfig, consumers: Iterable[ConsumerInfo]) -
 
 
 def check_consumer(config: ConsumerConfig, now: datetime) -> None:
-    """Refuse a configuration that cannot work.
+    """Raise an error for a configuration that cannot work.
 
     Args:
         config: The configuration of a consumer that is created or updated.

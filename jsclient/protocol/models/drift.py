@@ -65,7 +65,7 @@ def _comparable(forms: Mapping[str, Callable[[Any], Any]], name: str, value: Any
 # --- consumers -------------------------------------------------------------------------------------------
 
 _NOT_COMPARED: Final = frozenset({"name", "deliver_subject"})
-_REPLACED: Final = frozenset(  # the server replaces 0 or less by its default
+_REPLACED: Final = frozenset(  # fields in which the server replaces 0 or less by its default
     {"ack_wait", "max_waiting", "max_batch", "max_expires", "max_bytes", "inactive_threshold", "num_replicas",
      "priority_timeout"}
 )  # fmt: skip
@@ -150,7 +150,7 @@ _STREAM_FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def stream_mismatches(expected: StreamConfig, current: StreamConfig) -> list[tuple[str, Any, Any]]:
-    """Return ``(field, wanted, found)`` for every field that is set in ``expected`` and differs in the stream."""
+    """Return ``(field, requested, existing)`` for every field that is set in ``expected`` and differs in the stream."""
     want, have = to_wire(expected), to_wire(current)
     return [
         (name, getattr(expected, name, value), getattr(current, name, have.get(name)))

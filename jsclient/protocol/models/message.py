@@ -31,20 +31,20 @@ _ADDED = (
 )
 
 _FIRST_ADDED = b"Nats-Stream: "
-_MAX_DIGITS = 20  # of a 64 bit number
+_MAX_DIGITS = 20  # digits of a 64 bit number
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message as it is stored in its stream.
 
     Attributes:
-        subject: Its subject.
+        subject: The subject of the message.
         seq: Its stream sequence.
         data: The payload.
-        headers: Its own headers, without the headers that a direct get adds.
-        time: When it was stored, UTC, microseconds.
-        time_ns: When it was stored, nanoseconds since 1970, exactly.
-        num_pending: In a batch, the number of further messages that match; None elsewhere.
+        headers: The message's own headers, without the headers that a direct get adds.
+        time: The time of storage in UTC, with microseconds.
+        time_ns: The exact time of storage in nanoseconds since 1970.
+        num_pending: In a batch, the number of further messages that match. None elsewhere.
     """
 
     subject: str

@@ -51,7 +51,7 @@ quick_pub_acks: Callable[[bytes], list[PubAck]] = msgspec.json.Decoder(list[PubA
 
 
 class AckRun(NamedTuple):
-    """The acks of messages that one stream has stored, none of which is a duplicate."""
+    """The acks of a run of messages that one stream has stored, none of which is a duplicate."""
 
     stream: str
     sequences: list[int]

@@ -14,7 +14,7 @@ from .stream_config import StreamConfig, StreamSource
 __all__ = ["stored_subjects"]
 
 _FUNCTION = re.compile(r"\{\{\s*([A-Za-z]*)[^}]*\}\}|\$[0-9]+")
-_SEVERAL_TOKENS = ("split", "slice")  # functions that replace a token by several
+_SEVERAL_TOKENS = ("split", "slice")  # functions that replace one token by several tokens
 
 
 def stored_subjects(config: StreamConfig) -> tuple[str, ...] | None:
@@ -41,7 +41,7 @@ def stored_subjects(config: StreamConfig) -> tuple[str, ...] | None:
 def _copied(origin: StreamSource) -> Iterable[str] | None:
     """Return the subjects of the copied messages, or None if only the origin's configuration shows them."""
     transforms = origin.subject_transforms
-    if transforms:  # a message that none of them matches is not copied
+    if transforms:  # a message that no transform matches is not copied
         return [
             _pattern(transform.dest) if transform.dest else transform.src or ">" for transform in transforms
         ]

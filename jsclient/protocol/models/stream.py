@@ -62,7 +62,7 @@ class StreamSourceInfo(Model, frozen=True, kw_only=True):
         name: The stream that is copied.
         lag: Number of messages not copied yet.
         active: Seconds since the last contact, negative if there was none.
-        error: The reason of a failure, as the server's error object.
+        error: The reason for a failure, as the server's error object.
     """
 
     name: str = ""

@@ -108,12 +108,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def open_policy() -> Policy:
-    """Return a policy that accepts everything, for channels that only their owner knows."""
+    """Return a policy that accepts everything, for a channel that only its owner knows."""
     return Policy(events=("*:*",), queries=("*:*",))
 
 
 def well_known_policy(*, requests: bool = False) -> Policy:
-    """Return the policy of the channel that everybody may know, to request a relationship and to take that back.
+    """Return the policy of the public channel, which allows others to request a relationship and to withdraw a request.
 
     Args:
         requests: Let ``wrangler:subscription`` pass too, as the original does. Then a stranger can make this peer send
@@ -127,9 +127,9 @@ def well_known_policy(*, requests: bool = False) -> Policy:
 
 
 def relationship_policy(policy: Policy | None = None) -> Policy:
-    """Return the policy of a relationship's channel, which adds the events that it needs to ``wanted``.
+    """Return the policy of a relationship's channel: ``wanted``, and the events that the relationship needs.
 
-    Without ``wanted`` everything passes except the events by which a peer makes a request to itself. Raises
+    Without ``wanted`` the policy allows everything except the events by which a peer makes a request to itself. Raises
     `ConfigError` if ``wanted`` denies an event that the relationship needs.
     """
     if policy is None:
@@ -195,7 +195,7 @@ def queries_subject(peer: str, prefix: str = PREFIX) -> str:
 
 
 def read_subject(subject: str, prefix: str = PREFIX) -> Address | None:
-    """Parse the subject of an event or a query. Returns None for any other subject."""
+    """Parse the subject of an event or a query. Return None for any other subject."""
     start = f"{prefix}."
     tokens = subject[len(start) :].split(".") if subject.startswith(start) else []
     if len(tokens) != 5 or tokens[0] not in (_EVENT, _QUERY) or "" in tokens:
@@ -227,7 +227,7 @@ class Channel:
     """A channel of a peer. Created by `Peer.new_channel` and `Peer.channels`.
 
     Attributes:
-        eci: Its event channel identifier. Everyone who knows it can send what the policy accepts.
+        eci: The event channel identifier. Everyone who knows it can send whatever the policy accepts.
         tags: The owner's names for it.
         policy: The events and queries that it accepts.
         prefix: The prefix of its subjects.

@@ -94,7 +94,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 class Raise(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="raise"):
     """Call the peer's own handlers with the event ``domain``, ``type`` and its ``attrs``.
 
-    ``id`` is the same for each attempt, and empty if the event is not repeated. ``error`` is the reason of a failure,
+    ``id`` is the same for each attempt, and empty if the event is not repeated. ``error`` is the reason for a failure,
     or empty. ``eci`` is the channel that the event came on, or None if the peer raised it itself. ``key`` names the
     relationship of the outbox, and `Done` must follow. It is empty without an outbox.
     """
@@ -148,8 +148,8 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """A relationship, from one side. ``rx`` is this side's channel, and ``tx`` the channel of the other side.
 
     Attributes:
-        id: The same on both sides.
-        nonce: A part of the ids of its messages, since an Id may be used again.
+        id: The identifier, which is the same on both sides.
+        nonce: A part of the ids of its messages, because an Id may be used again.
         requester: Whether this side requested it.
         tx_host: The NATS system of the other side, or None for this system.
         well_known_tx: The channel on which the request was sent.
@@ -241,8 +241,8 @@ def selected(
 ) -> Relationship | None:
     """Return the relationship that ``attrs`` name: by ``Id``, else ``Rx``, else ``Tx``, else the event's channel.
 
-    The first of these that is present decides, so a wrong Id does not fall back on a channel. A relationship that is
-    over is found by its Id or Rx if no other has them, so that a repeated request is recognized.
+    The first of these that is present decides, so a wrong Id does not fall back on a channel. A relationship that has
+    ended is still selected by its Id or Rx if no other relationship has them, so that a repeated request is recognized.
     """
     known = list(records)
     if attrs.get("Id") is not None:
@@ -262,7 +262,7 @@ def targets(
     tx_role: str | None = None,
     rx_role: str | None = None,
 ) -> list[Relationship]:
-    """Return each established relationship once that has this Id, this role of the other side, or this own role."""
+    """Return each established relationship that has this Id, this role of the other side, or this own role, once."""
     return [
         record
         for record in records
@@ -335,7 +335,7 @@ def outbound(
 
 
 def inbound(before: Relationship | None, fields: Relationship, attrs: Attrs) -> Relationship:
-    """Receive a request. ``fields`` is its record so far, and ``attrs`` are the attributes that came with it."""
+    """Create the relationship of a received request. ``fields`` is its record so far, and ``attrs`` its attributes."""
     return msgspec.structs.replace(
         fields,
         state=RelationshipState.INBOUND,
@@ -349,7 +349,7 @@ def inbound(before: Relationship | None, fields: Relationship, attrs: Attrs) -> 
 
 
 def established(record: Relationship, attrs: Mapping[str, Any], policy: Policy | None = None) -> Relationship:
-    """Approve a request on this side. Attributes of the user in ``attrs`` are sent to the other side too."""
+    """Approve a request on this side. The user's attributes in ``attrs`` are sent to the other side as well."""
     passed = record.attrs | extras(attrs)
     after = msgspec.structs.replace(
         record,

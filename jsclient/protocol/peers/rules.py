@@ -225,7 +225,7 @@ class _FailureError(Exception):
 
 @dataclass(slots=True)
 class RequestRules:
-    """Requests of the peer itself. ``eci`` is the channel, if its policy let another peer make the request."""
+    """Decides requests of the peer itself. ``eci`` is the channel, if its policy let another peer make the request."""
 
     peer: str
     options: EngineOptions
@@ -233,7 +233,7 @@ class RequestRules:
     eci: str | None
 
     def decide(self, event: Raised, now: float) -> Decided:
-        """Decide an event of `jsclient.protocol.peers.channel.API_EVENTS`."""
+        """Decide an event of `jsclient.protocol.peers.channel.API_EVENTS`. Return the decision."""
         try:
             match event.type:
                 case "subscription":
@@ -355,16 +355,16 @@ class RequestRules:
 
 @dataclass(slots=True)
 class MessageRules:
-    """Messages of other peers. ``record`` in its methods is the relationship of their channel."""
+    """Decides messages of other peers. ``record`` in its methods is the relationship of their channel."""
 
     peer: str
     options: EngineOptions
     by_id: Callable[[str], Relationship | None]
-    waiting: int  # requests that wait to be decided
+    waiting: int  # number of requests that wait for a decision
     accepts: Callable[[Attrs], bool] | None
 
     def decide(self, event: Received, record: Relationship | None, now: float) -> Decided:
-        """Decide an event of `FLOW_EVENTS`, which the channel's policy accepted."""
+        """Decide an event of `FLOW_EVENTS` that the channel's policy accepted. Return the decision."""
         if event.type == "new_subscription_request":
             return self._requested(event, now)
         if event.type == "inbound_removal":
@@ -452,7 +452,7 @@ class MessageRules:
                 )
             ]
         record = self.by_id(which)
-        if record is None:  # the revocation has overtaken the request
+        if record is None:  # the revocation has overtaken its request
             if self.waiting >= self.options.max_inbound:
                 return self._retry("too many requests wait to be decided")
             return [tombstone(which, tx, self._until(now))]

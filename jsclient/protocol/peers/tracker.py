@@ -73,7 +73,7 @@ _WELL_KNOWN_KEY: Final = CHANNEL_KEY + WELL_KNOWN
 
 
 def event_on(relationship: Mapping[str, object], domain: str, type: str, attrs: Attrs, id: str) -> Send:
-    """Return an event for the other side of a relationship, which has the form that users see.
+    """Return an event for the other side of a relationship, given in the form that users see.
 
     Raises `ConfigError` if the relationship has no Tx, or domain or type is not a token.
     """
@@ -101,7 +101,7 @@ class PeerTracker:
     accepts: Callable[[Attrs], bool] | None = None
     _channels: dict[str, tuple[StoredChannel, int]] = field(default_factory=dict)
     _records: dict[str, tuple[Relationship, int]] = field(default_factory=dict)
-    _keys: dict[str, str] = field(default_factory=dict)  # of channels and relationships, by ECI
+    _keys: dict[str, str] = field(default_factory=dict)  # keys of channels and relationships, by ECI
     _started: dict[str, set[str]] = field(default_factory=dict)  # outbox items that are being carried out
     _done: dict[str, set[str]] = field(default_factory=dict)  # items that are carried out, and still stored
 
@@ -140,13 +140,13 @@ class PeerTracker:
 
     @property
     def channels(self) -> list[tuple[str, Policy]]:
-        """All open channels: ECI and policy."""
+        """The ECI and policy of each open channel."""
         own = [(channel.eci, channel.policy) for channel in self.own_channels]
         return own + [(one.rx, one.policy) for one in self.relationships if one.live and one.rx is not None]
 
     @property
     def deadline(self) -> float | None:
-        """When a `Tick` is due, or None if none is."""
+        """The time when a `Tick` is due, or None."""
         return min((_forget_at(record) for record in self.relationships if _is_over(record)), default=None)
 
     def lists(self, state: RelationshipState, key: str | None = None, value: object = None) -> list[Attrs]:

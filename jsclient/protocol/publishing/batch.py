@@ -43,7 +43,7 @@ _START: Final = b"NATS/1.0\r\n"
 _COMMIT_LINE: Final = f"{BATCH_COMMIT}: 1\r\n".encode()
 _OWN: Final = frozenset({BATCH_ID, BATCH_SEQUENCE, BATCH_COMMIT})
 _SPECIAL: Final = _OWN | {EXPECTED_LAST_MSG_ID, EXPECTED_LAST_SEQUENCE}
-_MAX_DIGITS: Final = 20  # of a number in the headers
+_MAX_DIGITS: Final = 20  # maximum number of digits in the headers
 
 
 class BatchState(Enum):
@@ -72,8 +72,8 @@ def check_batch_headers(headers: Mapping[str, str | Sequence[str]], *, first: bo
     """Reject headers that would make the whole batch fail at its commit.
 
     Raises:
-        ConfigError: A header reserved for batches, an expected last message id, or an expected last sequence on a
-            message that is not the first.
+        ConfigError: A header is reserved for batches, or is an expected last message id, or is an expected last
+            sequence on a message other than the first.
     """
     if _SPECIAL.isdisjoint(headers):
         return
@@ -87,20 +87,20 @@ def check_batch_headers(headers: Mapping[str, str | Sequence[str]], *, first: bo
 
 @dataclass(slots=True)
 class BatchTracker:
-    """One batch. The handle sends the messages that `add_message`, `commit` and `restart` return, in that order."""
+    """One atomic batch. The handle sends the messages that `add_message`, `commit` and `restart` return, in order."""
 
     id: str  # at most 64 characters
-    ack_every: int | None = None  # request an answer every n messages; the first message always does
-    count: int = 0  # messages in the batch
-    sent: int = 0  # messages returned for sending
-    accepted: bool = False  # the server has confirmed the batch
+    ack_every: int | None = None  # request an answer every n messages. The first message is always answered
+    count: int = 0  # number of messages in the batch
+    sent: int = 0  # number of messages returned for sending
+    accepted: bool = False  # whether the server has confirmed the batch
     state: BatchState = BatchState.OPEN
     _held: BatchMessage | None = None
     _buffered: list[BatchMessage] | None = field(
         default_factory=list
-    )  # all that were sent; None if too large
+    )  # all messages that were sent, or None if they are too large
     _buffered_size: int = 0
-    first_subject: str = ""  # of the first message that was sent
+    first_subject: str = ""  # subject of the first message that was sent
     _id_line: bytes = field(init=False)
     _plain: bytes = field(init=False)  # a header block without headers of the user, up to the number
     _plain_size: int = field(init=False)  # of this block without its number
@@ -233,7 +233,7 @@ class BatchTracker:
             if self._buffered_size > MAX_KEPT:
                 self._buffered = None
         start, end = header[:-2] if header else _START, _COMMIT_LINE if commit else b""
-        # `start` is without its last, empty line.
+        # `start` ends before its last, empty line.
         block = b"%b%b%d\r\n%b\r\n" % (start, self._id_line, number, end)
         return BatchMessage(message.subject, block, payload, acked)
 

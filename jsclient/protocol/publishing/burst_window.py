@@ -25,7 +25,7 @@ __all__ = ["Burst", "BurstWindow", "JoinAcks"]
 # Number of bursts that get records at once after answers out of order, for example from several streams. Most of the
 # next bursts would have answers out of order as well.
 _SCATTERED = 64
-_RUN = 8  # acks from which looking for a run costs less than reading each of them
+_RUN = 8  # number of acks from which the search for a run costs less than reading each ack
 
 
 class JoinAcks(Protocol):
@@ -50,7 +50,7 @@ class Burst(Generic[TicketT]):
     headers: Sequence[bytes]
     payloads: Sequence[bytes]
     sizes: list[int]
-    number: int  # of the first publish
+    number: int  # number of the first publish
     deadline: float
     due: float
     repeatable: bool
@@ -61,8 +61,8 @@ class Burst(Generic[TicketT]):
 class BurstWindow(PublishWindow[TicketT]):
     """Publishes in flight, most of them in bursts.
 
-    The acks of bursts are not sent to their tickets. They are added to ``runs`` if many together are a run, else to
-    ``acks``.
+    The acks of bursts are not sent to their tickets. They are added to ``runs`` if many of them form a run, otherwise
+    to ``acks``.
 
     All publishes in flight fail when ``progress`` gives up.
     """
@@ -73,7 +73,7 @@ class BurstWindow(PublishWindow[TicketT]):
     join_acks: JoinAcks | None = None
     _bursts: deque[Burst[TicketT]] = field(default_factory=deque)  # newer than all of `in_flight`
     _in_bursts: int = 0
-    _scattered: int = 0  # number of the next bursts that get records at once
+    _scattered: int = 0  # number of later bursts that get records at once
 
     @property
     def count(self) -> int:

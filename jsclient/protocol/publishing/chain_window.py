@@ -42,7 +42,7 @@ class ChainWindow(PublishWindow[TicketT]):
 
     name: str = ""
     link: str | int | None = 0
-    by_id: bool = True  # else by sequence, one at a time
+    by_id: bool = True  # otherwise by sequence, one at a time
     is_fenced: bool = False  # another client has written the last record
     _seen: tuple[int, int] = (0, 0)  # number and sequence of the last record seen, or stored before the chain
     _round: int = 0
@@ -90,7 +90,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self, entry: InFlight[TicketT], recovery: Recovery, error: JetStreamError, now: float
     ) -> JetStreamError | None:
         if isinstance(error, ApiError):
-            # Hold the record if the error is transient, or if the chain breaks here.
+            # Keep the record if the error is transient, or if the chain breaks here.
             passes = error.code == _UNAVAILABLE and error.err_code not in _STAYS
             if not passes and error.err_code not in _BREAKS:
                 return unknown(entry) if recovery.unconfirmed else error
@@ -153,7 +153,7 @@ class ChainWindow(PublishWindow[TicketT]):
     def last_is(
         self, number: int, seq: int, stream: str, now: float
     ) -> tuple[Failures[TicketT], Sends[TicketT]]:
-        """Continue after the record ``number``, which is the last record in the stream and has the sequence ``seq``.
+        """Continue after record ``number``, which is the last record in the stream, with sequence ``seq``.
 
         Return the failures, and the records to send again.
         """
@@ -162,7 +162,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self._gaps.discard(number)
         before, self._seen = self._gaps, (number, seq)
         self._ended = {ended for ended in self._ended if ended > number}
-        end = min(self._ended, default=None)  # later records have no predecessor
+        end = min(self._ended, default=None)  # the later records have no predecessor
         failures: Failures[TicketT] = []
         sends: Sends[TicketT] = []
         link: str | int = seq
@@ -177,7 +177,7 @@ class ChainWindow(PublishWindow[TicketT]):
             elif end is not None and entry.number > end:
                 self.remove(reply)
                 failures.append((entry, _no_predecessor()))
-            elif entry.ticket.done():  # not stored, and the caller no longer needs it
+            elif entry.ticket.done():  # the record was not stored, and the caller no longer needs it
                 self._take(reply)
                 self._gaps.add(entry.number)
             else:

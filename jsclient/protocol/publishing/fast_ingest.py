@@ -47,7 +47,7 @@ _PING: Final = b"4"
 _PONG: Final = b".4.$FI"  # the end of the subject of an answer to a ping
 _ENDED: Final = b".3.$FI"  # the end of the subject of an answer to the end
 
-# The stream accepts no ingest, and stores no more of its messages.
+# Errors after which the stream accepts no ingest and stores no more of its messages.
 _FATAL: Final = frozenset({10205, 10206, 10207, 10211})
 _UNKNOWN_ID: Final = 10208
 
@@ -78,16 +78,16 @@ class IngestTracker:
     gap_ok: bool = False
     sent: int = 0  # number of messages, which are numbered from 1
     acked: int = 0  # the number up to which the server has processed the messages
-    flow: int = 0  # messages per ack as set by the server; 0 before it accepted the ingest
+    flow: int = 0  # messages per ack, as set by the server. 0 before it accepted the ingest
     limit: int = 1  # the highest number that may be sent
     lost: int = 0  # number of messages that did not reach the stream
     refused: int = 0  # number of messages that the stream refused
-    closing: bool = False  # only the end may still be sent
+    closing: bool = False  # whether only the end may still be sent
     final: PubAck | None = None
-    failure: JetStreamError | None = None  # the error that has ended it, or will
+    failure: JetStreamError | None = None  # the error that has ended the ingest, or will end it
     no_stream: NoRespondersError | None = None  # the first message was not received: it can be sent again
-    ended: bool = False  # the server sends no more answers
-    complete: bool = False  # only the messages up to `acked` were stored
+    ended: bool = False  # whether the server sends no more answers
+    complete: bool = False  # whether only the messages up to `acked` were stored
     _opened: int = -1  # `acked` when the limit was last raised by one
     # Messages that were refused without being counted: the server will report them as missing.
     _unnumbered: list[int] = field(default_factory=list)
@@ -132,7 +132,7 @@ class IngestTracker:
         return b"%b%d.%b.$FI" % (self.reply, self.sent, _PING)
 
     def close(self) -> None:
-        """Allow no more messages."""
+        """Accept no more messages."""
         self.closing, self.limit = True, 0
 
     def receive_answer(self, frame: Frame) -> Event | None:
@@ -234,7 +234,7 @@ class IngestTracker:
             )
             return
         count = min(ack.count or 0, self.sent)
-        # To a server that has lost the ingest, a ping about its first message starts a new ingest.
+        # If the server has lost the ingest, a ping about its first message starts a new ingest.
         forgotten = self.accepted and self.sent == 1 and not count
         if self.gap_ok:
             self.acked = self.sent if self.closing else max(self.acked, count)
@@ -244,7 +244,7 @@ class IngestTracker:
             self.fail_ingest(PublishError(f"the stream ended the ingest after {count} messages"))
 
     def not_begun(self, error: JetStreamError) -> None:
-        """End the ingest because no stream received its first message."""
+        """End the ingest, because no stream received its first message."""
         self.no_stream, self.ended, self.complete = None, True, True
         self.fail_ingest(error)
 

@@ -40,9 +40,9 @@ __all__ = [
     "unknown",
 ]
 
-MAX_IN_FLIGHT: Final = 4000  # publishes of a publisher, by default
+MAX_IN_FLIGHT: Final = 4000  # default number of publishes in flight of a publisher
 MAX_BYTES: Final = 64 * 1024 * 1024  # maximum size of their headers and payloads
-ACK_EVERY: Final = 200  # messages per ack of a fast ingest, by default
+ACK_EVERY: Final = 200  # default number of messages per ack of a fast ingest
 
 ATTEMPT = 2.0
 """Seconds without an answer before a message with an id is sent again, doubled after each attempt without answer."""
@@ -52,7 +52,7 @@ PAUSE = 0.25
 
 _LONGEST_PAUSE = 1.0  # seconds: after three attempts pauses grow to this, because an election takes seconds
 _LONGEST_ATTEMPT = 8.0  # seconds: elections may follow each other, and an attempt can be lost with a leader
-_ATTEMPTS_WITHOUT_STREAM = 3  # on a subject where no stream has answered (ADR-22)
+_ATTEMPTS_WITHOUT_STREAM = 3  # attempts on a subject where no stream has answered (ADR-22)
 _DUPLICATE_IN_PROCESS = 10158  # an earlier attempt is being stored, and the next is answered as a duplicate
 _WRONG_LAST_MSG_ID = 10070
 _ROLLUP_FAILED = 10111
@@ -106,12 +106,12 @@ class Recovery(msgspec.Struct):
 
     waits: bool = False  # not on the wire: it is sent again at ``due``, or on the next connection
     tries: int = 1
-    silent: int = 0  # attempts that were not answered in time
-    refused: int = 0  # attempts that found no responders
-    unconfirmed: bool = False  # an earlier attempt may have been stored
+    silent: int = 0  # number of attempts that were not answered in time
+    refused: int = 0  # number of attempts that found no responders
+    unconfirmed: bool = False  # whether an earlier attempt may have been stored
     # Received while unconfirmed. The next attempt asks whether an earlier attempt was stored.
     mismatch: ApiError | None = None
-    overtaken: ApiError | None = None  # 10070, received while its predecessor was in flight
+    overtaken: ApiError | None = None  # error 10070, received while its predecessor was in flight
 
     @property
     def attempt(self) -> float:
@@ -137,7 +137,8 @@ class Recovery(msgspec.Struct):
             expected: Whether a stream is expected on the subject, so that "no responders" is retried until the
                 deadline.
             behind: Whether its predecessor is still in flight.
-            identified: Whether the message has an id. Without an id no answer can put an earlier attempt in doubt.
+            identified: Whether the message has an id. Without an id, no answer can make the outcome of an earlier
+                attempt uncertain.
 
         Returns:
             The error that ends the publish if it is not sent again, and the pause before the next attempt, in seconds.
@@ -172,13 +173,13 @@ class Recovery(msgspec.Struct):
                 return unknown if self.unconfirmed else self.overtaken, None
             self.unconfirmed = True
             return unknown, PAUSE
-        if self.mismatch is not None:  # this answers the question
+        if self.mismatch is not None:  # this answer settles the question
             return self.mismatch if code in (_WRONG_LAST_MSG_ID, _ROLLUP_FAILED) else unknown, None
         if code == _WRONG_LAST_MSG_ID and isinstance(error, ApiError):
             self.overtaken = error if behind else None
             return error, PAUSE if behind else None
         if self.unconfirmed and isinstance(error, ApiError):
-            # The server checks sequences and limits before ids, so the error does not tell about the earlier attempt.
+            # The server checks sequences and limits before ids, so the error says nothing about the earlier attempt.
             self.mismatch = error
             return unknown, 0.0
         if isinstance(error, WrongLastSequenceError) and error.advice:
@@ -194,9 +195,9 @@ class InFlight(msgspec.Struct, Generic[TicketT], gc=False):
     header: bytes
     payload: bytes
     size: int  # bytes of header and payload
-    number: int  # in the order of sending
+    number: int  # the position in the order of sending
     deadline: float
-    due: float  # when to check it next: its attempt, its pause or its time ends
+    due: float  # when to check it next: the end of its attempt, its pause or its time
     repeatable: bool = False
     recovery: Recovery | None = None
 

@@ -8,13 +8,13 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """The moment at which a call gives up. Times are monotonic seconds.
+    """Tracks the moment at which a call gives up. Times are monotonic seconds.
 
     Each stored message restarts the timeout. Time that the caller spends elsewhere, to create the next messages, does
     not count: acks that arrive meanwhile may not be read before it returns.
 
     Attributes:
-        gives_up_at: When the call gives up. It never does while it does not wait.
+        gives_up_at: When the call gives up. Infinite while the call does not wait.
     """
 
     __slots__ = ("_remaining", "_timeout", "gives_up_at")
@@ -24,7 +24,7 @@ class Progress:
         self.gives_up_at: float = NEVER
 
     def begin(self, now: float, *, in_flight: bool) -> None:
-        """Resume when the caller returns. ``in_flight`` says whether messages without an outcome are in flight."""
+        """Resume when the caller returns. ``in_flight`` tells whether messages without an outcome are in flight."""
         self.gives_up_at = now + (self._remaining if in_flight else self._timeout)
 
     def moved(self, now: float) -> None:

@@ -43,7 +43,7 @@ __all__ = ["NEVER", "Failures", "PublishWindow", "Sends"]
 NEVER = float("inf")
 """A moment that is never reached."""
 
-_BETWEEN_TICKS = 0.02  # seconds at least: each tick goes through all publishes in flight
+_BETWEEN_TICKS = 0.02  # minimum number of seconds, because each tick visits all publishes in flight
 
 
 Failures: TypeAlias = list[tuple[InFlight[TicketT], JetStreamError]]
@@ -158,7 +158,7 @@ class PublishWindow(Generic[TicketT]):
         except JetStreamError as error:
             recovery = entry.recovery = entry.recovery or Recovery()
             if recovery.waits or number != recovery.tries:
-                return []  # the answer to an earlier attempt, not to the attempt that is on the wire
+                return []  # an answer to an earlier attempt, not to the attempt on the wire
             # Frames in the error would form a reference cycle with the entry.
             error.__traceback__ = error.__context__ = None
             if isinstance(error, ApiError):
@@ -222,8 +222,8 @@ class PublishWindow(Generic[TicketT]):
     def connected(self, now: float) -> Sends[TicketT]:
         """Return the publishes to send on a new connection.
 
-        They include the publishes that pause after a refusal, because the server may be another one, and to preserve
-        the order.
+        They include the publishes that pause after a refusal, because the server may be a different server, and to
+        preserve the order.
         """
         self._connected = True
         self._forget_unwanted()

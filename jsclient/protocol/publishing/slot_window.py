@@ -16,8 +16,8 @@ from .publish_window import Failures, PublishWindow, Sends
 
 __all__ = ["Commands", "SlotWindow", "Slots"]
 
-# Number of publishes that get records at once after trouble. The next ones would probably need them as well, for
-# example if a stream does not write its acks as others do.
+# Number of publishes that get records at once after an unusual answer. The next publishes would probably need records
+# as well, for example if a stream does not write its acks as others do.
 _RESTING = 1000
 
 
@@ -29,13 +29,13 @@ class Commands(Protocol):
 
 
 class Slots(Protocol):
-    """Publishes in flight, compiled. The slot of a publish is found by the number at the end of its reply subject.
+    """Publishes in flight, in compiled code. The number at the end of a reply subject selects the slot of the publish.
 
     Attributes:
-        prefix: What reply subjects have before the number. It changes only while there are no publishes here.
+        prefix: The part of reply subjects before the number. It changes only while no publish is in a slot.
         number: The number of the last publish sent, here or elsewhere.
         size: Bytes of headers and payloads in flight, here or elsewhere.
-        small: Bytes that the server accepts for certain.
+        small: Number of bytes that the server accepts for certain.
         next_check: When to check the publishes.
     """
 
@@ -83,15 +83,15 @@ class Slots(Protocol):
         """Add a publish, which gets the next number, and add its command to the outbox.
 
         Args:
-            repeatable: It is checked after its attempt, and not only at its deadline.
-            admitted: The limits do not matter.
+            repeatable: Check the publish after its attempt, and not only at its deadline.
+            admitted: Ignore the limits.
 
         Returns:
-            Its future. None: nothing was done, because it is over a limit or needs a record.
+            The future of the publish, or None if it was not added, because it exceeds a limit or needs a record.
         """
 
     def take(self, frames: list[Frame], start: int, answered: dict[bytes, None], /) -> tuple[int, int]:
-        """Settle publishes by the frames from ``start`` on, up to the first one that is not an ordinary ack of one.
+        """Settle publishes by the frames from ``start`` on, up to the first frame that is not an ordinary ack.
 
         The futures receive the acks, and ``answered`` the subjects.
 
@@ -112,7 +112,7 @@ class SlotWindow(PublishWindow[TicketT]):
     __slots__ = ("slots",)
 
     def __init__(self, never_an_id: str, answered: AnsweredSubjects, slots: Slots) -> None:
-        self.slots: Slots = slots  # all newer than those of `in_flight`
+        self.slots: Slots = slots  # newer than all of `in_flight`
         PublishWindow.__init__(self, never_an_id, answered)
 
     @property

@@ -21,7 +21,7 @@ from ..wire.header_names import COUNTER_SOURCES, INCR
 
 __all__ = ["CounterEntry", "increment_text", "next_chunk", "read_counter", "read_number"]
 
-_CHUNK = 1000  # subjects in a request; servers answer with 1,024 messages at most
+_CHUNK = 1000  # maximum number of subjects in a request. Servers answer with 1,024 messages at most
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -104,7 +104,7 @@ def _sources(text: str) -> dict[str, dict[str, int]]:
 
 
 def next_chunk(subjects: Sequence[str], start: int, max_bytes: int) -> int:
-    """Return the end of the request that begins at ``start``. It has as many subjects as fit, at least one."""
+    """Return the end of the request that begins at ``start``. It contains as many subjects as fit, but at least one."""
     size, end = 0, start
     while end < len(subjects) and end - start < _CHUNK:
         size += len(subjects[end].encode()) + 3

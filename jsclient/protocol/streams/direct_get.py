@@ -150,15 +150,15 @@ def direct_sequence(frame: Frame) -> int:
 
 @dataclass(slots=True)
 class DirectBatchTracker:
-    """The answer to one request for many messages."""
+    """Tracks the answer to one request for many messages."""
 
-    batch: int | None = None  # messages requested
-    count: int = 0  # messages so far
+    batch: int | None = None  # number of messages requested
+    count: int = 0  # number of messages so far
     ending: Ending | None = None
     error: JetStreamError | None = None
-    num_pending: int = 0  # further messages that match
+    num_pending: int = 0  # number of further messages that match
     last_seq: int = 0  # stream sequence of the last message
-    up_to_seq: int | None = None  # of a request for last messages: later messages were ignored
+    up_to_seq: int | None = None  # for a request for last messages: later messages were ignored
     # The time stamp of the last message without its fraction, and its value.
     _second: bytes = b""
     _moment: datetime = datetime(1970, 1, 1, tzinfo=UTC)

@@ -18,12 +18,12 @@ from ..wire.names import subject_matches, subjects_overlap
 
 __all__ = ["CreateAgain", "Hints", "are_all_heard", "heard_subjects"]
 
-_SOON: Final = 0.02  # seconds after a hint: the record is being stored
+_SOON: Final = 0.02  # seconds after a hint, while the record is being stored
 _PAUSE: Final = 0.2  # seconds between two checks of the history, doubled while they find no record
 # The longest pause, and the pause between checks of readers that do not get a hint for every record, seconds.
 _LONGEST: Final = 0.8
 _PATIENCE: Final = 2.0  # seconds after the last hint in which its record must have been stored
-_MAX_SUBJECTS: Final = 16  # to subscribe to
+_MAX_SUBJECTS: Final = 16  # maximum number of subjects to subscribe to
 
 
 def heard_subjects(stored: Sequence[str], subject: str) -> list[str]:
@@ -63,7 +63,7 @@ class Hints:
 
     Attributes:
         all_heard: Whether there is a hint for each record. Otherwise the readers also check every 0.8 s.
-        deadline: When to call `due`, infinite if not before the next hint.
+        deadline: When to call `due`. Infinite if no call is needed before the next hint.
     """
 
     all_heard: bool = True
@@ -98,7 +98,7 @@ class Hints:
             self._pause = _PAUSE
 
     def missed(self, now: float) -> None:
-        """Record that a record without a hint was found. From now on the readers do not rely on hints."""
+        """Record that a record was found without a hint. From now on the readers do not rely on hints."""
         self.all_heard = False
         self._check_at(max(now, self._checked_at + _LONGEST))
 
@@ -112,7 +112,7 @@ class Hints:
             return []
         if (
             now - self._hint_at > _PATIENCE
-        ):  # the last check: the server has refused the records not found by now
+        ):  # the last check: the server has refused the records that were not found by now
             self._behind = dict.fromkeys(self._behind, 0)
             self._pause = _PAUSE
             if not self.all_heard:

@@ -62,13 +62,13 @@ class LinkTracker:
         return seq <= self.floor or seq <= self._beyond.get(subject, 0)
 
     def offer(self, seq: int, previous: int | None, subject: str = "") -> Link:
-        """Judge a record, which may be out of order or a duplicate, and accept it if it directly follows.
+        """Classify a record, which may be out of order or a duplicate, and accept it if it directly follows.
 
         Args:
             seq, subject: Sequence and subject of the record.
             previous: The sequence of its predecessor, 0 if it is the first record, None if unknown. If it is unknown,
-                the record follows only if its sequence is the next. The same is true of 0 after other records were
-                received: the records before it were removed, and some of them may not have been received.
+                the record follows only if its sequence is the next sequence. The same applies to 0 after other records
+                were received, because the records before it were removed and some of them may not have been received.
         """
         last = max(self.floor, self._beyond.get(subject, 0)) if self._beyond else self.floor
         if seq <= last:
@@ -78,7 +78,7 @@ class LinkTracker:
         # If the predecessor is before the last record received, that record was deleted before this record was stored.
         elif previous is None or previous > last:
             return Link.GAP
-        elif self.by_subject:  # the floor stays: the history is read beyond it in any case
+        elif self.by_subject:  # the floor remains, because the history is read beyond it in any case
             self._beyond[subject] = seq
         elif not previous and last:
             return Link.GAP
@@ -106,7 +106,7 @@ class Skipped(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MissingRule:
-    """Judges gaps in a history.
+    """Decides which gaps in a history are errors.
 
     Attributes:
         by_subject: Whether links connect the records of each subject, and do not show gaps in other subjects.

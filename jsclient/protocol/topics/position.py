@@ -51,7 +51,7 @@ class Position:
         stream: The stream's name.
         incarnation: The creation time of the stream, as a str. It distinguishes streams that had the same name.
         seq: Stream sequence of the record, or 0 for the position before the first record.
-        time_ns: When the record was stored, nanoseconds since 1970, 0 if unknown. Comparisons ignore it.
+        time_ns: The time of storage in nanoseconds since 1970, or 0 if unknown. Comparisons ignore it.
     """
 
     stream: str
@@ -126,7 +126,7 @@ class Extent:
         first_time_ns: Time stamp of the first record, 0 if the stream is empty.
         last_time_ns: Time stamp of the last record.
         replicas: Number of replicas. If there are several, the answer may be out of date, see `EndCheck`.
-        connects: How often the client had reconnected before this answer.
+        connects: The number of times that the client had reconnected before this answer.
     """
 
     stream: str
@@ -258,7 +258,7 @@ class CoveredEnd:
     The leader of a stream may report its end, while the request for the records after a position is answered by a
     former leader that lacks the newest records. So for a replicated stream the answer "no record" is reliable up to an
     end only if it arrives 3 s or more after that end was reported, while the stream's end did not go back and the
-    connection was not lost. Otherwise a reader would skip records for ever.
+    connection was not lost. Otherwise a reader would skip records permanently.
 
     Attributes:
         seq: The end up to which the answer "no record" is reliable now, 0 if there is no such end.

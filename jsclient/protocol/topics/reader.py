@@ -33,7 +33,7 @@ class AskHistory(msgspec.Struct, frozen=True):
     """Read stored records after a sequence, in order, up to these limits."""
 
     since: int
-    limit: int  # records
+    limit: int  # maximum number of records
     max_bytes: int
 
 
@@ -76,7 +76,7 @@ class Reader:
         catch_up: Whether a gap is read from the history at once, or at the next timer as in P3Sub.
         ends: Whether the record that ends a topic ends this reader. It never does for several subjects.
         max_pending, max_pending_bytes: Capacity of the queue. An empty queue accepts a record of any size.
-        rejected: Number of pushes so far under an old id.
+        rejected: Number of pushes received so far under an old id.
         repeated: Number of duplicates so far.
         discarded: Number of pushes discarded so far because of a gap or a full queue.
         error: The error to raise when the queue is empty.
@@ -102,7 +102,7 @@ class Reader:
     ended: bool = False
     id: str | None = None
     is_subscribed: bool = False
-    _count: int = 0  # subscriptions so far
+    _count: int = 0  # number of subscriptions so far
     _links: LinkTracker = field(init=False)
     _queue: RecordQueue = field(init=False)
     _out_of_order: Aside = field(init=False)
@@ -110,7 +110,7 @@ class Reader:
     _added_at: float = 0.0
     _hint: int = 0  # a later sequence that is known to exist: records before it are missing
     _newest_ns: int = 0  # the latest time stamp of a record, 0 if unknown
-    _recheck: bool = False  # the stream may have been recreated: its extent is needed
+    _recheck: bool = False  # whether the stream may have been recreated, so that its extent is needed
     _end_check: EndCheck = field(default_factory=EndCheck)
     # A page, the floor, and the length of the run that `MissingRule.run_length` returned for it.
     _checked_run: tuple[Sequence[Record], int, int] = ((), 0, 0)
@@ -119,9 +119,9 @@ class Reader:
     # A round of requests reads the history to its end, one request at a time.
     request_needed: bool = False  # another request is needed
     _in_flight: AskHistory | None = None  # the request in flight
-    _by_timer: bool = False  # the timer started the round
-    _new_records: int = 0  # in this round
-    _advanced: bool = False  # in this round
+    _by_timer: bool = False  # whether the timer started the round
+    _new_records: int = 0  # number of new records in this round
+    _advanced: bool = False  # whether this round has advanced
     # A gap was noticed after the request was sent, so the answer may be older than the gap.
     _late: bool = False
 
@@ -153,7 +153,7 @@ class Reader:
 
     @property
     def deadline(self) -> float:
-        """When to call ``tick``, monotonic seconds. It is infinite if no call is needed now."""
+        """When to call ``tick``, in monotonic seconds. It is infinite if no call is needed now."""
         if self._stopped or self._full or self._in_flight is not None:
             return math.inf
         period = self.quiet.period
@@ -300,7 +300,7 @@ class Reader:
         elif offer is Link.DUPLICATE:
             self.repeated += 1
             if 0 < self._newest_ns < record.time_ns:
-                self._recheck = True  # newer than every record, but its sequence is old
+                self._recheck = True  # it is newer than every record, but its sequence is old
         else:
             return False
         return True

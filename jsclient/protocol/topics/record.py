@@ -65,13 +65,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 
     Attributes:
         seq: Stream sequence.
-        time_ns: When it was stored, nanoseconds since 1970, 0 if unknown.
-        subject: Its subject.
+        time_ns: The time of storage in nanoseconds since 1970, or 0 if unknown.
+        subject: The subject of the record.
         data: The payload.
-        headers: Its headers. They are immutable.
+        headers: The headers of the record, which are immutable.
         previous: Stream sequence of the record directly before it, 0 if it is the first, None if unknown. The feed
             decides whether it is the predecessor among all records of the reader or among the records of the subject.
-        kind: Its kind.
+        kind: A value, or the kind of end.
         origin: A position in its stream, or None if it was not read from a log.
     """
 
@@ -115,9 +115,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # a record i
 def sizes(records: Sequence[Record]) -> list[int]:
     """Return the size of each record in bytes: subject, payload and headers."""
     try:
-        # Without the call of the property for each record.
+        # Computed directly, because calling the property for each record would take longer.
         return [len(one.subject) + len(one.data) + one.headers.size for one in records]  # type: ignore[attr-defined]
-    except AttributeError:  # records of a program's own log, with other headers
+    except AttributeError:  # records of a program's own log may have other headers
         return [record.size for record in records]
 
 
@@ -138,7 +138,7 @@ class RecordQueue:
     kept_time_ns: int = 0
     pending_bytes: int = 0
     _records: deque[Record] = field(default_factory=deque)
-    _sizes: deque[int] = field(default_factory=deque)  # of the records
+    _sizes: deque[int] = field(default_factory=deque)  # sizes of the records
     # Sequence of a record to the sequence of the position after it, if that differs.
     _positions: dict[int, int] = field(default_factory=dict)
 
@@ -200,7 +200,7 @@ class RecordQueue:
         return taken
 
     def take_one(self) -> Record | None:
-        """Like ``take(1)``. It runs once per record of an ``async for``."""
+        """Take one record, or None. Like ``take(1)``, but faster: it runs once per record of an ``async for``."""
         if not self._records:
             return None
         record = self._records.popleft()

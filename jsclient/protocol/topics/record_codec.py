@@ -97,7 +97,7 @@ def _own(headers: Headers) -> RecordHeaders:
 
 
 def stored_record(message: StoredMessage, *, linked: bool, origin: Position | None = None) -> Record:
-    """Convert a message from the history. ``linked`` says whether it may name its predecessor.
+    """Convert a message from the history. ``linked`` tells whether the record may name its predecessor.
 
     For ``origin`` see `Record`.
     """
@@ -272,7 +272,7 @@ class StoredRecords:
                     )
                 )
         except ValueError:
-            pass  # in the message's own headers: the tracker decides
+            pass  # the message has these headers itself: the tracker decides
         if records:
             tracker.took(len(records), records[-1].seq, pending if len(records) == len(frames) else b"")
         return records
@@ -405,7 +405,7 @@ class RepublishedRecords:
 class DeliveredRecords:
     """Converts the deliveries of a consumer.
 
-    ``linked`` says whether records may name their predecessors. For ``origin`` see `Record`.
+    ``linked`` tells whether records may name their predecessors. For ``origin`` see `Record`.
     """
 
     def __init__(self, *, linked: bool, origin: Position | None = None) -> None:
@@ -429,9 +429,9 @@ class DeliveredRecords:
 
         Args:
             frame: A delivery.
-            seq: Its stream sequence.
-            time_ns: When it was stored.
-            previous: Its predecessor, if it does not name one.
+            seq: The stream sequence of the record.
+            time_ns: The time of storage in nanoseconds since 1970.
+            previous: The predecessor of the record, if the frame does not name it.
         """
         alike, (subject, _, block, data) = self._alike, frame
         if subject != alike.subject_line:

@@ -61,7 +61,7 @@ class Api:
     """
 
     def __init__(self, prefix: str = DEFAULT_PREFIX, domain: str | None = None) -> None:
-        """Use a prefix (a final dot is ignored) or a domain, not both.
+        """Create the subjects from a prefix (a final dot is ignored) or from a domain, not both.
 
         Raises:
             ConfigError: Both are set.
@@ -82,7 +82,7 @@ class Api:
     # --- account and streams -----------------------------------------------------------------------------
 
     def account_info(self) -> str:
-        """Usage and limits of the account."""
+        """Return the subject for the usage and limits of the account."""
         return f"{self.prefix}.INFO"
 
     def stream_names(self) -> str:
@@ -98,7 +98,7 @@ class Api:
         return self._stream("STREAM.CREATE", check_new_stream_name(name))
 
     def stream_update(self, name: str) -> str:
-        """Change a stream."""
+        """Return the subject to change a stream."""
         return self._stream("STREAM.UPDATE", name)
 
     def stream_info(self, name: str) -> str:
@@ -106,7 +106,7 @@ class Api:
         return self._stream("STREAM.INFO", name)
 
     def stream_delete(self, name: str) -> str:
-        """Delete a stream."""
+        """Return the subject to delete a stream."""
         return self._stream("STREAM.DELETE", name)
 
     def stream_purge(self, name: str) -> str:
@@ -114,15 +114,15 @@ class Api:
         return self._stream("STREAM.PURGE", name)
 
     def stream_msg_get(self, name: str) -> str:
-        """One message, from the stream's leader."""
+        """Return the subject to read one message from the stream's leader."""
         return self._stream("STREAM.MSG.GET", name)
 
     def stream_msg_delete(self, name: str) -> str:
-        """Delete one message."""
+        """Return the subject to delete one message."""
         return self._stream("STREAM.MSG.DELETE", name)
 
     def direct_get(self, name: str) -> str:
-        """Messages from any replica. The request says which."""
+        """Return the subject to read messages from any replica. The request says which messages."""
         return self._stream("DIRECT.GET", name)
 
     def direct_get_last(self, name: str, subject: str) -> str:
@@ -158,15 +158,15 @@ class Api:
         return self._stream("CONSUMER.NAMES", stream)
 
     def consumer_delete(self, stream: str, name: str) -> str:
-        """Delete a consumer."""
+        """Return the subject to delete a consumer."""
         return self._consumer("CONSUMER.DELETE", stream, name)
 
     def consumer_next(self, stream: str, name: str) -> str:
-        """Pull messages."""
+        """Return the subject to pull messages."""
         return self._consumer("CONSUMER.MSG.NEXT", stream, name)
 
     def consumer_pause(self, stream: str, name: str) -> str:
-        """Pause or resume a consumer."""
+        """Return the subject to pause or resume a consumer."""
         return self._consumer("CONSUMER.PAUSE", stream, name)
 
     def consumer_reset(self, stream: str, name: str) -> str:
@@ -174,7 +174,7 @@ class Api:
         return self._consumer("CONSUMER.RESET", stream, name)
 
     def consumer_unpin(self, stream: str, name: str) -> str:
-        """Unpin the client that is pinned in a priority group."""
+        """Return the subject to unpin the client that is pinned in a priority group."""
         return self._consumer("CONSUMER.UNPIN", stream, name)
 
     def _stream(self, verb: str, name: str) -> str:

@@ -132,7 +132,7 @@ def is_at_least(version: str, minimum: tuple[int, int]) -> bool:
 
 
 def check_server(version: str, minimum: tuple[int, int], what: str) -> None:
-    """Refuse a feature that the connected server would ignore.
+    """Raise an error for a feature that the connected server would ignore.
 
     Args:
         version: The version that the server has sent. If it cannot be parsed, no feature is refused.

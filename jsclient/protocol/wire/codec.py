@@ -95,7 +95,7 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
 
         Raises:
             ConfigError: The field does not accept the value.
-            TypeError: There is no such field.
+            TypeError: The field does not exist.
         """
         cls = type(self)
         model = copy.copy(self)
@@ -490,7 +490,7 @@ def _plain(obj: Any) -> Any:
     if isinstance(obj, list | tuple):
         return [_plain(value) for value in obj]
     if isinstance(obj, str):
-        return str(obj)  # also of a StrEnum
+        return str(obj)  # this includes a StrEnum
     if obj is None or isinstance(obj, bool | int):
         return obj
     if isinstance(obj, float) and math.isfinite(obj):

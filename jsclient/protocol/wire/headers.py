@@ -184,7 +184,7 @@ def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
     return Status(code, first[12:].strip(" \t"), headers) if code else None, headers
 
 
-_MAX_KNOWN: Final = 1024  # names
+_MAX_KNOWN: Final = 1024  # maximum number of names
 # Names that `find_header` has searched for, with the bytes that begin their line.
 _searched: dict[str, bytes] = {}
 
@@ -241,11 +241,11 @@ def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-_checked: dict[str, str] = {}  # valid names, with the text that begins their line
+_checked: dict[str, str] = {}  # valid names, each with the text that begins its line
 
 
 def ordinary_block(headers: dict[str, str | Sequence[str]]) -> bytes | None:
-    """Return the block of headers with valid names and printable ASCII values; None for others, to check each."""
+    """Return the block of headers with valid names and printable ASCII values, or None if each must be checked."""
     text = "NATS/1.0\r\n"
     for name, value in headers.items():
         start = _checked.get(name) or _known_name(name)
@@ -292,18 +292,18 @@ def publish_headers(
     ttl: float | timedelta | str | None = None,
     rollup: str | None = None,
 ) -> dict[str, str | Sequence[str]] | None:
-    """Return the user's headers and the headers of a JetStream publish in one new dict; None if it would be empty.
+    """Return the user's headers and the headers of a JetStream publish in one new dict, or None if it is empty.
 
     Args:
         headers: The user's headers. They are not changed.
         msg_id: The message id for de-duplication, not empty.
         expected_stream: The stream that must store the message.
-        expected_last_seq: The required last sequence of the stream; 0 means an empty stream.
-        expected_last_subject_seq: The required last sequence of the message's subject; 0 means no message yet.
-        expected_last_subject_seq_subject: Check the last sequence of this subject instead; wildcards are allowed.
+        expected_last_seq: The required last sequence of the stream. 0 means an empty stream.
+        expected_last_subject_seq: The required last sequence of the message's subject. 0 means no message yet.
+        expected_last_subject_seq_subject: Check the last sequence of this subject instead. Wildcards are allowed.
         expected_last_msg_id: The required message id of the stream's last message.
-        ttl: Seconds after which the server removes the message, 1 or more, or ``"never"``. The server
-            truncates to full seconds, so a fraction is rounded up: a message lives at least as long as requested.
+        ttl: Seconds after which the server removes the message, 1 or more, or ``"never"``. The server truncates to full
+            seconds, so a fraction is rounded up: a message lives at least as long as requested.
         rollup: With ``"sub"`` the message replaces all earlier messages of its subject, with ``"all"`` of the stream.
 
     Raises:

@@ -52,12 +52,12 @@ _NOT_IN_NEW_NAME = re.compile(r"[^\x21-\x7e]|[.*>/\\]")
 def check_stream_name(name: str) -> str:
     """Return ``name`` if a stream can have it.
 
-    No space, no control character, none of ``. * > / \\``, at most 255 bytes.
-    Servers accept characters that are not ASCII, so another client may have created such a stream, although ADR-6 does
-    not allow it. For a stream to be created see `check_new_stream_name`.
+    A name has at most 255 bytes and contains no space, no control character, and none of ``. * > / \\``. Servers accept
+    characters that are not ASCII, so another client may have created such a stream, although ADR-6 does not allow it.
+    For a stream to be created see `check_new_stream_name`.
 
     Raises:
-        InvalidNameError: It is not valid, or not a str.
+        InvalidNameError: The name is not valid, or not a str.
     """
     _check_text(name, "stream", MAX_NAME_BYTES)
     if bad := _NOT_IN_NAME.search(name):
@@ -144,7 +144,7 @@ def check_filter_subject(subject: str) -> str:
     The rules are those of ``check_publish_subject``, but a token may be ``*``, and the last token ``>``.
 
     Raises:
-        InvalidNameError: It is not valid, or not a str.
+        InvalidNameError: The subject is not valid, or not a str.
     """
     if ">" in _tokens(subject)[:-1]:
         raise InvalidNameError("subject", subject, "the wildcard '>' is allowed as the last token only")

@@ -48,7 +48,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "reconnected_cb": "on_event=",
     "skip_subject_validation": _CHECKED,
     "verbose": _CHECKED,
-}  # the key has the function if a name has another meaning there
+}  # the key includes the function if a name has another meaning there
 
 
 def argument_hint(owner: str, name: str) -> str | None:
@@ -214,10 +214,10 @@ def no_attribute(self: object, name: str) -> NoReturn:
     Python calls it only if the normal look-up has failed.
     """
     cls = type(self)
-    if hasattr(cls, name):  # a property of that name raised an AttributeError: raise its error again
+    if hasattr(cls, name):  # a property of this name raised an AttributeError: raise that error again
         object.__getattribute__(self, name)
     text = _advice(cls, name) if name[:1] != "_" else f"{cls.__name__} has no attribute {name!r}"
-    # Without an object in the error Python adds no "Did you mean", which could name a private attribute.
+    # Without an object in the error, Python does not add "Did you mean", which could name a private attribute.
     raise AttributeError(text, name=name, obj=None)
 
 
@@ -225,7 +225,7 @@ def _advice(cls: type[Any], name: str) -> str:
     for kind in cls.__mro__:
         if meaning := ATTRIBUTES.get(kind.__name__, {}).get(name):
             return f"{kind.__name__} has no attribute {name!r}: nats-py's {name} {meaning}"
-    from difflib import get_close_matches  # only for mistakes: `import jsclient` stays cheap
+    from difflib import get_close_matches  # imported only after a mistake: `import jsclient` stays fast
 
     public = [known for known in dir(cls) if not known.startswith("_")]
     near = get_close_matches(name, public, 1)

@@ -56,7 +56,7 @@ def may_answer_flow_control(
 ) -> bool:
     """Whether an empty message may be published to this subject.
 
-    ``api_prefix`` is the prefix of the API in use. ``prefixes`` are allowed in addition to ``$JS.FC.``.
+    ``api_prefix`` is the API prefix of this client. ``prefixes`` are allowed in addition to ``$JS.FC.``.
     """
     if (
         not subject.startswith((_FLOW_CONTROL, *prefixes))

@@ -29,7 +29,7 @@ class ServerError(NamedTuple):
 
 
 def read_server_error(text: str) -> ServerError:
-    """Interpret the text between the quotes.
+    """Interpret the text of an error from the server, which stands between quotes on the wire.
 
     Expiry, too many connections, a stale connection and unknown errors close the connection, and the client reconnects.
     """

@@ -107,7 +107,7 @@ def _settle(df: DataFrame, servers: str | Mapping[str, str], payload: bytes, on:
 
 
 def need(df: DataFrame, *columns: str) -> None:
-    """Raise `ConfigError` if a column is missing."""
+    """Raise `ConfigError` if a column that is needed is missing."""
     for column in columns:
         if column not in df.columns:
             raise ConfigError(
@@ -190,7 +190,8 @@ class _SettleWriter(DataSourceArrowWriter):
         return _Settled(_settle_here(session(self._connect), replies, self._payload))
 
 
-# The prefix of a JSAck up to stream and consumer. A JSAck has 9 tokens, or 11 or more with domain and account hash.
+# Matches the prefix of a JSAck up to stream and consumer. A JSAck has 9 tokens, or 11 or more with domain and account
+# hash.
 _CONSUMER = r"substring_index(reply, '.', if(size(split(reply, '[.]')) = 9, 4, 6))"
 
 

@@ -99,7 +99,7 @@ async def _not_delivered(context: Context, replies: Sequence[bytes]) -> list[byt
             try:
                 info = await consumer_info(context, read.stream, read.consumer)
             except JetStreamError:
-                return []  # unknown
+                return []  # the consumer's state is unknown
             last[of] = info.delivered.stream_seq
         if sequences(reply)[0] > last[of]:
             undelivered.append(reply)
@@ -165,4 +165,4 @@ async def _write(context: Context, replies: list[bytes], payload: bytes) -> None
         await connection.wait_for_space()
     tail = b" %d\r\n%b\r\n" % (len(payload), payload)
     outbox.write(b"PUB " + (tail + b"PUB ").join(replies) + tail)
-    await asyncio.sleep(0)  # let heartbeats and responses be processed
+    await asyncio.sleep(0)  # let the event loop process heartbeats and responses

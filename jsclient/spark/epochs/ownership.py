@@ -32,12 +32,12 @@ from ..sink.message_ids import query_hash
 __all__ = ["Owned", "SinkTopic", "WriteAttempt"]
 
 _WRITER = "Jsc-Writer"
-_RACES = 100  # attempts, as other tasks may be faster
+_RACES = 100  # attempts to take a partition, because other tasks may be faster
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAttempt:
-    """An attempt of Spark to write a batch."""
+    """Spark's attempt to write a batch."""
 
     query: str  # hash of the query's id
     run: str  # unique id of the attempt
@@ -53,7 +53,7 @@ class Owned(NamedTuple):
 
     Attributes:
         query, run: The query and the attempt that wrote it, or "" if no sink did.
-        begun: All data from attempts of the open batch is stored after this sequence.
+        begun: The sequence after which all data from attempts of the open batch is stored.
         last_seq: Sequence of the last message on the subject, which the next record must follow.
     """
 

@@ -48,8 +48,7 @@ class Segment:
     partition: int
     first: int  # first, last: stream sequences, both inclusive
     last: int
-    # Pairs of a sequence and the producer whose data is valid after it, in order. The first pair is from before
-    # ``first``
+    # Pairs of a sequence and the producer whose data is valid after it, in order. The first pair precedes ``first``
     owners: tuple[tuple[int, str], ...]
 
     @property
@@ -58,7 +57,7 @@ class Segment:
         return self.last - self.first + 1
 
     def part(self, first: int, last: int) -> Segment:
-        """The part between two sequences, both inclusive."""
+        """Return the part between two sequences, both inclusive."""
         first_owner = bisect_right([after for after, _ in self.owners], first - 1) - 1
         owners = tuple(owner for owner in self.owners[first_owner:] if owner[0] < last)
         return Segment(self.partition, first, last, owners)
@@ -82,14 +81,14 @@ class ReadRequest(Generic[T]):
 
 
 class TopicHistory(Generic[T]):
-    """The frontier records of a topic, as far as they are needed."""
+    """The frontier records of a topic that planning needs."""
 
     def __init__(self, order: Order[T], partitions: int) -> None:
         self.order = order
         self._entries: list[list[FrontierEntry[T]]] = [[] for _ in range(partitions)]
 
     def add_entry(self, partition: int, entry: FrontierEntry[T]) -> None:
-        """Add the next record of a partition. A record that is known already is ignored."""
+        """Add the next record of a partition. A record that was added before is ignored."""
         entries = self._entries[partition]
         if not entries or entry.seq > entries[-1].seq:
             entries.append(entry)
@@ -337,12 +336,12 @@ def place_of(offset: Mapping[str, Any], order: Order[Any], partitions: int) -> E
 def request_between(
     start: EpochPosition[Any], end: EpochPosition[Any] | None, order: Order[Any]
 ) -> ReadRequest[Any]:
-    """The epochs between two places, or all after one."""
+    """Return a request for the epochs between two positions, or for all epochs after one position."""
     return ReadRequest(order, start.frontiers[0], None if end is None else end.frontiers[0], start.missed)
 
 
 def order_of(name: str, topic: str) -> Order[Any]:
-    """The order with this name: integers, or tuples of them. Raises `ConfigError` for a custom order."""
+    """Return the order with this name: integers, or tuples of integers. Raises `ConfigError` for a custom order."""
     try:
         return _order(ast.parse(name, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -26,7 +26,7 @@ from .planning import ReadRequest, Segment, order_of
 
 __all__ = ["EpochSpec", "read_segments"]
 
-_OWN = ("epoch", "partition")  # columns that only this source has
+_OWN = ("epoch", "partition")  # columns that only this source provides
 _KNOWN_TIMES = 4096
 
 

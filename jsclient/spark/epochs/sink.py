@@ -42,11 +42,11 @@ _OWN_HEADERS = frozenset({EPOCH, PRODUCER, KIND})
 
 @dataclass(frozen=True)
 class EpochWritten(Written):
-    """The result of a task."""
+    """The result of a task that writes an epoch."""
 
     query: str = ""
     run: str = ""  # the id of the attempt to write the batch
-    # The partition of the topic that the rows were written to. -1 if there were no rows, or all were stored before
+    # The partition of the topic with the rows, or -1 if there were no rows or all of them were stored before
     epoch_position: int = -1
 
 
@@ -101,7 +101,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         written = [result for result in messages if isinstance(result, EpochWritten)]
         if not written:
-            return  # no task ran, and the next batch completes this epoch as well
+            return  # no task ran, so the next batch completes this epoch as well
         check_epoch(batchId, (result.epoch for result in written))
         attempt = WriteAttempt.of_epoch(written[0].query, written[0].run, batchId)
         refuse_different(written)
@@ -110,7 +110,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
 
         async def complete() -> None:
             topic = await _topic(opened.js, self._options)
-            # Partition 0 decides. Once it is completed, the batch is not written again.
+            # Partition 0 decides. Once it is completed, the batch is never written again.
             await topic.complete(0, attempt, written=0 in partitions)
             await asyncio.gather(
                 *(

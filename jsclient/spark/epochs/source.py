@@ -104,7 +104,7 @@ class TopicLook:
         self._next = time.monotonic() + self._options.read.poll_interval
 
     def begin_at(self, epoch_position: EpochPosition[Any]) -> None:
-        """Make the history start at a position: read the missing records and drop the earlier records."""
+        """Let the history start at a position: read the missing records and drop the earlier records."""
         first = min(seq for _, seq in epoch_position.records)
         if self._since < 0 or first < self._floor:
             self.history = TopicHistory(self.order, self.partitions)
@@ -114,7 +114,7 @@ class TopicLook:
         self._floor = first
 
     def look_at_last(self) -> None:
-        """Make the history start at the last record of each partition."""
+        """Let the history start at the last record of each partition."""
         self.facts = self.lookup.facts()
 
         async def last(stream: Stream) -> list[FrontierEntry[Any] | None]:
@@ -134,7 +134,7 @@ class TopicLook:
         self.read_frontiers(now=True)
 
     def again(self) -> None:
-        """Look again after a short pause, because a replica may lag."""
+        """Wait a short time, because a replica may lag, before the caller looks again."""
         time.sleep(_AGAIN)
         self.read_frontiers(now=True)
 
@@ -236,7 +236,7 @@ class _Source:
         ``cut`` is the earlier division of the batch. If it is None, the options decide.
         """
         segments = topic.history.segments(epochs)
-        # The offset was planned from these records. They are missing only where a replica that answers now lags.
+        # The offset was planned from these records, so they are missing only if this replica lags.
         for _ in range(_TRIES):
             if segments is not None:
                 break

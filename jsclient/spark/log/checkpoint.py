@@ -37,7 +37,7 @@ __all__ = [
 
 _VERSION = "v1"
 _NAMED = "v2"  # version of a file of offsets whose lines begin with the names of the sources
-_VOID = "-"  # a source without an offset in this batch
+_VOID = "-"  # stands for a source without an offset in this batch
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE | re.ASCII)  # a single letter would be a drive
 _FILE_URL = re.compile(r"file:(?://)?(/(?!/).*)", re.IGNORECASE | re.ASCII | re.DOTALL)  # without a host
 
@@ -55,11 +55,11 @@ class SeveralSourcesError(CheckpointError):
 
 
 class UnknownOffsetError(CheckpointError):
-    """Raised for files or offsets of an unknown version, or offsets of a source that has no sequences."""
+    """Raised for a file or offset of an unknown version, or for a source whose offsets are not sequences."""
 
 
 class QueryRunningError(CheckpointError):
-    """Raised when a checkpoint is rewound that a query has just written to."""
+    """Raised when a checkpoint is to be rewound although a query has just written to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class BatchEntry:
     sources: tuple[SourceEntry, ...]
 
     def in_order_of(self, other: BatchEntry) -> BatchEntry:
-        """Return the same batch with its named sources in the order of another batch, which may have others."""
+        """Return the same batch with its named sources in the order of another batch, which may have other sources."""
         if any(source.name is None for source in (*self.sources, *other.sources)):
             return self
         named = {source.name: source for source in self.sources}
@@ -219,7 +219,7 @@ class Checkpoint:
         return source.offset
 
     def covered(self, created: str) -> tuple[list[SequenceRange], list[SequenceRange]]:
-        """Return the sequences of a stream in committed batches, and other sequences in batches that are only planned.
+        """Return the sequences of a stream in committed batches, and the sequences in batches that are only planned.
 
         Batches before an earlier rewind count, but neither the empty batch that it added nor the messages that it
         skipped. Spark keeps the last 100 batches, so everything before these counts as committed.

@@ -30,7 +30,7 @@ class TriggerDelay:
         self.holding: bool = False
 
     def holds(self, after: int, last: int, count: Callable[[], int]) -> bool:
-        """Return whether to wait with the messages after one sequence and up to another.
+        """Return whether the messages after one sequence and up to another should wait for more messages.
 
         ``count`` counts these messages. It is called once for a range that has enough sequences.
         """

@@ -15,8 +15,8 @@ __all__ = ["group_width", "grouped"]
 T = TypeVar("T")
 
 _FEW = 16  # up to this many tasks are not grouped
-_WORTH_A_TASK = 50_000  # sequences
-_MOST_RANGES = 32  # ranges of a task, which reads one after the other
+_WORTH_A_TASK = 50_000  # sequences that justify a task
+_MOST_RANGES = 32  # ranges of a task, which it reads one after another
 
 
 def group_width(widths: Sequence[int], least_tasks: int, most: int | None) -> int:
@@ -33,7 +33,7 @@ def group_width(widths: Sequence[int], least_tasks: int, most: int | None) -> in
 
 
 def grouped(ranges: Sequence[T], widths: Sequence[int], most: int) -> list[tuple[T, ...]]:
-    """Return the ranges of each group, in order. A wider range is alone. For ``most`` see `group_width`."""
+    """Return the ranges of each group, in order. A wider range forms its own group. For ``most`` see `group_width`."""
     sizes: list[int] = []
     free = 0
     for width in widths:

@@ -31,7 +31,7 @@ __all__ = ["Members"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_LOOK_AGAIN = 1.0  # seconds between looks for streams that match the pattern
+_LOOK_AGAIN = 1.0  # seconds between searches for streams that match the pattern
 _TRY_AGAIN = 60.0  # seconds between attempts to read a work queue
 _AT_ONCE = 16  # streams that are looked up at the same time
 
@@ -42,7 +42,7 @@ class Members:
     Attributes:
         names: The names of the streams to read, in order.
         policy: Raises or logs the error for a stream that was deleted.
-        is_held: Whether the streams are read up to their ends at one moment, for an AvailableNow query.
+        is_held: Whether the streams are read only up to fixed ends, for an AvailableNow query.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -60,7 +60,7 @@ class Members:
         self._refused: dict[str, float] = {}  # work queues, with the monotonic time of the next attempt
 
     def refresh(self) -> None:
-        """Look for streams that match the pattern, if there is one and the last look is long enough ago."""
+        """Search for streams that match the pattern, if there is a pattern and the last search is long enough ago."""
         if self._options.stream_pattern is None or self.is_held or time.monotonic() < self._next:
             return
         try:
@@ -70,7 +70,7 @@ class Members:
             self.names = tuple(name for name in matching if self._refused.get(name, now) <= now)
             self._listing.names = frozenset(self.names)
         except JetStreamError as error:
-            # If a look has succeeded before, the options are right and the failure is transient.
+            # If an earlier search has succeeded, the options are right and the failure is transient.
             if self._next == -math.inf:
                 raise
             log.warning("option 'streamPattern': %s; asking again", error)
@@ -140,7 +140,7 @@ class Members:
         self._pace.end_round(self._listing.pages)
 
     def refresh_facts(self, names: Sequence[str]) -> None:
-        """Refresh the facts of these streams, which are requested next. Looks up new streams."""
+        """Refresh the facts of these streams, which are requested next. New streams are looked up."""
         self.look_up(names)
         self._listing.begin_round(len(names))
 
@@ -218,14 +218,14 @@ class Members:
         return False
 
     def forget_stream(self, name: str) -> bool:
-        """Forget a deleted stream, unless it is named, since a stream that is created again is a new stream."""
+        """Forget a deleted stream that is not named. A stream that is created again then counts as a new stream."""
         if self._options.stream_pattern is None:
             return False
         self._planners.pop(name, None)
         return True
 
     def hold_ends(self) -> None:
-        """Read the streams that exist now, and no further than their ends."""
+        """Fix the streams that exist now and their current ends as the limits of the read."""
         self.refresh()
         self.is_held = True
         self.look_up(self.names)
@@ -264,7 +264,7 @@ class Members:
             )
 
     def report_streams(self) -> dict[str, Any]:
-        """Return what is known of each stream, see `StreamPlanner.report_progress`, and its filters, if it has any."""
+        """Return the report of each stream, see `StreamPlanner.report_progress`, and its filters if it has any."""
         reports = {}
         for name, planner in sorted(self._planners.items()):
             if (report := planner.report_progress()) is not None:

@@ -96,7 +96,7 @@ class Mirror:
         try:
             config = (await stream.consumer(self._name)).config
         except ConsumerNotFoundError:
-            return  # it was deleted meanwhile, and will be created again
+            return  # the consumer was deleted meanwhile, and will be created again
         current_owner = (config.metadata or {}).get(_OWNER)
         if current_owner not in (None, owner):
             raise ConfigError(
@@ -136,6 +136,6 @@ class Mirror:
         try:
             await self._consumer.reset(seq)
         except ConsumerNotFoundError:
-            self._consumer = None  # it was deleted meanwhile
+            self._consumer = None  # the consumer was deleted meanwhile
             self._consumer = (await self._ensured(stream))[0]
             await self._consumer.reset(seq)

@@ -34,9 +34,9 @@ _STEPS_BY_CONSUMER = 6  # maximum number of counts, each of which needs a consum
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The messages after an offset that the next batches read."""
+    """The messages after an offset, which the next batches read."""
 
-    after: int  # no message up to this sequence is left to read
+    after: int  # no message up to this sequence remains to be read
     last: int  # the last sequence to read
     facts: StreamFacts
     free: int = 0  # `LogOffset.free` of the end of the batch
@@ -71,15 +71,15 @@ class StreamPlanner:
         self._ensure = ensure
         self._head = Head(self.lookup, pace or Pace(options.poll_interval))
         self._target: int | None = None  # last sequence of an AvailableNow query
-        self._read_mode: str | None = None  # set once the stream was checked
-        self._checked_for: tuple[str, ...] = ()  # the filters then
+        self._read_mode: str | None = None  # set when the stream was checked
+        self._checked_for: tuple[str, ...] = ()  # the filters at that time
         self._compared: object = None  # the mark that the stream was compared with, and its last message then
         self._losses = Losses()
         self._sizes = Sizes()
 
     @property
     def facts(self) -> StreamFacts:
-        """The facts of the last look, which is the first if there was none."""
+        """The facts of the last lookup. Without one, the stream is looked up now."""
         return self._head.facts or self._head.refresh_facts()
 
     def check_facts(self, facts: StreamFacts) -> None:
@@ -91,7 +91,7 @@ class StreamPlanner:
             self._read_mode, self._checked_for = lookup.read_mode(facts), lookup.subjects
 
     def start_offset(self) -> LogOffset:
-        """The offset of a new query."""
+        """Return the offset of a new query."""
         facts = self.facts
         self.check_facts(facts)
         if not self.lookup.fits:
@@ -100,7 +100,7 @@ class StreamPlanner:
         return LogOffset(start, facts.created, init=True, mark=facts.mark)
 
     def beginning(self) -> LogOffset:
-        """The offset before the first message."""
+        """Return the offset before the first message."""
         facts = self.facts
         self.check_facts(facts)
         if not self.lookup.fits:
@@ -108,7 +108,7 @@ class StreamPlanner:
         return LogOffset(facts.first_seq - 1, facts.created, init=True, mark=facts.mark)
 
     def hold_end(self) -> None:
-        """Read no further than the current end of the stream."""
+        """Limit the read to the current end of the stream."""
         self.check_facts(self.facts)
         self._target = self._head.last
 
@@ -118,15 +118,15 @@ class StreamPlanner:
         return self._target is not None
 
     def is_read(self, checkpoint: LogOffset) -> bool:
-        """Whether nothing was ahead of an offset at the last look."""
+        """Whether nothing was ahead of an offset at the last lookup."""
         return self._head.last <= checkpoint.seq
 
     def ahead(self, checkpoint: LogOffset, *, look: bool) -> Ahead | LogOffset:
         """Return the messages after an offset, or an offset that follows it without messages.
 
-        Everything up to ``checkpoint`` is processed, and it is returned if nothing is new. ``look``: whether to refresh
-        the end of the stream, which sleeps if the last look was less than the poll interval ago. Otherwise it is
-        refreshed if that takes no sleep.
+        Everything up to ``checkpoint`` is processed, and it is returned if nothing is new. With ``look``, the end of
+        the stream is refreshed, after a sleep if the last refresh was less than the poll interval ago. Without it, the
+        end is refreshed only if that takes no sleep.
         """
         head = self._head
         facts = self.facts
@@ -160,7 +160,7 @@ class StreamPlanner:
         return Ahead(free, last, facts, free if free > begin.seq else 0)
 
     def rows(self, ahead: Ahead) -> int:
-        """The number of matching messages ahead. Too high by what is stored between the two requests."""
+        """Return the number of matching messages ahead. Messages stored between the two requests make it too high."""
         facts, lookup = ahead.facts, self.lookup
         if not lookup.subjects and not facts.gaps:
             return ahead.last - max(ahead.after, facts.first_seq - 1)
@@ -170,13 +170,13 @@ class StreamPlanner:
     def batch_end(
         self, ahead: Ahead, most: int | None, pieces: int | None = None, *, size: int | None = None
     ) -> LogOffset:
-        """The end of a batch.
+        """Return the end of a batch.
 
         Args:
             ahead: As returned by `ahead`.
-            most: Maximum rows; None: all of them.
-            pieces: Minimum number of tasks, instead of that of the options.
-            size: Maximum bytes, which a single message may exceed; None: all of them.
+            most: Maximum number of rows, or None for all rows.
+            pieces: Minimum number of tasks, instead of the number in the options.
+            size: Maximum number of bytes, which a single message may exceed, or None for no limit.
         """
         facts = ahead.facts
         end = self._admitted(SequenceRange(ahead.after + 1, ahead.last), most, facts)
@@ -190,14 +190,14 @@ class StreamPlanner:
         return LogOffset(end, facts.created, free=ahead.free, cuts=cuts, mark=facts.mark)
 
     def report_progress(self) -> dict[str, Any] | None:
-        """The last known end of the stream and the losses so far, without a request; None if nothing is known."""
+        """Return the last known end of the stream and the losses so far, without a request, or None if unknown."""
         facts = self._head.facts
         if facts is None:
             return None
         return LogOffset(self._head.last, facts.created).to_json() | self._losses.to_json()
 
     def partitions(self, begin: LogOffset, stop: LogOffset) -> list[LogPartition]:
-        """The tasks of the batch between two offsets, cut as ``stop`` records it."""
+        """Return the tasks of the batch between two offsets, divided as ``stop`` records it."""
         at_start = begin.init and bool(stop.cuts)
         if stop.is_start or ((begin.seq, begin.created) == (stop.seq, stop.created) and not at_start):
             return []
@@ -269,7 +269,7 @@ class StreamPlanner:
         if most is None or whole.width <= most:
             return whole.last
         if not lookup.subjects and not facts.gaps:
-            # Of what was removed at the head nothing counts: a compacted stream would have batches of nothing.
+            # Removed messages at the head do not count: otherwise a compacted stream would have empty batches.
             return min(whole.last, max(whole.first, facts.first_seq) + most - 1)
         after = lookup.rest(whole.last + 1, facts)  # first: what is stored meanwhile must not lower the count
         rest = lookup.rest(whole.first, facts)
@@ -281,7 +281,7 @@ class StreamPlanner:
         sizes, subjects = self._sizes, self.lookup.subjects
         if sizes.fit(whole, most, facts):
             return whole.last
-        if self._read_mode == "direct":  # no consumer can tell the sizes
+        if self._read_mode == "direct":  # no consumer is available to report the sizes
             return self._admitted(whole, max(1, most // facts.mean_bytes), facts)
         found = self.lookup.run(lambda stream: sizes.measure(stream, whole, most, facts, subjects))
         if found.is_end or found.last >= whole.last:
@@ -351,29 +351,29 @@ def _start(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
 
 
 class Losses:
-    """Counts messages that a query without ``failOnDataLoss`` may not have read. A sequence counts as a message.
+    """Counts the messages that a query without ``failOnDataLoss`` may not have read. Each sequence counts as a message.
 
     Attributes:
-        planned: What was left of the current batch when it was planned.
-        since: Its messages were stored after this time; None: unknown.
+        planned: The ranges that the current batch still had when it was planned.
+        since: The time after which the messages of the batch were stored, or None if unknown.
     """
 
     def __init__(self) -> None:
         self.planned: SequenceRange | None = None
         self.since: datetime | None = None
         self._counted = 0  # sequence up to which losses were counted
-        self._lost = 0  # removed before their batch was planned
+        self._lost = 0  # messages removed before their batch was planned
         self._superseded = (
-            0  # the same, but newer messages have taken their place, or they expired by themselves
+            0  # messages that were superseded, or expired by themselves, before their batch was planned
         )
-        self._expired = 0  # removed while their batch ran: tasks may have read some of them before
+        self._expired = 0  # messages removed while their batch ran: tasks may have read some of them before
 
     def before(self, first: int, last: int) -> None:
-        """Count what was removed before a batch was planned, once."""
+        """Count the messages that were removed before a batch was planned, once."""
         self._lost += self._new(first, last)
 
     def superseded(self, first: int, last: int) -> None:
-        """Count what was superseded before a batch was planned, once."""
+        """Count the messages that were superseded before a batch was planned, once."""
         self._superseded += self._new(first, last)
 
     def _new(self, first: int, last: int) -> int:
@@ -390,7 +390,7 @@ class Losses:
         return planned.clipped(1, facts.first_seq - 1)
 
     def expired(self, gone: SequenceRange, name: str) -> None:
-        """Count what was lost while a batch ran."""
+        """Count the messages that were lost while a batch ran."""
         self._expired += gone.width
         log.warning(
             "%d messages of stream %r were removed while the batch that reads them ran; tasks have logged how many "
@@ -400,7 +400,7 @@ class Losses:
         )
 
     def to_json(self) -> dict[str, int]:
-        """The counts above 0."""
+        """Return the counts above 0."""
         counts = {"lost": self._lost, "expired": self._expired, "superseded": self._superseded}
         return {name: count for name, count in counts.items() if count}
 
@@ -420,11 +420,11 @@ class Head:
         self._pace = pace
         self.facts: StreamFacts | None = None
         self.last: int = 0  # sequence of the last matching message
-        self._facts_key: object = None  # what it was looked for in
-        self._seen_free = (0, 0)  # no message matched after the first, up to the second
+        self._facts_key: object = None  # the state of the stream for which `last` was looked up
+        self._seen_free = (0, 0)  # no message matched after the first sequence and up to the second
 
     def refresh_facts(self) -> StreamFacts:
-        """Refresh and return the facts, when the pace allows it."""
+        """Refresh and return the facts, if the pace allows it."""
         self._pace.wait_until_due()
         lookup = self._lookup
         before, facts = self.facts, lookup.facts() if self.facts is None else lookup.polled_facts()
@@ -435,18 +435,18 @@ class Head:
         elif self._facts_key != facts_key:
             self.last = lookup.last_matching() if lookup.fits else 0
             asked += len(lookup.subjects) if lookup.fits else 0
-            if self.last > facts.last_seq:  # stored between the two requests: the facts must cover it
+            if self.last > facts.last_seq:  # stored between the two requests, so the facts must include it
                 facts = lookup.facts()
                 asked += 1
         self._facts_key = facts_key
         if before is not None and before.created != facts.created:
-            self._seen_free = (0, 0)  # belongs to the previous stream
+            self._seen_free = (0, 0)  # this belongs to the previous stream
         self.facts = facts
         self._pace.asked(asked)
         return facts
 
     def asked(self) -> None:
-        """Count a request that another object made."""
+        """Count a request that another object sent."""
         self._pace.asked(1)
 
     @property
@@ -462,6 +462,6 @@ class Head:
             self._seen_free = (seq, max(floor, self.facts.last_seq))
 
     def free_after(self, seq: int) -> int:
-        """The sequence up to which no message after ``seq`` is known to match; at least ``seq``."""
+        """Return the sequence, at least ``seq``, up to which no message after ``seq`` is known to match."""
         start, end = self._seen_free
         return max(seq, end) if start == seq else seq

@@ -128,7 +128,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if most is not None and sum(waiting.values()) > most:
             waiting = {
                 name: max(1, rows) for name, rows in self._rows(pending).items()
-            }  # the counts may be wrong
+            }  # the counts may be wrong, so the recorded division is used
             most = self._most(pending, waiting, limit)
         counts = list(waiting.values())
         rows = counts if most is None else shares(counts, most)
@@ -174,7 +174,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins = {}
         self._members().refresh_facts([name for name, stop in ends.items() if begins.get(name) != stop])
         tasks: list[LogPartition] = []
-        widths: list[int] = []  # as recorded, since a task whose messages were removed keeps its number
+        widths: list[int] = []  # the recorded tasks: a task whose messages were removed keeps its number
         for name, stop in sorted(ends.items()):
             planned = self._tasks(name, begins.get(name) or stop.first, stop)
             parts = stop.parts

@@ -21,11 +21,11 @@ from ...tables.ranges import SequenceRange
 __all__ = ["MOST_MEASURED", "Measured", "Sizes"]
 
 MOST_MEASURED = 16_384
-"""Messages whose sizes are looked at for one batch, which takes a tenth of a second of CPU."""
+"""Number of messages whose sizes are requested for one batch, which takes a tenth of a second of CPU."""
 
 _AT_ONCE = 4096  # messages to request at a time
 _LOADED = 16 * 1024 * 1024  # bytes that the server may load for them: it reads payloads that it does not send
-_REMEMBERED = 100  # ends of the stream
+_REMEMBERED = 100  # number of ends of the stream that are remembered
 _SIZE = f"{MSG_SIZE}: ".encode()
 
 
@@ -34,10 +34,10 @@ class Measured:
     """The messages at the start of a range that fit into a number of bytes.
 
     Attributes:
-        last: The last sequence that fits. After `MOST_MEASURED` messages it is the last one that was looked at.
-        is_end: Whether nothing more fits; otherwise there may be more.
+        last: The last sequence that fits. After `MOST_MEASURED` messages it is the last sequence that was measured.
+        is_end: Whether no further message fits. Otherwise more messages may fit.
         count: The number of messages, at least 1 unless the range has none.
-        bytes: Their size.
+        bytes: The size of the messages.
     """
 
     last: int
@@ -47,29 +47,29 @@ class Measured:
 
     @property
     def mean_bytes(self) -> int:
-        """Their mean size, at least 1."""
+        """The mean size of the messages, at least 1."""
         return max(1, -(-self.bytes // max(1, self.count)))
 
 
 class Sizes:
-    """What the driver knows of the sizes of a stream's messages.
+    """Measures the sizes of a stream's messages, on the driver.
 
-    A look at them reads ahead, as the next batches need it: most batches take no look of their own. Where less was
-    stored since an earlier batch than the limit allows, nothing has to be looked at.
+    A measurement reads ahead for the next batches, so most batches need no measurement of their own. If fewer bytes
+    were stored since an earlier batch than the limit allows, nothing has to be measured.
     """
 
     def __init__(self) -> None:
         self._ends: deque[tuple[int, int]] = deque(
             maxlen=_REMEMBERED
-        )  # last sequence, bytes of the stream then
-        self._ends_of: object = None  # the stream that had these ends, with the same first message and gaps
-        self._seen_of: object = None  # what was looked at
+        )  # the last sequence, and the bytes of the stream at that time
+        self._ends_of: object = None  # the stream with these ends, the same first message and the same gaps
+        self._seen_of: object = None  # the stream that was measured
         self._seen = (1, 0)  # the first and the last sequence; every message between them is in these:
         self._seqs = array("q")
         self._bytes = array("q")
 
     def note(self, facts: StreamFacts) -> None:
-        """Remember how many bytes the stream has. If messages were removed, earlier numbers tell nothing."""
+        """Remember how many bytes the stream has. After messages were removed, earlier numbers are useless."""
         key = (facts.created, facts.first_seq, facts.gaps)
         if key != self._ends_of:
             self._ends_of = key
@@ -90,7 +90,7 @@ class Sizes:
         return at >= 0 and facts.bytes - self._ends[at][1] <= most
 
     def forget(self) -> None:
-        """Forget everything: the stream has other messages now."""
+        """Forget all sizes, because the stream has other messages now."""
         self._ends_of = self._seen_of = None
 
     async def measure(
@@ -100,14 +100,14 @@ class Sizes:
 
         Args:
             stream: The stream.
-            whole: The range. A look may go beyond it, as far as the end of the stream.
-            most: The limit.
+            whole: The range. A measurement may continue beyond it, up to the end of the stream.
+            most: The limit in bytes.
             facts: The facts of the stream.
-            subjects: Subject filters; empty: all messages.
+            subjects: Subject filters. Empty for all messages.
 
         Raises:
             PositionInvalidError: The stream was deleted and recreated.
-            JetStreamError: As `ConsumerRange`.
+            JetStreamError: See `ConsumerRange`.
         """
         self._keep(whole.first, (facts.created, *subjects))
         reader, end = None, max(whole.last, facts.last_seq)

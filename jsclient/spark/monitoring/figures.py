@@ -16,12 +16,12 @@ __all__ = ["QueryFigures", "SourceFigures", "StreamFigures", "Unread"]
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """The answer of a server about the messages after a position."""
+    """A server's answer about the messages after a position."""
 
     last: (
         int  # log: the last matching sequence after the position, or 0. Queue: the number of unacked messages
     )
-    since: float  # time before which no message after the position, or unacked message, was stored
+    since: float  # no message after the position, or unacked message, was stored before this time
 
 
 @dataclass
@@ -32,7 +32,7 @@ class StreamFigures:
     unread: Unread | None = None  # the latest answer, None if not requested or not answered
 
     def add_report(self, report: StreamReport) -> bool:
-        """Add the report of a batch. Returns whether it has more losses or lapsed claims than the previous report."""
+        """Add the report of a batch. Return whether it has more losses or lapsed claims than the previous report."""
         before, self.report = self.report, report
         query_position, old = report.query_position, before.query_position
         if (
@@ -93,7 +93,7 @@ class SourceFigures:
     streams: dict[str, StreamFigures] = field(default_factory=dict)  # streams of the latest report, by name
 
     def add_report(self, report: SourceReport) -> bool:
-        """Add the report of a batch. Returns whether a stream has more losses or lapsed claims than before."""
+        """Add the report of a batch. Return whether a stream has more losses or lapsed claims than before."""
         self.report = report
         self.rows += report.rows
         before = self.streams
@@ -127,7 +127,7 @@ class QueryFigures:
     sources: dict[int, SourceFigures] = field(default_factory=dict)
 
     def add_progress(self, report: QueryReport) -> list[SourceFigures]:
-        """Add the progress of a batch. Returns the sources with more losses or lapsed claims than before."""
+        """Add the progress of a batch. Return the sources with more losses or lapsed claims than before."""
         self.name, self.batch, self.seconds = report.name, report.batch, report.seconds
         if report.output_rows is not None:
             self.output_rows = (self.output_rows or 0) + report.output_rows
@@ -139,7 +139,7 @@ class QueryFigures:
         return worse
 
     def rest(self) -> None:
-        """Set all rates to zero, since the query has no new rows."""
+        """Set all rates to zero, because the query has no new rows."""
         for one in self.sources.values():
             one.report = replace(one.report, input_rate=0.0, processed_rate=0.0)
 

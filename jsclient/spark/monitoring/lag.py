@@ -32,7 +32,7 @@ _NAMED = 3  # streams that a warning names
 
 
 class LagWatch(Generic[K]):
-    """Asks a server at an interval, in its own thread, with its own event loop and connection.
+    """Asks a server about positions at an interval, in its own thread, with its own event loop and connection.
 
     The thread ends when there is no position to ask about.
 
@@ -65,7 +65,7 @@ class LagWatch(Generic[K]):
         ] = {}  # the streams of each error of the last round, which is logged once
 
     def start_thread(self) -> None:
-        """Start the thread unless it runs. Does not wait."""
+        """Start the thread unless it is running. Does not wait for it."""
         with self._lock:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(

@@ -59,7 +59,7 @@ class JetStreamListener(StreamingQueryListener):
 
     Add it with ``spark.streams.addListener(listener)``, in a classic session or under Spark Connect, before the queries
     start. It logs, at level INFO to the logger ``jsclient.spark.progress``, a sentence about each source, and at level
-    WARNING at once when messages were lost or claims have lapsed. `prometheus` and `register` give the figures to a
+    WARNING at once when messages were lost or claims have lapsed. `prometheus` and `register` pass the figures to a
     monitoring system. A stopped query disappears from the figures. A failed query keeps ``query_up``, with value 0.
 
     Args:

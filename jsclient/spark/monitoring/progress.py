@@ -32,7 +32,7 @@ class LogPosition:
     """The position up to which a source in log mode has read a stream."""
 
     stream: str
-    created: str  # when the stream was created, in the format of `LogOffset`
+    created: str  # the time when the stream was created, in the format of `LogOffset`
     seq: int  # the last sequence of the last completed batch
     subjects: tuple[str, ...] = ()  # the filters of the source
 
@@ -90,7 +90,7 @@ class QueryReport:
 def read_progress(progress: Mapping[str, Any]) -> QueryReport:
     """Read a ``StreamingQueryProgress``, or its decoded JSON.
 
-    Other sources than JetStream's are omitted, and so are values whose form differs from the present Spark.
+    Sources other than JetStream's are omitted, and so are values whose form differs from the current Spark.
 
     Raises:
         LookupError, TypeError, ValueError: The progress does not identify the query and the batch.

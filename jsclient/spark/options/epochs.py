@@ -28,7 +28,7 @@ class EpochSourceOptions:
     topic: str
     read: SourceOptions  # its stream, and how its messages are read
     start: str | int = "latest"  # start of a new query: "earliest", "latest", or the number of an epoch
-    max_epochs_per_trigger: int | None = None  # epochs of one micro-batch at most
+    max_epochs_per_trigger: int | None = None  # maximum number of epochs in a micro-batch
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> EpochSourceOptions:

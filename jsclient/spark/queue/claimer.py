@@ -57,7 +57,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _LEAST_PAUSE = 0.05  # seconds between two in-progress acks
 _PULL = 2000  # messages per pull
-_BLIND_PULL = 16  # the same with headers_only, since the byte limit does not cover omitted payloads
+_BLIND_PULL = 16  # the same with headers_only, because the byte limit does not cover omitted payloads
 _MOST = 100_000  # claims per batch without other limits
 _MOST_RUNS = 10_000  # runs per batch, to keep its offset small
 _LONGEST_WAIT = 10.0  # seconds per waiting pull
@@ -71,14 +71,14 @@ class _Held:
     offset: QueueOffset
     alive_at: float  # monotonic time up to which all in-progress acks were in time
     unconfirmed: bool = False  # whether ack_wait may have expired, so that the server may redeliver claims
-    reported: int = 0  # number of claims that were reported as possibly redelivered
+    reported: int = 0  # number of claims that were reported as possibly delivered again
 
 
 class Holder:
     """The open claims of one query.
 
     Attributes:
-        made: When the consumer was created, in the format of an offset.
+        made: The time when the consumer was created, in the format of an offset.
         collecting: Deliveries of the batch that is being claimed.
         form: The parts of their ack subjects. See `ack_form`.
         forgotten: Stream sequences of messages that were processed but could not be acked, since the server lost the
@@ -123,12 +123,12 @@ class Holder:
         except PermissionDeniedError as error:
             raise not_permitted("consumer", error, "claimed messages are acked") from error
         except JetStreamError:
-            return  # retried with the next batch
+            return  # this is retried with the next batch
         self._may_ack = True
 
     @property
     def held(self) -> int:
-        """Number of claims that are kept alive here."""
+        """The number of claims that this query keeps alive."""
         return sum(claimed(held.offset.runs) for held in self._held.values())
 
     def holds(self, batch: int) -> bool:
@@ -389,7 +389,7 @@ class Claimer:
                 await self._holder.ack(self._again)
                 self._again = []
             except JetStreamError as error:
-                self._context.report(error)  # retried with the next batch
+                self._context.report(error)  # this is retried with the next batch
 
     async def _pull(self, most: int, free: int | None, wait: float, *, first: bool) -> Batch:
         # The server refuses pulls above the limits of the consumer.

@@ -43,8 +43,8 @@ __all__ = [
 _FIRST_FORM = 9  # tokens of a JSAck in its first form, the second form has 11 or more
 _NUMBERS = 5
 NEAR = 64  # up to this many sequences between two runs are read and dropped, which is cheaper than a second request
-_FEW = 4  # groups of up to this many claims are read one by one
-_SINGLES = 512  # claims per span that is read one by one
+_FEW = 4  # groups of up to this many claims are read one claim at a time
+_SINGLES = 512  # claims per span whose claims are read one at a time
 _ACK_WAIT = 30.0  # seconds: the server's default
 
 
@@ -195,9 +195,9 @@ class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unk
     runs: tuple[Run, ...]
     ack: str = ""  # ack, behind: the parts of their ack subjects before and after the numbers
     behind: str = ""
-    # When the consumer was created, as ``ConsumerInfo.created.isoformat()``. A recreated consumer voids the claims
+    # ``ConsumerInfo.created.isoformat()`` of the consumer. A recreated consumer voids the claims
     made: str = ""
-    at: _Natural = 0  # when they were claimed, in milliseconds since 1970
+    at: _Natural = 0  # the time of the claims, in milliseconds since 1970
     # The number of tasks that share the claims, 0 if unknown. A replay has as many, whatever the options are then
     parts: _Natural = 0
 
@@ -301,7 +301,7 @@ def _singles(runs: Sequence[Run]) -> list[Span]:
 
 @dataclass(slots=True)
 class ClaimMatch:
-    """Claims whose messages were found, as parallel lists."""
+    """Claims whose messages exist, as parallel lists."""
 
     indexes: list[int]  # indexes of the messages
     consumer_seqs: list[int]
@@ -338,7 +338,7 @@ class ClaimMatcher:
                 break
             run = self._runs[self._number]
             if seq < run.stream_seq:
-                continue  # another client has claimed this message, or none has
+                continue  # another client has claimed this message, or nobody has
             matched.indexes.append(index)
             matched.consumer_seqs.append(run.consumer_seq + self._offset)
             matched.delivered.append(run.delivered)

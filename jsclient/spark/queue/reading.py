@@ -123,7 +123,7 @@ class _ClaimReader:
         self._context = context_of(js)
         self._spec = spec
         self._partition = partition
-        self._spans: list[Span] | None = None  # None before they are planned
+        self._spans: list[Span] | None = None  # None before the spans are planned
         self._matcher: ClaimMatcher | None = None
         self._retry = Retry(_RETRY)  # replaced after each progress
 

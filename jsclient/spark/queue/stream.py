@@ -62,12 +62,12 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _OUTAGE = 120.0  # seconds to wait for an unavailable server
 _PAUSE = 0.2  # seconds between two attempts
-_LATE = 2.0  # seconds that the server may take to deliver again after ack_wait
+_LATE = 2.0  # seconds that the server may take to redeliver after ack_wait has expired
 _RETRY = RetryPolicy(_PAUSE, _PAUSE, patience=_OUTAGE, also=(HeartbeatError,))
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of queue mode. The driver has it, and executors have copies.
+    """The stream reader of queue mode. The driver uses it, and executors use copies.
 
     Args:
         options: Options of the source.
@@ -106,7 +106,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_driver": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Return the offset without claims."""
+        """Return the initial offset, which has no claims."""
         return QueueOffset(0, ()).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
@@ -114,7 +114,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Limit the query to the messages that are outstanding now."""
+        """Limit the query to the messages that are pending or unacked now."""
         self._on_driver(_Driver.prepare_available_now)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name

@@ -14,7 +14,7 @@ from ...tables.removal import Removal
 
 __all__ = ["Unclaimed", "UnclaimedRemovedError"]
 
-_MOST_GAPS = 1000  # per batch, in memory
+_MOST_GAPS = 1000  # gaps of a batch that are kept in memory
 
 
 class UnclaimedRemovedError(HistoryTruncatedError):
@@ -63,7 +63,7 @@ class Unclaimed:
     async def check_gap(self, ask: Callable[[], Awaitable[ConsumerInfo]]) -> None:
         """Check the messages between the last delivery and the head of the stream. Raises `UnclaimedRemovedError`.
 
-        The consumer is requested last, so that messages which other clients claim and ack meanwhile are before its last
+        The consumer is requested last. Messages that other clients claim and ack meanwhile are then before its last
         delivery.
         """
         if self.applies:
@@ -82,7 +82,7 @@ class Unclaimed:
             self._gaps.append((before[1] + 1, stream_seq - 1))
 
     async def look_at_gaps(self) -> None:
-        """Check the gaps between the deliveries that were noted. Raises `UnclaimedRemovedError`."""
+        """Check the gaps between the recorded deliveries. Raises `UnclaimedRemovedError`."""
         gaps, self._gaps = self._gaps, []
         if gaps:
             self._check_gaps(await self._stream.info(), gaps)

@@ -53,45 +53,45 @@ ONE_ROW_AN_ID = (
 )
 
 _READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers, too
-_SAMPLES = 1000  # subjects that are remembered
-_NO_JETSTREAM = 10039  # err_code: the account has none
+_SAMPLES = 1000  # number of subjects that are remembered
+_NO_JETSTREAM = 10039  # err_code of an account without JetStream
 
 
 class ColumnIds:
-    """The ids of a task's rows.
+    """The message ids of a task's rows.
 
     Args:
-        one_stream: Whether all rows are known to go to one stream. Two streams may have messages with one id.
-        column: The column that has the ids.
-        with_subjects: Whether a row is another one if its subject is another one.
+        one_stream: Whether all rows are known to go to one stream. Two streams may have messages with the same id.
+        column: The column that contains the ids.
+        with_subjects: Whether rows with different subjects count as different rows.
 
     Attributes:
-        keys: Those of the rows that the task has had.
-        sequences: Those that the rows were acked with.
+        keys: The keys of the rows that were added.
+        sequences: The sequences with which the rows were acked.
     """
 
     def __init__(self, *, one_stream: bool, column: str = "msg_id", with_subjects: bool = True) -> None:
         self._one_stream = one_stream
         self._with_subjects = with_subjects
         self._column = column
-        self._known: dict[str, array[int]] = {}  # by stream, sequences of messages that were there before
-        self._samples: set[str] = set()  # of the subjects
+        self._known: dict[str, array[int]] = {}  # by stream, the sequences of messages that existed before
+        self._samples: set[str] = set()  # sequences of one message for each subject
         self.keys: RowKeys = RowKeys()
         self.sequences: RowSequences = RowSequences()
 
     def add_rows(self, rows: RowMessages, first: int) -> None:
-        """Take in the next rows before they are published.
+        """Add the next rows before they are published.
 
         Args:
-            first: Number of the first of them.
+            first: The number of the first row.
 
         Raises:
-            BadRow: Two different rows have one id.
+            BadRow: Two different rows have the same id.
         """
         ids = rows.ids or [b""] * len(rows.payloads)
         if len(set(ids)) < len(ids):
             self._check_different(rows, ids, first)
-        # A row without an id gets one that no other row has.
+        # A row without an id gets an id that no other row has.
         self.keys.ids.frombytes(b"".join([digest(one, 8) if one else token_bytes(8) for one in ids]))
         if len(self._samples) < _SAMPLES:
             self._samples.update(one.decode() for one in islice(set(rows.subjects), _SAMPLES))
@@ -128,20 +128,20 @@ class ColumnIds:
                 self._known.setdefault(ack.stream, array("Q")).append(ack.seq)
 
     def add_stored(self, stream: str, sequences: Sequence[int]) -> None:
-        """Record the sequences of rows that are left out because the stream has their ids."""
+        """Record the sequences of rows that are omitted because the stream has their ids."""
         if sequences:
             self.sequences.add_stored(stream, sequences)
             self._known.setdefault(stream, array("Q")).extend(sequences)
 
     async def check_repetitions(self, js: JetStream) -> str:
-        """Look at the messages of which rows were repetitions. Called when all rows are acked.
+        """Compare rows that were repetitions with the messages that they repeat. Called when all rows are acked.
 
         Returns:
-            Why some of them could not be seen; "" if all were.
+            The reason why some messages could not be read, or "" if all were read.
 
         Raises:
-            BadRow: One has another subject than the row, with the number of the row in the partition.
-            JetStreamError: They cannot be read at the moment.
+            BadRow: A message has another subject than its row. The error has the number of the row in the partition.
+            JetStreamError: The messages cannot be read at the moment.
         """
         reasons = []
         for name, known in self._known.items():
@@ -151,7 +151,7 @@ class ColumnIds:
                     await Retry(_READING).run(lambda: self._check_in(js, name, sequences))  # noqa: B023  awaited
                 )
             except (ApiError, NoRespondersError, PermissionDeniedError, StreamNotFoundError) as error:
-                # Whoever may publish to the stream need not have a JetStream API that answers.
+                # A user who may publish to the stream need not have access to a JetStream API.
                 if is_transient(error) and not _is_without_jetstream(error):
                     raise
                 reasons.append(f"stream {name!r} cannot be read ({error})")
@@ -161,7 +161,7 @@ class ColumnIds:
         try:
             target = await js.stream(name)
         except ApiError as error:
-            if _is_without_jetstream(error):  # at once, since waiting changes nothing
+            if _is_without_jetstream(error):  # raised at once, because waiting changes nothing
                 return f"stream {name!r} cannot be read ({error})"
             raise
         config = target.cached_info.config
@@ -198,8 +198,8 @@ class ColumnIds:
         others = pc.indices_nonzero(pc.fill_null(pc.invert(same), fill_value=False))
         if not len(others):
             return
-        # A row with the id may have gone to another stream. So compare how many rows a message is the message of with
-        # how many of the rows have its subject.
+        # A row with the id may have gone to another stream. So compare two counts: the rows that a message stands for,
+        # and the rows that have its subject.
         equal = Counter(indexes.filter(same).to_pylist())
         depth = _Depth(self.sequences.ranges()[name])
         for row in others.to_pylist():

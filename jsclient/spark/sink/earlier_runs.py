@@ -18,7 +18,7 @@ from .run_record import RunRecord
 __all__ = ["MISSING", "EarlierRuns", "NotRecordedError", "RunLocation", "why_removed", "why_unseen"]
 
 MISSING = RetryPolicy(0.25, 0.25, patience=30.0, missing_stream=5.0)
-"""For streams that the driver has seen, and which may seem to be missing while a cluster elects a leader."""
+"""Retries for streams that the driver has seen, and that may seem to be missing while a cluster elects a leader."""
 
 _FULL = 10077  # a transient error of a stream that has reached one of its limits
 _TRIES = 100  # attempts to write a record, which fail only if another task has written first
@@ -39,7 +39,7 @@ class RunLocation:
         return Bucket(context_of(js), f"KV_{self.bucket}", prefix)
 
     def key(self, target: str) -> str:
-        """Return the record's key. Two writes of a batch have two records if they have different destinations."""
+        """Return the key of the record. Two writes of a batch have two records if their destinations differ."""
         return f"runs-{query_hash(f'{target} {self.subject}')}"
 
 
@@ -89,7 +89,7 @@ class EarlierRuns:
             try:
                 entry = BucketEntry(entry.key, value, await keys.update(entry.key, value, entry.revision))
             except ConflictError as conflict:
-                entry = conflict.stored_entry  # another task was first
+                entry = conflict.stored_entry  # another task wrote the record first
             except (ApiError, PermissionDeniedError) as error:
                 if is_transient(error) and not (isinstance(error, ApiError) and error.err_code == _FULL):
                     raise

@@ -29,7 +29,7 @@ class LedgerLocation:
     query: str
     target: str  # name of the target stream
     run: str  # id of this run, which is Spark's attempt to write an epoch
-    ascending: bool = False  # whether an epoch older than the newest epoch is an error
+    ascending: bool = False  # whether an epoch before the newest epoch is an error
 
     def keys(self, js: JetStream) -> Bucket:
         """Return the query's keys in the bucket."""
@@ -119,7 +119,7 @@ class Ledger:
             try:
                 entry = BucketEntry(entry.key, value, await keys.update(entry.key, value, entry.revision))
             except ConflictError as conflict:
-                entry = conflict.stored_entry  # another task was first
+                entry = conflict.stored_entry  # another task wrote the record first
         else:
             raise ConfigError(
                 f"the ledger of {location.query!r} is being written by something else all the time"

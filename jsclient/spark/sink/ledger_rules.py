@@ -23,16 +23,16 @@ __all__ = ["Begin", "Beginning", "CheckpointBehindError", "PartitionRecord", "Qu
 
 
 class CheckpointBehindError(ConfigError):
-    """Raised when a query writes an epoch after later epochs, which shows that its checkpoint was put back."""
+    """Raised when a query writes an epoch after later epochs, which shows that an older checkpoint was restored."""
 
 
 KEPT = 100
-"""Number of epochs whose beginnings are kept. Spark keeps as many by default."""
+"""Number of epochs whose beginnings are kept. Spark keeps the same number by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The beginning of an epoch in the target."""
+    """The beginning of an epoch in the target stream."""
 
     epoch: int
     start: int  # all messages of the epoch have this sequence or a later sequence

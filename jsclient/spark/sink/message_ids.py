@@ -94,7 +94,7 @@ class _Starts(dict[bytes, "blake2b"]):
 
 
 class ContentIds:
-    """Content-based ids for the rows of one partition. Stateful: pass each row once.
+    """Content-based ids for the rows of one partition. The object has state, so pass each row once.
 
     Attributes:
         prefix: The common prefix of the ids. `tails` returns their remainders.
@@ -164,7 +164,7 @@ class ContentIds:
 
 
 class SourceIds(dict[bytes, bytes]):
-    """Ids of rows by the messages that they were made from. Caches the end of the ids of each subject.
+    """Ids of rows that identify the messages from which the rows were made. Caches the end of the ids of each subject.
 
     Args:
         write: Number of the write among the writes of its batch to the same destination.

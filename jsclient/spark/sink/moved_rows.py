@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["Checked", "Remainder", "StoredRow", "StoredRows", "remainder_of"]
 
-_CONTENT = 16  # characters of a content's hash, which a number may follow, for equal rows of a partition
+_CONTENT = 16  # characters of a content's hash. A number may follow, for equal rows of a partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class StoredRow:
 
     partition: bytes
     content: bytes
-    number: int  # among the equal rows of its partition
+    number: int  # its number among the equal rows of its partition
 
     @classmethod
     def from_suffix(cls, suffix: bytes) -> StoredRow | None:
@@ -48,7 +48,7 @@ class StoredRow:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The report of a task that compared its rows with the rows that earlier runs have stored."""
+    """The report of a task that compared its rows with rows stored by earlier runs."""
 
     stream: str
     start: int
@@ -93,7 +93,7 @@ class StoredRows:
             self._others.add(row.content)
 
     def is_open(self, tail: bytes) -> bool:
-        """Return whether a row that is not stored for the task's partition has to be left to the driver."""
+        """Return whether a row that is not stored for the task's partition must be left to the driver."""
         if tail[:_CONTENT] not in self._others:
             return False
         self._open.append(tail)

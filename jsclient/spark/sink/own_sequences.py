@@ -24,7 +24,7 @@ __all__ = ["RowSequences", "SequenceRanges", "Shared", "shared_sequences"]
 
 @dataclass(frozen=True, slots=True)
 class SequenceRanges:
-    """Sequences as ranges in ascending order. A sequence that occurs twice is in two ranges."""
+    """Sequences as ranges in ascending order. A sequence that occurs twice belongs to two ranges."""
 
     starts: array[int]
     ends: array[int]  # the sequences after the last sequences
@@ -32,7 +32,7 @@ class SequenceRanges:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Messages that two rows share."""
+    """Consecutive messages that two rows share."""
 
     stream: str
     sequence: int  # the sequence of the first message

@@ -44,8 +44,8 @@ __all__ = ["Outcome", "PartitionWriter", "WritePlan"]
 
 _UNKNOWN = (RequestTimeoutError, DisconnectedError, ClosedError)  # the message may or may not be stored
 _ROWS = 16_384  # prepared per step, which blocks the event loop for some milliseconds
-_STEP = 1024 * 1024  # bytes of payloads prepared per step, so that they stay in the processor's cache
-_LOOK = 1.5  # seconds without an ack before looking for the stream of rows that nothing responds to
+_STEP = 1024 * 1024  # bytes of payloads prepared per step, which fit into the processor's cache
+_LOOK = 1.5  # seconds without an ack after which the stream of the unanswered rows is looked up
 _READING = RetryPolicy(0.25, 1.0, patience=5.0, also=(ConsumerLimitError,))  # other tasks have consumers, too
 _PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds before a retry
 
@@ -60,12 +60,12 @@ class WritePlan:
     query: str
     epoch: int
     ledger: LedgerLocation | None
-    prefix: bytes = b""  # common prefix of the message ids; empty: that of query and epoch
-    line: bytes = b""  # more header lines of every message
+    prefix: bytes = b""  # common prefix of the message ids. If empty, the prefix of query and epoch
+    line: bytes = b""  # additional header lines of every message
     subject_in_ids: bool = True  # whether equal rows with different subjects have different ids
-    reserved: frozenset[str] = frozenset()  # names of more headers that rows cannot set
-    runs: RunLocation | None = None  # the record of the runs of the batch; None: none is kept
-    target: str | None = None  # name of the target stream; None: it depends on the rows
+    reserved: frozenset[str] = frozenset()  # names of additional headers that rows cannot set
+    runs: RunLocation | None = None  # the record of the runs of the batch, or None if no record is kept
+    target: str | None = None  # name of the target stream, or None if it depends on the rows
 
     @property
     def by_task(self) -> bool:
@@ -73,7 +73,7 @@ class WritePlan:
         return self.ids == "content" and self.options.dedup_scope == "partition"
 
     def subject_in(self, target: Stream) -> str | None:
-        """The subject of all rows in the target, if they have one in common."""
+        """Return the subject in the target that all rows have in common, or None."""
         if self.shape.has_subject or target.cached_info.config.subject_transform is not None:
             return None
         return self.shape.subject
@@ -95,11 +95,11 @@ class Outcome:
     dropped_headers: frozenset[str] = frozenset()  # names of headers of the server that rows had
     sequences: dict[str, SequenceRanges] | None = None  # of all rows, by stream; None: not recorded
     checked: Checked | None = (
-        None  # the comparison with earlier runs of the batch; None: this is the first one
+        None  # the comparison with earlier runs of the batch, or None if this is the first run
     )
-    unchecked: str = ""  # why the rows could not be compared with those of earlier runs
-    keys: RowKeys | None = None  # of all rows, with ids from a column; None: not recorded
-    # Why it is unknown whether rows with ids from a column were left out for messages with other subjects
+    unchecked: str = ""  # the reason why the rows could not be compared with the rows of earlier runs, or ""
+    keys: RowKeys | None = None  # keys of all rows with ids from a column, or None if not recorded
+    # Why it is unknown whether rows with ids from a column were omitted because of messages with other subjects
     unseen: str = ""
 
 
@@ -151,10 +151,10 @@ class PartitionWriter:
         self._unchecked = ""
         self._rows = 0  # rows received
         self._skipped = 0
-        self._taken: set[str] = set()  # subjects that did not respond, though a stream takes them
+        self._taken: set[str] = set()  # subjects without a response, although a stream has them
 
     async def find_stored_rows(self, subject: str | None = None) -> None:
-        """Look for rows that are stored already. Must be called before the first batch.
+        """Find the rows that are stored already. Must be called before the first batch.
 
         Args:
             subject: The subject of the first row, by which the target is found if the plan does not name it.
@@ -198,7 +198,7 @@ class PartitionWriter:
                 raise
             self._unchecked = f"stream {name!r} cannot be read ({error})"
             return
-        # Look after the read: what was removed before it was not seen.
+        # Check after the read, because the read did not see messages that were removed before.
         self._unchecked = await why_removed(target, sequences)
         if not self._unchecked:
             self._earlier, self.stored = rows, rows.own
@@ -206,7 +206,7 @@ class PartitionWriter:
     async def _read_stored(self, target: Stream, sequences: range, began: int) -> StoredRows:
         plan = self._plan
         window = float(target.cached_info.config.duplicate_window or 0)
-        # With a ledger, repetitions after a long time are what the user wants.
+        # With a ledger, the user wants repetitions even after a long time.
         old = began if plan.ledger is None and 0 < began < time.time() - window else 0
         prefix = epoch_prefix(plan.query, plan.epoch)
         rows = StoredRows(target.name, sequences, self._task.partition, old=old)
@@ -215,7 +215,7 @@ class PartitionWriter:
         return rows
 
     async def write(self, batch: pa.RecordBatch) -> None:
-        """Publish a batch. Waits for room in the window, but not for the acks.
+        """Publish a batch. Waits for capacity in the window, but not for the acks.
 
         Raises:
             RowError: A row cannot be published. No message remains in flight.
@@ -299,13 +299,13 @@ class PartitionWriter:
             raise await self._failed(error) from error
 
     async def close(self) -> None:
-        """Close the publisher. Messages in flight are abandoned."""
+        """Close the publisher. The outcome of messages in flight is unknown."""
         await self._bulk.close()
 
     async def publish(
         self, subjects: Sequence[bytes], blocks: Sequence[bytes], payloads: Sequence[bytes]
     ) -> None:
-        """Publish whole messages, which have their ids. Raises as `write`."""
+        """Publish complete messages, which have their ids. Raises the errors of `write`."""
         rows = range(self._rows, self._rows + len(payloads))
         self._rows += len(payloads)
         await self._send_rows(rows, subjects, blocks, payloads)
@@ -385,7 +385,7 @@ class PartitionWriter:
         except JetStreamError:
             return False
         if names:
-            self._taken.add(one.entry.to)  # without a leader at the moment
+            self._taken.add(one.entry.to)  # the stream has no leader at the moment
         return not names
 
     async def _again(self, failures: Sequence[Failed]) -> None:
@@ -449,7 +449,7 @@ def _column_ids(plan: WritePlan) -> ColumnIds | None:
     kept = plan.ids == "none" and options.headers == "keep" and plan.shape.has_headers  # they may have ids
     if not kept and plan.ids != "column":
         return None
-    # In epochs, an id names a row whatever its subject is, which is that of a partition.
+    # In epochs, an id identifies a row whatever its subject, because the subject is that of a partition.
     in_epoch = not plan.subject_in_ids
     return ColumnIds(
         one_stream=in_epoch or plan.target is not None or options.expected_stream is not None,

@@ -42,14 +42,15 @@ _ALLOWED = {
 }
 _SOURCE = {"stream": "string", "stream_created": "timestamp", "sequence": "bigint"}  # with dedup=source
 _ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
-# A server carries out what is published here, and no stream stores it. $JS.EVENT has advisories, which streams store.
+# The server executes messages to these subjects, and no stream stores them. $JS.EVENT has advisories, which streams
+# store.
 _REQUEST = re.compile(rb"\$(SYS\.|JS\.(?!EVENT\.))")
 _MAX_SUBJECTS = 100_000  # maximum number of cached legal subjects
 _NO_BLOCK = b""
-# A copied message has these headers from its own publish, or from the server. In another stream they are commands.
+# A copied message has these headers from its own publish, or from the server. In another stream they act as commands.
 _OF_SERVER = re.compile("nats-", re.IGNORECASE)
 
-# The server would hold such rows back until the batch is complete, in the order of their numbers.
+# With these headers, the server would keep rows back until their batch is complete, in the order of their numbers.
 _IN_BATCH = (
     f"{BATCH_ID} makes the row part of an atomic batch, which a sink cannot publish, since it publishes row by row: "
     "leave out the headers named Nats-Batch-..., or option headers=keep"
@@ -68,13 +69,13 @@ class RowShape:
     has_subject: bool
     has_headers: bool
     has_id: bool
-    # Default for rows without a subject, because it is null or the column is missing; None: no default
+    # Default for rows without a subject, because it is null or the column is missing, or None without a default
     subject: str | None
     by_source: bool = False  # whether ids are made from the columns that identify a message of the source
 
 
 def rows_shape(schema: StructType, options: SinkOptions) -> RowShape:
-    """Check the columns of rows. Raises `ConfigError` if one is missing or has a wrong type; others are ignored."""
+    """Check the columns of rows, and ignore other columns. Raises `ConfigError` for a missing column or wrong type."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     payloads = [name for name in ("data", "value") if name in types]
     if len(payloads) != 1:
@@ -107,7 +108,7 @@ class RowMessages:
     subjects: list[bytes]
     blocks: list[bytes] | None  # the rows' own headers, b"" for rows without; None: no row has headers
     payloads: list[bytes]
-    # Of the column ``msg_id``, of the source, or of kept headers, b"" for rows without; None: there are none
+    # From column ``msg_id``, the source, or kept headers. b"" for rows without an id. None if there are no ids
     ids: list[bytes] | None
 
 
@@ -116,8 +117,8 @@ class RowReader:
 
     Args:
         shape: The columns of the rows.
-        replaced: Headers that the sink sets; they are dropped from the rows' own headers.
-        source_ids: Makes ids of rows from the columns of the source.
+        replaced: Headers that the sink sets. They are removed from the rows' own headers.
+        source_ids: Creates ids of rows from the columns of the source.
         keep: Whether to publish headers of the server, which it may read as commands.
 
     Attributes:
@@ -154,7 +155,7 @@ class RowReader:
                     what = "holds a control character" if one else "is empty"
                     raise BadRow(row, "msg_id", f"it {what}: an id is a line of text")
                 if one != one.strip(b" "):
-                    # To the server " a" and "a" are one id, and " " is none.
+                    # The server treats " a" and "a" as one id, and " " as no id.
                     raise BadRow(
                         row, "msg_id", "it has spaces around it, which servers drop: use trim(msg_id)"
                     )
@@ -265,7 +266,7 @@ def _check_different(ids: Sequence[bytes]) -> None:
 
 
 def set_headers(ids: str, expected_stream: str | None) -> tuple[bytes, frozenset[str]]:
-    """The sink's own headers: a line common to all messages, and the names of headers that rows cannot set."""
+    """Return the sink's own headers: a line common to all messages, and the header names that rows cannot set."""
     names = set()
     line = b""
     if expected_stream is not None:
@@ -279,7 +280,7 @@ def set_headers(ids: str, expected_stream: str | None) -> tuple[bytes, frozenset
 def whole_headers(
     line: bytes, prefix: bytes, tails: Sequence[bytes] | None, blocks: Sequence[bytes] | None, count: int
 ) -> list[bytes]:
-    """Build the final header blocks: the rows' own headers, the common line and the message id."""
+    """Build the final header blocks from the rows' own headers, the common line and the message id."""
     if tails is None:
         if blocks is None:
             return [b"NATS/1.0\r\n%b\r\n" % line if line else b""] * count

@@ -23,7 +23,7 @@ __all__ = ["BadRow", "RowError", "advice", "is_passing"]
 
 _NO_ROOM = 429
 _EXPECTED = "the row's headers expect it: leave out those named Nats-Expected-..."
-_REMEDIES = {  # by err_code
+_REMEDIES = {  # how to fix an error, by err_code
     10054: "make the row smaller, or raise max_msg_size of the stream",
     10060: "another stream than that of option 'expectedStream' has this subject: name that one, or change the subject",
     10070: _EXPECTED,
@@ -85,8 +85,8 @@ class RowError(PublishError):
 
 
 def is_passing(error: JetStreamError) -> bool:
-    """Return whether a retry can succeed or find the message stored."""
-    # Unlike a request, a row is also sent again if the server has no space for it now, or refuses a reconnect.
+    """Return whether a retry can succeed, or can find the message stored."""
+    # Unlike a request, a row is also resent if the server has no space for it now, or refuses a reconnect.
     return (
         is_transient(error)
         or isinstance(error, ConnectionError)

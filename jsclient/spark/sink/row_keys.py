@@ -13,20 +13,20 @@ __all__ = ["RowKeys", "digest", "hash_column", "id_hash"]
 
 @dataclass(frozen=True, slots=True)
 class RowKeys:
-    """What tells rows apart, by row. Hashes, because the driver collects those of all rows: 16 bytes each."""
+    """The keys that distinguish rows, one for each row: hashes of 16 bytes, because the driver collects all of them."""
 
     ids: array[int] = field(default_factory=lambda: array("Q"))
     subjects: array[int] = field(default_factory=lambda: array("I"))
-    contents: array[int] = field(default_factory=lambda: array("I"))  # of headers and payload
+    contents: array[int] = field(default_factory=lambda: array("I"))  # hashes of headers and payload
 
     def columns(self) -> list[pa.Array]:
-        """The hashes as columns of Arrow, without a copy."""
+        """Return the hashes as Arrow columns, without a copy."""
         kinds = (pa.uint64(), self.ids), (pa.uint32(), self.subjects), (pa.uint32(), self.contents)
         return [hash_column(kind, one) for kind, one in kinds]
 
 
 def id_hash(msg_id: bytes) -> int:
-    """The hash of an id in `RowKeys`."""
+    """Return the hash of an id for `RowKeys`."""
     return array("Q", digest(msg_id, 8))[0]
 
 
@@ -36,5 +36,5 @@ def digest(data: bytes, size: int) -> bytes:
 
 
 def hash_column(kind: pa.DataType, values: array[int]) -> pa.Array:
-    """Hashes as a column of Arrow, without a copy."""
+    """Return hashes as an Arrow column, without a copy."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

@@ -15,7 +15,7 @@ from ...errors import ConfigError
 __all__ = ["BatchRuns", "RunRecord"]
 
 KEPT = 100
-"""Number of batches, the latest written, whose runs are kept. Spark keeps as many by default."""
+"""Number of batches whose runs are kept: the batches written last. Spark keeps the same number by default."""
 
 MAX_RUNS = 20
 """Number of runs of a batch that are kept: the first run and the latest runs."""

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = ["different_rows", "ids_of_different_rows", "refuse_different", "refuse_shared"]
 
-_LOOKED_AT = 10_000  # shared messages, at most
+_LOOKED_AT = 10_000  # maximum number of shared messages that are read
 
-Row = tuple[int, int]  # partition, and number of the row in it
+Row = tuple[int, int]  # the partition, and the number of the row in it
 
 
 def refuse_shared(written: Sequence[Written], options: SinkOptions) -> None:
     """Raise `ConfigError` if two different rows share a message, so that one of them is not stored."""
     if not any(one.outcome.duplicates or one.outcome.skipped for one in written):
-        return  # each row made a new message
+        return  # each row created a new message
     shared = shared_sequences({one.partition: one.outcome.sequences or {} for one in written})
     keys = {one.partition: one.outcome.keys for one in written if one.outcome.keys is not None}
     if not keys:
@@ -53,7 +53,7 @@ def refuse_shared(written: Sequence[Written], options: SinkOptions) -> None:
         rows = _two_of(keys, msg_id, of_one_subject=True)
         raise ConfigError(f"{_named(keys, rows)}, {message}. {ONE_ROW_AN_ID}")
     if search.complete:
-        return  # the different rows with one id have gone to different streams
+        return  # the different rows with the same id have gone to different streams
     # Not all shared messages could be read, so the numbers decide.
     pair = different_rows(keys, sum(run.count for run in runs))
     if pair is not None:
@@ -61,7 +61,7 @@ def refuse_shared(written: Sequence[Written], options: SinkOptions) -> None:
 
 
 def refuse_different(written: Sequence[Written]) -> None:
-    """Raise `ConfigError` if two different rows of an epoch, whose partitions share a stream, have one id."""
+    """Raise `ConfigError` if two different rows of an epoch, whose partitions share a stream, have the same id."""
     if not any(one.outcome.duplicates or one.outcome.skipped for one in written):
         return
     keys = {one.partition: one.outcome.keys for one in written if one.outcome.keys is not None}
@@ -71,16 +71,16 @@ def refuse_different(written: Sequence[Written]) -> None:
 
 
 def different_rows(tasks: Mapping[int, RowKeys], dropped: int | None) -> tuple[Row, Row] | None:
-    """Find two different rows with one id.
+    """Find two different rows with the same id.
 
     Args:
         tasks: The keys of the rows of each partition.
-        dropped: Number of rows that have made no message, because another row of the batch has made it; None: it is
-            not known, and all rows go to one stream.
+        dropped: Number of rows that created no message, because another row of the batch created it. None if this is
+            unknown and all rows go to one stream.
 
     Returns:
-        The first two; None if there are none, or if the rows that have made no message are equal to others. Different
-        rows with one id are then in different streams, which know nothing of each other's ids.
+        The first two rows, or None if there are none or the rows without a message are equal to other rows. Different
+        rows with the same id are then in different streams, which do not share their ids.
     """
     if dropped == 0:
         return None
@@ -93,7 +93,7 @@ def different_rows(tasks: Mapping[int, RowKeys], dropped: int | None) -> tuple[R
 
 
 def ids_of_different_rows(tasks: Mapping[int, RowKeys]) -> list[int]:
-    """The hashes of ids that different rows with one subject have. Tasks notice those with different subjects."""
+    """Return the hashes of ids that different rows with one subject have. Tasks find rows with different subjects."""
     return _repeated(_contents(tasks), "id", "subject")
 
 

@@ -71,7 +71,7 @@ class Written(WriterCommitMessage):
     """The commit message of a task."""
 
     partition: int  # number of the partition
-    epoch: int  # the epoch that the task has determined; -1 if it did not need to
+    epoch: int  # the epoch that the task has determined, or -1 if it did not need an epoch
     outcome: Outcome  # the result of writing the partition
     query: str = ""  # the query that it has determined
 
@@ -90,8 +90,8 @@ class _Writer:
         self._target = Target(None, keeps_runs=False)
 
     def __getstate__(self) -> dict[str, object]:
-        # Look up the target only when pickling for tasks: commit runs in another process and doesn't need it.
-        # The number of a batch in `publish_batch` changes nothing about the target.
+        # Look up the target only when this object is pickled for tasks: commit runs in another process and does not
+        # need it. The number of a batch in `publish_batch` changes nothing about the target.
         options = replace(self._options, dedup_key=None, dedup_batch=None, dedup_write=0)
         key = (options, self._shape, self._repeatable())
         if key not in _looked:
@@ -192,13 +192,13 @@ class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the epochs of a streaming query.
 
     Args:
-        query: The name of the query, for the log; "" if it has none.
+        query: The name of the query for the log, or "" if it has no name.
     """
 
     _ascending = True
 
     def __init__(self, options: SinkOptions, schema: StructType, query: str = "") -> None:
-        """Raises `ConfigError` if rows of this schema cannot be written with these options."""
+        """Prepare the writer. Raises `ConfigError` if rows of this schema cannot be written with these options."""
         super().__init__(options, schema)
         self._query = query
 
@@ -218,7 +218,7 @@ class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
-    """Writes a DataFrame. Retried tasks store no row twice."""
+    """Writes a DataFrame as a batch. Retried tasks store no row twice."""
 
     def _repeatable(self) -> bool:
         return self._options.dedup_key is not None
@@ -251,7 +251,7 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
 
 
 def batch_text(query: str, batch: int) -> str:
-    """What log lines call a batch."""
+    """Return the words for a batch in log lines."""
     return f"query {query}, batch {batch}" if query else f"batch {batch}"
 
 
@@ -309,7 +309,7 @@ _reported_headers: set[str] = set()
 def report_dropped_headers(
     what: str, written: Sequence[Written], reported: set[str] = _reported_headers
 ) -> None:
-    """Warn of dropped headers of the server, once in this process for each name."""
+    """Warn about dropped headers of the server, once in this process for each name."""
     names = {name for one in written for name in one.outcome.dropped_headers} - reported
     if names:
         reported |= names
@@ -365,7 +365,7 @@ def _report_old(what: str, written: Sequence[Written]) -> None:
 
 
 def make_audible() -> None:
-    """Configure logging in the process that Spark starts for a commit, since users can't do it there."""
+    """Configure logging in the process that Spark starts for a commit, because users cannot do it there."""
     if log.level != logging.NOTSET:
         return
     if os.environ.get(_LOG, "").lower() == "info":
@@ -377,7 +377,7 @@ def make_audible() -> None:
 
 
 def summary(written: Sequence[Written]) -> str:
-    """Describe what was stored."""
+    """Return a sentence that describes what was stored."""
     outcomes = [one.outcome for one in written]
     rows = sum(one.rows for one in outcomes)
     streams = sorted({name for one in outcomes for name in one.streams})

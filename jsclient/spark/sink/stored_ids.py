@@ -16,14 +16,14 @@ from ...tables.range_reader import ConsumerRange
 
 __all__ = ["each_stored", "messages_at", "stored_ids"]
 
-_PAGE = 10_000  # messages
-_GAP = 1000  # sequences between two messages that are read together
-_FEW = 16  # messages that are read one by one rather than with a consumer
-_AT_A_TIME = 64  # messages that are read one by one
+_PAGE = 10_000  # messages in a page
+_GAP = 1000  # the greatest distance in sequences between two messages that are read together
+_FEW = 16  # up to this many messages are read one by one rather than with a consumer
+_AT_A_TIME = 64  # single requests in flight
 
 
 async def stored_ids(target: Stream, start: int, prefix: bytes, subject: str | None) -> dict[bytes, int]:
-    """Map the message ids in the target that start with ``prefix`` to their sequences. The prefix is cut off.
+    """Return the sequences of messages in the target whose ids start with ``prefix``, by the remainder of the id.
 
     Args:
         target: The target stream.
@@ -56,7 +56,7 @@ async def each_stored(
         first,
         part.stop - 1,
         subjects=() if subject is None else (subject,),
-        check_loss=False,  # removed messages are not stored, so they don't matter
+        check_loss=False,  # removed messages are not stored, so they do not matter
         headers_only=not payloads,
     )
     try:
@@ -78,7 +78,7 @@ async def messages_at(target: Stream, positions: Sequence[int]) -> AsyncIterator
         target: The target stream.
         positions: Sequences in ascending order. Removed messages are skipped.
     """
-    # A consumer would take the messages of a work queue away from its own.
+    # On a work queue, another consumer would take messages away from the queue's own consumers.
     few = _FEW if target.cached_info.config.retention in (None, RetentionPolicy.LIMITS) else len(positions)
     for part in _close_together(positions):
         if len(part) > few:

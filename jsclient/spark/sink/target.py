@@ -22,7 +22,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the driver knows about the target."""
+    """The target of a write, as far as the driver knows it."""
 
     stream: str | None  # the name of the stream, None if it depends on the rows
     keeps_runs: bool  # whether a record of the runs of each batch is kept
@@ -125,7 +125,7 @@ async def _keep_runs(js: JetStream, options: SinkOptions, replicas: int) -> bool
         except ApiError as error:
             if is_transient(error) or replicas == 1:
                 raise
-            await ensure_bucket(js, options.ledger, 1)  # there are too few servers for replicas
+            await ensure_bucket(js, options.ledger, 1)  # there are not enough servers for the replicas
     except (ApiError, PermissionDeniedError, ConfigError) as error:
         if is_transient(error):
             raise

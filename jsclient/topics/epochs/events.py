@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class CompletedEpoch(Generic[T]):
-    """All data of a ``time``, from all partitions, in messages ``first_seq`` to ``last_seq`` of the stream."""
+    """All data of an epoch ``time``, from all partitions, in messages ``first_seq`` to ``last_seq`` of the stream."""
 
     def __init__(self, epoch: Epoch[T], again: Callable[[], AsyncIterator[Any]]) -> None:
         self.time = epoch.time
@@ -33,7 +33,7 @@ class CompletedEpoch(Generic[T]):
 
     @property
     def is_kept(self) -> bool:
-        """Whether its items are in memory. Otherwise it was too large, and iterating reads them from the stream."""
+        """Whether the items are in memory. Otherwise it was too large, and iterating reads them from the stream."""
         return self._batches is not None
 
     @property
@@ -59,7 +59,7 @@ class CompletedEpoch(Generic[T]):
         return items
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """Yield its batches as they were sent, in the order of the stream.
+        """Yield the batches of the epoch as they were sent, in the order of the stream.
 
         Raises:
             EpochsLostError: Messages of the epoch were removed before they were read again. Discard the batches before
@@ -79,8 +79,8 @@ class CompletedEpoch(Generic[T]):
 class CompletedEpochs(Generic[T]):
     """Whole epochs, for ``async for``. Created by `EpochSubscription.completed`.
 
-    An error ends only the loop. After `EpochsLostError` another loop continues with the epochs that are whole.
-    `EpochSubscription.position` counts an epoch as consumed once it was returned.
+    An error ends only the loop. After `EpochsLostError` another loop continues with the epochs that are whole. An epoch
+    counts as consumed in `EpochSubscription.position` once it was returned.
     """
 
     def __init__(
@@ -100,12 +100,12 @@ class CompletedEpochs(Generic[T]):
 
     @property
     def open(self) -> int:
-        """The number of epochs in memory that are not completed."""
+        """The number of incomplete epochs in memory."""
         return len(self._buffer)
 
     @property
     def retained_bytes(self) -> int:
-        """Bytes of the payloads that are kept for open epochs."""
+        """The number of payload bytes kept for open epochs."""
         return self._buffer.retained_bytes
 
     def __aiter__(self) -> Self:
@@ -144,8 +144,10 @@ class CompletedEpochs(Generic[T]):
 
 
 Filter: TypeAlias = Literal["atomic"] | Iterable[Any] | None
-"""The data that a subscriber drops. "atomic" drops epochs that it cannot receive in full, and None drops no data. Times
-drop, in addition to "atomic", all data at or before one of them."""
+"""Selects the data that a subscriber drops. "atomic" drops epochs that it cannot receive in full, and None drops no
+data. Times
+drop, in addition to "atomic", all data at or before one of them.
+"""
 
 
 class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
@@ -201,7 +203,7 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         return (await self.sized(timeout))[0]
 
     async def sized(self, timeout: float | None = None) -> tuple[Data[T] | FrontierUpdate[T], int]:
-        """Return the next event, and the encoded size of its items. Raises the errors of `next`."""
+        """Return the next event and the encoded size of its items. Raises the errors of `next`."""
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             if self._error is not None:

@@ -46,10 +46,10 @@ EpochStart: TypeAlias = Literal["now", "first"]
 StoreRecord: TypeAlias = Callable[[bytes, Mapping[str, str], int, str], Awaitable[int]]
 
 _PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
-_RACES: Final = 10  # attempts to take a partition, as other producers may be faster
+_RACES: Final = 10  # attempts to take a partition, because other producers may be faster
 _LAG_PAUSE, _LAG_PAUSES = 0.05, 100  # seconds, for a replica that lags
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks for partitions that do not exist yet
-_FIRST_REPORT = 5.0  # seconds of such a wait
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two checks for partitions that do not exist yet
+_FIRST_REPORT = 5.0  # seconds of waiting before the first report
 
 
 class Wait:
@@ -62,7 +62,7 @@ class Wait:
         self._pause, self._report = _FIRST_PAUSE, _FIRST_REPORT
 
     def report_wait(self, reason: str, partitions: Sequence[int], *, may_fail: bool = True) -> None:
-        """Report the wait if it is due. For ``may_fail`` see `PartitionsMissing`."""
+        """Report the wait if a report is due. For ``may_fail`` see `PartitionsMissing`."""
         waited = asyncio.get_running_loop().time() - self._started_at
         if waited >= self._report:
             self._report = 2 * waited
@@ -77,7 +77,7 @@ class Wait:
             )
 
     async def again(self, error: JetStreamError, partitions: Sequence[int]) -> None:
-        """Pause before the next request. ``error`` is the reason why the last request failed."""
+        """Pause before the next request. ``error`` is the reason for the failure of the last request."""
         missing = isinstance(error, TopicNotFoundError)
         self.report_wait(
             "no publisher has written there yet, or its records were removed" if missing else str(error),
@@ -90,8 +90,8 @@ class Wait:
 class LastFrontier(NamedTuple, Generic[T]):
     """The newest frontier record of a partition and the message that it was read from, or None.
 
-    ``last_seq`` is the last message of the subject, which the next record has to follow, or 0 without a message. The
-    messages after the record are invalid.
+    ``last_seq`` is the sequence of the subject's last message, which the next record must follow, or 0 if there is
+    none. Messages after the frontier record are invalid.
     """
 
     entry: FrontierEntry[T] | None
@@ -108,7 +108,7 @@ class Taken(NamedTuple, Generic[T]):
 
 
 class Join(NamedTuple, Generic[T]):
-    """The snapshots to start with, and the position to read after."""
+    """The snapshots that a subscriber starts with, and the position after which it reads."""
 
     entries: dict[int, FrontierEntry[T]]
     start: Position
@@ -194,7 +194,7 @@ class EpochHistory(Generic[T]):
     # --- taking over a partition -----------------------------------------------------------------------------
 
     async def take_partition(self, partition: int, store: StoreRecord, *, start: T | None) -> Taken[T]:
-        """Continue from the state of the last producer of a partition, or start it. The last producer is fenced.
+        """Continue a partition from the state of its last producer, which is fenced, or start a new partition.
 
         Args:
             store: Stores a frontier record, like `Outlet.record`.
@@ -202,7 +202,8 @@ class EpochHistory(Generic[T]):
 
         Raises:
             ProducerFencedError: Other producers keep taking the partition.
-            HistoryTruncatedError: It has no frontier record, and records may have been removed: give ``start``.
+            HistoryTruncatedError: The partition has no frontier record, and records may have been removed. Pass
+                ``start``.
             ConfigError: ``start`` is not a valid time. Also any request error.
         """
         producer = secrets.token_hex(8)
@@ -279,10 +280,10 @@ class EpochHistory(Generic[T]):
     # --- data that was stored before -------------------------------------------------------------------------
 
     async def counting(self, partition: int, *, first: int, last: int, ours: tuple[str, int]) -> set[int]:
-        """Return the sequences between ``first`` and ``last``, both included, of the partition's data that counts.
+        """Return the sequences of the partition's data that counts, from ``first`` to ``last``, both included.
 
         Data counts if its producer owned the partition at that sequence. The next frontier record names the owner.
-        ``ours`` is our token and the sequence of our first record: after it the partition is ours.
+        ``ours`` is the token of this producer and the sequence of its first record, from which it owns the partition.
         """
         data, frontier = data_subject(self.topic, partition), frontier_subject(self.topic, partition)
         counting_seqs: set[int] = set()
@@ -381,9 +382,9 @@ class EpochHistory(Generic[T]):
         """Start with the records of a saved position.
 
         Raises:
-            PositionInvalidError: The position is of another stream, or of an earlier stream of that name.
-            EpochsLostError: Records that it needs were removed. ConfigError: It is of other partitions. Also any
-                request error.
+            PositionInvalidError: The position is of another stream, or of an earlier stream with the same name.
+            EpochsLostError: Records that are needed were removed. ConfigError: The position is of other partitions.
+                Also any request error.
         """
         if {partition for partition, _ in position.records} != {*partitions}:
             raise ConfigError(

@@ -52,7 +52,7 @@ class OutgoingRecord(NamedTuple):
 
 
 class Outlet:
-    """Writes to one partition of a log, one record at a time.
+    """Writes data and frontier records to one partition of a log.
 
     Attributes:
         repeated: The messages since `flush` that were not stored because a message with their id had been stored
@@ -80,7 +80,7 @@ class Outlet:
         """
 
     async def record(self, data: bytes, headers: Mapping[str, str], expected: int, msg_id: str | None) -> int:
-        """Store a frontier record that directly follows the message ``expected``, 0 for none. Returns its sequence.
+        """Store a frontier record directly after the message ``expected``, or 0 for none. Return its sequence.
 
         Raises `WrongLastSequenceError` if it would follow another message, and the errors of any publish.
         """
@@ -102,13 +102,13 @@ class Outlet:
     async def commit(
         self, messages: Sequence[OutgoingRecord], data: bytes, headers: Mapping[str, str], expected: int
     ) -> int:
-        """Store data and a frontier record, all of them or none. Returns the sequence of the frontier record.
+        """Store data and a frontier record together or not at all. Return the sequence of the frontier record.
 
         Raises the errors of `record`.
         """
         last = await self._log.last(self._frontier)
         if expected == (last.seq if last else 0):
-            for message in messages:  # a log in memory does not yield to other tasks meanwhile
+            for message in messages:  # a log in memory does not let other tasks run meanwhile
                 await self.send(message)
         return await self.record(data, headers, expected, None)
 
@@ -217,7 +217,7 @@ class StreamOutlet(Outlet):
         await self._publisher.close()
 
 
-_RACES = 3  # attempts, as other clients may create or change the stream at the same time
+_RACES = 3  # attempts to create or change the stream, which other clients may change at the same time
 
 
 class Home(abc.ABC):
@@ -232,7 +232,7 @@ class Home(abc.ABC):
 
     @property
     def problem(self) -> str:
-        """Why there is no connection, as far as is known. "" if it is connected, or needs no server."""
+        """The reason why there is no connection, as far as is known. "" if connected, or if no server is needed."""
         return ""
 
     @property
@@ -256,11 +256,11 @@ class Home(abc.ABC):
 
     @abc.abstractmethod
     async def has_publisher(self, partition: int) -> bool:
-        """Return whether a partition has a publisher that is alive. Raises `DisconnectedError` and `ClosedError`."""
+        """Return whether a live publisher has the partition. Raises `DisconnectedError` and `ClosedError`."""
 
     @abc.abstractmethod
     async def announce(self, partition: int, is_alive: Callable[[], bool]) -> Presence | None:
-        """Let `has_publisher` return True as long as ``is_alive`` does. Raises any error of subscribing."""
+        """Make `has_publisher` return True as long as ``is_alive`` does. Raises any error of subscribing."""
 
     @abc.abstractmethod
     def emit(self, event: Event) -> None:
@@ -276,7 +276,7 @@ class Home(abc.ABC):
 
 
 class MemoryHome(Home):
-    """A topic in the memory of this process."""
+    """Stores a topic in the memory of this process."""
 
     def __init__(self, topic: str, log: MemoryLog) -> None:
         self.topic = topic
@@ -313,7 +313,7 @@ class MemoryHome(Home):
 
 
 class StreamHome(Home):
-    """A topic in a stream, whose metadata has the schema. A stream may have several topics."""
+    """Stores a topic in a stream, whose metadata contains the schema. A stream may have several topics."""
 
     def __init__(self, streams: StreamManager, topic: str, stream: str) -> None:
         self.topic = topic
@@ -400,7 +400,7 @@ class StreamHome(Home):
 
     @property
     def stream(self) -> Stream:
-        """The stream when it was last looked up."""
+        """The stream, as of its last lookup."""
         assert self._stream is not None, "schema() or make() comes first"
         return self._stream
 

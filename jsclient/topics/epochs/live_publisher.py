@@ -26,8 +26,8 @@ __all__ = ["LivePublisher"]
 
 T = TypeVar("T", bound=Hashable)
 
-_AT_ONCE: Final = 100  # messages to a subscriber before it is the next subscriber's turn
-_FULL: Final = 1000  # length of the longest queue at which sending waits
+_AT_ONCE: Final = 100  # messages sent to a subscriber before the next subscriber's turn
+_FULL: Final = 1000  # length of the longest queue from which sending waits
 _FAREWELL: Final = 5.0  # seconds that closing waits for the queues to drain
 
 
@@ -92,7 +92,7 @@ class LivePublisher(Handle, Generic[T]):
 
     @property
     def upper(self) -> Antichain[T]:
-        """The publisher's upper frontier, the greatest times ever sent."""
+        """The publisher's upper frontier: the greatest times ever sent."""
         return self._broadcast.publisher.upper
 
     @property
@@ -198,7 +198,7 @@ class LivePublisher(Handle, Generic[T]):
             except ProtocolError as error:
                 self._refuse_request(error)
                 continue
-            # Other verbs are signs of life, also of subscribers that this publisher has dropped.
+            # Other verbs are signs of life, even of subscribers that this publisher has dropped.
             if request.verb == "leave":
                 self._forget_subscriber(who)
             elif request.verb == "connect":
@@ -235,7 +235,7 @@ class LivePublisher(Handle, Generic[T]):
         try:
             self._connection.send(who, payload, header=header)
         except JetStreamError:
-            pass  # the subscriber asks again
+            pass  # the subscriber repeats its request
 
     def _forget_subscriber(self, who: str) -> None:
         self._broadcast.disconnect(who)
@@ -262,7 +262,7 @@ class LivePublisher(Handle, Generic[T]):
         self._context.tasks.start(self.release(), "live publisher: taken")
 
     async def release(self) -> None:
-        """Stop sending. Subscribers wait for another publisher, which starts with the least time.
+        """Stop sending. Subscribers wait for another publisher, which will start with the least time.
 
         A cancelled call continues in the background.
         """
@@ -280,7 +280,7 @@ class LivePublisher(Handle, Generic[T]):
         await self._presence.end_answering()
 
     async def abandon(self) -> None:
-        """Release the publisher, because its connection is being closed."""
+        """Release the publisher because its connection is being closed."""
         await self.release()
 
     async def __aexit__(

@@ -37,26 +37,26 @@ T = TypeVar("T", bound=Hashable)
 
 _MAX_PENDING: Final = 100_000  # messages
 _PAUSE: Final = 0.1  # seconds between two attempts to connect
-_SILENT_BEATS: Final = 3  # beats without an answer
+_SILENT_BEATS: Final = 3  # signs of life in a row without an answer
 
 
 @dataclass(slots=True)
 class _Channel:
     """The connection to one publisher."""
 
-    token: str = ""  # token of the inbox, new for each attempt, by which late answers are recognized
+    token: str = ""  # the inbox token of this attempt to connect, which identifies late answers
     number: int = 0  # number of the last message, 0 if not connected
-    last_activity: float = 0.0  # monotonic time
+    last_activity: float = 0.0  # monotonic time of the last activity
     requested_at: float = 0.0
 
 
 class LiveSubscription(EpochEvents[T]):
     """Reads events `Data` and `FrontierUpdate` of a live topic, for ``async for``.
 
-    It is created by `EpochTopic.live_subscribe`. It returns all data of the epochs that were latent in all its
-    partitions when it connected. It ends when the frontier is empty. After a lost message or a change of publisher the
-    next read raises `EpochsLostError` once. Discard the received parts of those epochs then. Further reads wait for new
-    snapshots of all partitions.
+    Created by `EpochTopic.live_subscribe`. It returns all data of the epochs that were latent in all its partitions
+    when it connected. It ends when the frontier is empty. After a lost message or a change of publisher the next read
+    raises `EpochsLostError` once. Discard the received parts of these epochs then. Further reads wait for new snapshots
+    of all partitions.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class LiveSubscription(EpochEvents[T]):
         self._tries = self._skipped = 0
         self._queue: deque[tuple[int, Message[T]]] = deque()
         self._missing: set[int] = set()  # partitions without a publisher
-        self._may_fail = False  # whether it is being opened, and waits only because of its options
+        self._may_fail = False  # whether it is being opened and waits only because the options say so
         self._arrived = Signal()
         self._inbox: Inbox | None = None
         self._tending: asyncio.Task[None] | None = None
@@ -169,7 +169,7 @@ class LiveSubscription(EpochEvents[T]):
         channel = self._channels[partition]
         channel.last_activity = asyncio.get_running_loop().time()
         self._missing.discard(partition)
-        # A gap in the numbers of the publisher's messages shows a loss, also in its signs of life.
+        # A gap in the numbers shows a lost message. Signs of life carry the number as well.
         if live.what == "mismatch":
             own_types = f"order {order_name(self._order)}, codec {codec_name(self._codec)}"
             self._error = TopicMismatchError(self._topic, [("types", own_types, live.text)])
@@ -190,7 +190,7 @@ class LiveSubscription(EpochEvents[T]):
     async def _tend(self) -> None:
         """Connect to publishers, and send signs of life."""
         wait = Wait(self._context.emit, self._topic)
-        before: set[int] = set()  # absent partitions of the last check
+        before: set[int] = set()  # partitions that were missing at the last check
         while not self.is_closed:
             now = asyncio.get_running_loop().time()
             absent = [partition for partition, channel in self._channels.items() if not channel.number]
@@ -261,5 +261,5 @@ class LiveSubscription(EpochEvents[T]):
             await self._connection.unsubscribe(self._inbox)
 
     async def abandon(self) -> None:
-        """Close the subscription, because its connection is being closed."""
+        """Close the subscription because its connection is being closed."""
         await self.close()

@@ -23,7 +23,7 @@ __all__ = ["Presence", "is_present"]
 async def is_present(context: Context, subject: str, verb: Verb = "ask") -> bool:
     """Return whether a publisher answers on ``subject``. Raises `DisconnectedError` and `ClosedError`.
 
-    A publisher that does not answer within a second counts as dead, and so does a publisher that this user may not ask.
+    A publisher counts as dead if it does not answer within a second, or if this user may not send it a request.
     """
     try:
         answer = await context.requests.ask(subject, write_presence(verb), timeout=ANSWER, what="publisher")
@@ -49,7 +49,7 @@ class Presence:
         self._inbox: Inbox | None = None
 
     async def begin_answering(self) -> None:
-        """Listen. Raises any error of subscribing."""
+        """Start to listen for requests. Raises any error of subscribing."""
         self._inbox = await self._connection.subscribe(self.subject, self._receive_requests)
 
     def _receive_requests(self, frames: list[Frame]) -> None:
@@ -69,10 +69,10 @@ class Presence:
         try:
             self._connection.send(who, write_presence("alive"))
         except JetStreamError:
-            pass  # the other publisher counts this publisher as dead, and fences it
+            pass  # the other publisher will count this publisher as dead, and fence it
 
     async def end_answering(self) -> None:
-        """Stop listening. On return the server has no request for this publisher any more."""
+        """Stop listening. On return, the server has no more requests for this publisher."""
         inbox, self._inbox = self._inbox, None
         if inbox is not None:
             await self._connection.drain(inbox, ANSWER)

@@ -37,14 +37,14 @@ T = TypeVar("T", bound=Hashable)
 
 
 class PartitionPublisher(Handle, Generic[T]):
-    """Sends the data of one partition, and its frontier. Created by `EpochTopic.publisher`.
+    """Sends the data and the frontier of one partition. Created by `EpochTopic.publisher`.
 
-    A partition has one publisher. Another publisher that takes over fences this publisher. Data sent by then counts.
-    Every subscriber skips data sent later, and the next frontier record is refused with `ProducerFencedError`.
+    A partition has one publisher. Another publisher that takes over fences this publisher. Data sent before that
+    counts. Subscribers skip data sent later, and the next frontier record is refused with `ProducerFencedError`.
 
     Data is sent through a window without waiting for acks. A frontier record waits until all data before it is stored.
-    If data was refused, if its outcome is unknown, or if the partition was taken, every further call raises that error.
-    Open another publisher then, check its `frontier`, and send the data of open epochs again.
+    If data was refused, if its outcome is unknown, or if another publisher took the partition, every further call
+    raises that error. Open another publisher then, check its `frontier`, and send the data of open epochs again.
 
     Leaving ``async with`` waits until data is stored and releases the partition. Open epochs stay open. `close` ends
     the partition.
@@ -59,7 +59,7 @@ class PartitionPublisher(Handle, Generic[T]):
         self._seq = self._taken_at  # sequence of the last frontier record
         self._last_seq = (
             self._taken_at
-        )  # sequence of the last message on its subject, which the next record has to follow
+        )  # sequence of the subject's last message, which the next record must follow
         self._topic = history.topic
         self._partition = partition
         self._codec = codec
@@ -93,7 +93,7 @@ class PartitionPublisher(Handle, Generic[T]):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the publisher can send. It cannot after it was closed or a call has failed permanently."""
+        """Whether the publisher can send. False after it was closed or a call has failed permanently."""
         return not self.is_closed and self._error is None
 
     def __repr__(self) -> str:
@@ -165,7 +165,7 @@ class PartitionPublisher(Handle, Generic[T]):
         await self._in_background(self._write_change(lambda: self._core.advance(to)))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
-        """Drop capabilities (-1) and add capabilities that the present ones allow (+1), in a single step.
+        """Drop capabilities (-1) and add capabilities that the existing capabilities allow (+1), in a single step.
 
         A capability allows its time and all later times. A publisher starts with a capability for the least time. Times
         that no capability allows are completed. Waits, raises and can be cancelled like `advance`.
@@ -207,7 +207,7 @@ class PartitionPublisher(Handle, Generic[T]):
         self._core.order.encode(after)
         if time == after or not self._core.order.less_equal(time, after):
             raise ConfigError(f"{time!r} is not completed by going to {after!r}")
-        # Without atomic batches, message ids prevent that a repeated commit stores data twice.
+        # Without atomic batches, message ids prevent a repeated commit from storing data twice.
         if not self._out.is_atomic:
             for number, batch in enumerate(batches):
                 await self.send(time, batch, msg_id=f"of all {number}")
@@ -325,7 +325,7 @@ class PartitionPublisher(Handle, Generic[T]):
         counts = await self._history.counting(self._partition, first=min(stored), last=max(stored), ours=ours)
         for message, seq in repeated:
             if seq not in counts:
-                # A later publisher that sends this again derives the same id in the same way.
+                # A later publisher that sends this message again derives the same id in the same way.
                 await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
             del self._out.repeated[0]  # deleted after the send, so that a failed send leaves it in the list
 

@@ -35,11 +35,12 @@ _AT_ONCE = 500  # records taken from the reader at once
 class EpochSubscription(EpochEvents[T]):
     """Reads events `Data` and `FrontierUpdate` of a topic of epochs, for ``async for``.
 
-    It is created by `EpochTopic.subscribe`. It returns all data of the epochs that were latent in all its partitions at
-    its start, and `frontier` bounds further data. It ends when the frontier is empty. A cancelled read loses no event.
+    Created by `EpochTopic.subscribe`. It returns all data of the epochs that were latent in all its partitions at its
+    start. `frontier` is a lower bound of further data. It ends when the frontier is empty. A cancelled read loses no
+    event.
 
     If history was removed before it was read, the next read raises `EpochsLostError` once. Discard the received parts
-    of those epochs then. Further reads start with new snapshots.
+    of these epochs then. Further reads start with new snapshots.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class EpochSubscription(EpochEvents[T]):
         self._reader: LogReader | None = None
         self._where: Position
         self._records: deque[Record] = deque()
-        self._lost_at: EpochPosition[T] | None = None  # set until new snapshots are read
+        self._lost_at: EpochPosition[T] | None = None  # the position of a loss, until new snapshots are read
         self._moved_ns = 0
 
     @property
@@ -194,7 +195,7 @@ class EpochSubscription(EpochEvents[T]):
             )
 
     async def close(self) -> None:
-        """Stop reading. Idempotent."""
+        """Stop reading. Calling it again does nothing."""
         self._state = State.CLOSED
         if self._reader is not None:
             await self._reader.close()

@@ -51,7 +51,7 @@ _ONE: Final = 1
 
 
 class EpochTopic(Generic[T]):
-    """Data in epochs from several partitions. Created by `JetStream.epochs`.
+    """A topic whose data belongs to epochs, in one or more partitions. Created by `JetStream.epochs`.
 
     Subscribers receive an epoch completely or not at all. Each partition has one publisher at a time and any number of
     subscribers, which may start at any time.
@@ -82,12 +82,12 @@ class EpochTopic(Generic[T]):
         return f"<EpochTopic {self.name}>"
 
     async def create(self, **stream: Unpack[StreamFields]) -> int:
-        """Create the topic if it does not exist. Returns its number of partitions.
+        """Create the topic if it does not exist, and return its number of partitions.
 
         Args:
             stream: Fields of the stream, if it is created: ``num_replicas``, ``storage``, ``max_age``,
-                ``duplicate_window``, ``allow_atomic`` … An existing stream of that name gets the topic's subjects
-                and schema, and is not changed otherwise.
+                ``duplicate_window``, ``allow_atomic`` … An existing stream with the name gets the topic's subjects and
+                schema, and is not changed otherwise.
 
         Raises:
             TopicMismatchError: The topic exists with another order, codec or number of partitions.
@@ -137,7 +137,7 @@ class EpochTopic(Generic[T]):
 
         Raises:
             PublisherExistsError: The partition has a publisher that is alive, and ``takeover`` is not set.
-            HistoryTruncatedError: The partition has no frontier record, and records may have been removed: give
+            HistoryTruncatedError: The partition has no frontier record, and records may have been removed. Pass
                 ``start``. ProducerFencedError: Other producers keep taking the partition. Also the errors of `create`.
         """
         count = await self.create() if self._schema is None else self._schema.partitions
@@ -145,7 +145,7 @@ class EpochTopic(Generic[T]):
         if start is not None:
             self._order.encode(start)
         retry = Retry(PATIENT)
-        # Taking the partition fences its publisher, so first find out whether that is alive.
+        # Taking the partition fences its publisher, so first find out whether the publisher is alive.
         if not takeover and await retry.run(partial(self._home.has_publisher, partition)):
             raise PublisherExistsError(self.name, partition)
         outlet = self._home.outlet(partition, max_in_flight=max_in_flight, timeout=timeout)

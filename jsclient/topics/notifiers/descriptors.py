@@ -94,11 +94,11 @@ DescriptorT = TypeVar("DescriptorT", bound=_Descriptor)
 
 
 def read_descriptor(value: object, kind: type[DescriptorT]) -> DescriptorT:
-    """Read a shared descriptor.
+    """Decode and check a shared descriptor.
 
     Raises:
         ConfigError: ``value`` is not a descriptor of this kind. InvalidNameError: A name in it is invalid.
-        PositionInvalidError: Its start is not a position token.
+        PositionInvalidError: The start is not a position token.
     """
     try:
         read = msgspec.convert(value, kind)
@@ -126,8 +126,8 @@ def permissions_for(
 ) -> dict[str, Any]:
     """See `StreamNotifierKit.permissions`.
 
-    ``history`` tells that the user reads all values, not only the newest. ``alone`` tells that the stream has no other
-    subject.
+    ``history`` tells that the user reads all values, not only the newest value. ``alone`` tells that the stream has no
+    other subject.
     """
     api, stream, subject, republished = Api(at.api_prefix), at.stream, at.subject, at.republished
     inbox = f"{check_publish_subject(inbox_prefix)}.>"

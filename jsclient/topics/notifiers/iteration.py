@@ -53,13 +53,13 @@ __all__ = [
 
 
 NO_STATE: Final = UNSET
-"""Default of an initial state, because None is a state."""
+"""The default for an initial state, because None is a state."""
 
 
 class Member(NamedTuple):
-    """A member of an iteration: a value, its completion, or the reason of its failure.
+    """A member of an iteration: a value, the completion, or the reason for a failure.
 
-    ``number`` grows from member to member. ``traceback`` is the traceback of a reason that is an exception.
+    ``number`` increases from member to member. ``traceback`` belongs to a reason that is an exception.
     """
 
     kind: Kind
@@ -85,11 +85,11 @@ class IterationObserver(Protocol):
         """Receive the completion."""
 
     def fail(self, reason: Any, /) -> Any:
-        """Receive the reason of a failure."""
+        """Receive the reason for a failure."""
 
 
 class NotifierSource(Protocol):
-    """An iteration of which only the newest member is read."""
+    """An iteration of which consumers read only the newest member."""
 
     async def entry_after(self, count: Any) -> Member:
         """Return the newest member. If it is the value with this number, wait for the next member."""
@@ -99,7 +99,7 @@ class NotifierSource(Protocol):
 
 
 class IterationReader(Protocol):
-    """A consumer's position in an iteration."""
+    """A consumer's position in an iteration, and its reads."""
 
     @property
     def position(self) -> Any:
@@ -113,10 +113,10 @@ class IterationReader(Protocol):
 
 
 class SubscriptionSource(Protocol):
-    """An iteration of which every member is read."""
+    """An iteration of which consumers read every member."""
 
     async def reader(self, position: Any) -> IterationReader:
-        """Open a reader at ``position``, or at the start of the source if it is None. If cancelled, none is opened."""
+        """Open a reader at ``position``, or at the source's start for None. A cancelled call opens no reader."""
 
     async def internals(self, position: Any) -> Any:
         """Return a shareable reference to the source from this position on."""
@@ -134,10 +134,10 @@ def raise_reason(entry: Member) -> NoReturn:
 
 
 class Producer:
-    """The producing facet of a kit, called updater or publication.
+    """The producing side of a kit, called updater or publication.
 
-    Calls take effect at once and in order, even if they are not awaited. Awaiting the result waits until the member is
-    stored, and returns its number.
+    Calls take effect at once and in order, even if their results are not awaited. Awaiting the result waits until the
+    member is stored, and returns its number.
 
     Each call raises `ClosedError` if the iteration has ended, and `ConfigError` if the value cannot be encoded. No
     member is published then.
@@ -157,15 +157,15 @@ class Producer:
         return self._publish(Kind.FINISH, completion)
 
     def fail(self, reason: Any, /) -> Awaitable[int]:
-        """End the iteration with the reason of a failure: an exception, or any other value."""
+        """End the iteration with the reason for a failure: an exception, or any other value."""
         return self._publish(Kind.FAIL, reason)
 
 
 class Notifier:
-    """The consuming facet of the newest state.
+    """The consuming side of a kit, which reads the newest state.
 
-    ``async for state in notifier`` returns the current state, then the newest state since each read. It ends when the
-    iteration finishes, and raises the reason when it fails.
+    ``async for state in notifier`` returns the current state, and then after each change the newest state. It ends when
+    the iteration finishes, and raises the reason when it fails.
     """
 
     __slots__ = ("_source",)
@@ -179,8 +179,8 @@ class Notifier:
     async def get_update_since(self, previous_update_count: Any = None) -> UpdateRecord:
         """Return the current state. If the argument is its count, wait for the next state.
 
-        Waits for a first state if none exists. After the end it returns the completion, with the count None.
-        Cancelling the call loses no state.
+        If no state exists, the call waits for the first state. After the end it returns the completion, with the count
+        None. Cancelling the call loses no state.
 
         Args:
             previous_update_count: The ``update_count`` of the last result. Any value other than the current count
@@ -260,10 +260,10 @@ class SubscriptionIterator(AsyncIterator[Any]):
 
 
 class IterationSubscription:
-    """The consuming facet of every value from its start.
+    """The consuming side of a kit, which reads every value from its start.
 
-    ``async for value in subscription`` returns the values. It ends when the iteration finishes, and raises the reason
-    when it fails. Each ``aiter`` begins at the start and reads at its own pace.
+    ``async for value in subscription`` returns the values. The loop ends when the iteration finishes, and raises the
+    reason when it fails. Each ``aiter`` begins at the start and reads at its own pace.
     """
 
     __slots__ = ("_position", "_source")
@@ -323,14 +323,14 @@ class NotifierIterator(AsyncIterator[Any]):
 
 
 class NotifierKit(NamedTuple):
-    """Both facets of a lossy iteration."""
+    """Both sides of a lossy iteration: the updater and the notifier."""
 
     updater: Producer
     notifier: Notifier
 
 
 class SubscriptionKit(NamedTuple):
-    """Both facets of a lossless iteration."""
+    """Both sides of a lossless iteration: the publication and the subscription."""
 
     publication: Producer
     subscription: IterationSubscription
@@ -361,7 +361,7 @@ class SubscriptionInternals(_Internals[SubscriptionSource]):
 def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -> Notifier:
     """Create a notifier from the result of `Notifier.get_sharable_notifier_internals` in this process, or an awaitable.
 
-    It reads from the source itself, and can be shared in turn. For the descriptor of a kit on a server use
+    The notifier reads from the source itself, and can be shared again. For the descriptor of a kit on a server use
     `JetStream.make_notifier`.
     """
     return Notifier(source_of(internals, partial(_local, NotifierInternals)))
@@ -373,7 +373,7 @@ def make_subscription(
     """Create a subscription from the result of `IterationSubscription.get_sharable_subscription_internals`.
 
     The argument may be an awaitable. The subscription starts at the same position, reads from the source itself, and
-    can be shared in turn. For the descriptor of a kit on a server use `JetStream.make_subscription`.
+    can be shared again. For the descriptor of a kit on a server use `JetStream.make_subscription`.
     """
     return IterationSubscription(source_of(internals, partial(_local, SubscriptionInternals)))
 

@@ -96,11 +96,11 @@ class _WithRights:
 
 
 class StreamNotifierKit(_WithRights, NotifierKit):
-    """Both facets of a lossy iteration on a server. Created by `JetStream.notifier_kit`."""
+    """Both sides of a lossy iteration on a server. Created by `JetStream.notifier_kit`."""
 
 
 class StreamSubscriptionKit(_WithRights, SubscriptionKit):
-    """Both facets of a lossless iteration on a server. Created by `JetStream.subscription_kit`."""
+    """Both sides of a lossless iteration on a server. Created by `JetStream.subscription_kit`."""
 
 
 async def open_notifier_kit(
@@ -119,7 +119,7 @@ async def open_notifier_kit(
     codec = JsonCodec() if codec is None else codec
     check_publish_subject(subject)
     if initial is not NO_STATE:
-        codec.encode(initial)  # raises before a stream is created
+        codec.encode(initial)  # raises an error before a stream is created
     handle = await stream_for(manager, subject, stream, {"max_msgs_per_subject": 1, **fields})
     at = notifier_descriptor(context, handle, subject, codec_name(codec))
     notifier = Notifier(StreamNotifier(newest_log(context, at, quiet=quiet), codec, quiet=quiet))

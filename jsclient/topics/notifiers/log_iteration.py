@@ -28,16 +28,16 @@ __all__ = ["EntryReader", "LogSubscription", "Newest", "newest_own", "passable_r
 
 
 def passable_reason(reason: Any) -> Any:
-    """A reason that can be encoded: an exception becomes its class and text."""
+    """Return a form of a reason that can be encoded. An exception becomes its class name and text."""
     return f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else reason
 
 
 class EntryReader:
     """Decodes records into members of an iteration.
 
-    Other clients can store messages under the subject as well: those that may publish to it, and those that may request
-    anything, because NATS stores an answer wherever its reply subject points. A record that no kit has written, or that
-    the codec cannot decode, is not a value of the iteration: it is skipped, counted, and reported with the event
+    Other clients can store messages under the subject as well: clients that may publish to it, and clients that may
+    send any request, because NATS sends the answer to any reply subject. A record that no kit has written, or that the
+    codec cannot decode, is not a value of the iteration. It is skipped, counted, and reported with the event
     `RecordSkipped`.
     """
 
@@ -46,7 +46,7 @@ class EntryReader:
         self._skipped = 0
 
     def entry(self, record: Record, log: Log | NewestLog) -> Member | None:
-        """The member in a record of this log; None: the record is skipped.
+        """Return the member in a record of this log, or None if the record is skipped.
 
         Raises:
             ProtocolError: The record ends the iteration, and its completion or reason cannot be decoded.
@@ -87,14 +87,14 @@ def _foreign(record: Record) -> ProtocolError:
 
 
 class Newest(NamedTuple):
-    """The newest record that a kit has written, None if there is none, and the newest sequence of the subject."""
+    """The newest record that a kit has written, or None without one, and the newest sequence of the subject."""
 
     record: Record | None
     last_seq: int
 
 
 async def newest_own(log: Log) -> Newest:
-    """Find the newest record of an iteration. Others after it are skipped. Raises those of any request."""
+    """Find the newest record of an iteration. Later records of other clients are skipped. Raises any request error."""
     found = await log.last()
     if found is None or _is_own(found):
         return Newest(found, 0 if found is None else found.seq)
@@ -121,7 +121,7 @@ class LogSubscription(SubscriptionSource):
         start: The position after which the subscription starts.
         codec: Decodes the values.
         share: Returns the descriptor of a subscription that starts after a position.
-        push, quiet: As of `LogReader`.
+        push, quiet: See `LogReader`.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class LogSubscription(SubscriptionSource):
         self._start = start
         self._share = share
         self._entries = EntryReader(codec)
-        QuietTimer(quiet)  # an illegal value is refused now and not by the first read
+        QuietTimer(quiet)  # an invalid value is refused now, and not by the first read
         self._options: dict[str, Any] = {"push": push, "quiet": quiet}
 
     async def internals(self, position: Any) -> Any:
@@ -184,7 +184,7 @@ class _LogIterationReader:
             try:
                 record = await reader.next()
             except ClosedError:
-                if self._end is None:  # otherwise a concurrent read has met the end
+                if self._end is None:  # otherwise a concurrent read has received the end
                     raise
                 continue
             if record.is_last:
@@ -206,6 +206,6 @@ def _close_later(log: Log, reader: LogReader) -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return  # the loop has ended, and everything that the reader holds with it
+        return  # the loop has ended, together with all resources of the reader
     if not reader.is_closed:
         log.tasks.start(reader.close(), "end of an iterator")

@@ -32,7 +32,7 @@ from .log_iteration import Newest, newest_own, passable_reason
 
 __all__ = ["LogProducer"]
 
-_MISMATCHES: Final = 3  # refusals of a record, though its predecessor is the last one
+_MISMATCHES: Final = 3  # the number of refusals of a record although its predecessor is the last record
 
 _LAST_WORDS: Final = 2.0  # seconds that closing the connection waits for members in flight
 
@@ -103,8 +103,8 @@ class LogProducer:
         log: A log of one subject.
         last: Its newest record.
         codec: Encodes the values.
-        timeout: Seconds after which a member that could not be stored has failed, including restarts of servers; the
-            members before it have theirs first.
+        timeout: Seconds after which a member that could not be stored has failed, including restarts of servers. They
+            start when all earlier members are stored or have failed.
         max_pending, max_pending_bytes: Members that may wait to be stored.
     """
 
@@ -143,7 +143,7 @@ class LogProducer:
         )
 
     def publish(self, kind: Kind, value: Any) -> _PendingMember:
-        """Start to append a member. Raises as `Producer`; also the error of earlier members, once."""
+        """Start to append a member. Raises the errors of `Producer`, and once the error of earlier members."""
         if self._unreported is not None:
             failure, self._unreported = self._unreported, None
             raise failure.error
@@ -151,7 +151,7 @@ class LogProducer:
             raise self._over()
         if self._closed:
             raise ClosedError("the connection is closed: no value can be stored")
-        asyncio.get_running_loop()  # raises in a thread without one, before anything is noted
+        asyncio.get_running_loop()  # raises an error in a thread without a loop, before anything is recorded
         data = self._codec.encode(passable_reason(value) if kind is Kind.FAIL else value)
         if self._waiting and (
             len(self._waiting) >= self._max_pending or self._bytes + len(data) > self._max_pending_bytes
@@ -168,17 +168,17 @@ class LogProducer:
         return member
 
     def note_awaited(self, member: _PendingMember) -> None:
-        """The member is awaited, which raises its error: the next call does not raise it."""
+        """Record that a member is awaited. Awaiting raises its error, so the next call does not raise it."""
         if self._unreported is not None and self._unreported is member.failure:
             self._unreported = None
 
     def is_abandoned(self, member: _PendingMember) -> None:
-        """The wait for the member was cancelled."""
+        """Record that the wait for a member was cancelled."""
         if member.failure is not None:
             self._report(member.failure)
 
     async def abandon(self) -> None:
-        """The connection is being closed: wait a little for members in flight."""
+        """Wait briefly for members in flight, because the connection is being closed."""
         self._closed = True
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS):
@@ -209,7 +209,7 @@ class LogProducer:
     def _answered(self, member: _PendingMember, answer: int | JetStreamError) -> None:
         """The answer to a member that was sent at once. After an error the task finds out whether it was stored."""
         if not self._waiting or self._waiting[0] is not member:
-            return  # it has failed meanwhile, since the connection is being closed
+            return  # the member has failed meanwhile, because the connection is being closed
         if isinstance(answer, JetStreamError):
             self._unconfirmed = True
             self._start_task()
@@ -236,7 +236,7 @@ class LogProducer:
                     self._settle_first(seq)
         except JetStreamError as error:
             self._fail_members(error)
-        except BaseException:  # cancelled, for instance: the next call goes on with what waits
+        except BaseException:  # cancelled, for instance: the next call continues with the members that wait
             self._unconfirmed = True
             raise
         finally:
@@ -285,7 +285,7 @@ class LogProducer:
         record, expected, self._last = newest.record, self._last, newest.last_seq
         self._unconfirmed = False
         if record is None or record.seq <= expected:
-            return 0  # None: the records were removed; otherwise only foreign ones may follow it
+            return 0  # None: the records were removed. Otherwise only records of other clients may follow
         sent = kit_id(record.headers)
         if sent == member.id:
             return record.seq
@@ -295,7 +295,7 @@ class LogProducer:
         if not sent.startswith(f"{self._name}:"):
             self._last, self._unconfirmed = expected, True
             raise ProducerFencedError(self._log.subject, expected, record.seq)
-        return 0  # an earlier member that failed, but was stored
+        return 0  # an earlier member that failed was stored after all
 
     def _fail_members(self, error: JetStreamError) -> None:
         members = [*self._waiting]

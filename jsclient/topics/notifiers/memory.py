@@ -35,7 +35,7 @@ __all__ = ["make_notifier_kit", "make_subscription_kit"]
 
 
 def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) -> NotifierKit:
-    """Create an updater, and a notifier whose consumers read its newest state, in this process.
+    """Create a lossy iteration in this process: an updater, and a notifier whose consumers read its newest state.
 
     Args:
         initial: The first state, if given. None is a state.
@@ -53,7 +53,7 @@ def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) ->
 
 
 def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
-    """Create a publication, and a subscription whose consumers read all of its values, in this process.
+    """Create a lossless iteration in this process: a publication, and a subscription whose consumers read all values.
 
     Args:
         codec: See `jsclient.kits.make_notifier_kit`.
@@ -82,7 +82,7 @@ class _Cell:
 
     def __init__(self) -> None:
         self.entry: Member | None = None
-        self.next: _Cell | None = None  # none after the end
+        self.next: _Cell | None = None  # None after the end
         self._filled: asyncio.Event | None = None
 
     def fill(self, entry: Member) -> None:

@@ -47,14 +47,14 @@ from .descriptors import NotifierDescriptor
 __all__ = ["Arrived", "NewestLog", "newest_log"]
 
 Arrived: TypeAlias = Callable[[Record | JetStreamError | None], None]
-"""Receives a newer record, None if the newer record must be requested, or the error that ends the pushes."""
+"""A function that receives a newer record, None if it must be requested, or the error that ends the pushes."""
 
 _LINGER: Final = 2.0  # seconds that a consumer is kept without waiters
 _INACTIVE: Final = 30.0  # seconds after which the server removes the consumer of a process that has ended
 
 
 class NewestLog(abc.ABC):
-    """The newest record of a subject: requests for it, and pushes of a single newer record.
+    """Reads the newest record of a subject, by requests and by pushes of a single newer record.
 
     Args:
         context: The context of the handle.
@@ -76,15 +76,15 @@ class NewestLog(abc.ABC):
 
     @abc.abstractmethod
     async def open_pushes(self, arrived: Arrived) -> None:
-        """Start to push. Call it before the newest record is requested."""
+        """Start to receive pushes. Call it before the newest record is requested."""
 
     @abc.abstractmethod
     def wait_for_newer(self, seq: int) -> None:
-        """Wait for a record after this sequence of the newest record, or 0 if no record exists."""
+        """Wait for a record after this sequence. 0 means that no record exists yet."""
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Stop pushing."""
+        """Stop receiving pushes."""
 
     async def read_newest(self) -> Record | None:
         """Return the newest record of any replica, or None if no record exists. Raises the errors of any request."""
@@ -100,7 +100,7 @@ class NewestLog(abc.ABC):
         except MessageNotFoundError:
             return None
         except (NoRespondersError, RequestTimeoutError) as error:
-            # The stream has no leader now, or was deleted. A request to the leader is answered in both cases.
+            # The stream has no leader, or was deleted. A request to the leader is answered in both cases.
             try:
                 return await self.read_leader()
             except PermissionDeniedError:
@@ -131,7 +131,7 @@ class NewestLog(abc.ABC):
         return read_extent(self.stream, answer, context.connection.connects)
 
     async def placed_again(self, record: Record) -> Record:
-        """Return the record with a position in the stream that has this name now, which may have been recreated.
+        """Return the record with a position in the current stream of this name, which may have been recreated.
 
         Raises the errors of any request.
         """
@@ -155,7 +155,7 @@ class _Republished(NewestLog):
 
     _inbox: Inbox | None = None
     _known: int | None = None  # the sequence of the newest record, None while it is requested
-    _early: Record | None = None  # the record that was pushed meanwhile
+    _early: Record | None = None  # the record that was pushed before the newest record was known
 
     def __init__(
         self, context: Context, at: NotifierDescriptor, quiet: float, origin: Position | None = None
@@ -201,7 +201,7 @@ class _Republished(NewestLog):
     def _checked(self, record: Record, known: int) -> Record | None:
         """Return the record if it directly follows the newest record. Any other may be forged, and is requested."""
         follows = record.seq == known + 1 and record.subject == self.at.subject
-        # The stream may have turned out to be recreated since the record was pushed.
+        # Meanwhile it may have become known that the stream was recreated.
         return record if follows and record.origin is self._origin else None
 
 
@@ -252,7 +252,7 @@ class _Pulled(NewestLog):
                 message = await self._next(seq)
             except JetStreamError as error:
                 if isinstance(error, ConsumerDeletedError | HeartbeatError | NoRespondersError):
-                    await self._drop()  # it was deleted, or its server was restarted
+                    await self._drop()  # the consumer was deleted, or its server was restarted
                 if isinstance(error, ConsumerDeletedError | HeartbeatError) or await tries.again(error):
                     continue
                 self._report(error)
@@ -274,7 +274,7 @@ class _Pulled(NewestLog):
         if message.metadata.stream_seq > seq:
             return message
         if message.metadata.num_pending:
-            await self._drop()  # the consumer lags, and a new consumer starts after the record that was read
+            await self._drop()  # the consumer lags: a new consumer starts after the record that was read
         return None
 
     async def _create(self, seq: int) -> Consumer:

@@ -28,9 +28,9 @@ async def observe_iteration(
     Args:
         iterable: An asynchronous iterable, or an awaitable that returns it.
         observer: The object that receives the calls.
-        on_error: It is called with errors that cannot be raised: the errors of awaited results (the observation
-            continues), and the reason of a failure if the observer has no method ``fail``. By default they go to the
-            event loop's exception handler.
+        on_error: A function that is called with errors that cannot be raised: the errors of awaited results (the
+            observation continues), and the reason of a failure if the observer has no method ``fail``. By default they
+            go to the event loop's exception handler.
 
     Returns:
         The completion, or None if the iterable has none, or after a failure.

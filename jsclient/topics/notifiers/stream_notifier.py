@@ -20,7 +20,7 @@ from .newest import NewestLog
 __all__ = ["StreamNotifier"]
 
 _MAX_SEQUENCE: Final = 2**64 - 1
-_RECHECK: Final = 0.5  # seconds until an answer that goes back is asked again
+_RECHECK: Final = 0.5  # seconds until the request is repeated after an answer with an older record
 
 
 class _Waiter(NamedTuple):
@@ -42,13 +42,13 @@ class _Answer(NamedTuple):
 
 
 class StreamNotifier(NotifierSource):
-    """The newest record of a subject. The update count is its stream sequence.
+    """Reads the newest record of a subject. The update count is the stream sequence of the record.
 
     All consumers in this process share one request and one push.
 
     Args:
-        log: The requests for the records.
-        codec: Decodes their values.
+        log: Requests the records, and receives their pushes.
+        codec: Decodes the values of the records.
         quiet: Seconds of waiting after which the newest record is requested again, because a push may be lost.
     """
 
@@ -60,18 +60,18 @@ class StreamNotifier(NotifierSource):
         self._quiet = quiet
         self._end: Record | None = None
         self._seen = 0  # the newest sequence received
-        self._seen_at = 0  # its time, in nanoseconds; 0: unknown
+        self._seen_at = 0  # the time of that record in nanoseconds, or 0 if it is unknown
         self._is_unconfirmed = (
-            False  # the stream may have been created again: the next record is placed again
+            False  # whether the stream may have been recreated, so that the next record needs a new position
         )
         self._back = BackwardCheck()
         self._reading: asyncio.Task[_Answer] | None = None
         self._next_reading: asyncio.Task[_Answer] | None = None
         self._waiting: dict[asyncio.Future[Record], _Waiter] = {}
-        self._waited = 0  # calls that have waited so far
+        self._waited = 0  # number of calls that have waited so far
         self._watching: asyncio.Task[None] | None = None
-        self._ending: asyncio.Task[None] | None = None  # the previous one, which was cancelled
-        self._closing: asyncio.Task[None] | None = None  # of the push
+        self._ending: asyncio.Task[None] | None = None  # the previous task, which was cancelled
+        self._closing: asyncio.Task[None] | None = None  # closes the push
         self._changed = Signal()
         self._must_ask = False
         self._pushed: Record | JetStreamError | None = None
@@ -79,7 +79,7 @@ class StreamNotifier(NotifierSource):
 
     @property
     def seen(self) -> int:
-        """The newest sequence that was received."""
+        """The newest sequence received so far."""
         return self._seen
 
     async def entry_after(self, count: Any) -> Member:
@@ -90,7 +90,7 @@ class StreamNotifier(NotifierSource):
             count = record.seq
 
     async def record_after(self, count: Any) -> Record:
-        """The newest record, not decoded; otherwise as `entry_after`."""
+        """Return the newest record without decoding it. Otherwise the call is the same as `entry_after`."""
         had = count if type(count) is int and 0 < count <= _MAX_SEQUENCE else 0
         record = self._end
         if record is None and not had:
@@ -143,7 +143,7 @@ class StreamNotifier(NotifierSource):
 
     async def _placed(self, record: Record) -> Record:
         """The record, noted, with a position in the stream that exists now."""
-        # The same sequence at a later time: a record of a new stream, which its readers do not know.
+        # The same sequence at a later time belongs to a new stream, whose records the readers do not know.
         replaced = record.seq == self._seen and 0 < self._seen_at < record.time_ns
         if replaced or self._is_unconfirmed:
             record = await self._log.placed_again(record)
@@ -172,7 +172,7 @@ class StreamNotifier(NotifierSource):
         elif not await self._goes_back(record):
             if record.seq < self._seen:
                 raise _LaggingError(503, "a former leader has answered", retryable=True)
-            return _Answer(record)  # only for consumers that have not had a later one
+            return _Answer(record)  # only for consumers that have not received a later record
         return self._decided(record, waited)
 
     def _decided(self, record: Record | None, waited: int) -> _Answer:
@@ -218,7 +218,7 @@ class StreamNotifier(NotifierSource):
             del self._waiting[waiter]
             if waiter.done() and not waiter.cancelled():
                 waiter.exception()  # not raised in a call cancelled at the same moment
-            if not self._waiting and not self._has_push:  # after a push the round ends by itself
+            if not self._waiting and not self._has_push:  # after a push, the round ends by itself
                 self._stop_watching()
 
     def _stop_watching(self) -> None:
@@ -229,7 +229,7 @@ class StreamNotifier(NotifierSource):
 
     async def _watch(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
-            await asyncio.wait({before})  # it holds the push
+            await asyncio.wait({before})  # the previous task uses the push
         tries = Retry()
         while self._has_waiters:
             try:
@@ -239,7 +239,7 @@ class StreamNotifier(NotifierSource):
             except JetStreamError as error:
                 if not await tries.again(error):
                     self._fail_waiters(error)
-        if self._watching is asyncio.current_task():  # otherwise it was stopped
+        if self._watching is asyncio.current_task():  # otherwise the watch was stopped
             self._watching = None
             self._log.context.open.discard(self)
 
@@ -272,7 +272,7 @@ class StreamNotifier(NotifierSource):
                     self._must_ask = True
         finally:
             connection.remove_listener(self._ask_after_reconnect)
-            # As a task, so that it is closed even if this one is cancelled.
+            # In its own task, so that it is closed even if this task is cancelled.
             self._closing = log.context.tasks.start(log.close(), "end of a wait")
             try:
                 await asyncio.wait({self._closing})
@@ -295,7 +295,7 @@ class StreamNotifier(NotifierSource):
         if self._has_push:
             return
         self._has_push, self._pushed = True, what
-        # The waiters have it at once, not after the push was closed. Any other record is requested.
+        # The waiters get this record at once, before the push is closed. Any other record is requested.
         if isinstance(what, Record) and what.seq >= self._seen and not self._is_unconfirmed:
             self._note(what)
             self._offer(_Answer(what))
@@ -314,7 +314,7 @@ class StreamNotifier(NotifierSource):
                 waiter.set_exception(error)
 
     async def abandon(self) -> None:
-        """Fail all waiters because the connection is being closed."""
+        """Fail all waiters, because the connection is being closed."""
         self._fail_waiters(ClosedError("closed during the wait for a value"))
 
 

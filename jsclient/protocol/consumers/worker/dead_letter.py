@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 PREFIX = "Dead-Letter-"
-_MAX_TEXT = 1000  # characters of an error
+_MAX_TEXT = 1000  # maximum number of characters of an error
 _NOT_IN_VALUE = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _NOT_IN_NAME = re.compile(r"[^!#$%&'*+\-.^_`|~0-9A-Za-z]")
 
@@ -76,7 +76,7 @@ def dead_letter_id(origin: Origin) -> str:
 def dead_letter_headers(
     original: Headers, origin: Origin, error: BaseException, unverified: str = ""
 ) -> dict[str, str | list[str]]:
-    """Return the headers of a dead letter. Illegal characters are replaced, since a dead letter must not fail."""
+    """Return the headers of a dead letter. Illegal characters are replaced, because a dead letter must not fail."""
     headers: dict[str, str | list[str]] = {}
     for name in original:
         legal = _NOT_IN_NAME.sub("_", name)
@@ -150,9 +150,10 @@ def read_exhausted(payload: bytes) -> Exhausted | None:
 
 
 def refutation(advisory: Exhausted, info: ConsumerInfo, limits: Iterable[int]) -> str:
-    """Say what in the consumer's state contradicts the advisory, "" if it agrees.
+    """Return which part of the consumer's state contradicts the advisory, or "" if it agrees.
 
-    ``limits`` has each ``max_deliver`` that the consumer is known to have had. An ack leaves no trace in this state.
+    ``limits`` contains each ``max_deliver`` that the consumer is known to have had. An ack leaves no trace in this
+    state.
     """
     if advisory.deliveries not in limits:
         return f"it says {advisory.deliveries} deliveries, max_deliver is {info.config.max_deliver}"

@@ -19,7 +19,7 @@ __all__ = ["Prefetch", "Waiting"]
 _AHEAD = 0.5  # seconds of work to prefetch
 _MOST = 500
 _DEFAULT_ACKS_PENDING = 1000  # the server's default of ``max_ack_pending``
-_SUSPICIOUS = 0.1  # share of redelivered messages
+_SUSPICIOUS = 0.1  # share of redelivered messages from which the prefetch is reduced
 
 
 class Prefetch:
@@ -28,8 +28,8 @@ class Prefetch:
     Attributes:
         capacity: Maximum number of messages held by the worker, including messages being handled.
         pull: Maximum number of messages that a pull reader has requested or buffered in addition.
-        count: Messages whose handlers were started since the limits were checked last. The caller counts them, and
-            calls `check` when ``count`` reaches ``enough`` or at the moment ``until``.
+        count: Number of messages whose handlers were started since the last check of the limits. The caller counts
+            them, and calls `check` when ``count`` reaches ``enough`` or at the moment ``until``.
     """
 
     __slots__ = (
@@ -57,7 +57,7 @@ class Prefetch:
             self._most = max(self._least, min(_MOST, pending if pending > 0 else _MOST))
         self._most_pull = config.max_batch if config.max_batch and config.max_batch > 0 else _MOST
         self.count: int = 0
-        self._again = 0  # redelivered messages that arrived
+        self._again = 0  # number of redelivered messages that arrived
         self._since: float | None = None
         adapts = self._most > self._least
         self.enough: int = self._size if adapts else sys.maxsize
@@ -66,7 +66,7 @@ class Prefetch:
         self.pull: int = rules.pull
 
     def check(self, now: float) -> None:
-        """Adapt the limits to the messages counted so far, of which the last is started now."""
+        """Adapt the limits to the messages counted so far. The last of them is being started now."""
         if self._since is not None:
             self._adapt(now - self._since)
             self.count = self._again = 0
@@ -100,13 +100,13 @@ class Prefetch:
 
 
 class Waiting:
-    """How long messages have waited that have arrived and that the worker has not taken.
+    """Tracks how long arrived messages have waited for the worker.
 
     The worker takes them in the order of their arrival. When it has taken all messages that had arrived at some moment,
     the remaining messages arrived after that moment.
 
     Attributes:
-        since: A moment before which none of the waiting messages arrived, monotonic seconds.
+        since: A moment, in monotonic seconds, after which all waiting messages arrived.
     """
 
     __slots__ = ("_arrived", "_noted", "_taken", "since")

@@ -24,8 +24,8 @@ __all__ = ["RetryDelay", "WorkOptions", "WorkRules", "default_delay"]
 RetryDelay: TypeAlias = float | Callable[[int], float]
 
 ACK_WAIT = 30.0  # seconds: the server's default
-_SOONEST = 0.001  # seconds
-_FIRST_DELAY, _LONGEST_DELAY = 0.5, 60.0  # seconds
+_SOONEST = 0.001  # seconds before the earliest next attempt
+_FIRST_DELAY, _LONGEST_DELAY = 0.5, 60.0  # seconds: the first and the longest delay
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,7 +72,7 @@ class WorkOptions:
 
     @property
     def waiting(self) -> int:
-        """Number of messages that may wait, in this worker or in flight: few, as other workers could handle them."""
+        """Number of messages that may wait, here or in flight. It is small, because other workers could handle them."""
         if self.prefetch is not None:
             return self.prefetch
         # With an order by key, a free handler needs to see past the messages of keys that are busy.
@@ -91,7 +91,7 @@ def default_delay(attempt: int) -> float:
 
 
 class WorkRules:
-    """The options, applied to a consumer.
+    """The options of a worker, applied to its consumer.
 
     Attributes:
         options: The user's options.
@@ -104,7 +104,7 @@ class WorkRules:
     """
 
     def __init__(self, options: WorkOptions, config: ConsumerConfig) -> None:
-        """Raises `ConfigError` for a consumer whose messages are not acked one by one."""
+        """Apply the options. Raises `ConfigError` for a consumer whose messages are not acked one by one."""
         if config.ack_policy not in (None, AckPolicy.EXPLICIT):
             raise ConfigError(
                 f"run needs a consumer with ack policy explicit; this one has {str(config.ack_policy)!r}"
@@ -124,7 +124,7 @@ class WorkRules:
         self.backed_off: bool = bool(config.backoff)
 
     def doubts(self) -> list[str]:
-        """Return warnings about options that are probably a mistake, which say what to do."""
+        """Return warnings about options that are probably mistakes. Each says what to do."""
         options, warnings = self.options, []
         if options.dead_letter is not None and self.limit is None:
             warnings.append(

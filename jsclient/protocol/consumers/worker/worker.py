@@ -47,7 +47,7 @@ T = TypeVar("T")
 class Phase(Enum):
     """The phase of a work."""
 
-    WAITING = "waiting"  # for a free handler, or for its turn in the queue of its key
+    WAITING = "waiting"  # it waits for a free handler, or for its turn in the queue of its key
     RUNNING = "running"  # its handler runs, or its ack or dead letter is in flight
     REPEATING = "repeating"  # it failed and waits for its next attempt in this worker
     SETTLED = "settled"
@@ -66,8 +66,9 @@ class WorkOutcome(Enum):
 class WorkVerdict:
     """The decision about a work whose handler has ended.
 
-    ``delay`` is the time until its next attempt, seconds. ``wire_delay`` is the delay in the nak that causes it. If it
-    is None, send "in progress", and the consumer's backoff decides. ``delay_error`` says why ``retry_delay`` failed.
+    ``delay`` is the number of seconds until the next attempt. ``wire_delay`` is the delay in the nak that causes the
+    attempt. If it is None, send "in progress" instead, and the consumer's backoff decides. ``delay_error`` says why
+    ``retry_delay`` failed.
     """
 
     outcome: WorkOutcome
@@ -127,9 +128,9 @@ class Work(msgspec.Struct, Generic[T], eq=False):
     denied: bool = False  # the server refused a progress report, so it refuses the ack as well
     interval: float = 0.0  # seconds between progress reports
     report_at: float = math.inf  # monotonic seconds: when the next progress report is due
-    began: float = 0.0  # monotonic seconds: when its handler was started last
+    began: float = 0.0  # monotonic seconds: when its handler was last started
     limit_at: float = math.inf  # monotonic seconds: when its handler is cancelled, or then abandoned
-    cancelled: bool = False  # its handler was cancelled, as it ran too long
+    cancelled: bool = False  # whether its handler was cancelled because it ran too long
     key_queue: KeyQueue[T] | None = None
 
     @property
@@ -140,13 +141,13 @@ class Work(msgspec.Struct, Generic[T], eq=False):
 
 @dataclass(slots=True, eq=False)
 class KeyQueue(Generic[T]):
-    """The works of one key, in the order of the stream. One of them is handled at a time."""
+    """The works of one key, in the order of the stream. Only one of them is handled at a time."""
 
     key: Hashable
     works: deque[Work[T]] = field(default_factory=deque)
 
     def insert(self, work: Work[T]) -> None:
-        """Insert by stream sequence: a redelivered message may be older than waiting ones."""
+        """Insert a work by its stream sequence: a redelivered message may be older than the messages that wait."""
         index = len(self.works)
         while index and self.works[index - 1].ident[0] > work.ident[0]:
             index -= 1
@@ -162,8 +163,8 @@ class Due(Generic[T]):
     """The works that are due now."""
 
     keep_alive: list[Work[T]] = field(default_factory=list)
-    overdue: list[Work[T]] = field(default_factory=list)  # cancel their handlers
-    stuck: list[Work[T]] = field(default_factory=list)  # their handlers ignored the cancellation
+    overdue: list[Work[T]] = field(default_factory=list)  # works whose handlers must be cancelled
+    stuck: list[Work[T]] = field(default_factory=list)  # works whose handlers ignored the cancellation
 
 
 class Workload(Generic[T]):
@@ -182,7 +183,7 @@ class Workload(Generic[T]):
         self._held: dict[tuple[int, int], Work[T]] = {}
         self._ready: deque[Work[T] | KeyQueue[T]] = deque()
         self._key_queues: dict[Hashable, KeyQueue[T]] = {}
-        self._repeats: list[tuple[float, int, Work[T]]] = []  # a heap
+        self._repeats: list[tuple[float, int, Work[T]]] = []  # heap of works that wait for a retry
         self._order = itertools.count()
         # No work is due before this moment. `take_due` computes the exact moment from the works held then.
         self._due = math.inf
@@ -209,7 +210,7 @@ class Workload(Generic[T]):
 
     @property
     def held(self) -> list[Work[T]]:
-        """All held works."""
+        """All works that the worker has."""
         return list(self._held.values())
 
     @property
@@ -247,7 +248,7 @@ class Workload(Generic[T]):
         if deliveries > 1:
             self._added_again(work)
             self._keep_alive(work, now)
-        elif (interval := self._first_interval) is not None:  # as `_keep_alive` does, without calls
+        elif (interval := self._first_interval) is not None:  # the same as `_keep_alive`, without the calls
             work.interval = interval
             work.report_at = report_at = now + interval
             if report_at < self._due:  # noqa: PLR1730  min() would be a call for each message
@@ -332,7 +333,7 @@ class Workload(Generic[T]):
         )
 
     def repeat(self, work: Work[T], delay: float, now: float) -> None:
-        """Retry a work in this worker in ``delay`` seconds. Call `released` after this."""
+        """Retry a work in this worker after ``delay`` seconds. Call `released` after this."""
         work.phase = Phase.REPEATING
         if work.final_error is None:
             work.repeats += 1
@@ -350,7 +351,7 @@ class Workload(Generic[T]):
         self.counts.running -= 1
         if work.phase is Phase.REPEATING:
             self.counts.waiting += 1
-            return  # its queue waits with it
+            return  # the queue of its key waits together with it
         if work.key_queue is not None:
             self._leave_queue(work, work.key_queue)
 
@@ -363,7 +364,7 @@ class Workload(Generic[T]):
 
     @property
     def deadline(self) -> float | None:
-        """When to call `take_due`, possibly slightly before a work is due, or None if no call is needed."""
+        """The time to call `take_due`, possibly slightly before a work is due, or None if no call is needed."""
         return self._due if self._held and self._due < math.inf else None
 
     def take_due(self, now: float) -> Due[T]:
@@ -438,7 +439,7 @@ class Workload(Generic[T]):
             key_queue.works = deque(work for work in key_queue.works if work not in removed)
             if not key_queue.works:
                 del self._key_queues[key_queue.key]
-        # Queues that are empty now are among the ready ones, too.
+        # Empty queues may still be among the ready entries.
         self._ready = deque(entry for entry in self._ready if not isinstance(entry, KeyQueue) or entry.works)
         returned.sort(key=lambda work: work.ident)
         return returned
