@@ -23,7 +23,14 @@ IDS = [
     for number in range(1, count + 1)
     if number not in ABSENT.get(system, ())
 ]
-MAPS = {"J": "spec-map", "APST": "patterns-map", "L": "spark-map", "K": "buckets-map", "O": "objects-map"}
+MAPS = {
+    "J": "spec-map",
+    "APST": "patterns-map",
+    "L": "spark-map",
+    "K": "buckets-map",
+    "O": "objects-map",
+    "I": "interop-map",
+}
 # A test that uses one of these, or a fixture that does, runs in a session of Spark.
 SESSIONS = {"spark", "connect_spark", "standalone", "jobs", "java"}
 
