@@ -23,6 +23,7 @@ NAMES = (
     "spark-map",
     "buckets-map",
     "objects-map",
+    "interop-map",
     "conformance",
     "guarantee-table",
 )

@@ -129,9 +129,9 @@ const commands = {
   async obj_create_bucket({ name, options }) {
     state.stores[name] = await new Objm(state.connection).create(name, options);
   },
-  async obj_put({ name, meta, data, previous }) {
-    const options = previous == null ? undefined : { previousRevision: previous };
-    return info(await (await store(name)).putBlob(withHeaders(meta), bytes(data), options));
+  async obj_put({ name, meta, data }) {
+    // Its timeout of 5 seconds is for all chunks together, which a busy machine needs longer for.
+    return info(await (await store(name)).putBlob(withHeaders(meta), bytes(data), { timeout: 60_000 }));
   },
   async obj_get({ name, object }) {
     const data = await (await store(name)).getBlob(object);

@@ -13,6 +13,7 @@ from integration.interop.javascript import javascript as connected_javascript
 from integration.interop.nats_py import nats_py
 from integration.interop.node_process import NodeError
 from integration.interop.other_client import Description
+from integration.kit.servers.nats_server import NEWEST
 from jsclient import BucketSealedError, DigestMismatchError, LinkError, ObjectInfo, ObjectNotFoundError
 
 CHUNK = 131_072
@@ -267,7 +268,7 @@ async def test_options(js: Any, theirs: Any, name: str) -> None:
 @pytest.mark.covers("I19")
 async def test_second_form_of_ack_subjects(own_server: Any, connect: Any, node: Any, name: str) -> None:
     """JavaScript and jsclient read both forms. nats-py loses its connection."""
-    own = await own_server(ack_v2=True)
+    own = await own_server(version=NEWEST, ack_v2=True)
     store = await (await connect(own)).create_object_store(name)
     async with connected_javascript(node, own.url) as theirs:
         await theirs.put_object(name, "a", DATA[: 2 * CHUNK])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from integration.interop.nats_py import nats_py
 from integration.interop.other_client import Answer, Instance
 from integration.kit.judge.waiting import eventually
@@ -16,6 +18,7 @@ async def echo(request: CoreMessage) -> None:
     await request.respond(request.data)
 
 
+@pytest.mark.covers("I20")
 async def test_ours(js: Any, theirs: Any, name: str) -> None:
     """They find the service, its texts and counters, and read its answers and errors."""
     options = {"description": "an echo", "metadata": {"team": "a"}}
@@ -31,6 +34,7 @@ async def test_ours(js: Any, theirs: Any, name: str) -> None:
         assert await theirs.counters(name) == [(2, 1)]
 
 
+@pytest.mark.covers("I20")
 async def test_theirs(js: Any, theirs: Any, name: str) -> None:
     """jsclient finds their service, its texts and counters, and reads its answers and errors."""
     instance = await theirs.add_service(name, f"{name}.echo", {"team": "a"})
@@ -54,6 +58,7 @@ async def test_theirs(js: Any, theirs: Any, name: str) -> None:
     assert await js.core.services(name) == []
 
 
+@pytest.mark.covers("I20")
 async def test_instances_of_both(js: Any, javascript: Any, server: Any, name: str) -> None:
     """Three clients run one service: each discovery finds the three instances, and they share the requests."""
     async with nats_py(server) as python, js.core.add_service(name, "1.2.3") as ours:

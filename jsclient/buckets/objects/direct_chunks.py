@@ -23,14 +23,36 @@ T = TypeVar("T")
 
 
 class DirectChunks:
-    """Reads the messages of a subject in order: in pages from any replica, or else one by one from the leader."""
+    """Reads the messages of a subject in order: in pages from any replica, or else one by one from the leader.
 
-    def __init__(self, context: Context, stream: Stream, subject: str, *, page: int, max_bytes: int) -> None:
-        """Prepare to read. ``page``, ``max_bytes``: the messages and bytes that one request may return."""
+    Attributes:
+        seq: The sequence of the chunk that was returned last.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        stream: Stream,
+        subject: str,
+        *,
+        page: int,
+        most: int,
+        max_bytes: int,
+        after: int = 0,
+    ) -> None:
+        """Prepare to read.
+
+        Args:
+            context, stream, subject: Where the chunks are.
+            page, most: The chunks that the first request asks for. Each one asks for twice as many, up to ``most``.
+            max_bytes: The bytes that a request may return.
+            after: Only chunks after this sequence.
+        """
         self._context, self._stream, self._subject = context, stream, subject
-        self._page_size, self._max_bytes = page, max_bytes
+        self._page_size, self._most, self._max_bytes = page, most, max_bytes
         self._page: deque[StoredMessage] = deque()
-        self._read_seq = 0  # of the last message that was requested
+        self.seq: int = 0
+        self._read_seq = after  # of the last message that was requested
         self._last_seq: int | None = None  # of the last message that the leader has
         version = context.connection.server_version
         self._in_pages = bool(stream.cached_info.config.allow_direct) and is_at_least(
@@ -51,6 +73,7 @@ class DirectChunks:
         if not self._page:
             return None
         message = self._page.popleft()
+        self.seq = message.seq
         return message.data, int(message.seq < self._last_seq)
 
     async def _newest_seq(self) -> int:
@@ -69,6 +92,7 @@ class DirectChunks:
             except MessageNotFoundError:  # they were removed meanwhile
                 self._last_seq = self._read_seq
                 return
+        self._page_size = min(2 * self._page_size, self._most)
         self._read_seq = page[-1].seq
         self._page.extend(page)
 

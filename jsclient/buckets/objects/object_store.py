@@ -322,7 +322,7 @@ class ObjectStore:
             return await reader.read()
 
     def open(self, name: str, *, progress: Progress | None = None) -> ObjectReader:
-        """Read an object piece by piece: ``async with store.open(name) as file``.
+        """Read an object piece by piece, or from any position: ``async with store.open(name) as file``.
 
         The memory that it needs does not depend on the size of the object. See `get` for the arguments and errors.
         Opening the reader raises the errors that concern the description.

@@ -1,4 +1,4 @@
-"""Reading an object: `ObjectStore.open`. Each piece was checked, and the last one only comes if the digest is right."""
+"""Reading an object: `ObjectStore.open`. In order, the last piece only comes if the digest is right."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from ...protocol.models.consumer import DeliverPolicy
 from ..bucket_handle import no_bucket
 from ..reading import RECHECK, has_nothing_left, open_consumer, reader_config
 from .direct_chunks import DirectChunks
+from .ranges import ObjectRanges
 from .site import ObjectSite
 from .upload import Progress, report_progress
 
@@ -62,6 +63,8 @@ class ObjectReader(ReadHandle[bytes]):
         self._last: Message | None = None
         self._error: JetStreamError | None = None
         self._unread = memoryview(b"")  # the part of the last chunk that `read` has not returned yet
+        self._position = 0  # bytes before the end of the last chunk
+        self._ranges: ObjectRanges | None = None  # replaces the reading in order, after a `seek`
 
     def __repr__(self) -> str:
         name = "" if self._object is None else f" {self._object[1].name!r}"
@@ -106,21 +109,69 @@ class ObjectReader(ReadHandle[bytes]):
             return piece
         if self._error is not None:
             raise self._error
-        if check.is_complete:
+        if self._has_ended():
             raise ClosedError("the object was read to its end")
         try:
-            data, remaining = await self._chunk(site, info, check)
-            check.add(data, remaining)
+            data = await self._piece(site, info, check)
         except StreamNotFoundError as error:
             raise no_bucket(error, "create_object_store") from None
         except (ObjectChangedError, ObjectIncompleteError, DigestMismatchError) as error:
             self._error = error
             raise
         # From here on nothing may be awaited, because a cancellation would lose the piece.
-        report_progress(self._context, self._progress, check.received, info.size)
+        self._position += len(data)
+        report_progress(self._context, self._progress, self._position, info.size)
         return data
 
-    async def _chunk(self, site: ObjectSite, info: ObjectInfo, check: ContentCheck) -> tuple[bytes, int]:
+    def _has_ended(self) -> bool:
+        _, info, check = self._opened()
+        return check.is_complete if self._ranges is None else self._position >= info.size
+
+    async def _piece(self, site: ObjectSite, info: ObjectInfo, check: ContentCheck) -> bytes:
+        """Return the next chunk, or what is behind the position in it."""
+        if self._ranges is None:
+            data, remaining = await self._chunk(site, info)
+            check.add(data, remaining)
+            return data
+        await self._end_consumer()  # nothing is read in order any more
+        piece = await self._ranges.read_piece(self._position)
+        return await self._raise_missing(site, info) if piece is None else piece
+
+    def tell(self) -> int:
+        """Return the position: the number of bytes before those that come next."""
+        return self._position - len(self._unread)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move to another position, and return it. Nothing is requested until the next read.
+
+        From there on the size of each chunk is checked, but not the digest, because it is that of the whole content.
+        Moving forward within the chunk that was read last keeps the check of the digest.
+
+        Args:
+            offset: The number of bytes.
+            whence: Where they begin: ``io.SEEK_SET``, the start; ``io.SEEK_CUR``, the position; ``io.SEEK_END``, the
+                end of the object.
+
+        Raises:
+            ConfigError: The reader is not open, the position would be negative, or the object's size is not known.
+        """
+        site, info, _ = self._opened()
+        if not info.is_counted:
+            raise ConfigError(f"object {info.name!r} cannot be read from a position: its size is not known")
+        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: info.size}
+        if whence not in starts:
+            raise ConfigError(f"whence is {whence!r:.40}: it must be 0, 1 or 2")
+        if isinstance(offset, bool) or not isinstance(offset, int) or (target := starts[whence] + offset) < 0:
+            raise ConfigError(f"offset is {offset!r:.40}: an int is needed, and a position of 0 or more")
+        skipped = target - self.tell()
+        if 0 <= skipped <= len(self._unread):
+            self._unread = self._unread[skipped:]
+        else:
+            self._unread, self._position = memoryview(b""), target
+            self._ranges = self._ranges or ObjectRanges(self._context, site, info)
+        return target
+
+    async def _chunk(self, site: ObjectSite, info: ObjectInfo) -> tuple[bytes, int]:
         """Return the next chunk, and the number of those behind it."""
         if self._messages is None and self._direct is None:
             if info.chunks == 1 and info.size <= _SMALL:  # one request replaces the consumer
@@ -130,13 +181,13 @@ class ObjectReader(ReadHandle[bytes]):
             await self._open_chunks(site, info)
         if self._direct is not None:
             chunk = await self._direct.next_chunk()
-            return await self._raise_missing(site, info, check) if chunk is None else chunk
+            return await self._raise_missing(site, info) if chunk is None else chunk
         assert self._messages is not None
         while True:
             try:
                 message = await self._messages.next(RECHECK)
             except RequestTimeoutError:
-                await self._see_end(site, info, check)
+                await self._see_end(site, info)
             else:
                 self._last = message
                 return message.data, message.metadata.num_pending
@@ -149,26 +200,28 @@ class ObjectReader(ReadHandle[bytes]):
             self._consumer, _ = await open_consumer(self._context, site.stream, config, "create_object_store")
         except ConsumerLimitError as error:
             stream, window = await site.stream_handle(), _window(info)
-            self._direct = DirectChunks(self._context, stream, subject, page=window, max_bytes=_WINDOW)
+            self._direct = DirectChunks(
+                self._context, stream, subject, page=window, most=window, max_bytes=_WINDOW
+            )
             meanwhile = f"object {info.name!r} is read without a consumer"
             self._context.emit(ConsumerRefused(stream=site.stream, error=error, meanwhile=meanwhile))
         else:
             self._messages = self._consumer.messages(max_messages=_window(info))
 
-    async def _see_end(self, site: ObjectSite, info: ObjectInfo, check: ContentCheck) -> None:
+    async def _see_end(self, site: ObjectSite, info: ObjectInfo) -> None:
         """Raise an error if the chunks that are missing will not come."""
         assert self._consumer is not None
         if await has_nothing_left(self._consumer, self._last):
-            await self._raise_missing(site, info, check)
+            await self._raise_missing(site, info)
 
-    async def _raise_missing(self, site: ObjectSite, info: ObjectInfo, check: ContentCheck) -> NoReturn:
+    async def _raise_missing(self, site: ObjectSite, info: ObjectInfo) -> NoReturn:
         """Raise why there are no more chunks: the object is another one now, or it is damaged."""
         now = await site.current(info.name)
         if now is None or now.is_deleted or now.nuid != info.nuid:
             raise ObjectChangedError(
                 info.bucket, info.name, info.revision, 0 if now is None else now.revision
             )
-        raise check.incomplete()
+        raise ObjectIncompleteError(info.bucket, info.name, info.size, self._position)
 
     async def read(self, size: int = -1) -> bytes:
         """Return the remaining bytes of the object, or between 1 and ``size`` bytes if ``size`` is given.
@@ -186,7 +239,7 @@ class ObjectReader(ReadHandle[bytes]):
             try:
                 self._unread = memoryview(await self.next())
             except ClosedError:
-                if self._opened()[2].is_complete:
+                if self._has_ended():
                     return b""
                 raise
         part, self._unread = bytes(self._unread[:size]), self._unread[size:]
@@ -196,14 +249,17 @@ class ObjectReader(ReadHandle[bytes]):
         try:
             return await self.next()
         except ClosedError:
-            if self._object is not None and not self._object[2].is_complete:
+            if self._object is not None and not self._has_ended():
                 raise  # a part of an object must not look like the whole
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
         """Stop reading, and delete the consumer."""
         self._state = State.CLOSED
-        consumer, self._consumer = self._consumer, None
+        await self._end_consumer()
+
+    async def _end_consumer(self) -> None:
+        consumer, self._consumer, self._messages = self._consumer, None, None
         if consumer is not None:
             await consumer.close()
 

@@ -1,0 +1,101 @@
+"""Reading an object from any position: `ObjectReader.seek`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..._runtime.context import Context
+from ...errors import MessageNotFoundError, RequestTimeoutError
+from ...protocol.buckets.chunk_index import ChunkIndex
+from ...protocol.buckets.entry import payload_size
+from ...protocol.buckets.object_info import ObjectInfo
+from ...protocol.models.consumer import DeliverPolicy
+from ..reading import RECHECK, has_nothing_left, open_consumer, reader_config
+from .direct_chunks import DirectChunks
+from .site import ObjectSite
+
+__all__ = ["ObjectRanges"]
+
+_AHEAD: Final = 4 * 1024 * 1024  # bytes that are requested at once, at most
+
+
+class ObjectRanges:
+    """Reads an object from any position, without a consumer. The more is read in a row, the more is requested at once.
+
+    Most objects have chunks that follow each other in the stream, so that two requests show where each of them is. Of
+    another object the headers of all chunks are read once.
+    """
+
+    def __init__(self, context: Context, site: ObjectSite, info: ObjectInfo) -> None:
+        self._context, self._site, self._info = context, site, info
+        self._subject = site.space.chunk_subject(info.nuid)
+        self._index: ChunkIndex | None = None
+        self._chunks: DirectChunks | None = None
+        self._next = 0  # the number of the chunk that they have next
+
+    async def read_piece(self, position: int) -> bytes | None:
+        """Return the content from a position below the size to the end of its chunk. None: the chunk is not there.
+
+        Raises the errors of any API request.
+
+        Cancelled: nothing is lost.
+        """
+        if self._index is None:
+            self._index = await self._found_index()
+        index = self._index
+        if index is None or index.size != self._info.size:
+            return None
+        number = index.number_at(position)
+        chunks = await self._chunks_from(index, number)
+        data = await chunks.next_chunk()
+        start, end = index.extent_of(number)
+        # A chunk that was removed leaves no gap in what the server sends.
+        if data is None or chunks.seq != index.seq_of(number) or len(data[0]) != end - start:
+            self._chunks = None
+            return None
+        self._next = number + 1
+        return data[0][position - start :]
+
+    async def _chunks_from(self, index: ChunkIndex, number: int) -> DirectChunks:
+        """Return the chunks from one on, which are those of the last call if it follows them."""
+        chunks = self._chunks
+        if chunks is None or self._next != number:
+            most = max(1, _AHEAD * self._info.chunks // self._info.size)
+            chunks = DirectChunks(
+                self._context,
+                await self._site.stream_handle(),
+                self._subject,
+                page=1,
+                most=most,
+                max_bytes=2 * _AHEAD,
+                after=index.seq_of(number) - 1,
+            )
+            self._chunks, self._next = chunks, number
+        return chunks
+
+    async def _found_index(self) -> ChunkIndex | None:
+        stream = await self._site.stream_handle()
+        try:
+            first = await stream.get_next_message(self._subject)
+            last = await stream.get_last_message(self._subject)
+        except MessageNotFoundError:
+            return None
+        return ChunkIndex.regular(self._info, first.seq, last.seq) or await self._listed_index()
+
+    async def _listed_index(self) -> ChunkIndex:
+        """Read the headers of all chunks."""
+        config = reader_config([self._subject], policy=DeliverPolicy.ALL, headers_only=True)
+        consumer, count = await open_consumer(self._context, self._site.stream, config, "create_object_store")
+        chunks, last = list[tuple[int, int]](), None
+        try:
+            while len(chunks) < count:
+                try:
+                    last = await consumer.next(RECHECK)
+                except RequestTimeoutError:
+                    if await has_nothing_left(consumer, last):
+                        break
+                else:
+                    chunks.append((last.metadata.stream_seq, payload_size(last.headers or {})))
+        finally:
+            await consumer.close()
+        return ChunkIndex.of_chunks(chunks)

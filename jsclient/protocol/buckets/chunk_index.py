@@ -1,0 +1,58 @@
+"""Where the bytes of an object are: the message of each position of its content."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+from .object_info import ObjectInfo
+
+__all__ = ["ChunkIndex"]
+
+
+class ChunkIndex:
+    """The sequence and the extent of each chunk of an object.
+
+    Attributes:
+        size: The size of all chunks.
+    """
+
+    def __init__(self, seqs: Sequence[int], starts: Sequence[int], size: int) -> None:
+        self._seqs, self._starts = seqs, starts
+        self.size: int = size
+
+    @classmethod
+    def regular(cls, info: ObjectInfo, first: int, last: int) -> ChunkIndex | None:
+        """Return the index of an object whose chunks follow each other in the stream and have the stored chunk size.
+
+        None if that is not so, and each chunk must be looked at. ``first``, ``last``: the sequences of its chunks.
+        """
+        size, length = info.size, info.max_chunk_size
+        if not info.is_counted or not length or last - first + 1 != info.chunks:
+            return None
+        if not (info.chunks - 1) * length < size <= info.chunks * length:
+            return None
+        return cls(range(first, last + 1), range(0, size, length), size)
+
+    @classmethod
+    def of_chunks(cls, chunks: Iterable[tuple[int, int]]) -> ChunkIndex:
+        """Return the index for the sequence and the size of each chunk, in order."""
+        seqs, starts, size = list[int](), list[int](), 0
+        for seq, length in chunks:
+            seqs.append(seq)
+            starts.append(size)
+            size += length
+        return cls(seqs, starts, size)
+
+    def number_at(self, position: int) -> int:
+        """Return the number of the chunk with the byte at ``position``, which is below the size, counted from 0."""
+        return bisect_right(self._starts, position) - 1
+
+    def seq_of(self, number: int) -> int:
+        """Return the sequence of a chunk."""
+        return self._seqs[number]
+
+    def extent_of(self, number: int) -> tuple[int, int]:
+        """Return the position of the first byte of a chunk, and that behind its last one."""
+        ends = number + 1
+        return self._starts[number], self._starts[ends] if ends < len(self._starts) else self.size
