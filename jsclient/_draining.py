@@ -51,6 +51,7 @@ async def _drain_readers(context: Context, deadline: float) -> list[str]:
     ends = {one: end for one in list(context.open) if (end := _end_of(one, left)) is not None}
     results = await asyncio.gather(*(_in_time(end, left) for end in ends.values()))
     failures = dict(zip(ends, results, strict=True))
+    # A reader whose drain has returned stays open until the program has read what has arrived.
     while context.open & ends.keys() - {one for one, error in failures.items() if error}:
         if context.connection.now() >= deadline:
             break

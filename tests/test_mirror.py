@@ -129,6 +129,7 @@ BY_BEHAVIOR = {
     "buckets/key_value/watch.py",
     "buckets/objects/direct_chunks.py",
     "buckets/objects/files.py",
+    "buckets/objects/ranges.py",
     "buckets/objects/storing.py",
     "buckets/objects/watch.py",
     "buckets/reading.py",

@@ -72,9 +72,9 @@ class Connector:
                 self.failures.append(FailedAttempt(server.url, error))
         raise ConnectError("no server could be reached")
 
-    def lost(self) -> None:
+    def begin_outage(self) -> None:
         """Record the loss of the connection. Call `again` then."""
-        self.pool.lost(asyncio.get_running_loop().time())
+        self.pool.record_loss(asyncio.get_running_loop().time())
 
     async def again(self, failed: OnFailure) -> ServerLink | None:
         """Try the servers in turn until one completes the handshake. Call ``failed`` after each failed attempt.

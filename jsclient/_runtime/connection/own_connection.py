@@ -174,7 +174,7 @@ class OwnConnection(Connection):
         """Discard the buffer, refuse to send until the connection is restored, and begin to restore it."""
         if not self._up or self._closing:
             return
-        why = self._restorer.lost(error)
+        why = self._restorer.begin_outage(error)
         self.drop_link()
         self._acks.connection_lost()
         self.hub.emit(Disconnected(reason=why))

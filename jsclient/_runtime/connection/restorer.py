@@ -74,11 +74,11 @@ class Restorer:
         """Take the attempts from ``connector``. ``options`` are those of `connect`."""
         self._connector, self._options = connector, options
 
-    def lost(self, error: BaseException) -> str:
+    def begin_outage(self, error: BaseException) -> str:
         """Note why the connection was lost, and return it as a text. Call `begin` then."""
         self._outage = Outage(error)
         if self._connector is not None:
-            self._connector.lost()
+            self._connector.begin_outage()
         return self._outage.lost
 
     def begin(self) -> None:

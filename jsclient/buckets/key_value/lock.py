@@ -283,6 +283,7 @@ async def acquire(kv: KeyValue, key: str, *, ttl: float, value: bytes, timeout: 
     release = _Release(kv, key)
     try:
         while not await _attempt(lock):
+            # The watch may miss the release, if the connection is lost: after MOST_WAIT the lock is tried all the same.
             remaining = MOST_WAIT if deadline is None else min(MOST_WAIT, deadline - lock._now())  # noqa: SLF001
             if remaining <= 0:
                 raise RequestTimeoutError(f"lock of key {key!r} of bucket {kv.bucket!r}", timeout or 0.0)

@@ -200,6 +200,7 @@ class KeyValueTransaction:
             if placed[key] not in (None, (key, revision)):
                 raise ConfigError(f"key {key!r} has a guard, and is changed at another revision")
             placed[key] = (key, revision)
+        # A message carries one expectation, so a guard of another key needs a change that has none of its own.
         free = [key for key, carried in placed.items() if carried is None]
         others = [(key, revision) for key, revision in guards.items() if key not in placed]
         if len(others) > len(free):
@@ -244,6 +245,7 @@ class KeyValueTransaction:
             for key, message in zip(expected, stored, strict=True)
             if (0 if message is None else message.seq) != expected[key]
         ]
+        # The keys are read after the refusal: if another client has restored the revision, none of them differs.
         key = (differ or list(expected))[0]
         newest = dict(zip(expected, stored, strict=True))[key]
         for lock in self._locks:

@@ -163,6 +163,7 @@ class ObjectReader(ReadHandle[bytes]):
             raise ConfigError(f"whence is {whence!r:.40}: it must be 0, 1 or 2")
         if isinstance(offset, bool) or not isinstance(offset, int) or (target := starts[whence] + offset) < 0:
             raise ConfigError(f"offset is {offset!r:.40}: an int is needed, and a position of 0 or more")
+        # Within the chunk that is here, nothing has to be requested.
         skipped = target - self.tell()
         if 0 <= skipped <= len(self._unread):
             self._unread = self._unread[skipped:]

@@ -99,7 +99,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
     def _tick_requests(self, now: float) -> None:
         self._puller.carry_out(self._tracker.tick_request(now))
 
-    def _release(self) -> None:
+    def _release_requests(self) -> None:
         self._tracker.request = None  # its messages still arrive, and go to the next call
 
 

@@ -76,7 +76,7 @@ class Fetch(abc.ABC, Generic[PullerT]):
             self._puller.changed.set()
             raise
         finally:
-            self._release()
+            self._release_requests()
         self._restore_order()
         return self._collection.batch(self._puller.channel, ending, error)
 
@@ -120,7 +120,7 @@ class Fetch(abc.ABC, Generic[PullerT]):
         """Called at the time that `_wake_at` returned."""
 
     @abc.abstractmethod
-    def _release(self) -> None:
+    def _release_requests(self) -> None:
         """Called at the end. Requests that the server still serves continue without a caller."""
 
 
@@ -266,7 +266,7 @@ class _SlotFetch(Fetch[Puller]):
             if request is not None and (deadline := request.deadline) is not None and now >= deadline:
                 request.check_deadline(now)
 
-    def _release(self) -> None:
+    def _release_requests(self) -> None:
         for slot in self._slots:
             self._puller.abandon_request(slot)
 

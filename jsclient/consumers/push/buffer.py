@@ -240,6 +240,7 @@ class PushBuffer:
         self, callback: Callback, threads: Threads | None, watch: LoopWatch[Message | None], *, auto_ack: bool
     ) -> None:
         front, compiled = self.tracker.front, self.channel.reader.callback_run
+        # A function that runs in a thread, and an ack after each call, are awaited message by message.
         calls: CallbackRun | None = None
         if threads is None and not auto_ack and compiled is not None:
             calls = compiled(front, DeliveredMessage, self.channel, callback, CoroutineType)

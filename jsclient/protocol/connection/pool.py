@@ -105,7 +105,7 @@ class ServerPool:
         server = self.servers[0]
         return server, max(self._pause(server, now), self._not_before - now)
 
-    def lost(self, now: float) -> None:
+    def record_loss(self, now: float) -> None:
         """Record the loss of a connection. All clients of a server lose it together, and must not return together."""
         self._not_before = now + self._options.spread(self._options.first_pause)
 

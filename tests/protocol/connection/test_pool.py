@@ -310,9 +310,9 @@ def test_replaced_servers_are_not_forgotten_by_info():
 def test_first_attempt_after_a_loss_is_spread():
     """Clients that lose their server together return one after another. A call that hurries waits for nothing."""
     servers = connected(pool("a:1", first_pause=0.25, spread=lambda longest: longest / 2))
-    servers.lost(100.0)
+    servers.record_loss(100.0)
     assert servers.next_attempt(100.0)[1] == 0.125
     assert servers.next_attempt(101.0)[1] == 0.0
-    servers.lost(100.0)
+    servers.record_loss(100.0)
     servers.forget_pauses()
     assert servers.next_attempt(100.0)[1] == 0.0
