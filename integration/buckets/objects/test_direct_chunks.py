@@ -11,6 +11,7 @@ from integration.buckets.kit import is_same
 from integration.kit.clients.readers import FAST
 from jsclient import ConsumerLimitError, DigestMismatchError, ObjectChangedError, ObjectIncompleteError
 from jsclient.buckets import ObjectStore
+from jsclient.buckets.objects.direct_chunks import DirectChunks
 from jsclient.events import ConsumerRefused
 from jsclient.protocol.buckets.object_config import object_config
 
@@ -80,3 +81,15 @@ async def test_server_killed_without_a_consumer(own_server: Any, connect: Any, o
                 await own.kill()
                 await own.start()
     assert is_same(received, DATA)
+
+
+async def test_page_doubles(js: Any, store: Any) -> None:
+    """Chunks come in order from the sequence that is given, and then there is no other."""
+    info = await store.put("a", DATA[: 10 * CHUNK])
+    stream, subject = await js.stream(store.stream), f"$O.{store.bucket}.C.{info.nuid}"
+    chunks = DirectChunks(store._context, stream, subject, page=1, most=4, max_bytes=10**7, after=2)
+    for number in range(2, 10):
+        data, behind = await chunks.next_chunk()
+        assert is_same(data, DATA[number * CHUNK : (number + 1) * CHUNK])
+        assert (chunks.seq, behind) == (number + 1, int(number < 9))
+    assert await chunks.next_chunk() is None

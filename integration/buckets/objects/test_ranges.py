@@ -10,6 +10,7 @@ import pytest
 
 from integration.buckets.kit import digest, info_subject, is_same
 from jsclient import ConfigError, ObjectChangedError, ObjectIncompleteError
+from jsclient.buckets.objects.ranges import ObjectRanges
 
 CHUNK = 10_000
 DATA = random.Random(1).randbytes(40 * CHUNK + 5)
@@ -145,3 +146,10 @@ async def test_empty_object(store: Any) -> None:
     async with store.open("a") as file:
         assert file.seek(5) == 5
         assert await file.read() == b""
+
+
+async def test_piece_ends_with_its_chunk(filled: Any) -> None:
+    ranges = ObjectRanges(filled._context, filled._site, await filled.info("a"))
+    for position in (CHUNK - 1, CHUNK, 5, 39 * CHUNK + 1, 40 * CHUNK + 4):
+        end = (position // CHUNK + 1) * CHUNK
+        assert is_same(await ranges.read_piece(position), DATA[position:end])
