@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from ..._runtime.context import Context
@@ -75,6 +76,22 @@ class DirectChunks:
         message = self._page.popleft()
         self.seq = message.seq
         return message.data, int(message.seq < self._last_seq)
+
+    async def search_chunk(self, end: int) -> tuple[bytes, int] | None:
+        """Return the next chunk before sequence ``end`` like `next_chunk`, but look at one sequence after the other.
+
+        nats-server 2.10 passes over the last message of a subject if messages before it were removed.
+        """
+        for seq in range(self._read_seq + 1, end):
+            self._read_seq = seq
+            try:
+                message = await self._patiently(partial(self._stream.get_message, seq))
+            except MessageNotFoundError:
+                continue
+            if message.subject == self._subject:
+                self.seq = seq
+                return message.data, int(seq < end - 1)
+        return None
 
     async def _newest_seq(self) -> int:
         try:

@@ -25,6 +25,8 @@ from ...protocol.buckets.object_content import ContentCheck
 from ...protocol.buckets.object_info import ObjectInfo
 from ...protocol.events import ConsumerRefused
 from ...protocol.models.consumer import DeliverPolicy
+from ...protocol.streams.direct_get import BATCH_GET_SERVER
+from ...protocol.wire.checks import is_at_least
 from ..bucket_handle import no_bucket
 from ..reading import RECHECK, has_nothing_left, open_consumer, reader_config
 from .direct_chunks import DirectChunks
@@ -181,14 +183,15 @@ class ObjectReader(ReadHandle[bytes]):
                     return stored, 0
             await self._open_chunks(site, info)
         if self._direct is not None:
-            chunk = await self._direct.next_chunk()
-            return await self._raise_missing(site, info) if chunk is None else chunk
+            return await self._direct_chunk(self._direct, site, info)
         assert self._messages is not None
         while True:
             try:
                 message = await self._messages.next(RECHECK)
             except RequestTimeoutError:
-                await self._see_end(site, info)
+                assert self._consumer is not None
+                if await has_nothing_left(self._consumer, self._last):
+                    return await self._chunk_passed_over(site, info)
             else:
                 self._last = message
                 return message.data, message.metadata.num_pending
@@ -200,20 +203,39 @@ class ObjectReader(ReadHandle[bytes]):
         try:
             self._consumer, _ = await open_consumer(self._context, site.stream, config, "create_object_store")
         except ConsumerLimitError as error:
-            stream, window = await site.stream_handle(), _window(info)
-            self._direct = DirectChunks(
-                self._context, stream, subject, page=window, most=window, max_bytes=_WINDOW
-            )
+            self._direct = await self._open_direct(site, info)
             meanwhile = f"object {info.name!r} is read without a consumer"
             self._context.emit(ConsumerRefused(stream=site.stream, error=error, meanwhile=meanwhile))
         else:
             self._messages = self._consumer.messages(max_messages=_window(info))
 
-    async def _see_end(self, site: ObjectSite, info: ObjectInfo) -> None:
-        """Raise an error if the chunks that are missing will not come."""
-        assert self._consumer is not None
-        if await has_nothing_left(self._consumer, self._last):
-            await self._raise_missing(site, info)
+    async def _chunk_passed_over(self, site: ObjectSite, info: ObjectInfo) -> tuple[bytes, int]:
+        """Return the next chunk, which the consumer does not deliver, or raise the error if there is none.
+
+        A consumer of nats-server 2.10 ends before the last message of a subject if messages before it were removed.
+        See `DirectChunks.search_chunk`.
+        """
+        last = 0 if self._last is None else self._last.metadata.stream_seq
+        direct = await self._open_direct(site, info, after=last)
+        chunk = await self._direct_chunk(direct, site, info)
+        await self._end_consumer()
+        self._direct = direct
+        return chunk
+
+    async def _direct_chunk(
+        self, direct: DirectChunks, site: ObjectSite, info: ObjectInfo
+    ) -> tuple[bytes, int]:
+        chunk = await direct.next_chunk()
+        if chunk is None and not is_at_least(self._context.connection.server_version, BATCH_GET_SERVER):
+            chunk = await direct.search_chunk(info.revision)
+        return await self._raise_missing(site, info) if chunk is None else chunk
+
+    async def _open_direct(self, site: ObjectSite, info: ObjectInfo, *, after: int = 0) -> DirectChunks:
+        stream, window = await site.stream_handle(), _window(info)
+        subject = site.space.chunk_subject(info.nuid)
+        return DirectChunks(
+            self._context, stream, subject, page=window, most=window, max_bytes=_WINDOW, after=after
+        )
 
     async def _raise_missing(self, site: ObjectSite, info: ObjectInfo) -> NoReturn:
         """Raise why there are no more chunks: the object is another one now, or it is damaged."""
