@@ -57,7 +57,6 @@ INDIRECT: dict[str, tuple[str, str]] = {
     "spark/sink/earlier_runs.py": ("integration/spark/sink/test_moved_rows.py", SPARK),
     "spark/sink/publish_batch.py": ("integration/spark/sink/test_queries.py", SPARK),
     "spark/sink/rest_of_batch.py": ("integration/spark/sink/test_moved_rows.py", SPARK),
-    "spark/sink/row_columns.py": ("integration/spark/sink/test_rows.py", SPARK),
     "spark/sink/stored_ids.py": ("integration/spark/sink/test_ledger.py", SPARK),
     "spark/source.py": ("integration/spark/log/test_stream.py", SPARK),
     "epochs.py": ("tests/test_exports.py", "a face: it hands out names of others"),

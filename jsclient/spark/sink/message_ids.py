@@ -184,3 +184,17 @@ class SourceIds(dict[bytes, bytes]):
     def ids(self, subjects: Sequence[bytes], messages: Sequence[bytes]) -> list[bytes]:
         """Return the ids of rows with these subjects, made from these messages (``stream.created.sequence``)."""
         return list(map(add, messages, map(self.__getitem__, subjects)))
+
+    def ids_of_one_stream(
+        self, subjects: Sequence[bytes], stream: bytes, created: int, sequences: Sequence[int]
+    ) -> list[bytes]:
+        """Return the same ids for rows that are all made from messages of one stream."""
+        begin = b"%b.%d." % (stream, created)
+        if len(set(subjects)) > 1:
+            return [
+                b"%b%d%b" % (begin, *row)
+                for row in zip(sequences, map(self.__getitem__, subjects), strict=True)
+            ]
+        # Formatting a number into a fixed text costs a quarter of joining columns.
+        form = begin.replace(b"%", b"%%") + b"%d" + (self[subjects[0]] if subjects else b"")
+        return [form % sequence for sequence in sequences]

@@ -160,7 +160,7 @@ class RowReader:
                         row, "msg_id", "it has spaces around it, which servers drop: use trim(msg_id)"
                     )
         elif shape.by_source:
-            ids = self._source_ids.ids(subjects, _source_messages(batch))
+            ids = _ids_of_source(batch, subjects, self._source_ids)
             _check_different(ids)
         blocks = self._blocks(batch.column("headers")) if shape.has_headers else None
         if self._header_ids:
@@ -231,21 +231,34 @@ class RowReader:
         self._header_ids[row] = first.lstrip(" ").encode()
 
 
-def _source_messages(batch: pa.RecordBatch) -> list[bytes]:
-    """``stream.created.sequence`` of the messages that the rows were made from."""
+def _ids_of_source(batch: pa.RecordBatch, subjects: Sequence[bytes], source_ids: SourceIds) -> list[bytes]:
+    """The ids of rows by the messages that they were made from."""
     for name in _SOURCE:
         if batch.column(name).null_count:
             row = batch.column(name).is_null().index(True).as_py()
             raise BadRow(row, name, "it is null: with dedup=source it identifies the message of the source")
     created = batch.column("stream_created").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    parts = [batch.column("stream"), created, batch.column("sequence")]
-    joined = pc.binary_join_element_wise(*(part.cast(pa.string()) for part in parts), ".")
-    for one in pc.unique(batch.column("stream")).to_pylist():
+    streams = pc.unique(batch.column("stream")).to_pylist()
+    for one in streams:
         if not one or _ILLEGAL_ID.search(one.encode()):
             raise BadRow(
                 batch.column("stream").index(one).as_py(), "stream", f"{one!r} is not the name of a stream"
             )
-    return _values(joined, "stream", str)
+    times = pc.unique(created).to_pylist()
+    if len(streams) == len(times) == 1:  # nearly always
+        sequences = _integers(batch.column("sequence"))
+        return source_ids.ids_of_one_stream(subjects, streams[0].encode(), times[0], sequences)
+    parts = [batch.column("stream"), created, batch.column("sequence")]
+    joined = pc.binary_join_element_wise(*(part.cast(pa.string()) for part in parts), ".")
+    return source_ids.ids(subjects, _values(joined, "stream", str))
+
+
+def _integers(column: pa.Array) -> list[int]:
+    """The values of a column of integers without nulls."""
+    column = column.cast(pa.int64())
+    # A memoryview, because some releases of Arrow convert integers to lists slowly.
+    numbers = memoryview(column.buffers()[1]).cast("q")
+    return numbers[column.offset : column.offset + len(column)].tolist()
 
 
 def _check_different(ids: Sequence[bytes]) -> None:

@@ -13,6 +13,13 @@ from jsclient.errors import ConfigError
 from jsclient.spark.sink import message_ids
 from jsclient.spark.sink.message_ids import ContentIds, SourceIds, epoch_prefix, query_hash
 
+# Do not change them: see `test_ids_are_those_of_earlier_versions`.
+GOLDEN = [
+    b"BsQSqkArU0w.7.3.5lxTPV3vLWMNP3u2",
+    b"BsQSqkArU0w.7.3.JEoq6t5g9l/7Khto",
+    b"BsQSqkArU0w.7.3.UOlRUgutHghJMDGC",
+    b"BsQSqkArU0w.7.3.5lxTPV3vLWMNP3u2.1",
+]
 QUERY = "0d9b1e0c-34a1-4a53-a7a1-0a3f4b6c7d8e"
 
 rows = st.lists(
@@ -68,6 +75,17 @@ def test_rows_beside_it_do_not_matter(partition_rows: list[Row], plain: bool) ->
     """A row's id does not depend on the headers that the rows beside it have."""
     one_subject = [(b"a", block, data) for _, block, data in partition_rows]
     assert ids_of([one_subject]) == ids_of([[row] for row in one_subject], plain=plain)
+
+
+def test_ids_are_those_of_earlier_versions() -> None:
+    """A query that was stopped in an epoch repeats it with the version that is installed then."""
+    partition_rows = [
+        (b"a", b"", b"x"),
+        (b"b.c", b"", b""),
+        (b"a", b"NATS/1.0\r\nA: b\r\n\r\n", b"y" * 4096),
+        (b"a", b"", b"x"),
+    ]
+    assert ids_of([partition_rows], partition=3) == GOLDEN
 
 
 def test_subject_belongs_to_the_id() -> None:
