@@ -189,7 +189,7 @@ async def test_restarts(own_server: Any, connect: Any) -> None:
                 try:
                     await (kv.delete(key) if random.random() < 0.3 else kv.put(key, b"%d" % number))
                 except jsclient.JetStreamError:
-                    continue
+                    continue  # the server starts, so that the operation may have failed, or have been stored
                 seen.append(cache.revision)
             await own.kill()
             await own.start()
