@@ -18,16 +18,19 @@ cdef class CallbackRun:
 
     Attributes:
         message: The message of the latest call.
+        remaining: How many of the ``count`` messages of `call_run` it did not take.
     """
 
     cdef object _front, _take_frame, _make_message, _channel, _callback, _coroutine_type
     cdef readonly object message
+    cdef readonly Py_ssize_t remaining
 
     def __init__(self, front, make_message, channel, callback, coroutine_type):
         self._front, self._take_frame = front, front.popleft
         self._make_message, self._channel = make_message, channel
         self._callback, self._coroutine_type = callback, coroutine_type
         self.message = None
+        self.remaining = 0
 
     def call_run(self, Py_ssize_t count):
         """Take at most ``count`` messages, and call the callback with each.
@@ -39,10 +42,11 @@ cdef class CallbackRun:
         Raises:
             BaseException: What the callback raised. The next call continues with the next message.
         """
+        self.remaining = count
         cdef object frame, coroutine
         cdef PyObject *value
-        while count > 0 and PyObject_Size(self._front) > 0:
-            count -= 1
+        while self.remaining > 0 and PyObject_Size(self._front) > 0:
+            self.remaining -= 1
             frame = PyObject_CallNoArgs(self._take_frame)
             self.message = PyObject_CallFunctionObjArgs(
                 self._make_message, <PyObject *> frame, <PyObject *> self._channel, NULL

@@ -141,7 +141,7 @@ def test_it_is_in_use():
 def test_same_as_python(block, monkeypatch):
     first, count = block
     pure = functools.partial(AckChannel, reader=chosen()._replace(callback_run=None))
-    for seed in range(first, first + max(1, count // 50)):
+    for seed in range(first, first + max(1, count // 250)):
         compiled = run(play(seed))
         with monkeypatch.context() as patch:
             patch.setattr(subscription, "AckChannel", pure)

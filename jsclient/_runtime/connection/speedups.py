@@ -36,6 +36,10 @@ class CallbackRun(Protocol):
     def message(self) -> Any:
         """The message of the latest call."""
 
+    @property
+    def remaining(self) -> int:
+        """How many of the ``count`` messages of `call_run` it did not take."""
+
     def call_run(self, count: int) -> tuple[Any, ...] | None:
         """Call the callback with at most ``count`` messages, up to a place where it waits."""
 

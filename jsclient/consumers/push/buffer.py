@@ -290,16 +290,18 @@ class PushBuffer:
                 self._callback_failed(message, error)
 
     async def _call_compiled_run(self, calls: CallbackRun) -> None:
-        """Do the same with a compiled loop, which returns where a coroutine waits."""
-        try:
+        """Do the same with a compiled loop, which returns where a coroutine waits or an error is raised."""
+        front, remaining = self.tracker.front, self._each
+        while front and remaining:
             try:
-                awaited = calls.call_run(self._each)
-            finally:
-                self._latest = calls.message
-            if awaited is not None:
-                await (await_suspended(*awaited) if len(awaited) == 2 else awaited[0])
-        except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001  a callback may raise anything
-            self._callback_failed(calls.message, error)
+                try:
+                    awaited = calls.call_run(remaining)
+                finally:
+                    self._latest, remaining = calls.message, calls.remaining
+                if awaited is not None:
+                    await (await_suspended(*awaited) if len(awaited) == 2 else awaited[0])
+            except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001  a callback may raise anything
+                self._callback_failed(calls.message, error)
 
     def _callback_failed(self, message: Message, error: BaseException) -> None:
         """Report the error of a callback. Raises the cancellation of the task that calls it."""
