@@ -353,6 +353,44 @@ async def test_fetch_by_two_requests_keeps_order(tap: Any, near: Any, stream: Ow
     assert numbers(await both) == [1, 2, 3, 4, 5, 6]
 
 
+async def _cancelled_fetch(tap: Any, sub: Any, batch: int) -> None:
+    """Leave a request on the server whose caller no longer waits."""
+    fetching = asyncio.create_task(sub.fetch(batch, expires=20))
+    await eventually(lambda: tap.sent(NEXT), 10, "the first request")
+    fetching.cancel()
+    await asyncio.wait({fetching})
+
+
+@pytest.mark.row(59)
+async def test_fetch_beside_an_abandoned_request_keeps_order(tap: Any, near: Any, stream: OwnStream) -> None:
+    """A fetch with ``max_bytes`` does not take over the other request, whose messages it returns all the same."""
+    sub = await near.pull_subscribe(stream.all)
+    await _cancelled_fetch(tap, sub, 3)
+    limited = asyncio.create_task(sub.fetch(4, expires=20, max_bytes=100_000))
+    await eventually(lambda: len(tap.sent(NEXT)) == 2, 10, "the second request")
+    await stream.publish(6)
+    assert numbers(await limited) == [1, 2, 3, 4]
+    assert numbers(await sub.fetch(2)) == [5, 6]
+
+
+@pytest.mark.row(59)
+async def test_fetch_cancelled_at_arrival_keeps_order(tap: Any, near: Any, stream: OwnStream) -> None:
+    """The call is cancelled after the messages of two requests have arrived, and before it has collected them."""
+    sub = await near.pull_subscribe(stream.all)
+    await _cancelled_fetch(tap, sub, 4)
+    both = asyncio.create_task(sub.fetch(8, expires=20))
+    await eventually(lambda: len(tap.sent(NEXT)) == 2, 10, "the second request")
+    tap.stall(TO_CLIENT)
+    await stream.publish(8)
+    tap.unstall(TO_CLIENT)
+    while not any(slot.frames for slot in sub._puller._busy):
+        await asyncio.sleep(0)
+    both.cancel()
+    await asyncio.wait({both})
+    assert both.cancelled()
+    assert numbers(await sub.fetch(8)) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 @pytest.mark.row(59)
 @pytest.mark.parametrize("direction", [TO_CLIENT, TO_SERVER], ids=["answers", "requests"])
 async def test_late_fetch_loses_nothing(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import overload
@@ -14,7 +13,7 @@ from ...protocol.consumers.status import Ending
 from ...protocol.wire.frames import Frame, frame_size
 from ..message import AckChannel, DeliveredMessage, Message
 
-__all__ = ["Batch", "Collection"]
+__all__ = ["Batch", "Collection", "in_delivery_order"]
 
 _SAME_TIME = 0.01  # seconds after its start during which a fetch still requests its whole duration
 
@@ -90,12 +89,6 @@ class Collection:
             frames.append(source.popleft())
         return True
 
-    def sort_by_delivery(self, start: int) -> None:
-        """Sort the messages from index ``start`` on by their consumer sequence. A damaged ack subject leaves them."""
-        frames = self.frames
-        with contextlib.suppress(NotJetStreamMessageError):
-            frames[start:] = sorted(frames[start:], key=lambda frame: sequences(frame[1])[1])
-
     def request(self, missing: int, now: float) -> Pull:
         """Return a request for ``missing`` messages in the remaining time."""
         pull, remaining = self.pull, self.deadline - now
@@ -117,3 +110,11 @@ class Collection:
         if error is not None and not self.frames:
             raise error
         return Batch([DeliveredMessage(frame, channel) for frame in self.frames], ending, error)
+
+
+def in_delivery_order(frames: list[Frame]) -> list[Frame]:
+    """Return the messages in the order of their consumer sequences, or unchanged if an ack subject is damaged."""
+    try:
+        return sorted(frames, key=lambda frame: sequences(frame[1])[1])
+    except NotJetStreamMessageError:
+        return frames

@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack
 
 from ...errors import (
@@ -34,7 +35,7 @@ from ...protocol.wire.checks import check_arguments, check_seconds
 from ...protocol.wire.frames import Frame
 from ..message import DeliveredMessage, Message
 from ..worker.run import Running
-from .batch import Batch, Collection
+from .batch import Batch, Collection, in_delivery_order
 from .puller import Puller, PullInbox
 
 if TYPE_CHECKING:
@@ -71,19 +72,19 @@ class Fetch(abc.ABC, Generic[PullerT]):
         try:
             ending, error = await self._run_requests()
         except BaseException:
-            self._restore_order()
+            self._order_arrivals()
             self._sources[0].extendleft(reversed(self._collection.frames))
             self._puller.changed.set()
             raise
         finally:
             self._release_requests()
-        self._restore_order()
         return self._collection.batch(self._puller.channel, ending, error)
 
     async def _run_requests(self) -> Outcome:
         puller, collection = self._puller, self._collection
         now = puller.context.connection.running_loop().time
         while True:
+            self._order_arrivals()
             for source in self._sources:
                 if source and not collection.collect(source):
                     return Ending.MAX_BYTES, None
@@ -98,8 +99,8 @@ class Fetch(abc.ABC, Generic[PullerT]):
             if not await puller.changed.wait_until(self._wake_at(at)):
                 self._tick_requests(now())
 
-    def _restore_order(self) -> None:
-        """Put the messages in the order of their delivery, if several requests delivered them."""
+    def _order_arrivals(self) -> None:
+        """Put the messages that have arrived in the order of delivery, if several requests have delivered them."""
 
     @abc.abstractmethod
     def _outcome(self, now: float) -> Outcome | None:
@@ -138,7 +139,6 @@ class _SlotFetch(Fetch[Puller]):
         self._slots: list[PullInbox] = []
         self._own = own  # the request that this fetch sent last
         self._older = len(puller.leftover)  # messages that an earlier call has collected, in their order
-        self._requests = 0
         self._offline_since: float | None = None
         self._check_after = _UNANSWERED if collection.pull.no_wait else math.inf  # seconds without an answer
         self._ask_after = 0.0  # monotonic seconds
@@ -152,7 +152,6 @@ class _SlotFetch(Fetch[Puller]):
 
     def _add(self, slot: PullInbox) -> None:
         self._slots.append(slot)
-        self._requests += 1
         assert slot.frames is not None
         self._sources.append(slot.frames)
 
@@ -161,10 +160,16 @@ class _SlotFetch(Fetch[Puller]):
         del self._slots[index], self._sources[index + 1]
         self._puller.abandon_request(slot)
 
-    def _restore_order(self) -> None:
-        # The server serves several requests in turns, and their messages were collected request by request.
-        if self._requests > 1:
-            self._collection.sort_by_delivery(self._older)
+    def _order_arrivals(self) -> None:
+        leftover, *own = self._sources
+        older, self._older = self._older, 0  # the first call of this method is followed by collecting them
+        # The server serves several requests in turns. Those without a caller deliver to ``leftover``.
+        if sum(map(bool, own)) + (len(leftover) > older) > 1:
+            earlier = [leftover.popleft() for _ in range(older)]
+            arrived = in_delivery_order([*leftover, *chain.from_iterable(own)])
+            for source in self._sources:
+                source.clear()
+            leftover.extend(earlier + arrived)
 
     async def _run_requests(self) -> Outcome:
         while True:

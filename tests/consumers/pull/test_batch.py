@@ -8,7 +8,7 @@ import pytest
 
 from jsclient import Ending
 from jsclient.consumers.message import AckChannel
-from jsclient.consumers.pull.batch import Batch, Collection
+from jsclient.consumers.pull.batch import Batch, Collection, in_delivery_order
 from jsclient.errors import HeartbeatError
 from jsclient.protocol.consumers.fetch import whole_pull
 from jsclient.protocol.wire.frames import frame_size
@@ -91,3 +91,10 @@ def test_batch_is_a_sequence():
     assert isinstance(batch[1:], list)
     assert batch[2] in batch
     assert repr(batch) == f"<Batch of 3, {Ending.EXPIRED.value}>"
+
+
+def test_order_is_that_of_the_delivery():
+    arrived = [data(3), data(1), data(2)]
+    assert in_delivery_order(arrived) == [data(1), data(2), data(3)]
+    damaged = [*arrived, (b"s", b"$JS.ACK.no", b"", b"")]
+    assert in_delivery_order(damaged) == damaged
