@@ -24,9 +24,10 @@ from .protocol.wire.checks import is_at_least
 
 __all__ = ["Finding", "examine"]
 
-_NEAR = 0.9  # share of a limit from which a warning is due
-_CLOCK = 2.0  # seconds of difference between clocks
-_DEFAULT_CONSUMERS = 1_000  # of a stream without max_consumers; nats-server 2.15, default_max_consumers
+_NEAR = 0.9  # a warning is due when this share of a limit is in use
+_CLOCK = 2.0  # seconds by which the clocks of client and server may differ
+# The limit of a stream without max_consumers: nats-server 2.15, default_max_consumers.
+_DEFAULT_CONSUMERS = 1_000
 
 
 async def examine(js: JetStream, stream: str | None = None, consumer: str | None = None) -> list[Finding]:

@@ -13,7 +13,7 @@ from .context import Context
 
 __all__ = ["check_match"]
 
-_TIMEOUT = 2.0  # seconds to wait for an answer. Without an answer the filter is accepted
+_TIMEOUT = 2.0  # seconds to wait for an answer. If none arrives, the filter is accepted
 
 
 async def check_match(
@@ -32,7 +32,8 @@ async def check_match(
     if not filters or (known is not None and not impossible_filters(filters, known)):
         return
     if known is None and context.connection.outbox is None:
-        return  # with a user's nats-py connection a denial is not visible, so it would take the whole timeout
+        # a user's nats-py connection does not report a denial, so the request would take the whole timeout
+        return
     try:
         subject = context.api.stream_info(stream)
         answer = await context.call(subject, timeout=_TIMEOUT, what="stream info", optional=True)

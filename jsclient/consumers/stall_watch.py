@@ -219,7 +219,7 @@ class StallWatch:
         if self.reset_error is not None and seen.info is None and not seen.denied:
             error = self.reset_error()
             if error is None:
-                return  # the next consumer is being created already
+                return  # another task creates the next consumer already
             seen = Seen([cannot_replace(error, reader.stream)])
         self._fits = self._fits or seen.fits
         findings = seen.findings

@@ -18,7 +18,7 @@ __all__ = ["YIELD_AFTER", "Admission", "Gate", "Limits", "Waiter"]
 YIELD_AFTER = 0.01
 """Seconds that publishing may occupy the event loop, which cannot read or write meanwhile."""
 
-_MUCH = 1024 * 1024  # bytes in flight that never congest a connection
+_MUCH = 1024 * 1024  # a connection is never congested by this many bytes in flight
 
 
 class Limits(NamedTuple):
@@ -163,7 +163,8 @@ class Admission:
         """Whether ``count`` more publishes, with ``size`` bytes in total, fit into the limits."""
         in_flight = self._window.count
         if not in_flight and count == 1:
-            return True  # even a publish larger than the limit: otherwise it could never be sent
+            # Even a publish above the limit is admitted, because otherwise it could never be sent.
+            return True
         return in_flight + count <= self.max_in_flight and self._window.size + size <= self.max_bytes
 
     async def enter(

@@ -215,7 +215,7 @@ class NatsServer:
     async def _start(self) -> None:
         reclaims_port = self._port_is_ours and self.port != 0
         while True:
-            await self._end_process()  # a process that has exited must still be reaped
+            await self._end_process()  # reap the previous process, even if it has exited
             process = self._process = self._launch(find_server(self._binary))
             try:
                 return await self._wait_until_ready(process)
@@ -357,7 +357,7 @@ def _wheel_directories() -> list[str]:
     return [os.fspath(Path(file.locate()).parent) for file in files if file.stem == _EXECUTABLE]
 
 
-_LIMIT = 1.0  # seconds to wait. A thread that waits for the disk stops later
+_LIMIT = 1.0  # Seconds to wait. A thread that waits for the disk may stop later.
 
 
 def _wait_until_frozen(pid: int) -> None:

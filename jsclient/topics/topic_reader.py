@@ -38,7 +38,8 @@ class TopicReader(ReadHandle[Record]):
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
         self._tracker = reader.tracker
-        self._take_one = reader.tracker.take_one  # of its queue: a record of an ``async for`` costs two calls
+        # The method of its queue, because each record of an ``async for`` costs two calls.
+        self._take_one = reader.tracker.take_one
         self._end: Record | None = None
         self.completion: bytes | None = None
 

@@ -88,7 +88,7 @@ def rejection(error: BaseException | None) -> ssl.SSLCertVerificationError | Non
     """Return the certificate check error that is ``error`` or caused it, or None."""
     for _ in range(5):
         if isinstance(error, ssl.SSLCertVerificationError) and hasattr(error, "verify_code"):
-            return error  # an error of aiohttp has the type but no code
+            return error  # aiohttp raises an error of this type without a code
         if error is None:
             break
         error = error.__cause__ or error.__context__
@@ -205,7 +205,7 @@ async def late_alert(
 def _reason(error: BaseException | None) -> str:
     """Return OpenSSL's name of the reason why TLS failed, or "" if there is none."""
     for _ in range(5):
-        # An error of aiohttp has only the type.
+        # An error of aiohttp has only the type, without a reason.
         if isinstance(error, ssl.SSLError) and getattr(error, "reason", None):
             return str(error.reason)
         if error is None:

@@ -165,7 +165,9 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._at_end = True
         self._changed.set()
         if self._out is not None:
-            self._end(None)  # now: asyncio would first send what is written, which the peer may never read
+            # Close the transport immediately. asyncio would first send the buffered data, which the peer may
+            # never read.
+            self._end(None)
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -163,7 +163,7 @@ class Puller:
             return None
         request = group_request(config, **options)
         if request is not None and config is None:
-            # A server that does not know groups would ignore them.
+            # A server without support for priority groups would ignore the options.
             least = (2, 11) if request.priority is None else (2, 12)
             check_server(self.context.connection.server_version, least, "a priority group")
         return request

@@ -19,7 +19,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = re.compile(r"[-/_=.A-Za-z0-9]+")
 _FILTER = re.compile(r"[-/_=.>*A-Za-z0-9]+")
 _STREAM: Final = "KV_"
-_INTERNAL: Final = "_kv"  # keys that begin so belong to clients themselves (ADR-6)
+_INTERNAL: Final = "_kv"  # the prefix of keys that clients reserve for themselves (ADR-6)
 
 
 def check_bucket(name: str) -> str:

@@ -44,8 +44,9 @@ __all__ = [
 PREFIX = b"$JS.ACK."
 _MAX_U64 = 2**64 - 1
 
-# Both forms, without further tokens, with numbers of up to 19 digits, which fit into 64 bits, and sequences that do not
-# start with 0; `read_jsack` decides about all others. Possessive: there is nothing to try again.
+# The pattern matches both forms without further tokens. Numbers have up to 19 digits, so that they fit into 64 bits,
+# and sequences do not start with 0. `read_jsack` checks all other texts. The quantifiers are possessive, because
+# backtracking could not find another match.
 match_jsack: Callable[[bytes], re.Match[bytes] | None] = re.compile(
     rb"\$JS\.ACK\.(?:T\.T|T\.T\.T\.T)\.N\.(S)\.(S)\.(N)\.(N)\Z".replace(b"N", rb"[0-9]{1,19}+")
     .replace(b"(S)", rb"([1-9][0-9]{0,18}+)")
@@ -71,7 +72,7 @@ class Metadata(msgspec.Struct, frozen=True):
     num_pending: int
     domain: str | None = None
 
-    if not TYPE_CHECKING:  # else a type checker would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
 
     @property

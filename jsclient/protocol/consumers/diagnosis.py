@@ -46,8 +46,9 @@ _CONSUMER_LIMIT = 10026
 _SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
 _OLD = (DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
 _NEAR = 0.9  # share of a limit from which a stream may refuse the next message
-_BETWEEN_CHECKS = 10.0  # seconds: after a pause a waiting request is served at its next heartbeat
-_EXCEEDS = 2.0  # times the longest earlier run of a handler: slow handlers do not hang
+# seconds after a pause in which the server may still serve a waiting request, at its next heartbeat
+_BETWEEN_CHECKS = 10.0
+_EXCEEDS = 2.0  # A handler counts as stuck if it runs this many times as long as its longest earlier run.
 
 
 class Local(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ __all__ = ["FLOW_CONTROL_WINDOW", "FlowControl", "GapTracker", "HeartbeatMonitor
 FLOW_CONTROL_WINDOW = 32 * 1024 * 1024
 
 
-_LATE = 1.25  # intervals after which a heartbeat is missing
+_LATE = 1.25  # a heartbeat counts as missing after this many intervals
 
 
 @dataclass(slots=True)

@@ -84,7 +84,7 @@ class OrderedCursor:
     requested_from: int = 0
     wants: Recreate | None = None
     runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
-    _run: bytes = b""  # the expected start of the next message's JSAck
+    _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
     _before: int = 0  # `last_stream_seq` before the newest message or run
     _last: bytes = b""  # JSAck of the last message that entered the queue
 
@@ -106,7 +106,7 @@ class OrderedCursor:
 
         Returns: the stream sequence of the last frame, for `took`, or 0 if each frame must be checked with `place`.
         """
-        # The receiver could not read a message whose time or pending count is malformed.
+        # If the time or the pending count is malformed, the receiver could not read the message.
         last = self.runs.last_of_whole_run(frames, self._run, self.expected)
         if not last:
             return 0

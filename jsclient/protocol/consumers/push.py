@@ -236,7 +236,7 @@ class PushTracker:
     )  # messages that can be taken from the left without calling `take_frame`
     # the queue, whose marks are flow control requests and errors to raise
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
-    _run: bytes = b""  # the expected start of the next message's JSAck
+    _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
     _overflow: SlowConsumer | None = None  # the current episode of drops
     _odd: bool = False  # whether an unknown status 100 was reported
 
@@ -439,7 +439,7 @@ class PushTracker:
         commands: list[Command] = []
         while not self.front and (mark := self._queue.next_mark()) is not None:
             if isinstance(mark, JetStreamError):
-                if commands:  # the answers are sent first, and the error keeps its position
+                if commands:  # The answers are sent first. The error keeps its position in the queue.
                     self._queue.mark_first(mark)
                     break
                 raise mark

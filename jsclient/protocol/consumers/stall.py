@@ -29,13 +29,15 @@ __all__ = [
 
 _REPORTED = ("warning", "error", "unknown")
 _LONGEST = 300.0  # seconds between checks
-_SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
-_EXCEEDS = 2.0  # times the longest earlier run of a handler: slow handlers do not hang
+_SLOW = 2.0  # a handler counts as stuck after this many intervals of ack_wait
+_EXCEEDS = 2.0  # a handler counts as stuck if it runs this many times as long as its longest earlier run
 _AGAIN = 0.42  # share of ``after`` until the second check, which reports messages that no rule explains
-_BUSY = 2  # polls in a row without a waiting call: a single poll may fall between two calls
+# The program is busy after this many polls without a waiting call. A single poll may fall between two calls.
+_BUSY = 2
 _RECURS = "max_ack_pending"  # this reason ends briefly with each redelivery if a program never acks
 _LONGEST_MUTE = 3600.0  # seconds until that reason is reported again
-_POLLS = 20  # polls until the first check, which may be late and must still precede the default ack_wait
+# The first check is due after this many polls. Even if it is late, it must precede the default ack_wait.
+_POLLS = 20
 
 
 def nothing_to_deliver(info: ConsumerInfo, waited: float) -> str:
@@ -114,7 +116,7 @@ class StallTracker:
             self._begin_wait(now)
             return [] if is_first else [*self._resumed(now, stream, consumer)]
         if self._misses >= _BUSY:
-            self._begin_wait(now)  # the program does something else, and waits for no message
+            self._begin_wait(now)  # the program is busy with other work and does not wait for a message
         elif asks_now and now >= self._check_at:
             return self._due(now)
         return []

@@ -103,7 +103,7 @@ def _less_equal(order: Order[Any], one: Any, other: Any) -> bool:
 def in_order(order: Order[T], times: Iterable[T]) -> list[T]:
     """Return the times sorted so that each follows all times before it."""
     unsorted = [*times]
-    # The key is the number of times at or before a time: it is larger for each later time.
+    # The sort key of a time is the number of times at or before it. A later time has a larger key.
     return sorted(unsorted, key=lambda time: sum(order.less_equal(other, time) for other in unsorted))
 
 

@@ -78,7 +78,7 @@ class LinkTracker:
         # If the predecessor is before the last record received, that record was deleted before this record was stored.
         elif previous is None or previous > last:
             return Link.GAP
-        elif self.by_subject:  # the floor remains, because the history is read beyond it in any case
+        elif self.by_subject:  # The floor does not change, because the history is read beyond it in any case.
             self._beyond[subject] = seq
         elif not previous and last:
             return Link.GAP

@@ -364,7 +364,8 @@ class Reader:
         self._in_flight = None
         if extent is not None:
             try:
-                # The sequence requested and not the floor: pushes may have arrived after this answer was sent.
+                # Compare the requested sequence, not the floor, because pushes may have arrived after the server sent
+                # this answer.
                 certain = self._end_check.check_position(extent, self.start.at(asked.since), now)
             except PositionInvalidError as error:
                 return self.fail_reading(error)

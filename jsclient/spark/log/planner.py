@@ -71,8 +71,8 @@ class StreamPlanner:
         self._ensure = ensure
         self._head = Head(self.lookup, pace or Pace(options.poll_interval))
         self._target: int | None = None  # last sequence of an AvailableNow query
-        self._read_mode: str | None = None  # set when the stream was checked
-        self._checked_for: tuple[str, ...] = ()  # the filters at that time
+        self._read_mode: str | None = None  # the read mode that was chosen when the stream was checked
+        self._checked_for: tuple[str, ...] = ()  # the filters when the stream was checked
         self._compared: object = None  # the mark that the stream was compared with, and its last message then
         self._losses = Losses()
         self._sizes = Sizes()
@@ -212,7 +212,7 @@ class StreamPlanner:
         before = begin.seq if begin.created == stop.created else (*stop.cuts, facts.first_seq)[0] - 1
         if (
             at_start
-        ):  # Spark asks for the start again if the first batch has failed, and it may be another one then
+        ):  # If the first batch has failed, Spark asks for the start again, which may have changed by then.
             before = min(before, stop.cuts[0] - 1)
         first = max(before, stop.free) + 1
         if first > stop.seq:
@@ -271,7 +271,8 @@ class StreamPlanner:
         if not lookup.subjects and not facts.gaps:
             # Removed messages at the head do not count: otherwise a compacted stream would have empty batches.
             return min(whole.last, max(whole.first, facts.first_seq) + most - 1)
-        after = lookup.rest(whole.last + 1, facts)  # first: what is stored meanwhile must not lower the count
+        # This is requested first, so that a message stored meanwhile cannot lower the count.
+        after = lookup.rest(whole.last + 1, facts)
         rest = lookup.rest(whole.first, facts)
         steps = {} if lookup.counts_cheaply(facts) else {"steps": _STEPS_BY_CONSUMER}
         return lookup.drive(admit(whole, rest, after, most, **steps), facts)
@@ -435,7 +436,8 @@ class Head:
         elif self._facts_key != facts_key:
             self.last = lookup.last_matching() if lookup.fits else 0
             asked += len(lookup.subjects) if lookup.fits else 0
-            if self.last > facts.last_seq:  # stored between the two requests, so the facts must include it
+            # the message was stored between the two requests, so the facts must include it
+            if self.last > facts.last_seq:
                 facts = lookup.facts()
                 asked += 1
         self._facts_key = facts_key

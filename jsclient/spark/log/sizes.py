@@ -24,7 +24,8 @@ MOST_MEASURED = 16_384
 """Number of messages whose sizes are requested for one batch, which takes a tenth of a second of CPU."""
 
 _AT_ONCE = 4096  # messages to request at a time
-_LOADED = 16 * 1024 * 1024  # bytes that the server may load for them: it reads payloads that it does not send
+# The server may load this many bytes for the request. It reads payloads even if it does not send them.
+_LOADED = 16 * 1024 * 1024
 _REMEMBERED = 100  # number of ends of the stream that are remembered
 _SIZE = f"{MSG_SIZE}: ".encode()
 

@@ -338,7 +338,7 @@ class ClaimMatcher:
                 break
             run = self._runs[self._number]
             if seq < run.stream_seq:
-                continue  # another client has claimed this message, or nobody has
+                continue  # Another client has claimed this message, or it is not claimed.
             matched.indexes.append(index)
             matched.consumer_seqs.append(run.consumer_seq + self._offset)
             matched.delivered.append(run.delivered)

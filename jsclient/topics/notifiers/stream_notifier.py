@@ -217,7 +217,8 @@ class StreamNotifier(NotifierSource):
         finally:
             del self._waiting[waiter]
             if waiter.done() and not waiter.cancelled():
-                waiter.exception()  # not raised in a call cancelled at the same moment
+                # mark the exception as retrieved, because the call may have been cancelled
+                waiter.exception()
             if not self._waiting and not self._has_push:  # after a push, the round ends by itself
                 self._stop_watching()
 
@@ -295,7 +296,7 @@ class StreamNotifier(NotifierSource):
         if self._has_push:
             return
         self._has_push, self._pushed = True, what
-        # The waiters get this record at once, before the push is closed. Any other record is requested.
+        # The waiters get this record immediately, before the push is closed. If it is another record, they request it.
         if isinstance(what, Record) and what.seq >= self._seen and not self._is_unconfirmed:
             self._note(what)
             self._offer(_Answer(what))
