@@ -23,7 +23,7 @@ _LOOK: Final = 0.02  # seconds between two checks for unread messages and reques
 
 
 def is_handler_of_one(context: Context, task: asyncio.Task[Any] | None) -> bool:
-    """Whether a task is a handler, which would wait for its own end."""
+    """Return whether a task is a handler, which would wait for its own end."""
     for one in context.open:
         if isinstance(one, CoreSubscription | Worker) and one.has(task):
             return True

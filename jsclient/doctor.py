@@ -146,7 +146,7 @@ def _ago(now: datetime, moment: datetime) -> str:
 
 
 def _clock(info: StreamInfo, requested_at: datetime) -> list[Finding]:
-    """The clock of the server against the one here; the answer was made between question and now."""
+    """Compare the server's clock with this machine's. The server made its answer between the request and the reply."""
     if info.ts is None:
         return []
     here = datetime.now(UTC)
@@ -177,7 +177,7 @@ def _stream_limits(info: StreamInfo, version: str) -> list[Finding]:
 
 
 def _near_default(info: StreamInfo, version: str) -> list[Finding]:
-    """The server's own limit, which no info shows: its operator may have changed it."""
+    """Return the server's own limit, which no info shows: its operator may have changed it."""
     count, most = info.state.consumer_count, info.config.max_consumers
     is_limited = is_at_least(version, (2, 15)) and (most is None or most <= 0)
     if not is_limited or count > _DEFAULT_CONSUMERS:  # with more consumers, another limit applies

@@ -21,7 +21,7 @@ async def check_match(
 ) -> None:
     """Raise `ConfigError` for a filter that can match no message of the stream, stored or future.
 
-    A filter is accepted if the request is not permitted, or not answered.
+    If the request is not permitted or not answered, the function accepts the filters.
 
     Args:
         context: Sends the requests. A missing permission is not reported.
@@ -53,7 +53,7 @@ async def check_match(
 
 
 async def _stores(context: Context, stream: str, subject: str) -> bool:
-    """Whether a stored message matches, since the stream may have had other subjects."""
+    """Return whether a stored message matches, since the stream may have had other subjects."""
     try:
         await context.call(
             context.api.stream_msg_get(stream),

@@ -16,7 +16,7 @@ __all__ = ["Seen", "look_at_consumer", "stream_info"]
 
 
 class Seen(NamedTuple):
-    """What a check of a consumer has shown."""
+    """The facts that a check of a consumer has found."""
 
     findings: list[Finding]
     info: ConsumerInfo | None = None

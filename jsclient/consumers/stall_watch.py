@@ -60,8 +60,9 @@ class StallWatch:
 
     Attributes:
         asks: How many times the program has started to wait for a message.
-        reset_error: For a reader that replaces its consumer: returns why the last attempt failed. Such a reader is not
-            stalled only because its consumer is gone or delivers elsewhere. None: the reader keeps its consumer.
+        reset_error: For a reader that replaces its consumer, a function that returns why the last attempt failed. Such
+            a reader is not stalled merely because its consumer was deleted or delivers to another subject. None if the
+            reader keeps its consumer.
         workers: The activity of each worker of the reader.
         subject: The subject that a push subscription listens on.
     """

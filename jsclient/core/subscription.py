@@ -159,7 +159,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             raise denied
 
     def _receive_messages(self, frames: list[Frame]) -> None:
-        """The sink of the NATS subscription."""
+        """The sink of the NATS subscription: it receives its messages."""
         tracker = self._tracker
         for event in tracker.receive(frames):
             self._context.emit(event)

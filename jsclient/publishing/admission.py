@@ -154,13 +154,13 @@ class Admission:
         self._pausing = False
 
     def _fits(self, count: int, size: int) -> bool:
-        """Whether ``count`` more publishes with the sum ``size`` of bytes may be sent now."""
+        """Return whether ``count`` more publishes with the sum ``size`` of bytes may be sent now."""
         if not self.ready or self._relief is not None or self._pausing or self._window.is_broken:
             return False
         return self.has_room(count, size)
 
     def has_room(self, count: int, size: int) -> bool:
-        """Whether ``count`` more publishes, with ``size`` bytes in total, fit into the limits."""
+        """Return whether ``count`` more publishes, with ``size`` bytes in total, fit into the limits."""
         in_flight = self._window.count
         if not in_flight and count == 1:
             # Even a publish above the limit is admitted, because otherwise it could never be sent.
@@ -218,7 +218,7 @@ class Admission:
         self.recheck()
 
     def too_much(self, size: int) -> bool:
-        """Whether ``size`` bytes are too many to be in flight now, because of the limit or a slow connection."""
+        """Return whether ``size`` bytes are too many to be in flight now, because of the limit or a slow connection."""
         outbox = self._connection.outbox
         if self._relief is None and outbox is not None and outbox.is_full:
             self.clear = False

@@ -327,7 +327,7 @@ class AtomicBatch:
             raise
 
     def _cause(self, error: JetStreamError) -> JetStreamError:
-        """Why the server has refused the batch: a later answer says only that messages are missing."""
+        """Return why the server refused the batch. A later answer says only that messages are missing."""
         refusal = self._refusal
         if isinstance(error, BatchIncompleteError) and isinstance(refusal, ApiError):
             return refusal

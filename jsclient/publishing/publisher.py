@@ -94,7 +94,7 @@ class Publisher(Handle):
         publishers.add(self)
 
     def describe_rest(self) -> str:
-        """Describe what is lost if the program ends now, or return "" if nothing is. For the library's own use."""
+        """Describe the messages that are lost if the program ends now, or return "". For the library's own use."""
         if self.acks.is_ended:
             return ""
         self._window.expand()

@@ -226,7 +226,7 @@ class NatsServer:
             await asyncio.sleep(0.1)
 
     def _run_directory(self) -> Path:
-        """The directory of the configuration, the ports file, the log and, by default, the store."""
+        """Return the directory of the configuration, the ports file, the log and, by default, the store."""
         if self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="jsclient-", ignore_cleanup_errors=True)
         return Path(self._temporary.name)
@@ -406,7 +406,7 @@ async def _probe(host: str, port: int, *, jetstream: bool) -> dict[str, Any] | N
 
 
 async def _answered(reader: asyncio.StreamReader, *, jetstream: bool) -> bool:
-    """Whether the PING and, with JetStream, the API request succeeded."""
+    """Return whether the PING and, with JetStream, the API request succeeded."""
     awaited = {b"PONG", b"MSG"} if jetstream else {b"PONG"}
     while awaited:
         verb, *args = (await reader.readline()).split() or [b""]

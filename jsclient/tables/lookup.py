@@ -226,7 +226,7 @@ class Lookup:
         return 0 if seq > facts.last_seq else self.run(count)
 
     def counts_cheaply(self, facts: StreamFacts) -> bool:
-        """Whether `rest` takes one request and the messages can be read by direct get."""
+        """Return whether `rest` takes one request and the messages can be read by direct get."""
         self._run_retried(self._open_stream)
         return self._gets(facts)
 

@@ -297,7 +297,7 @@ class ConsumerRange(RangeReader):
         return puller
 
     def _is_filling(self, puller: OrderedPuller) -> bool:
-        """Whether more messages are in flight."""
+        """Return whether more messages are in flight."""
         buffer = puller.tracker.buffer
         return buffer.owed > 0 and puller.error is None and not puller.nothing_comes
 

@@ -123,7 +123,7 @@ def cut(
 
 
 def _are_few(rows: int, pieces: int, facts: StreamFacts) -> bool:
-    """Whether a look at all messages costs less than to count them for each part."""
+    """Return whether a look at all messages costs less than to count them for each part."""
     a_piece = -(-rows // pieces)
     return rows <= _MOST_FOUND and a_piece <= _FOUND_A_PIECE and a_piece * facts.mean_bytes <= _LOADED_A_PIECE
 

@@ -62,7 +62,7 @@ class TopicReader(ReadHandle[Record]):
         return repr(self._reader).replace("LogReader", "TopicReader")
 
     def set_push(self, push: Push) -> None:
-        """Change how records are pushed, see `Topic.each`. No record is lost or repeated."""
+        """Change how the server pushes records, see `Topic.each`. The reader loses and repeats no record."""
         self._reader.set_push(push)
 
     async def next(self, timeout: float | None = None) -> Record:

@@ -211,11 +211,11 @@ class TcpTransport(asyncio.BufferedProtocol):
         return self._transport is not None
 
     def is_secure(self) -> bool:
-        """Whether the connection is encrypted."""
+        """Return whether the connection is encrypted."""
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
 
     def is_closing(self) -> bool:
-        """Whether the connection is closed, lost, or about to be closed."""
+        """Return whether the connection is closed, lost, or about to be closed."""
         return self._transport is None or self._transport.is_closing()
 
     def peer(self) -> str:

@@ -36,7 +36,7 @@ class UnconfirmedAcks:
         return self._confirmed + len(self.acks)
 
     def wants_ping(self) -> bool:
-        """Whether a PING is due. Returns True only once per PING."""
+        """Return whether a PING is due. Returns True only once per PING."""
         if len(self.acks) < LIMIT or self._ping_due:
             return False
         self._ping_due = True

@@ -79,7 +79,7 @@ class KeyValueLock(Handle):
 
     @property
     def is_held(self) -> bool:
-        """Whether the lock is certainly held now. It asks the clock, not the server."""
+        """Whether this client certainly holds the lock now, by the clock. No request is sent."""
         return self._state is State.OPEN and self._loss is None and self._now() < self._until
 
     def _now(self) -> float:
@@ -105,7 +105,7 @@ class KeyValueLock(Handle):
         await super().__aexit__(kind, error, trace)
 
     def _is_cancelled_by_others(self, block: asyncio.Task[object]) -> bool:
-        """Whether the task was cancelled by somebody else, too. Takes back our own cancellation."""
+        """Return whether the task was cancelled by somebody else, too. Takes back our own cancellation."""
         return block.uncancel() > self._cancelled if block.cancelling() > self._cancelled else False
 
     def check(self) -> None:

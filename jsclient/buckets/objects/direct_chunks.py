@@ -61,9 +61,9 @@ class DirectChunks:
         )
 
     async def next_chunk(self) -> tuple[bytes, int] | None:
-        """Return the next chunk and the number of those behind it, 1 if there are several. None: there is no other.
+        """Return the next chunk, and how many chunks follow it: 0, or 1 if there are any. None after the last chunk.
 
-        Requests are repeated while the server is away. Raises the errors of any API request.
+        Requests are repeated while the server is unavailable. Raises the errors of any API request.
 
         Cancelled: nothing is lost. The next call returns the chunk.
         """

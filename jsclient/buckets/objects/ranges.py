@@ -34,7 +34,7 @@ class ObjectRanges:
         self._next = 0  # the number of the chunk that the reader returns next
 
     async def read_piece(self, position: int) -> bytes | None:
-        """Return the content from a position below the size to the end of its chunk. None: the chunk is not there.
+        """Return the content from a position to the end of its chunk, or None if the chunk is missing.
 
         Raises the errors of any API request.
 

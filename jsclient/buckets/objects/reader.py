@@ -147,8 +147,8 @@ class ObjectReader(ReadHandle[bytes]):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move to another position, and return it. Nothing is requested until the next read.
 
-        From there on the size of each chunk is checked, but not the digest, because it is that of the whole content.
-        Moving forward within the chunk that was read last keeps the check of the digest.
+        After a seek, the reader checks the size of each chunk, but not the digest, which covers the whole content. If
+        the new position is later in the current chunk, the digest is still checked.
 
         Args:
             offset: The number of bytes.

@@ -211,5 +211,5 @@ class ChunkUpload:
 
 
 def _is_refused(future: asyncio.Future[PubAck]) -> bool:
-    """Whether the message is known not to be stored."""
+    """Return whether the message is known not to be stored."""
     return future.done() and not future.cancelled() and isinstance(future.exception(), ApiError)

@@ -291,7 +291,7 @@ class ConsumerRecreator:
         return await self._reader.create(config, timeout)
 
     async def _began_again(self, info: ConsumerInfo, *, unconfirmed: bool) -> bool:
-        """Whether the stream was replaced by another stream of its name, which must be read from the start.
+        """Return whether the stream was replaced by another stream of its name, which must be read from the start.
 
         This is checked after the consumer was created: before that, the answer could describe the old stream. It is in
         doubt after silence and reconnects, and when the new consumer starts before the reader's position. The latter

@@ -122,7 +122,7 @@ class PushBuffer:
             self.ready = self.tracker.front
 
     def receive_frames(self, frames: list[Frame]) -> None:
-        """The sink of the NATS subscription."""
+        """The sink of the NATS subscription: it receives its frames."""
         tracker = self.tracker
         self.heard = True
         if commands := tracker.receive(frames, self._now()):

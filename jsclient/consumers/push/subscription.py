@@ -301,7 +301,7 @@ class Subscription(ReadHandle[Message], Running):
         self._checking = False
 
     async def _is_deleted(self) -> bool:
-        """Whether the consumer was deleted, or replaced by a consumer of this name that delivers elsewhere."""
+        """Return whether the consumer was deleted, or replaced by a consumer of this name that delivers elsewhere."""
         try:
             info = await consumer_info(self._context, self.stream, self.consumer)
         except PermissionDeniedError:
@@ -372,7 +372,7 @@ class Subscription(ReadHandle[Message], Running):
             raise
 
     def _is_handler(self, *tasks: asyncio.Task[Any] | None) -> bool:
-        """Whether one of these tasks is the callback or a handler of a worker, which cannot wait for itself."""
+        """Return whether one of these tasks is the callback or a handler of a worker, which cannot wait for itself."""
         return any(
             task is not None and (task is self._runner or any(worker.has(task) for worker in self._workers()))
             for task in tasks

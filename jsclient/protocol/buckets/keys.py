@@ -132,7 +132,7 @@ class KeySpace(msgspec.Struct, frozen=True):
         return cls(bucket, start, writes if writable else "", validates)
 
     def checked(self, key: str) -> str:
-        """Return a key. Raises `InvalidNameError` if it is not valid."""
+        """Return ``key`` if it is a valid key. Raises `InvalidNameError` if it is not valid."""
         if self.validates:
             return check_key(key)
         check_publish_subject(self.reads + key if isinstance(key, str) else key)

@@ -45,7 +45,7 @@ class TlsNotOfferedError(HandshakeError):
 
 
 class NotNatsError(HandshakeError):
-    """What answers is no NATS server."""
+    """The other end is not a NATS server."""
 
 
 class HandshakeEndedError(HandshakeError):

@@ -110,7 +110,7 @@ class ServerPool:
         self._not_before = now + self._options.spread(self._options.first_pause)
 
     def forget_pauses(self) -> None:
-        """Let the next attempt at each server begin at once. The pauses after it grow on."""
+        """Allow the next attempt at each server without a pause. Later pauses continue to grow."""
         self._not_before = 0.0
         for server in self.servers:
             server.last_attempt = None

@@ -83,7 +83,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 def is_jsack(reply: bytes) -> bool:
-    """Whether a reply is a JSAck."""
+    """Return whether a reply is a JSAck."""
     return match_jsack(reply) is not None or _is_jsack(reply.decode("utf-8", "surrogateescape").split("."))
 
 
@@ -186,19 +186,19 @@ class AckState(msgspec.Struct, gc=False):
     _sending: bool = False
 
     def begin_ack(self, kind: AckKind) -> bool:
-        """Whether this ack should be sent. After True, call `succeeded` or `failed`."""
+        """Begin an ack, and return whether to send it. After True, call `succeeded` or `failed`."""
         if self.acked or self._sending:
             return False
         self._sending = kind.is_terminal
         return True
 
     def succeeded(self, kind: AckKind) -> None:
-        """The ack was published."""
+        """Record that the ack was published."""
         if kind.is_terminal:
             self.acked, self._sending = True, False
 
     def failed(self, kind: AckKind) -> None:
-        """The ack could not be published: the message stays ackable."""
+        """Record that the ack could not be published. The message can still be acked."""
         if kind.is_terminal:
             self._sending = False
 
@@ -208,7 +208,7 @@ ACKED = AckState(acked=True)
 
 
 def run_of(reply: bytes) -> bytes:
-    """The common start of the JSAcks of a run of first deliveries: everything before the stream sequence.
+    """Return the common start of the JSAcks of a run of first deliveries: everything before the stream sequence.
 
     b"" if the numbers are not the last tokens, so that they cannot be read quickly.
     """
@@ -285,7 +285,7 @@ _DIGITS = [b"%03d" % number for number in range(1000)]  # all texts of the last 
 
 
 def _consecutive(frames: Sequence[Frame], run: bytes, due: int) -> int:
-    """The last stream sequence if both sequences grow by one from frame to frame; else, or if not known, 0.
+    """Return the last stream sequence if both sequences grow by one from frame to frame; else, or if not known, 0.
 
     Builds the text that their JSAcks must begin with and compares it once, at less than half the cost of a comparison
     per frame. A piece ends where one of the numbers changes in more than its last three digits.

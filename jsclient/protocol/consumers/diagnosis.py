@@ -82,7 +82,7 @@ class Local(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_cause(finding: Finding) -> bool:
-    """Whether the finding explains why no message is delivered."""
+    """Return whether the finding explains why no message is delivered."""
     return finding.level in ("warning", "error")
 
 
@@ -332,7 +332,7 @@ def no_leader(kind: Literal["consumer", "stream"], cluster: ClusterInfo | None) 
 
 
 def _delivers(info: ConsumerInfo, local: Local | None) -> bool:
-    """Whether the consumer works: it delivers to others, slowly, or as soon as a condition of the request is met."""
+    """Return whether the consumer works: it delivers to others, slowly, or once a condition of the request is met."""
     config = info.config
     if local is None:
         return False
@@ -344,7 +344,7 @@ def _delivers(info: ConsumerInfo, local: Local | None) -> bool:
 
 
 def _recent(moment: datetime | None, now: datetime | None, within: float) -> bool:
-    """Whether ``moment`` was less than ``within`` seconds ago, less a tenth for messages in flight."""
+    """Return whether ``moment`` was less than ``within`` seconds ago, less a tenth for messages in flight."""
     return moment is not None and now is not None and now - moment < timedelta(seconds=0.9 * within)
 
 

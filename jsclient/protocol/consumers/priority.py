@@ -112,7 +112,7 @@ def _check_policy(name: str, config: ConsumerConfig) -> None:
 
 
 def pins_clients(config: ConsumerConfig | None) -> bool:
-    """Whether the consumer pins a client. True if its configuration is unknown."""
+    """Return whether the consumer pins a client. True if its configuration is unknown."""
     return config is None or config.priority_policy == PriorityPolicy.PINNED_CLIENT
 
 

@@ -277,7 +277,7 @@ class PushTracker:
                 self._foreign(frame, commands)
 
     def tick(self, now: float) -> list[Command]:
-        """The deadline was reached."""
+        """Handle the deadline, and return the commands to carry out."""
         if self.heartbeat is None or (silent := self.heartbeat.check_silence(now)) is None:
             return []
         return [Emit(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))]
@@ -320,13 +320,13 @@ class PushTracker:
         return True
 
     def _has_room(self, commands: list[Command]) -> None:
-        """A message was queued: an episode of drops has ended."""
+        """Record that a message was queued, which ends an episode of drops."""
         overflow, self._overflow = self._overflow, None
         if overflow is not None and overflow.dropped > 1:
             commands.append(Emit(msgspec.structs.replace(overflow, ended=True)))
 
     def end_queue(self) -> list[Command]:
-        """The subscription ends: the event for drops that no event has counted yet."""
+        """Return the subscription ends: the event for drops that no event has counted yet."""
         overflow, self._overflow = self._overflow, None
         if overflow is None or not overflow.dropped & (overflow.dropped - 1):
             return []
@@ -448,7 +448,7 @@ class PushTracker:
         return commands
 
     def _may_send_on(self) -> bool:
-        """Whether the request that was reached is answered, so that the server sends more."""
+        """Return whether the request that was reached is answered, so that the server sends more."""
         return True
 
     def put_back(self, error: JetStreamError) -> None:

@@ -134,7 +134,7 @@ class StallTracker:
         return [Look(now - self._since)]
 
     def is_idle(self, now: float) -> bool:
-        """Whether the program has not requested a message for so long that polling may stop until it does."""
+        """Return whether the program has not requested a message for so long that polling may stop until it does."""
         return now - self._requested_at >= self.after
 
     def looked(
@@ -189,7 +189,7 @@ class StallTracker:
         ]
 
     def _may_recur(self, now: float) -> bool:
-        """Whether a reason that recurs with each redelivery may be reported now: after pauses that double."""
+        """Return whether a reason that recurs with each redelivery may be reported now: after pauses that double."""
         if now < self._recurs_at:
             return False
         if now > self._recurs_at + _LONGEST_MUTE:
@@ -213,7 +213,7 @@ class StallTracker:
 
 @dataclass(slots=True)
 class HandlerTimes:
-    """How long handlers run, observed from time to time."""
+    """Tracks how long handlers run, from occasional observations."""
 
     longest: float = 0.0  # seconds for which the longest ended handler had run when it was last observed
     _seen: dict[Hashable, float] = field(default_factory=dict)  # the start time of each running handler
@@ -236,8 +236,8 @@ class HandlerTimes:
     def hanging(self, now: float, ack_wait: float) -> list[tuple[Hashable, float]]:
         """Return the handlers that hang and were not reported before, with their run times, the longest first.
 
-        A handler hangs when it has run for twice the ``ack_wait``, and for twice as long as the longest handler that
-        has ended: handlers that take long by nature are reported once, not each time.
+        A handler hangs when it has run for twice the ``ack_wait`` and twice as long as the longest handler that has
+        ended. So a program whose handlers are always slow gets one report, not a report for each handler.
         """
         limit = max(_SLOW * ack_wait, _EXCEEDS * self.longest)
         late = {

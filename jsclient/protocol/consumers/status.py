@@ -103,5 +103,5 @@ def classify(code: int, description: str) -> Verdict:
 
 
 def is_idle_heartbeat(description: str) -> bool:
-    """Whether this is the description of a known heartbeat. Any other status 100 counts as a heartbeat as well."""
+    """Return whether this is the description of a known heartbeat. Any other status 100 counts as a heartbeat too."""
     return description.strip().lower().startswith("idle heartbeat")

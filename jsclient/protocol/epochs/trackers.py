@@ -211,20 +211,20 @@ class EpochSubscriber(Generic[T]):
 
     @property
     def is_over(self) -> bool:
-        """Whether no partition can send data any more."""
+        """Whether every partition has completed all its epochs."""
         return self.is_ready and not self.frontier
 
     def is_completed(self, time: T) -> bool:
-        """Whether no partition can send data of this time any more."""
+        """Return whether every partition has completed this time."""
         return self.is_ready and not self.frontier.some_below(time)
 
     def passes(self, time: T) -> bool:
-        """Whether data of this time is returned, not dropped."""
+        """Return whether the subscriber returns data of this time. It drops other data."""
         return not self.filter.some_above(time) and all(done.some_below(time) for done in self._done)
 
     @property
     def position(self) -> EpochPosition[T]:
-        """The position of a subscriber of partitions of one stream that has all snapshots."""
+        """The position of this subscriber. Its partitions must be in one stream, and all snapshots have arrived."""
         newest = self._read + 1, self._frontier_seqs
         first, seqs = min(self._unconsumed.values(), key=itemgetter(0), default=newest)
         # Completed epochs that are not consumed are at or after these times. Consumed epochs are not, see `in_order`.

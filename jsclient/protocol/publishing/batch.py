@@ -169,8 +169,8 @@ class BatchTracker:
     def abandon_batch(self) -> BatchMessage | None:
         """End the batch without storing any message. Return a message that makes the server drop it now, not in 10 s.
 
-        That message skips a number: the server drops a batch with a gap, and if it does not know the batch, it ignores
-        a number above 1.
+        The message skips a number. A server drops a batch with a gap. If it does not know the batch, it ignores the
+        message, because its number is above 1.
         """
         if self.state is not BatchState.OPEN:
             return None

@@ -241,7 +241,7 @@ def no_stream(entry: InFlight[TicketT]) -> NoRespondersError:
 
 
 def has_id(header: bytes) -> bool:
-    """Whether this header block contains a message id."""
+    """Return whether this header block contains a message id."""
     return bool(header) and MSG_ID in parse_headers(header)[1]
 
 

@@ -101,7 +101,7 @@ class PublishWindow(Generic[TicketT]):
         return entry
 
     def has_older(self, number: int) -> bool:
-        """Whether a publish up to ``number`` is in flight."""
+        """Return whether a publish up to ``number`` is in flight."""
         oldest = next(iter(self.in_flight.values()), None)
         return oldest is not None and oldest.number <= number
 

@@ -262,7 +262,7 @@ class _Source:
 
 
 def _comes_after(start: Antichain[Any], end: Antichain[Any]) -> bool:
-    """Whether any epoch was completed between two frontiers."""
+    """Return whether any epoch was completed between two frontiers."""
     return bool(start) and end != start and all(map(start.some_below, end))
 
 

@@ -118,7 +118,7 @@ class StreamPlanner:
         return self._target is not None
 
     def is_read(self, checkpoint: LogOffset) -> bool:
-        """Whether nothing was ahead of an offset at the last lookup."""
+        """Return whether the stream had no message after an offset at the last lookup."""
         return self._head.last <= checkpoint.seq
 
     def ahead(self, checkpoint: LogOffset, *, look: bool) -> Ahead | LogOffset:
@@ -255,16 +255,16 @@ class StreamPlanner:
         remaining: SequenceRange | None,
         since: datetime | None = None,
     ) -> list[LogPartition]:
-        """The tasks of a batch of which this range is left.
+        """Return the tasks of a batch of which this range remains.
 
-        Those with nothing left remain as empty tasks, so the others keep their numbers.
+        Tasks without messages remain as empty tasks, so that the other tasks keep their numbers.
         """
         self._losses.planned, self._losses.since = remaining, since
         clipped = [remaining and part.clipped(remaining.first, remaining.last) for part in parts]
         return plan(clipped, self.lookup, facts, self._read_mode or "auto", since)
 
     def _admitted(self, whole: SequenceRange, most: int | None, facts: StreamFacts) -> int:
-        """The last sequence of a batch within the limit."""
+        """Return the last sequence of a batch within the limit."""
         lookup = self.lookup
         if most is None or whole.width <= most:
             return whole.last
@@ -278,7 +278,7 @@ class StreamPlanner:
         return lookup.drive(admit(whole, rest, after, most, **steps), facts)
 
     def _within(self, whole: SequenceRange, most: int, facts: StreamFacts) -> int:
-        """The last sequence of a batch of at most ``most`` bytes, or of one message that has more."""
+        """Return the last sequence of a batch of at most ``most`` bytes, or of one message that has more."""
         sizes, subjects = self._sizes, self.lookup.subjects
         if sizes.fit(whole, most, facts):
             return whole.last
@@ -292,7 +292,7 @@ class StreamPlanner:
         return self._admitted(rest, more, facts) if more > 0 else found.last
 
     def _valid(self, begin: LogOffset, facts: StreamFacts) -> LogOffset:
-        """The offset to continue from: ``begin``, unless the stream was recreated or ends before it."""
+        """Return the offset to continue from: ``begin``, unless the stream was recreated or ends before it."""
         lookup = self.lookup
         if begin.created != facts.created and (begin.idle or not lookup.accept(another_stream(begin, facts))):
             return LogOffset(facts.first_seq - 1, facts.created)
@@ -307,7 +307,7 @@ class StreamPlanner:
         return LogOffset(self._common(begin, facts), facts.created, mark=facts.mark)
 
     def _continues(self, offset: LogOffset, facts: StreamFacts) -> bool:
-        """Whether the stream has the messages that it had when the offset was made.
+        """Return whether the stream has the messages that it had when the offset was made.
 
         Takes a request if messages were added since the last call. Raises the error if it has others, or logs it.
         """
@@ -324,9 +324,9 @@ class StreamPlanner:
         return True
 
     def _common(self, offset: LogOffset, facts: StreamFacts) -> int:
-        """The last sequence up to an offset that a restored stream has from its backup.
+        """Return the last sequence up to an offset that a restored stream has from its backup.
 
-        Whatever it stored later is younger than the mark.
+        Messages that it stored later are younger than the mark.
         """
         common = min(offset.seq, facts.last_seq)
         if offset.mark is None:
@@ -335,13 +335,13 @@ class StreamPlanner:
 
 
 def _idle(facts: StreamFacts, *, init: bool = False) -> LogOffset:
-    """The offset of a stream of which no filter can match a message: its end."""
+    """Return the offset at the end of a stream of which no filter can match a message."""
     last = facts.last_seq
     return LogOffset(last, facts.created, init=init, free=last, idle=True, mark=facts.mark)
 
 
 def _start(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
-    """The sequence before the first message that a new query reads."""
+    """Return the sequence before the first message that a new query reads."""
     start = options.start
     if start.kind == "sequence":
         return start.sequence - 1
@@ -383,7 +383,7 @@ class Losses:
         return new
 
     def done(self, seq: int, facts: StreamFacts) -> SequenceRange | None:
-        """What was removed from the last batch, which ends at ``seq``, while it ran. It is returned once."""
+        """Return the range of messages removed while the batch up to ``seq`` ran. Later calls return None."""
         planned = self.planned
         if planned is None or planned.last > seq:
             return None

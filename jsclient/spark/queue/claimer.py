@@ -132,7 +132,7 @@ class Holder:
         return sum(claimed(held.offset.runs) for held in self._held.values())
 
     def holds(self, batch: int) -> bool:
-        """Return whether the claims of a batch are kept alive here."""
+        """Return whether this process keeps the claims of a batch alive."""
         return batch in self._held
 
     async def hold_again(self, offset: QueueOffset) -> bool:

@@ -148,7 +148,7 @@ class ClaimCollector:
         return len(self._runs)
 
     def runs(self) -> list[Run]:
-        """The runs of all deliveries."""
+        """Return the runs of all deliveries."""
         return [Run(*run) for run in self._runs]
 
     def add_delivery(self, stream_seq: int, consumer_seq: int, delivered: int, pending: int) -> None:

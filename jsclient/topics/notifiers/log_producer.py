@@ -208,7 +208,7 @@ class LogProducer:
         self._sending = self._log.tasks.start(self._send_members(), f"producer of {self._log.subject}")
 
     def _answered(self, member: _PendingMember, answer: int | JetStreamError) -> None:
-        """The answer to a member that was sent at once. After an error the task finds out whether it was stored."""
+        """Handle the answer to a member that was sent at once. After an error, a task checks whether it was stored."""
         if not self._waiting or self._waiting[0] is not member:
             return  # the member has failed meanwhile, because the connection is being closed
         if isinstance(answer, JetStreamError):

@@ -220,7 +220,7 @@ class Workload(Generic[T]):
         return [((*work.ident, work.began), work.began) for work in works]
 
     def holds(self, stream_seq: int) -> bool:
-        """Whether this message is held."""
+        """Return whether this message is held."""
         return any(ident[0] == stream_seq for ident in self._held)
 
     def deny(self, ident: tuple[int, int]) -> bool:
