@@ -127,12 +127,12 @@ class Part:
         self.meter.begin(moved)
 
     def done(self, moved: int, last: int, figures: dict[str, float] | None = None) -> None:
-        """The work is done: ``moved`` messages, the last of which has the stream sequence ``last``.
+        """The work is done. It moved ``moved`` messages, the last of which has the stream sequence ``last``.
 
-        ``figures`` are those of another process, if it did the work.
+        ``figures`` come from another process, if it did the work.
 
         Raises:
-            WorkSkippedError: It is not.
+            WorkSkippedError: The work is not done.
         """
         self.meter.end(moved, figures)
         if moved != self.count or last != self.last:

@@ -1,4 +1,4 @@
-"""The CPU of a measurement's processes: Spark's JVM, its Python workers, nats-server. It reads `/proc`, so Linux only."""
+"""The CPU of a measurement's processes: Spark's JVM, its Python workers, nats-server. Needs Linux for `/proc`."""
 
 from __future__ import annotations
 
