@@ -1,4 +1,4 @@
-"""Benchmarks: what a message costs, against other clients and the server's own limit, in one run.
+"""Benchmarks: the cost of a message, compared in one run with other clients and the server's limit.
 
 ``python -m benchmarks --help``.
 """

@@ -1,4 +1,4 @@
-"""Runs the works in turn and prints tables of medians. What each is: benchmarks/README.md."""
+"""Runs the works in turn and prints tables of medians. benchmarks/README.md describes the works."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program."""
+    """Run the program."""
     command = parser()
     options = command.parse_args(arguments)
     if options.list:
@@ -154,7 +154,7 @@ async def _measure(works: Sequence[Any], options: argparse.Namespace) -> dict[st
 
 
 def _version(client: str) -> str | None:
-    """The version of a client, "" if it has none. None, told on stderr, if it is not there."""
+    """Return the version of a client, or "" if it has none. If the client is missing, report it and return None."""
     try:
         result: str = load(client).VERSION
     except ImportError as error:

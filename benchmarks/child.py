@@ -1,4 +1,4 @@
-"""One run, in a process of its own: ``python -m benchmarks.child JOB``, where JOB is a `Job` as JSON."""
+"""One run, in a separate process: ``python -m benchmarks.child JOB``. JOB is a `Job` as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["main"]
 
 
 def main(text: str) -> None:
-    """Do it, and print the figures as one line of JSON."""
+    """Run the job, and print the figures as one line of JSON."""
     job = job_of(text)
     work = works_of(job.client)[job.kind]
     meter = Meter(job)

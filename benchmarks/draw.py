@@ -1,4 +1,4 @@
-"""The picture of the table: one row for each work, rate on the left and CPU on the right, logarithmic. Pure."""
+"""The picture of the table: a row for each work, with rate and CPU side by side on logarithmic axes. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Clients = Mapping[str, Mapping[str, Summary]]
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours. Those of the clients differ in lightness too, and their marks in shape."""
+    """Colours. The clients' colours also differ in lightness, and their marks in shape."""
 
     text: str
     faint: str
@@ -64,12 +64,12 @@ _LABELLED = {
     "jsclient": -11,
     "jsclient-speedups": 20,
     "nats-py": 20,
-}  # px from the row's line to where the value stands
+}  # px from the row's line to the position of the value
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A logarithmic axis: from ``low`` to ``high`` on ``width`` px from ``left`` on."""
+    """A logarithmic axis of ``width`` px, which starts at ``left`` with the value ``low`` and ends with ``high``."""
 
     low: float
     high: float
@@ -78,25 +78,25 @@ class Axis:
 
     @classmethod
     def over(cls, values: Iterable[float], remaining: float, width: float) -> Axis:
-        """The axis that holds all values."""
+        """Return an axis on which all values fit."""
         result = [value for value in values if value > 0] or [1.0]
         # A third of a decade, so that no half of the picture is empty.
         low, high = math.floor(math.log10(min(result)) * 3), math.ceil(math.log10(max(result)) * 3)
         return cls(10.0 ** (low / 3), 10.0 ** (max(high, low + 3) / 3), remaining, width)
 
     def at(self, value: float) -> float:
-        """Where a value stands, px. Those outside at the end."""
+        """Return the position of a value in px. Values outside of the axis are at its ends."""
         part = math.log(max(self.low, min(self.high, value)) / self.low) / math.log(self.high / self.low)
         return self.left + part * self.width
 
     def ticks(self) -> list[float]:
-        """The powers of ten on it."""
+        """Return the powers of ten on the axis."""
         low, high = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
         return [10.0**n for n in range(low, high + 1)]
 
 
 def picture(works: Sequence[Work], runs: Mapping[str, Clients], theme: Theme, about: str) -> str:
-    """An SVG file. ``about`` says, in a sentence, what the figures are of."""
+    """Return an SVG file. ``about`` describes the source of the figures in a sentence."""
     works = [work for work in works if "jsclient" in runs.get(work.name, {})]
     clients = [client for client in CLIENTS if any(client in runs[work.name] for work in works)]
     height = _TOP + _ROW * len(works) + _BOTTOM
@@ -143,7 +143,7 @@ def _panel(
         y = _TOP + _ROW * number + _ROW / 2
         parts.append(_line(axis.left, y, axis.left + axis.width, y, theme.line))
         result = runs[work.name]
-        # Ours last, so that it lies on top.
+        # Draw jsclient last, so that its marks are on top.
         for client in sorted(result, key=lambda c: (c in OURS, CLIENTS.index(c))):
             value = result[client][figure]
             x = axis.at(value.median)
@@ -206,7 +206,7 @@ def _text(
 
 
 def _number(value: float) -> str:
-    """With two digits, or all before the point."""
+    """Return the value with two digits, or with all digits before the point."""
     if value >= 950_000:
         return f"{value / 1_000_000:.1f}M"
     if value >= 1_000:

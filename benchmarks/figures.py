@@ -12,7 +12,7 @@ __all__ = ["Summary", "quantile", "ratio", "summarize"]
 
 
 def quantile(found: Sequence[float], fraction: float) -> float:
-    """The value that ``fraction`` of the sorted values do not exceed (nearest rank)."""
+    """Return the value that ``fraction`` of the sorted values do not exceed (nearest rank)."""
     if not found:
         raise ValueError("no values")
     return found[max(0, math.ceil(fraction * len(found)) - 1)]
@@ -28,12 +28,12 @@ class Summary:
 
     @property
     def spread(self) -> float:
-        """Half the way from the lowest to the highest, as a part of the median."""
+        """Half the distance between the lowest and the highest value, as a fraction of the median."""
         return (self.high - self.low) / 2 / self.median if self.median else 0.0
 
 
 def summarize(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Summary]]]:
-    """By work, client and figure: what the runs of all rounds say. Runs that failed are left out."""
+    """Summarize the runs of all rounds by work, client and figure. Failed runs are omitted."""
     results: dict[str, dict[str, dict[str, list[float]]]] = {}
     for run in runs:
         if "error" in run:
@@ -54,7 +54,7 @@ def summarize(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str
 
 
 def ratio(clients: Mapping[str, Mapping[str, Summary]], figure: str, above: str, below: str) -> float | None:
-    """The median of ``figure`` of client ``above``, divided by that of ``below``. None if one is not there."""
+    """Divide the median of ``figure`` of client ``above`` by that of client ``below``. None if one is missing."""
     try:
         over, under = clients[above][figure].median, clients[below][figure].median
     except KeyError:

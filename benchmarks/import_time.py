@@ -1,8 +1,8 @@
 """CPU milliseconds of a first import and of a first connection, with jsclient and nats-py.
 
-The two alternate, each in a fresh interpreter. Both are loaded from bytecode, as an installed package is: it is written
-to a temporary folder first, even where ``PYTHONDONTWRITEBYTECODE`` is set. A connection is opened to a nats-server on
-this machine, and closed.
+The two alternate, each in a fresh interpreter. Both are loaded from bytecode, like an installed package. The first
+round writes the bytecode to a temporary folder, even if ``PYTHONDONTWRITEBYTECODE`` is set. A connection is opened to a
+nats-server on this machine, and closed.
 
     python -m benchmarks.import_time [--save]
 
@@ -38,7 +38,7 @@ _WORKS = {"import": _IMPORT, "import, connect and close": _CONNECT}
 
 
 def cpu_seconds(statements: str, bytecode: str) -> float:
-    """CPU seconds of ``statements`` in a fresh interpreter. ``bytecode`` is a folder."""
+    """Return the CPU seconds of ``statements`` in a fresh interpreter. ``bytecode`` is a folder."""
     command = [sys.executable, "-c", _MEASURE.format(statements)]
     env = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -46,7 +46,7 @@ def cpu_seconds(statements: str, bytecode: str) -> float:
 
 
 def compare(what: str, statements: str, url: str, bytecode: str) -> list[str]:
-    """A row: the medians of both in ms, and their difference."""
+    """Return a row: the medians of both clients in ms, and their difference."""
     results: dict[str, list[float]] = {module: [] for module in _MODULES}
     for number in range(ROUNDS + 1):
         for module in _MODULES:
@@ -58,7 +58,7 @@ def compare(what: str, statements: str, url: str, bytecode: str) -> list[str]:
 
 
 async def main(*, save: bool) -> None:
-    """The program."""
+    """Run the program."""
     async with jsclient.server.NatsServer() as server:
         with tempfile.TemporaryDirectory() as bytecode:
             rows = [

@@ -1,7 +1,7 @@
-"""What one run is told, and how it measures itself.
+"""The parameters of one run, and the meter with which it measures itself.
 
 A run is a process. It connects once and does its work twice: a short part that warms up (imports, connection, first
-message, caches of the interpreter), then the part that is measured.
+message, caches of the interpreter), then the measured part.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ HEADERS = {
     "Trace-Id": "4bf92f3577b34da6a3ce929d0e0e4736",
     "Tenant": "blue",
 }
-HEADER = "Trace-Id"  # the one that is read
+HEADER = "Trace-Id"  # the header that is read
 
 
 class WorkSkippedError(Exception):
-    """The run did not receive, or not store, what it was told to: its figures mean nothing."""
+    """The run did not receive or store the messages of its job, so its figures mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -35,23 +35,24 @@ class Job:
     """One run.
 
     Attributes:
-        kind: Which function of the client.
-        count: Messages that are measured. They are the last ones of the stream.
-        warm: Messages before them that are not.
+        kind: The name of the client's function.
+        count: Number of measured messages. They are the last messages of the stream.
+        warm: Number of messages before them that warm up.
         size: Bytes of a payload.
         headers: Whether messages have headers, one of which is read.
-        last: The last sequence in the stream that is read. 0 where the work publishes.
-        consumers: Pull consumers that are there: for the warm-up, and for what is measured.
+        last: The last sequence in the stream that is read, or 0 if the work publishes.
+        consumers: Existing pull consumers: one for the warm-up, and one for the measured part.
         batch: Messages in one fetch.
-        window: Messages that a continuous reader asks for at a time, or publishes that are under way.
-        subscriptions: How many, on one connection. Each gets every message, so there are that many fewer.
+        window: Number of messages that a continuous reader requests at a time, or of publishes in flight.
+        subscriptions: Number of subscriptions on one connection. Each receives every message, so the stream has fewer
+            messages by this factor.
         handlers: Handlers of a worker that run at the same time.
-        pause: Seconds that each of them sleeps.
-        asks: Whether another process publishes the messages, each after the ack of the one before it, and measures the
-            time in between.
+        pause: Seconds that each handler sleeps.
+        asks: Whether another process publishes the messages, each after the ack of the previous message, and measures
+            the time in between.
         host, port: The server.
-        server: Its process, 0 where its CPU is not measured.
-        ca: The file with the authority of its certificate, "" without TLS.
+        server: The id of its process, or 0 if its CPU is not measured.
+        ca: The file with the authority of the server's certificate, or "" without TLS.
         loop: asyncio or uvloop.
     """
 
@@ -83,22 +84,22 @@ class Job:
         return f"{'tls' if self.ca else 'nats'}://{self.host}:{self.port}"
 
     def tls(self) -> ssl.SSLContext | None:
-        """How a client checks the server, or None without TLS."""
+        """Return the TLS context with which a client verifies the server, or None without TLS."""
         return ssl.create_default_context(cafile=self.ca) if self.ca else None
 
     def as_dict(self) -> dict[str, Any]:
-        """For the command line of the run."""
+        """Return the job as a mapping, for the command line of the run."""
         return asdict(self)
 
 
 def job_of(text: str) -> Job:
-    """The job that a process was given on its command line."""
+    """Return the job that a process received on its command line."""
     data = json.loads(text)
     return Job(**{**data, "consumers": tuple(data["consumers"])})
 
 
 def payload(job: Job) -> bytes:
-    """What is published."""
+    """Return the payload to publish."""
     return b"x" * job.size
 
 
@@ -111,7 +112,7 @@ class Part:
         start: The stream sequence of the first of them.
         consumer: The pull consumer to read them from.
         last: The stream sequence of the last of them.
-        latencies: Where the work puts nanoseconds, one for each message, if it measures them.
+        latencies: A list to which the work adds nanoseconds for each message, if it measures latency.
     """
 
     meter: Meter
@@ -122,16 +123,16 @@ class Part:
     latencies: list[int]
 
     def begin(self, moved: int) -> None:
-        """Measure from here: ``moved`` messages of this part were moved while it was set up."""
+        """Start to measure. ``moved`` messages of this part were moved during the setup."""
         self.meter.begin(moved)
 
     def done(self, moved: int, last: int, figures: dict[str, float] | None = None) -> None:
-        """The work is done: ``moved`` messages, the last of which has the stream sequence ``last``.
+        """The work is done. It moved ``moved`` messages, the last of which has the stream sequence ``last``.
 
-        ``figures`` are those of another process, if it did the work.
+        ``figures`` come from another process, if it did the work.
 
         Raises:
-            WorkSkippedError: It is not.
+            WorkSkippedError: The work is not done.
         """
         self.meter.end(moved, figures)
         if moved != self.count or last != self.last:
@@ -141,7 +142,7 @@ class Part:
 
 
 class Meter:
-    """The clock of a run: time, CPU and memory of this process, and the CPU of the server."""
+    """Measures the time, CPU and memory of this process during a run, and the CPU of the server."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -151,7 +152,7 @@ class Meter:
         self._latencies: list[int] = []
 
     def parts(self) -> Iterator[Part]:
-        """The warm-up, then what is measured."""
+        """Yield the warm-up, then the measured part."""
         job = self._job
         for count, stored, consumer in (
             (job.warm, job.warm, job.consumers[0]),
@@ -173,7 +174,7 @@ class Meter:
         self._begun = (time.perf_counter(), cpu())
 
     def end(self, moved: int, figures: dict[str, float] | None = None) -> None:
-        """Stop the clock. ``figures``: of another clock."""
+        """Stop the clock. ``figures`` come from another clock."""
         seconds, used = time.perf_counter() - self._begun[0], cpu() - self._begun[1]
         served = cpu_of(self._job.server) - self._served
         measured = moved - self._moved
@@ -189,7 +190,7 @@ class Meter:
             self._figures["server_us"] = served / measured * 1e6
 
     def figures(self) -> dict[str, float]:
-        """What was measured. Call it after the work."""
+        """Return the figures. Call it after the work."""
         if self._figures["count"] * 2 < self._job.count:
             raise WorkSkippedError(
                 f"only {self._figures['count']} of {self._job.count} messages were measured"

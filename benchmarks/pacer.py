@@ -1,8 +1,8 @@
-"""Publishes while a run reads, from a process of its own, so that it takes nothing from the one that is measured.
+"""Publishes while a run reads, from a separate process, so that it takes no CPU time from the measured process.
 
-As requests to a worker, it publishes each message after the ack of the one before it.
-At a steady rate, with the time in each payload, it is what end-to-end latency is measured with. The clock is
-CLOCK_MONOTONIC, which is the same in all processes of a machine.
+For a worker that answers requests, it publishes each message after the ack of the previous message. To measure
+end-to-end latency, it publishes at a steady rate, with the time in each payload. The clock is CLOCK_MONOTONIC, which is
+the same in all processes of a machine.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def _published(job: Job, count: int, how: str) -> Iterator[None]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdout.readline()  # it is ready
-        process.stdin.close()  # begin
+        process.stdout.readline()  # the process is ready
+        process.stdin.close()  # let the process begin
         yield
     if process.returncode:
         raise RuntimeError(f"the pacer ended with code {process.returncode}")
@@ -48,7 +48,7 @@ def _published(job: Job, count: int, how: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def requested(job: Job, part: Part) -> AsyncIterator[None]:
-    """Have the messages of the part published meanwhile, each after the ack of the one before it, if the job says so.
+    """If the job says so, let the pacer publish the messages of the part, each after the ack of the previous message.
 
     Leaving adds the time between each message and its ack to the latencies of the part.
     """
@@ -68,17 +68,17 @@ async def requested(job: Job, part: Part) -> AsyncIterator[None]:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    await process.stdout.readline()  # it is ready
-    process.stdin.close()  # begin
+    await process.stdout.readline()  # the process is ready
+    process.stdin.close()  # let the process begin
     part.begin(0)
     yield
-    # The event loop runs on, since the last ack may not be sent yet.
+    # The event loop keeps running, because the last ack may not be sent yet.
     part.latencies += json.loads(await process.stdout.readline())
     await process.wait()
 
 
 def _request(wire: Wire, job: Job, count: int) -> list[int]:
-    """Publish a message, wait for its ack, and so on. Returns nanoseconds from each message to its ack."""
+    """Publish messages, each after the ack of the previous one. Return nanoseconds from each message to its ack."""
     latencies = []
     data = b"PUB %b %d\r\n%b\r\n" % (job.subject.encode(), job.size, b"x" * job.size)
     wire.send(f"SUB $JS.ACK.{job.stream}.> 2\r\n".encode())

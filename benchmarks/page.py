@@ -1,7 +1,7 @@
-"""Measures what the documentation shows, and fills its tables: about twenty minutes.
+"""Measures the figures in the documentation, and fills its tables. This takes about twenty minutes.
 
-Works that are compared with other clients are measured first, with workers, payload sizes and TLS. Then come jsclient
-and nats-py on uvloop, and with each ``--python``. Figures are saved in ``benchmarks/results/``.
+It first measures the works that are compared with other clients, with workers, payload sizes and TLS. Then come
+jsclient and nats-py on uvloop, and with each ``--python``. Figures are saved in ``benchmarks/results/``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program. Its code is 1 if a part failed. The tables then show the others."""
+    """Run the program. The exit code is 1 if a part failed. The tables then show the other parts."""
     options = parser().parse_args(arguments)
     began = time.monotonic()
     # Other loops and Pythons are only compared with the first part, so fewer rounds are enough.

@@ -25,10 +25,10 @@ __all__ = [
     "workers",
 ]
 
-FORMAT = 2  # of the files
+FORMAT = 2  # version of the files' format
 Clients = Mapping[str, Mapping[str, Summary]]
 _MAIN = ("table", "headers", "more")  # groups
-_APART = ("workers", "sizes", "tls")  # groups with tables of their own in the documentation
+_APART = ("workers", "sizes", "tls")  # groups with separate tables in the documentation
 _COMPARED = (*OURS, "nats-py")
 
 _TITLES = {
@@ -49,7 +49,7 @@ _TITLES = {
 
 
 def about_line(about: Mapping[str, Any]) -> str:
-    """What the figures are of, in a sentence."""
+    """Describe the source of the figures in a sentence."""
     versions = ", ".join(f"{name} {version}" for name, version in about["clients"].items() if version)
     headers = (", with headers" if about["headers"] else "") + (", TLS" if about.get("tls") else "")
     return (
@@ -60,7 +60,7 @@ def about_line(about: Mapping[str, Any]) -> str:
 
 
 def report(stored: Mapping[str, Any]) -> str:
-    """All tables of one file."""
+    """Return all tables of one file."""
     runs = summarize(stored["runs"])
     done = [work for work in WORKS if work.name in runs]
     blocks = [about_line(stored["about"])]
@@ -81,7 +81,7 @@ def report(stored: Mapping[str, Any]) -> str:
 
 
 def overview(stored: Mapping[str, Any]) -> str:
-    """Rate and CPU of one file in a single table, the latencies, and a section for each group apart from those."""
+    """Return rate and CPU of one file in a single table, the latencies, and a section for each separate group."""
     runs = summarize(stored["runs"])
     works = [work for work in WORKS if work.name in runs and work.group in _MAIN]
     blocks = [about_line(stored["about"]), table(works, runs, ways=True)]
@@ -93,7 +93,7 @@ def overview(stored: Mapping[str, Any]) -> str:
 
 
 def section(group: str, works: Sequence[Work], runs: Mapping[str, Clients]) -> list[str]:
-    """A heading with the tables of a group: rate and CPU, and the latencies of what is done one by one."""
+    """Return a heading with the tables of a group: rate and CPU, and the latencies of sequential works."""
     if not works:
         return []
     if group == "workers":
@@ -107,7 +107,7 @@ def section(group: str, works: Sequence[Work], runs: Mapping[str, Clients]) -> l
 
 
 def workers(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
-    """Rate, CPU and the server's CPU, and how many times less CPU jsclient uses than nats-py."""
+    """Return rate, CPU and the server's CPU, and how many times less CPU jsclient uses than nats-py."""
     clients = _present(works, runs)
     ours = [client for client in OURS if client in clients]
     rows = []
@@ -128,7 +128,7 @@ def _timed(works: Iterable[Work]) -> list[Work]:
 
 
 def across(files: Sequence[Mapping[str, Any]]) -> str:
-    """The main works in several files: what another Python, loop, storage or size makes of them."""
+    """Compare the main works of several files, which differ in Python, loop, storage or size."""
     labels, columns = [], []
     for stored in files:
         about = stored["about"]
@@ -162,7 +162,7 @@ def _used(figures: Clients, clients: Sequence[str]) -> str:
 
 
 def table(works: Sequence[Work], runs: Mapping[str, Clients], *, ways: bool = False) -> str:
-    """The works of one group. With ``ways``, what nats.go does each with, too."""
+    """Return the works of one group. With ``ways``, also describe how nats.go does each."""
     # These three groups have other figures than a rate and a CPU time, and so their own tables.
     if works[0].group == "import":
         return imports(runs[works[0].name])
@@ -183,7 +183,7 @@ def table(works: Sequence[Work], runs: Mapping[str, Clients], *, ways: bool = Fa
 
 
 def _aimed(about: Mapping[str, Any]) -> bool:
-    """Whether the goals are for these settings."""
+    """Return whether the goals apply to these settings."""
     return (
         about["storage"] == "memory"
         and about["size"] == 128
@@ -193,7 +193,7 @@ def _aimed(about: Mapping[str, Any]) -> bool:
 
 
 def against(works: Sequence[Work], runs: Mapping[str, Clients], *, goals: bool) -> str:
-    """How jsclient stands to nats-py and the limit. With ``goals``, what is to be reached, too."""
+    """Compare jsclient with nats-py and the limit, and with ``goals`` also with the goals."""
     rows = []
     for work in works:
         clients = runs[work.name]
@@ -221,7 +221,7 @@ def against(works: Sequence[Work], runs: Mapping[str, Clients], *, goals: bool) 
 
 
 def latency(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
-    """p50, p99 and CPU."""
+    """Return p50, p99 and CPU."""
     clients = _present(works, runs)
     rows = []
     for work in works:
@@ -238,7 +238,7 @@ def latency(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
 
 
 def memory(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
-    """Peak resident memory, and what of it came with the work."""
+    """Return the peak resident memory, and the part of it that the work added."""
     clients = _present(works, runs)
     rows = []
     for work in works:
@@ -255,17 +255,17 @@ def memory(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
 
 
 def imports(clients: Clients) -> str:
-    """CPU of a process that imports and ends."""
+    """Return the CPU of a process that imports and ends."""
     names = {"raw": "Python alone"}
     rows = [[names.get(c, c), f"{clients[c]['cpu_ms'].median:.0f}"] for c in CLIENTS if c in clients]
     return markdown(["import", "CPU ms"], rows)
 
 
 def between(text: str, name: str, new: str) -> str:
-    """Put ``new`` where ``text`` says: between the comments ``<!-- begin NAME -->`` and ``<!-- end NAME -->``.
+    """Replace the part of ``text`` between the comments ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` by ``new``.
 
     Raises:
-        ValueError: They are not there.
+        ValueError: The comments are missing.
     """
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     head, result, remainder = text.partition(begin)
@@ -287,24 +287,24 @@ def _rate_and_cpu(figures: Mapping[str, Summary] | None) -> str:
 
 
 def thousands(rate: float) -> str:
-    """A rate in thousands, or as it is if it is lower."""
+    """Return a rate in thousands, or unchanged if it is lower."""
     if rate < 995:
         return f"{rate:.0f}"
     return f"{rate / 1000:,.0f}k" if rate >= 9950 else f"{rate / 1000:.1f}k"
 
 
 def short(value: float) -> str:
-    """A figure with three digits at most."""
+    """Return a figure with at most three digits."""
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
 
 
 def verdict(text: str, *, met: bool) -> str:
-    """Bold, unless the goal is met."""
+    """Return the text in bold, unless the goal is met."""
     return text if met else f"**{text}**"
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose columns line up as text, too."""
+    """Return a table whose columns are also aligned as plain text."""
     lines = [list(header), *(list(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     padded = [

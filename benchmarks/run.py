@@ -1,4 +1,4 @@
-"""Runs the works: every run a process, the clients taking turns, round after round, on the same server and stream."""
+"""Runs the works: a process for each run, with clients that take turns in each round on the same server and stream."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STATEMENTS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What is the same for all runs."""
+    """The settings that are the same for all runs."""
 
     rounds: int
     scale: float
@@ -48,15 +48,15 @@ class Settings:
 
 
 class _RunFailedError(Exception):
-    """A run ended with an error, which this tells."""
+    """A run ended with this error."""
 
 
 async def compare(
     targets: Mapping[bool, Target], works: Sequence[Work], clients: Sequence[str], settings: Settings
 ) -> list[dict[str, Any]]:
-    """All works with all clients. ``targets``: the server of works without TLS, and that of works with it.
+    """Run all works with all clients. ``targets`` are the server without TLS and the server with TLS.
 
-    A client that fails is told on stderr, and left out of that work from then on.
+    The failure of a client is reported on stderr, and the client skips the later rounds of that work.
     """
     runs: list[dict[str, Any]] = []
     for (size, headers, _, tls), some in _stages(works, settings).items():
@@ -95,7 +95,7 @@ async def _fill(
 async def _rounds(
     stage: Stage, works: Sequence[Work], clients: Sequence[str], settings: Settings
 ) -> list[dict[str, Any]]:
-    """All rounds of the works that share a stream."""
+    """Run all rounds of the works that share a stream."""
     runs: list[dict[str, Any]] = []
     able = {work.name: [client for client in clients if _can(work, client, settings)] for work in works}
     failed: set[tuple[str, str]] = set()
@@ -118,7 +118,7 @@ async def _rounds(
 
 
 def _can(work: Work, client: str, settings: Settings) -> bool:
-    """Whether the client takes part. One that is to, and has not what it needs, is told on stderr."""
+    """Return whether the client takes part. If it should but lacks a package, report this on stderr."""
     if client not in work.counts:
         return False
     knows = work.kind == "import" or work.kind in works_of(client)
@@ -129,12 +129,12 @@ def _can(work: Work, client: str, settings: Settings) -> bool:
 
 
 def has_tls(work: Work, settings: Settings) -> bool:
-    """Whether a work goes over TLS."""
+    """Return whether a work uses TLS."""
     return settings.tls if work.tls is None else work.tls
 
 
 def _stages(works: Sequence[Work], settings: Settings) -> dict[tuple[int, bool, bool, bool], list[Work]]:
-    """The works that can share a stream. The large one is apart: it would weigh on the server for the others."""
+    """Group the works that can share a stream. The large stream is separate, because it would slow down the server."""
     results: dict[tuple[int, bool, bool, bool], list[Work]] = {}
     for work in works:
         size = settings.size if work.size is None else work.size
@@ -145,7 +145,7 @@ def _stages(works: Sequence[Work], settings: Settings) -> dict[tuple[int, bool, 
 
 
 def _turn(clients: list[str], number: int) -> list[str]:
-    """Another begins in each round, so that none is always behind the same one."""
+    """Rotate the clients in each round, so that no client always follows the same client."""
     at = number % len(clients) if clients else 0
     return clients[at:] + clients[:at]
 
@@ -160,7 +160,7 @@ async def _one(stage: Stage, work: Work, client: str, settings: Settings) -> dic
 
 
 def _apart(job: Job) -> dict[str, float]:
-    """One run in a process of its own."""
+    """Do one run in a separate process."""
     command = [sys.executable, "-m", "benchmarks.child", json.dumps(job.as_dict())]
     try:
         done = subprocess.run(
@@ -180,7 +180,7 @@ def _apart(job: Job) -> dict[str, float]:
 
 
 def _import(statement: str) -> dict[str, float]:
-    """CPU ms of processes that do nothing else, the compiled modules being there. The lowest of a few."""
+    """Return the CPU ms of a process that only imports, with compiled modules: the lowest of a few runs."""
     with _compiled() as environment:
         command = [sys.executable, "-c", statement]
         subprocess.run(command, env=environment, check=True)
@@ -197,7 +197,7 @@ def _import(statement: str) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _compiled() -> Iterator[dict[str, str]]:
-    """An environment in which compiled modules are kept, whatever this one says."""
+    """Yield an environment in which Python keeps compiled modules, whatever the current environment says."""
     with tempfile.TemporaryDirectory() as directory:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": directory}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)

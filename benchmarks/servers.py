@@ -1,4 +1,4 @@
-"""The servers that the runs connect to: one without TLS, and one with it if a workload needs it."""
+"""The servers that the runs connect to: a server without TLS, and a server with TLS if a workload needs it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Target", "plain_server", "tls_server"]
 
 _HOST = "127.0.0.1"
 
-# A client may be a gigabyte behind before the server cuts it off. By default that is 64 MB, which a push consumer
-# without flow control comes to at 1 KiB a message.
+# The server disconnects a client that lags by a gigabyte. The default is 64 MB, which a push consumer without flow
+# control reaches with messages of 1 KiB.
 _CONFIG = {"max_pending": 1 << 30}
 
 
 @dataclass(frozen=True)
 class Target:
-    """A server, and the file with the authority of its certificate ("" without TLS)."""
+    """The URL of a server, and the file with the authority of its certificate ("" without TLS)."""
 
     server: jsclient.server.NatsServer
     ca: str = ""
@@ -30,14 +30,14 @@ class Target:
 
 @asynccontextmanager
 async def plain_server() -> AsyncIterator[Target]:
-    """A server without TLS, which ends with the block."""
+    """Run a server without TLS until the block ends."""
     async with jsclient.server.NatsServer(config=_CONFIG) as server:
         yield Target(server)
 
 
 @asynccontextmanager
 async def tls_server() -> AsyncIterator[Target]:
-    """A server that requires TLS, with a certificate of its own. It ends with the block."""
+    """Run a server that requires TLS, with a new certificate, until the block ends."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = _CONFIG | {"tls": _issue(folder)}
@@ -46,7 +46,7 @@ async def tls_server() -> AsyncIterator[Target]:
 
 
 def _issue(folder: Path) -> dict[str, Any]:
-    """Write a certificate, its key and its authority. Returns the server's configuration of it."""
+    """Write a certificate, its key and its authority. Return the TLS configuration of the server."""
     import trustme  # only the workloads with TLS need it
 
     authority = trustme.CA()

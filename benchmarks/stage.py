@@ -1,4 +1,4 @@
-"""The server, its streams and its consumers: what the runs find, and what they are checked against afterwards."""
+"""The server, its streams and its consumers: they are prepared before a run, and checked after it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from benchmarks.works import Work
 __all__ = ["Stage", "steps"]
 
 _OUT = "OUT"
-_WARM = 2_000  # messages at most
+_WARM = 2_000  # maximum number of messages
 _IN_FLIGHT = 64 * 1024 * 1024  # bytes that are published at once to fill a stream
-_WAIT = 5.0  # seconds for acks that are under way
+_WAIT = 5.0  # seconds to wait for acks in flight
 
 
 def steps(work: Work, count: int, scale: float) -> tuple[int, int]:
-    """Messages to warm up with, and to measure: full fetches, and as many for each subscription."""
+    """Return how many messages warm up and how many are measured: full fetches, the same for each subscription."""
     step = max(work.batch, work.subscriptions, 1)
     measured = max(step * 2, int(count * scale) // step * step)
     return max(step, min(_WARM, measured // 10) // step * step), measured
@@ -40,7 +40,7 @@ class Stage:
         self._stored = 0
 
     async def fill(self, size: int, *, headers: bool, count: int) -> None:
-        """Make the stream that is read, with ``count`` messages. One that was there goes."""
+        """Create the stream to read, with ``count`` messages. An existing stream is replaced."""
         await self.clear()
         self._stream, self._stored = "BENCH", count
         await self._js.create_stream(
@@ -70,7 +70,7 @@ class Stage:
             self._stream = ""
 
     def _address(self) -> dict[str, Any]:
-        """The fields of a job that say how to reach the server."""
+        """Return the fields of a job that contain the address of the server."""
         server = self._target.server
         return {
             "host": "127.0.0.1",
@@ -83,7 +83,7 @@ class Stage:
     async def job(
         self, work: Work, client: str, scale: float, *, size: int, headers: bool, loop: str
     ) -> AsyncIterator[Job]:
-        """Prepare a run, and check what it has done when the block is left."""
+        """Prepare a run. When the block ends, check its result."""
         warm, count = steps(work, work.counts[client], scale)
         job = Job(
             client,
@@ -105,7 +105,7 @@ class Stage:
             **self._address(),
         )
         async with AsyncExitStack() as stack:
-            # The stream is checked after the consumers are gone, so it is entered first.
+            # The consumers must be deleted before the stream is checked, so it is entered first.
             if not work.reads:
                 await stack.enter_async_context(self._out(job, work))
             if work.pulls:
@@ -114,7 +114,7 @@ class Stage:
 
     @asynccontextmanager
     async def _out(self, job: Job, work: Work) -> AsyncIterator[None]:
-        """The stream that a run publishes to, or has published to. It is checked, and deleted, in the end."""
+        """Yield the stream that a run publishes to, or has published to. Check and delete it at the end."""
         await self._js.create_stream(
             _OUT,
             subjects=["bench.out"],
@@ -155,7 +155,7 @@ class Stage:
                 await stream.delete_consumer(name)
 
     async def _check(self, stream: jsclient.Stream, job: Job, work: Work, last: int) -> None:
-        """Each message up to ``last`` was delivered once, and acked where that is the work."""
+        """Check that each message up to ``last`` was delivered once, and acked if the work acks."""
         acked = work.pulls == "explicit"
         end = asyncio.get_running_loop().time() + _WAIT
         while True:

@@ -1,4 +1,4 @@
-"""What processes have used: CPU and memory."""
+"""The CPU and memory used by processes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu() -> float:
-    """Seconds that this process has used, user and system."""
+    """Return the seconds of user and system time that this process has used."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds that another process has used, user and system. 0 where there is no ``/proc``."""
+    """Return the seconds of user and system time that another process has used, or 0 without ``/proc``."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
     except OSError:
@@ -27,9 +27,9 @@ def cpu_of(pid: int) -> float:
 
 
 def memory() -> tuple[float, float]:
-    """Resident MB of this process: now, and at most so far."""
+    """Return the resident MB of this process: the current value and the peak."""
     try:
-        # Not ru_maxrss: on Linux a child that was started with vfork begins with that of its parent.
+        # Not ru_maxrss: on Linux, a child that was started with vfork begins with its parent's value.
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,12 +1,11 @@
-"""How far one operation walks through the library: Python calls, files entered, moves between files.
+"""The path of one operation through the library: Python calls, files entered, moves between files.
 
 A profile function counts the calls of functions in ``jsclient`` while one operation runs against a real server. A
 resumed coroutine is not a new call. A *move* is a call in another file than the call before it. The figures do not
 depend on the speed of the machine, so they compare exactly between two versions. Everything that publishes for a reader
 uses a plain socket, which is not counted.
 
-    python -m benchmarks.walks                     all walks
-    python -m benchmarks.walks push fetch-1        some of them
+    python -m benchmarks.walks                     all walks python -m benchmarks.walks push fetch-1        some of them
     python -m benchmarks.walks push --calls        and the calls in their order
 """
 
@@ -27,7 +26,7 @@ from urllib.parse import urlsplit
 import jsclient
 
 ROOT = str(Path(jsclient.__file__).parent) + "/"
-ROUNDS = 5  # of each walk; the shortest is shown, since timers and pings may fall into any one of them
+ROUNDS = 5  # traces of each walk. The shortest is shown, because timers and pings may run during any of them
 
 
 class Trace:
@@ -35,7 +34,8 @@ class Trace:
 
     def __init__(self) -> None:
         self.calls: list[CodeType] = []
-        self._frames: set[FrameType] = set()  # references: else another frame could have the address of one
+        # keeps the frames, because otherwise a new frame could reuse the address of an old one
+        self._frames: set[FrameType] = set()
 
     def on_event(self, frame: FrameType, event: str, _: Any) -> None:
         """The profile function."""
@@ -54,18 +54,18 @@ class Trace:
 
     @property
     def moves(self) -> int:
-        """How often a call is in another file than the one before."""
+        """How often a call is in a different file than the previous call."""
         files = [code.co_filename for code in self.calls]
         return sum(before != after for before, after in pairwise(files))
 
     def lines(self) -> Iterator[str]:
-        """Each call, for people."""
+        """Yield a line for each call."""
         for code in self.calls:
             yield f"    {code.co_filename.removeprefix(ROOT)}:{code.co_firstlineno} {code.co_qualname}"
 
 
 class Walks:
-    """The walks, on one server. Each method sets up, then traces `ROUNDS` times."""
+    """The walks, on one server. Each method prepares the operation, then traces it `ROUNDS` times."""
 
     def __init__(self, url: str, js: jsclient.JetStream) -> None:
         self._js = js
@@ -73,7 +73,7 @@ class Walks:
         self._socket = socket.create_connection((address.hostname, address.port))
         self._socket.sendall(b'CONNECT {"verbose":false}\r\n')
         self.traces: list[Trace] = []
-        self._wanted = 0  # messages that the stream of the walk should hold
+        self._wanted = 0  # number of messages that the stream of the walk must contain
 
     def close(self) -> None:
         """Close the plain socket."""
@@ -104,7 +104,7 @@ class Walks:
             await self._js.delete_stream(name)
 
     async def _stored(self, stream: str, more: int) -> None:
-        """Wait until ``more`` messages after those of the last call are stored."""
+        """Wait until ``more`` messages after the messages of the last call are stored."""
         self._wanted += more
         handle = await self._js.stream(stream)
         async with asyncio.timeout(5):
@@ -112,7 +112,7 @@ class Walks:
                 await asyncio.sleep(0.01)
 
     async def push(self) -> None:
-        """One pushed message: from the socket to the callback, and its ack on the wire."""
+        """Trace one pushed message: from the socket to the callback, and its ack on the wire."""
         handled = asyncio.Event()
 
         async def handle(_: jsclient.Message) -> None:
@@ -127,11 +127,11 @@ class Walks:
                 with self._traced():
                     self.store("PUSH.a")
                     await handled.wait()
-                    await asyncio.sleep(0.005)  # the ack's write
+                    await asyncio.sleep(0.005)  # wait until the ack is written
             assert sub.pending == 0
 
     async def fetch(self, count: int) -> None:
-        """One fetch of messages that are stored. Without the acks."""
+        """Trace one fetch of stored messages, without the acks."""
         async with (
             self._stream("FETCH"),
             await self._js.pull_subscribe("FETCH.>") as sub,
@@ -145,14 +145,14 @@ class Walks:
                 await jsclient.ack_all(batch)
 
     async def publish(self) -> None:
-        """`JetStream.publish`."""
+        """Trace `JetStream.publish`."""
         async with self._stream("PUB"):
             for _ in range(ROUNDS + 1):
                 with self._traced():
                     await self._js.publish("PUB.a", b"hello")
 
     async def publisher(self) -> None:
-        """`Publisher.publish` and its acknowledgement."""
+        """Trace `Publisher.publish` and its acknowledgement."""
         async with self._stream("PUBS"), self._js.publisher() as publisher:
             for _ in range(ROUNDS + 1):
                 with self._traced():
@@ -169,7 +169,7 @@ class Walks:
             await self._js.delete_stream(log.stream)
 
     async def since(self) -> None:
-        """`Topic.since`: open a reader and read the first record."""
+        """Trace `Topic.since`: open a reader and read the first record."""
         async with self._topic("SINCE.a") as topic:
             async with topic.each("first") as first:
                 await first.next(timeout=5)
@@ -181,13 +181,13 @@ class Walks:
                 await reader.close()
 
     async def record(self) -> None:
-        """One more pushed record of a topic reader that waits for it."""
+        """Trace a further pushed record of a topic reader that waits for it."""
         async with self._topic("RECORD.a") as topic, topic.each("first") as reader:
             for _ in range(2):
                 await reader.next(timeout=5)
             for _ in range(ROUNDS + 1):
                 waiting = asyncio.create_task(reader.next(timeout=5))
-                await asyncio.sleep(0.2)  # until the reader waits
+                await asyncio.sleep(0.2)  # wait until the reader waits
                 with self._traced():
                     self.store("RECORD.a")
                     await waiting
@@ -213,7 +213,7 @@ async def walk(names: Sequence[str], *, calls: bool) -> None:
             title, run = WALKS[name]
             walks.traces.clear()
             await run(walks)
-            best = min(walks.traces[1:], key=lambda trace: len(trace.calls))  # the first one warms caches
+            best = min(walks.traces[1:], key=lambda trace: len(trace.calls))  # the first trace warms caches
             print(f"{title:32} {len(best.calls):6} {len(best.files):6} {best.moves:6}")
             if calls:
                 print("\n".join(best.lines()))
@@ -221,7 +221,7 @@ async def walk(names: Sequence[str], *, calls: bool) -> None:
 
 
 def main() -> None:
-    """The program."""
+    """Run the program."""
     command = argparse.ArgumentParser(
         prog="python -m benchmarks.walks", description="Calls of one operation."
     )

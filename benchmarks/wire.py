@@ -1,4 +1,4 @@
-"""A blocking socket that speaks just enough of the protocol: for the limit, and for filling streams."""
+"""A blocking socket that implements only the necessary part of the protocol, for the limit and for filling streams."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from benchmarks.job import HEADERS, Job, payload
 __all__ = ["JSACK", "SUBJECTS", "Tail", "Wire", "acks", "message", "publish_many", "sequence"]
 
 JSACK = b"$JS.ACK."
-SUBJECTS = 500  # that a ``*`` in the subject of a job stands for
-_JOINED = 512 * 1024  # bytes that are joined for one call. Larger messages are sent one by one.
-_SPARE = 512  # bytes: more than a control line
-_SILENCE = 20  # seconds without a byte until it gives up
+SUBJECTS = 500  # number of subjects that a ``*`` in the subject of a job stands for
+_JOINED = 512 * 1024  # Bytes that are joined for one call. Larger messages are sent separately.
+_SPARE = 512  # number of bytes that is larger than a control line
+_SILENCE = 20  # seconds without a byte until the connection fails
 
 
 class Wire:
@@ -40,7 +40,7 @@ class Wire:
 
     @classmethod
     def of(cls, job: Job) -> Self:
-        """A connection to the server of a job."""
+        """Connect to the server of a job."""
         return cls(job.host, job.port, job.tls())
 
     def __enter__(self) -> Self:
@@ -56,7 +56,7 @@ class Wire:
         self.socket.sendall(data)
 
     def read(self) -> bytes:
-        """What has arrived, at least a byte."""
+        """Return the bytes that have arrived, at least one byte."""
         data = self.socket.recv(1024 * 1024)
         if not data:
             raise EOFError("the server closed the connection")
@@ -69,7 +69,7 @@ class Wire:
         return line
 
     def call(self, subject: str, body: Any) -> dict[str, Any]:
-        """A request to the API, while nothing else arrives."""
+        """Send a request to the API. No other message may arrive meanwhile."""
         data = json.dumps(body).encode()
         self.send(
             b"SUB _INBOX.api 9\r\nUNSUB 9 1\r\nPUB %b _INBOX.api %d\r\n%b\r\n"
@@ -88,7 +88,7 @@ class Wire:
         return results
 
     def count(self) -> tuple[int, int]:
-        """Read on: the stream and the consumer sequence of the last control line that is whole. (0, 0): none is."""
+        """Read more. Return the stream and consumer sequence of the last complete control line, (0, 0) without one."""
         got = self.socket.recv_into(self._tail.room())
         if not got:
             raise EOFError("the server closed the connection")
@@ -96,7 +96,7 @@ class Wire:
 
 
 class Tail:
-    """Finds the last control line in what was read, wherever a read ends. Payloads are not looked at."""
+    """Finds the last control line in the bytes read, wherever a read ends. It does not parse payloads."""
 
     def __init__(self, size: int = 1024 * 1024) -> None:
         self._buffer = bytearray(_SPARE + size)
@@ -104,13 +104,13 @@ class Tail:
         self._end = _SPARE
 
     def room(self) -> memoryview:
-        """Where to read into. What stood at the end stands in front of it: a control line may be cut."""
+        """Return the memory to read into. The previous end precedes it, because it may be part of a control line."""
         self._view[:_SPARE] = self._view[self._end - _SPARE : self._end]
         self._end = _SPARE
         return self._view[_SPARE:]
 
     def filled(self, got: int) -> tuple[int, int]:
-        """So many bytes were read: the stream and the consumer sequence. (0, 0) where no control line is whole."""
+        """Record that ``got`` bytes were read. Return the sequences of the last complete control line, or (0, 0)."""
         buffer = self._buffer
         end = self._end = _SPARE + got
         while (result := buffer.rfind(JSACK, 0, end)) >= 0:
@@ -123,7 +123,7 @@ class Tail:
 
 
 def message(job: Job, reply: bytes) -> bytes:
-    """One message as it goes over the wire."""
+    """Return one message as it is sent over the wire."""
     data, subject = payload(job), job.subject.encode()
     if not job.headers:
         return b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(data), data)
@@ -139,14 +139,14 @@ def message(job: Job, reply: bytes) -> bytes:
 
 
 def acks(data: bytes) -> int:
-    """How many publish acks these bytes end."""
+    """Return how many publish acks end in these bytes."""
     if b'"error"' in data:
         raise RuntimeError(data.decode())
     return data.count(b"}")
 
 
 def publish_many(wire: Wire, job: Job, count: int) -> int:
-    """Publish so many, with a window. The sequence of the last. A ``*`` in the subject: 500 subjects in turn."""
+    """Publish ``count`` messages with a window. Return the last sequence. ``*`` stands for 500 subjects in turn."""
     names = [f"s{number}" for number in range(SUBJECTS)] if "*" in job.subject else ["*"]
     messages = [message(replace(job, subject=job.subject.replace("*", name)), b"acks") for name in names]
     half = max(1, job.window // 2)
@@ -170,5 +170,5 @@ def publish_many(wire: Wire, job: Job, count: int) -> int:
 
 
 def sequence(data: bytes) -> int:
-    """The sequence in the last publish ack."""
+    """Return the sequence in the last publish ack."""
     return int(re.split(rb"[,}]", data[data.rindex(b'"seq":') + 6 :], maxsplit=1)[0])

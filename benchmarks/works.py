@@ -1,4 +1,4 @@
-"""What is measured: the rows of the tables, and what each is to reach."""
+"""The measurements: the rows of the tables, and the goal of each."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["GROUPS", "WORKS", "Goal", "Work", "select"]
 
 @dataclass(frozen=True)
 class Goal:
-    """What jsclient is to reach: CPU µs for a message at most, how many times less than nats-py, and the rate as a
-    part of the raw limit at least."""
+    """The goal of jsclient: the maximum CPU µs per message, the factor by which it is less than with nats-py, and the
+    minimum rate as a fraction of the raw limit."""
 
     cpu_us: float
     less: float
@@ -25,19 +25,19 @@ class Work:
     """A row.
 
     Attributes:
-        name: Unique. What ``--works`` takes.
-        title: For people. Markdown.
-        group: What ``--works`` takes as well.
+        name: A unique name, for ``--works``.
+        title: The heading, in Markdown.
+        group: The name of the group, also for ``--works``.
         kind: The function of a client.
-        counts: Messages, by client. A client that is not there does not take part. Those that are slow get fewer: a
-            run takes about a second or two.
-        reads: Whether it reads what is stored. Otherwise it publishes, or has published, what a stream then holds.
+        counts: Messages, by client. A client that is missing does not take part. Slow clients move fewer messages,
+            because a run should take one or two seconds.
+        reads: Whether it reads stored messages. Otherwise it publishes messages itself or has them published.
         pulls: The ack policy of the pull consumer it needs, "" if none.
-        handlers: Handlers of a worker that run at the same time, and ``pause``: seconds that each of them sleeps.
-        asks: Whether another process publishes the messages, each after the ack of the one before it.
-        size, headers, tls: Of the messages and the connection. None: as the options say.
-        go: What nats.go does it with, in Markdown.
-        goal: What is to be reached.
+        handlers: Handlers of a worker that run at the same time, and ``pause``, the seconds that each handler sleeps.
+        asks: Whether another process publishes the messages, each after the ack of the previous message.
+        size, headers, tls: The properties of the messages and the connection. None takes the value of the options.
+        go: The API that nats.go uses for it, in Markdown.
+        goal: The goal, or None.
     """
 
     name: str
@@ -251,14 +251,14 @@ WIDE = [
     for window in (2_000, 10_000)
 ]
 _SIZES = {
-    # bytes: (name, how many messages against 128 bytes)
+    # by bytes of a payload: the name, and the number of messages relative to 128 bytes
     16: ("16 B", 1.0),
     1024: ("1 KiB", 0.5),
     16384: ("16 KiB", 0.1),
 }
 # Large messages. As many take 400 to 450 MB, so fewer are fetched, or in flight, at a time.
 _HALF, _WHOLE = 512 * 1024, 1024 * 1024
-_AT_ONCE = {500: 50, 10: 10, 0: 0}  # in a fetch
+_AT_ONCE = {500: 50, 10: 10, 0: 0}  # messages in a fetch
 _IN_FLIGHT = 100
 
 
@@ -435,10 +435,10 @@ GROUPS = list(dict.fromkeys(work.group for work in WORKS))
 
 
 def select(names: Iterable[str]) -> list[Work]:
-    """The works that are named: by name, group, pattern, or ``all``.
+    """Return the works with these names, groups or patterns, or ``all``.
 
     Raises:
-        ValueError: A name fits nothing.
+        ValueError: A name matches no work.
     """
     chosen: list[Work] = []
     for name in names:
@@ -450,5 +450,5 @@ def select(names: Iterable[str]) -> list[Work]:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Whether it fits. An asterisk stands for no slash."""
+    """Return whether the pattern matches. An asterisk does not match a slash."""
     return pattern.count("/") == name.count("/") and fnmatch.fnmatchcase(name, pattern)

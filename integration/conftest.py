@@ -29,7 +29,7 @@ import pytest
 
 _ROOT = Path(__file__).resolve().parent.parent
 if str(_ROOT) not in sys.path:
-    # At the end: an installed jsclient must win over the one in the checkout.
+    # At the end, because an installed jsclient must take precedence over the jsclient in the checkout.
     sys.path.append(str(_ROOT))
 
 from integration.kit.clients.foreign import Client, closed  # noqa: E402
@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def use_uvloop() -> None:
-    """Make every event loop of this process one of uvloop: of async tests, and of those that call `asyncio.run`."""
+    """Make every event loop of this process a loop of uvloop, for async tests and for tests that call `asyncio.run`."""
     import uvloop
 
     with warnings.catch_warnings():
@@ -135,7 +135,7 @@ def chosen(config: pytest.Config) -> Choice:
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Iterator[ServerUnderTest]:
-    # Plain and with a loop of its own: every test has another event loop.
+    # A plain fixture with a separate loop, because every test has another event loop.
     with running(chosen(request.config)) as server:
         yield server
 
@@ -160,8 +160,7 @@ async def own_server(
 ) -> AsyncIterator[Callable[..., Awaitable[OwnServer]]]:
     """Start a private server: `await own_server(config=..., version="2.10.25", ack_v2=True)`.
 
-    Version and ack form are by default those of the run. Its files outlive `stop()`, so that
-    `start()` finds them again.
+    The run determines the default version and ack form. Its files outlive `stop()`, so that `start()` finds them again.
     """
     results: list[tuple[OwnServer, Path]] = []
 

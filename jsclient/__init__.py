@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from .topics.topic import ReaderOpening, Topic
     from .topics.topic_reader import TopicReader
 
-__version__ = "0.1.0.dev0"  # the one place that says it
+__version__ = "0.1.0.dev0"  # the only definition of the version
 
 __all__ = [
     "AtomicBatch", "Batch", "Codec", "ConnectionStats", "Consumer", "Core", "CoreMessage", "CoreSubscription",
@@ -168,7 +168,7 @@ _LAZY = {
 }
 """The module of each name that is imported on first use."""
 
-if not TYPE_CHECKING:  # else a type checker would accept any name
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
 
     def __getattr__(name: str) -> object:
         if name in _MODULES:
@@ -176,7 +176,7 @@ if not TYPE_CHECKING:  # else a type checker would accept any name
         if (module := _LAZY.get(name)) is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
-        if module not in _MODULES:  # they name their own
+        if module not in _MODULES:  # these modules set `__module__` themselves
             set_module(__name__, (value,))
         return value
 

@@ -18,12 +18,12 @@ from .publishing.ack_window import AckWindow
 
 __all__ = ["drain_handles", "is_handler_of_one"]
 
-_GRACE: Final = 1.0  # seconds in which a drain whose time is over cancels its handlers
-_LOOK: Final = 0.02  # seconds between looks at what the program still has to read, and at requests in flight
+_GRACE: Final = 1.0  # seconds that cancelled handlers have to end once the drain has timed out
+_LOOK: Final = 0.02  # seconds between two checks for unread messages and requests in flight
 
 
 def is_handler_of_one(context: Context, task: asyncio.Task[Any] | None) -> bool:
-    """Whether a task is a handler, which would wait for its own end."""
+    """Return whether a task is a handler, which would wait for its own end."""
     for one in context.open:
         if isinstance(one, CoreSubscription | Worker) and one.has(task):
             return True
@@ -38,7 +38,7 @@ async def drain_handles(context: Context, timeout: float) -> list[str]:
     remaining = await _drain_readers(context, deadline)
     remaining += await _settle_publishes(context, deadline)
     try:
-        # Acks are without answers: after the PONG the server has read them.
+        # The server does not answer acks. It answers this PING only after it has read all earlier acks.
         await context.connection.ping(max(0.1, deadline - context.connection.now()))
     except JetStreamError as error:
         remaining.append(f"what was written last, such as acks: {error}")
@@ -51,7 +51,7 @@ async def _drain_readers(context: Context, deadline: float) -> list[str]:
     ends = {one: end for one in list(context.open) if (end := _end_of(one, left)) is not None}
     results = await asyncio.gather(*(_in_time(end, left) for end in ends.values()))
     failures = dict(zip(ends, results, strict=True))
-    # A reader whose drain has returned stays open until the program has read what has arrived.
+    # The drain of a reader may have returned, but the reader stays open until the program has read its messages.
     while context.open & ends.keys() - {one for one, error in failures.items() if error}:
         if context.connection.now() >= deadline:
             break

@@ -158,19 +158,20 @@ class JetStream(Buckets, Topics, StreamManager, Subscribing, Publishing, Handle)
         return self
 
     async def drain(self, timeout: float = 30.0) -> None:
-        """Finish what is open, and close: subscriptions, workers and services, then publishes, then the connection.
+        """Finish all open work, then close: subscriptions, workers and services, then publishes, then the connection.
 
         Subscriptions, workers and services receive no more messages, and their handlers end. Messages that have arrived
         for a reader without a handler can still be read: the drain waits for that. Then publishes and requests get
-        their answers, and the server reads the acks. Publishes that are sent meanwhile are waited for too, so stop what
-        publishes first. Ordered readers, topics and watches, which ack nothing, are closed, as by `close`.
+        their answers, and the server reads the acks. The drain also waits for publishes that are sent meanwhile, so
+        stop the publishing tasks first. Ordered readers, topics and watches, which ack nothing, are closed, as by
+        `close`.
 
         Args:
-            timeout: Seconds for all that together.
+            timeout: Seconds for the whole drain.
 
         Raises:
-            DrainTimeoutError: Something was not finished; the error says what. The connection is closed anyway.
-            ConfigError: A handler of this connection calls it, which it would wait for.
+            DrainTimeoutError: Some work was not finished. The error names it. The connection is closed anyway.
+            ConfigError: A handler of this connection called `drain`, which would wait for that handler.
 
         Cancelled: the connection is closed, as by `close`.
         """

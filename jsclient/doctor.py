@@ -24,9 +24,10 @@ from .protocol.wire.checks import is_at_least
 
 __all__ = ["Finding", "examine"]
 
-_NEAR = 0.9  # share of a limit from which a warning is due
-_CLOCK = 2.0  # seconds of difference between clocks
-_DEFAULT_CONSUMERS = 1_000  # of a stream without max_consumers; nats-server 2.15, default_max_consumers
+_NEAR = 0.9  # a warning is due when this share of a limit is in use
+_CLOCK = 2.0  # seconds by which the clocks of client and server may differ
+# The limit of a stream without max_consumers: nats-server 2.15, default_max_consumers.
+_DEFAULT_CONSUMERS = 1_000
 
 
 async def examine(js: JetStream, stream: str | None = None, consumer: str | None = None) -> list[Finding]:
@@ -145,7 +146,7 @@ def _ago(now: datetime, moment: datetime) -> str:
 
 
 def _clock(info: StreamInfo, requested_at: datetime) -> list[Finding]:
-    """The clock of the server against the one here; the answer was made between question and now."""
+    """Compare the server's clock with this machine's. The server made its answer between the request and the reply."""
     if info.ts is None:
         return []
     here = datetime.now(UTC)
@@ -176,7 +177,7 @@ def _stream_limits(info: StreamInfo, version: str) -> list[Finding]:
 
 
 def _near_default(info: StreamInfo, version: str) -> list[Finding]:
-    """The server's own limit, which no info shows: its operator may have changed it."""
+    """Return the server's own limit, which no info shows: its operator may have changed it."""
     count, most = info.state.consumer_count, info.config.max_consumers
     is_limited = is_at_least(version, (2, 15)) and (most is None or most <= 0)
     if not is_limited or count > _DEFAULT_CONSUMERS:  # with more consumers, another limit applies

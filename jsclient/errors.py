@@ -148,7 +148,8 @@ class _Fields(JetStreamError):
         values = bound.arguments
         for name, kind in self._copied.items():
             values[name] = kind(values[name])
-        super().__init__(*values.values())  # pickle calls the class with ``args``, so they must be complete
+        # pickle calls the class with ``args``, so ``args`` must have a value for each field
+        super().__init__(*values.values())
         self.__dict__.update(values)
 
     def __repr__(self) -> str:
@@ -216,7 +217,7 @@ class ApiError(_Fields):
         """Create an error of the class registered for ``err_code``."""
         kind = cls.by_err_code.get(err_code, ApiError)
         advice = _ADVICE.get(err_code, "")
-        advice = _ADVICE_OF_TEXT.get(description, advice)  # other failures have the same code
+        advice = _ADVICE_OF_TEXT.get(description, advice)  # the server uses this code for other failures too
         return kind(code, err_code, description, stream, consumer, advice)
 
     def with_advice(self, advice: str) -> Self:

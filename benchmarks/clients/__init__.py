@@ -1,6 +1,6 @@
 """The works, once for each client: a module has ``WORKS``, functions by kind, and ``VERSION``.
 
-A function is given a `benchmarks.job.Job` and a `benchmarks.job.Meter`. It connects, and for each part of
+A function receives a `benchmarks.job.Job` and a `benchmarks.job.Meter`. It connects, and for each part of
 `benchmarks.job.Meter.parts` moves that many messages and calls `benchmarks.job.Part.done`.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["CLIENTS", "ENVIRONMENT", "MODULES", "OURS", "WITHOUT_TLS", "load", "works_of"]
 
-# The name of a client, and its module here. In the order of tables.
+# The name of each client, and its module in this folder, in the order of the tables.
 MODULES = {
     "raw": "on_socket",
     "nats.go": "on_natsgo",
@@ -30,11 +30,11 @@ ENVIRONMENT = {"jsclient": {"JSCLIENT_PURE": "1"}, "jsclient-speedups": {"JSCLIE
 
 
 def load(client: str) -> ModuleType:
-    """The module of a client. Raises `ImportError` where it is not installed."""
+    """Return the module of a client. Raises `ImportError` if the client is not installed."""
     return importlib.import_module(f"benchmarks.clients.{MODULES[client]}")
 
 
 def works_of(client: str) -> dict[str, Callable[..., Any]]:
-    """What the client can do, by kind."""
+    """Return the works that the client supports, by kind."""
     works: dict[str, Callable[..., Any]] = load(client).WORKS
     return works

@@ -17,17 +17,17 @@ VERSION = jsclient.__version__
 
 
 def connected(job: Job) -> AbstractAsyncContextManager[jsclient.JetStream]:
-    """A connection to the server of a job."""
+    """Connect to the server of a job."""
     return jsclient.connect(job.url, tls=job.tls())
 
 
 def from_here(start: int) -> ConsumerConfig:
-    """A consumer that begins at a sequence."""
+    """Return a consumer that begins at a sequence."""
     return ConsumerConfig(deliver_policy="by_start_sequence", opt_start_seq=start)
 
 
 def pushed(start: int) -> ConsumerConfig:
-    """A push consumer with flow control and heartbeats, so that nothing is lost or kept without a bound."""
+    """Return a push consumer with flow control and heartbeats, so that no message is lost and memory is bounded."""
     return from_here(start).replace(ack_policy="none", flow_control=True, idle_heartbeat=5.0)
 
 
@@ -50,7 +50,7 @@ async def _ordered(job: Job, meter: Meter) -> None:
 
 
 async def _ordered_header(job: Job, meter: Meter) -> None:
-    """The same with the method that reads one header."""
+    """Do the same with the method that reads one header."""
     async with connected(job) as js:
         for part in meter.parts():
             async with await js.subscribe(job.subject, ordered=True, config=from_here(part.start)) as sub:
@@ -96,7 +96,7 @@ async def _messages(job: Job, meter: Meter) -> None:
                         assert msg.headers[HEADER]
                     await msg.ack()
                     seen += 1
-                    # The reader never ends by itself, so the loop leaves it after the last message.
+                    # The reader does not end after the last message, so leave the loop.
                     if seen == count:
                         break
                 part.done(seen, msg.metadata.stream_seq)

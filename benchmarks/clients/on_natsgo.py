@@ -1,4 +1,4 @@
-"""The works with nats.go, done by a program that ``JSCLIENT_BENCH_GO`` names. README.md describes it."""
+"""The works with nats.go, done by the program that ``JSCLIENT_BENCH_GO`` names. README.md describes it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from benchmarks.job import HEADER, HEADERS, Job, Meter, payload
 
 VERSION = version("nats-jetstream")
 
-# It looks ten times a second whether to ask for more: by default, for 100 messages, it reads 1,000 a second.
+# The client checks ten times a second whether to request more. With its default of 100 messages, it reads 1,000 a
+# second.
 ASKED = 20_000
 
 
@@ -89,7 +90,7 @@ async def _next(job: Job, meter: Meter) -> None:
 
 
 async def _publisher(job: Job, meter: Meter) -> None:
-    """So many calls at once, again and again: it has no window."""
+    """Publish with a fixed number of concurrent calls, because the client has no window."""
     data, headers = payload(job), HEADERS if job.headers else None
     async with _connected(job) as js:
         for part in meter.parts():

@@ -84,7 +84,7 @@ async def _callback(job: Job, meter: Meter) -> None:
 
 
 async def _messages(job: Job, meter: Meter) -> None:
-    """It has no continuous reader: fetches of that many, one after the other, are the best it does."""
+    """Read with consecutive fetches of that many messages, because the client has no continuous reader."""
     # A fetch waits until it is full, so requests that come one by one are fetched one by one.
     headers, size = job.headers, 1 if job.asks else job.window or 500
     async with _connected(job) as nc:
@@ -103,7 +103,7 @@ async def _messages(job: Job, meter: Meter) -> None:
 
 
 async def _run(job: Job, meter: Meter) -> None:
-    """A worker by hand: fetches one after the other, and a task for each handler, or none for a single one."""
+    """Run a worker without help of the client: consecutive fetches, and a task for each of several handlers."""
     pause, size = job.pause, 1 if job.asks else _FETCH
     async with _connected(job) as nc:
         for part in meter.parts():
@@ -137,7 +137,7 @@ async def _run(job: Job, meter: Meter) -> None:
 async def _handlers(
     number: int, handle: Callable[[Msg], Awaitable[None]]
 ) -> AsyncIterator[Callable[[Msg], Awaitable[None]]]:
-    """So many tasks that call the handler. The result passes a message to one of them."""
+    """Start this many tasks that call the handler. The result passes a message to one of them."""
     if number == 1:
         yield handle
         return
@@ -187,7 +187,7 @@ async def _publisher(job: Job, meter: Meter) -> None:
             js = nc.jetstream(publish_async_max_pending=job.window)
             futures = [await js.publish_async(job.subject, data, headers=headers) for _ in range(part.count)]
             await js.publish_async_completed()
-            # It keeps nothing for those that failed: each is to be looked at.
+            # The client keeps no list of failed publishes, so check each future.
             last = 0
             for future in futures:
                 last = future.result().seq

@@ -29,7 +29,7 @@ async def _connected(job: Job) -> AsyncIterator[tuple[JetStream, Stream]]:
 
 
 async def _ordered(job: Job, meter: Meter) -> None:
-    """A push consumer without acks: it checks nothing, and nothing is repaired."""
+    """Read with a push consumer without acks. The client checks no sequence and repairs no gap."""
     headers = job.headers
     async with _connected(job) as (_, stream):
         for number, part in enumerate(meter.parts()):
@@ -93,7 +93,7 @@ async def _next(job: Job, meter: Meter) -> None:
 
 
 async def _publisher(job: Job, meter: Meter) -> None:
-    """So many calls at once, again and again: it has no window."""
+    """Publish with a fixed number of concurrent calls, because the client has no window."""
     data = payload(job)
     fields: dict[str, Any] = {"headers": HEADERS} if job.headers else {}
     async with _connected(job) as (js, _):

@@ -1,7 +1,7 @@
-"""The limit: a blocking socket that speaks just enough of the protocol, and looks at as little as it can.
+"""The limit: a blocking socket that implements only a part of the protocol, and parses as little as possible.
 
-It counts by the consumer sequence in the last control line of what it has read, so what it reaches is what the server
-can deliver, or store, on this machine.
+It counts messages by the consumer sequence in the last control line that it has read. So its rate is the rate at which
+the server can deliver or store messages on this machine.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _EXPIRES = 30_000_000_000  # ns
 
 
 def _deliver(wire: Wire, number: int) -> str:
-    """Subscribe to a subject that no consumer of another run delivers to."""
+    """Subscribe to a subject to which no consumer of another run delivers."""
     subject = f"deliver.{os.getpid()}.{number}"
     wire.send(f"SUB {subject} 1\r\n".encode())
     return subject
 
 
 def _consumer(job: Job, **config: Any) -> None:
-    """Create a push consumer. On a connection of its own: the server may deliver before it answers."""
+    """Create a push consumer, on a separate connection, because the server may deliver before it answers."""
     with Wire.of(job) as wire:
         wire.call(
             f"$JS.API.CONSUMER.CREATE.{job.stream}",
@@ -169,7 +169,7 @@ def _batches(job: Job, meter: Meter) -> None:
 
 
 def _batch(job: Job) -> bytes:
-    """The messages of an atomic batch, with `_BATCH` as its id. The last one is answered."""
+    """Return the messages of an atomic batch with the id `_BATCH`. The server answers the last message."""
     data, parts = payload(job), []
     for number in range(1, job.batch + 1):
         reply, commit = (b"acks ", b"Nats-Batch-Commit: 1\r\n") if number == job.batch else (b"", b"")

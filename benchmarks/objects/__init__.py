@@ -1,1 +1,1 @@
-"""What objects of an object store cost, beside nats-py in the same run."""
+"""The cost of objects in an object store, compared with nats-py in the same run."""

@@ -1,4 +1,4 @@
-"""Measures what objects cost, beside nats-py in the same run. See benchmarks/README.md, "Objects"."""
+"""Measures the cost of objects, compared with nats-py in the same run. See benchmarks/README.md, "Objects"."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RUNS: list[tuple[str, int, dict[str, int]]] = [
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program."""
+    """Run the program."""
     command_line = argparse.ArgumentParser(prog="python -m benchmarks.objects", description=__doc__)
     add = command_line.add_argument
     add("--rounds", type=int, default=3, metavar="N", help="rounds; medians are shown (3)")
@@ -57,10 +57,10 @@ async def _measure(rounds: int, scale: float) -> list[dict[str, Any]]:
         for work, full_size, counts in RUNS:
             size = max(1, int(full_size * scale)) if full_size == _LARGE else full_size
             clients = list(counts)
-            for client in clients if number % 2 else reversed(clients):  # by turns
+            for client in clients if number % 2 else reversed(clients):  # the clients take turns
                 async with (
                     jsclient.server.NatsServer() as server
-                ):  # an empty one, for memory that grows is slow
+                ):  # Start with an empty object store, because memory that must grow is slow.
                     result = await asyncio.to_thread(_apart, work, client, server.url, size, counts[client])
                 runs.append({"work": work, "size": size, "client": client, **result})
                 print(f"round {number + 1}: {runs[-1]}", file=sys.stderr, flush=True)
@@ -68,7 +68,7 @@ async def _measure(rounds: int, scale: float) -> list[dict[str, Any]]:
 
 
 def _apart(work: str, client: str, url: str, size: int, count: int) -> dict[str, Any]:
-    """One run in a process of its own: its figures, or its error."""
+    """Run once in a separate process. Return its figures or its error."""
     command = [sys.executable, "-m", "benchmarks.objects.child", work, client, url, str(size), str(count)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
@@ -81,7 +81,7 @@ def _apart(work: str, client: str, url: str, size: int, count: int) -> dict[str,
 
 
 def report(runs: Sequence[dict[str, Any]], rounds: int) -> str:
-    """The table of the medians."""
+    """Return the table of the medians."""
     lines = [
         f"{time.strftime('%Y-%m-%d')}: Python {platform.python_version()}, nats-py {version('nats-py')}; "
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, load {os.getloadavg()[0]:.0f}; memory "

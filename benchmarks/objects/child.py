@@ -1,4 +1,4 @@
-"""One run, in a process of its own: ``python -m benchmarks.objects.child WORK CLIENT URL BYTES COUNT``.
+"""One run, in a separate process: ``python -m benchmarks.objects.child WORK CLIENT URL BYTES COUNT``.
 
 The process connects, does the work once with a small object, and then measures it. It prints the figures as JSON.
 """
@@ -74,7 +74,7 @@ WORKS = ("put", "get", "stream")
 
 
 async def measure(work: str, client: str, url: str, size: int, count: int) -> dict[str, Any]:
-    """Transfer an object so many times, and return the figures."""
+    """Transfer an object ``count`` times, and return the figures."""
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)
     if work != "put":
         async with by_jsclient("put", url, data) as put:

@@ -1,1 +1,1 @@
-"""What a row costs in Spark: the source, the sink, acks, an idle query, and how late a row is."""
+"""The cost of a row in Spark: the source, the sink, acks, an idle query, and the delay of a row."""

@@ -1,4 +1,4 @@
-"""Measures jsclient in Spark, beside nats-py in the same session. See benchmarks/README.md, "In Spark"."""
+"""Measures jsclient in Spark, compared with nats-py in the same session. See benchmarks/README.md, "In Spark"."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def running(options: argparse.Namespace) -> Iterator[Stage]:
-    """A server in a process of its own with a full stream, and a session on two cores."""
+    """Run a server with a full stream in a separate process, and a session on two cores."""
     from benchmarks.spark.peer import NatsPySource
 
     with running_server() as server:
@@ -76,7 +76,7 @@ def main() -> int:
     options = parser().parse_args()
     runs: list[dict[str, Any]] = []
     with running(options) as stage:
-        for number in range(-1, options.rounds):  # the first one warms up
+        for number in range(-1, options.rounds):  # the first round warms up
             for name in options.works:
                 work, able = WORKS[name]
                 clients = [client for client in able if client in options.clients]
@@ -97,7 +97,7 @@ def main() -> int:
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """The medians."""
+    """Return the medians."""
     lines = ["", "| work | client | figures |", "|---|---|---|"]
     for work, clients in summarize(runs).items():
         for client, figures in clients.items():

@@ -1,4 +1,4 @@
-"""What one would write today: a data source and a writer with nats-py, its fetch loop and its `publish_async`."""
+"""A typical solution today: a data source and a writer with nats-py, its fetch loop and its `publish_async`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WINDOW = 4000
 
 
 class NatsPySource(DataSource):
-    """Ranges of a stream, read with a pull consumer each. Rows, published with a window."""
+    """Reads ranges of a stream with a pull consumer for each, and publishes rows with a window."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,5 +1,5 @@
-"""A pipeline of many rows: stream, parsing, JetStream sink. Recounted without jsclient. Beside it, in the same run:
-Spark's own Parquet read with the same parsing, a loop with nats-py, and reading with 1, 2 and 4 task slots.
+"""A pipeline of many rows: stream, parsing, JetStream sink. Checked without jsclient. The same run measures
+Spark's Parquet source with the same parsing, a loop with nats-py, and reading with 1, 2 and 4 task slots.
 
     python -m benchmarks.spark.pipeline --rows 10_000_000 --save
 
@@ -34,7 +34,8 @@ RESULTS = Path(__file__).parents[1] / "results"
 SIZE = 128  # bytes of an event
 EVENT = "id bigint, device string, value bigint, pad string"
 SOURCE = "subject string, data binary, stream string, stream_created timestamp, sequence bigint"
-WINDOW = 60.0  # seconds for which the target remembers message ids: 220 bytes of the server's memory each
+# seconds for which the target remembers message ids, at 220 bytes of the server's memory for each
+WINDOW = 60.0
 
 Figures = dict[str, float]
 
@@ -87,7 +88,7 @@ class Pipeline:
         return figures
 
     def stream(self) -> Figures:
-        """All events, parsed, and written to the target by a streaming query that ends with the last one."""
+        """Parse all events and write them to the target with a streaming query that ends after the last event."""
         from pyspark.sql.functions import col, from_json, to_json
 
         self.spark = spark_session(2)
@@ -135,7 +136,7 @@ class Pipeline:
         return {"rows": result.messages, "distinct": result.distinct, "seconds": time.perf_counter() - start}
 
     def beside_parquet(self) -> Figures:
-        """The same rows from Parquet and from the stream, with the same parsing, discarded."""
+        """Read the same rows from Parquet and from the stream, with the same parsing, and discard them."""
         source, path = self._source(self.side, 2), str(self.folder / "parquet")
         source.select("data").write.parquet(path)
         both: dict[str, list[Figures]] = {"parquet": [], "stream": []}
@@ -154,7 +155,7 @@ class Pipeline:
         return figures
 
     def slots(self) -> Figures:
-        """Reading with other numbers of tasks at a time, and as many partitions."""
+        """Read with other numbers of concurrent tasks, and as many partitions."""
         figures: Figures = {"rows": self.side}
         for slots in self.numbers:
             self.spark.stop()
@@ -231,7 +232,7 @@ def shown(name: str, figures: Figures) -> str:
 
 
 def table(options: argparse.Namespace, found: dict[str, Figures]) -> str:
-    """CPU per row of everything that was measured."""
+    """Return the CPU per row of each measurement."""
     loads = {
         "fill, publish_many": (found["fill"], ""),
         "stream → parse → sink": (found["stream"], ""),

@@ -1,10 +1,10 @@
-"""Measures the source without Spark: CPU a row of a task, for several lists of columns.
+"""Measures the source without Spark: the CPU time per row of a task, for several lists of columns.
 
     python -m benchmarks.spark.reading --trees . ../main
 
-compares checkouts: their processes take turns, and medians are shown. A process reads the whole stream as a task of a
-query does, and throws the Arrow batches away. "count" has no column of a message but its sequence: of a stream
-without gaps, and of one with a gap, whose messages have to come.
+compares checkouts: their processes take turns, and medians are shown. A process reads the whole stream like a task of a
+query, and discards the Arrow batches. "count" reads only the sequence. It reads a stream without gaps, and a stream
+with a gap, whose messages must be transferred.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WORKS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
 
 
 def spec_of(url: str, work: str) -> ReadSpec:
-    """What a task reads."""
+    """Return the specification of the messages that a task reads."""
     stream, columns, mode = WORKS[work]
     return ReadSpec(
         connect=ServerOptions.of(url),
@@ -57,7 +57,7 @@ def spec_of(url: str, work: str) -> ReadSpec:
 
 
 def measure(url: str, work: str, rows: int) -> float:
-    """Microseconds of CPU a row. Raises `RuntimeError` if a row is missing."""
+    """Return the microseconds of CPU per row. Raises `RuntimeError` if a row is missing."""
     start = time.process_time()
     read = sum(batch.num_rows for batch in read_range(spec_of(url, work), SequenceRange(1, rows)))
     used = time.process_time() - start
@@ -76,7 +76,7 @@ def child(options: argparse.Namespace) -> None:
 
 
 async def fill(js: jsclient.JetStream, rows: int, size: int) -> None:
-    """The streams, in files, since one of large payloads is larger than memory."""
+    """Fill the streams. They are stored in files, because the stream with large payloads is larger than memory."""
     payload = b"x" * size
     for name in ("WHOLE", "HEADERS", "GAP"):
         stream = await js.create_stream(name, subjects=[f"{name}.>"], storage="file", allow_direct=True)
@@ -92,7 +92,8 @@ def compare(options: argparse.Namespace) -> None:
     trees = [str(Path(tree).resolve()) for tree in options.trees]
     results: dict[tuple[str, str], list[float]] = {}
     shared = ["--rows", str(options.rows), "--works", *options.works]
-    from benchmarks.spark.running import running_server  # of this checkout, not of one that is measured
+    # import the server from this checkout, not from a measured checkout
+    from benchmarks.spark.running import running_server
 
     with running_server() as server:
         opened = session(ServerOptions.of(server.url))
@@ -122,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
     add("--size", type=int, default=128, metavar="BYTES", help="of the payloads (128)")
     add("--works", nargs="+", default=list(WORKS), choices=list(WORKS), metavar="WORK", help=", ".join(WORKS))
     add("--trees", nargs="+", default=["."], metavar="DIR", help="checkouts whose jsclient is measured (.)")
-    add("--url", help=argparse.SUPPRESS)  # of the server, in a process that measures
+    add("--url", help=argparse.SUPPRESS)  # the URL of the server, for a process that measures
     return command_line
 
 

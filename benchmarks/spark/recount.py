@@ -1,7 +1,7 @@
 """Reads a stream through a socket, without any client library, and checks every row.
 
-It pulls with a consumer of its own, cuts the frames by their announced lengths, and takes the row's number and a
-checksum from each payload.
+It creates a pull consumer, separates the frames by their announced lengths, and takes the row's number and a checksum
+from each payload.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PULL = 20_000  # messages per request, two of which are in flight
 
 @dataclass
 class Recount:
-    """What a stream holds."""
+    """The result of counting the messages of a stream."""
 
-    messages: int  # that were received
-    distinct: int  # numbers from 0 on that were seen
+    messages: int  # number of messages received
+    distinct: int  # number of different row numbers, which start at 0
     checksum: int  # sum of the CRC-32 of all payloads
 
 
@@ -53,7 +53,7 @@ class _Raw:
         self.send(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(data), data))
 
     def frames(self) -> list[tuple[bytes, bytes]]:
-        """The next frames: subject and payload, empty for a status."""
+        """Return the next frames: the subject and the payload of each, which is empty for a status."""
         results: list[tuple[bytes, bytes]] = []
         while not results:
             read = self._socket.recv(1 << 20)

@@ -19,7 +19,7 @@ __all__ = ["running_server", "spark_session"]
 
 @contextlib.contextmanager
 def running_server(folder: str | None = None) -> Iterator[Any]:
-    """The embedded server, for code that is not asynchronous. Its store is a new folder in ``folder``."""
+    """Run the server for synchronous code. It stores its files in a new folder in ``folder``."""
     loop = asyncio.new_event_loop()
     with tempfile.TemporaryDirectory(dir=folder) as store:
         server = jsclient.server.NatsServer(store_dir=store)
@@ -32,9 +32,9 @@ def running_server(folder: str | None = None) -> Iterator[Any]:
 
 
 def spark_session(slots: int, path: str | None = None) -> Any:
-    """A session that runs up to ``slots`` tasks at a time, with jsclient registered.
-
-    ``path``: PYTHONPATH of Spark's Python processes. By default this checkout.
+    """Return a session that runs up to ``slots`` tasks at a time, with jsclient registered.
+    ~ ``path``: PYTHONPATH of Spark's Python processes. By default this checkout. => ``path`` is the PYTHONPATH of
+    Spark's Python processes, by default this checkout.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = path or str(Path(__file__).resolve().parents[2])

@@ -1,6 +1,7 @@
-"""Measures a query that grows: streams, subjects, batches, their bytes, and partitions. CPU is that of the driver's
-Python and of nats-server, in a process without Spark. `--spark` adds the first batch and the idle seconds of a real
-query.
+"""Measures a query with growing numbers of streams, subjects, batches, bytes per batch, and partitions.
+
+The CPU time belongs to the driver's Python process and to nats-server, without Spark. `--spark` adds the first batch
+and the idle seconds of a real query.
 
     python -m benchmarks.spark.scale --save
     python -m benchmarks.spark.scale --works streams --spark --sizes 1 100 1000
@@ -46,7 +47,7 @@ Figures = dict[str, float]
 
 
 def used() -> Figures:
-    """Seconds of CPU so far."""
+    """Return the seconds of CPU used so far."""
     return {"driver": time.process_time(), "server": cpu()["server"]}
 
 
@@ -61,7 +62,7 @@ def noted(figures: Figures, name: str, divisor: float = 1.0) -> Iterator[None]:
 
 
 class Driver:
-    """A reader that is called as Spark calls it on the driver."""
+    """Calls a reader in the way in which Spark calls it on the driver."""
 
     def __init__(self, url: str, **options: Any) -> None:
         arguments = {"servers": url, "startingOffsets": "earliest", **{k: str(v) for k, v in options.items()}}
@@ -99,7 +100,7 @@ class Driver:
 
 
 class Works:
-    """What is measured, by name. Each takes a size."""
+    """The measurements, by name. Each takes a size."""
 
     def __init__(self, url: str, *, spark: bool) -> None:
         self.url = url
@@ -110,7 +111,7 @@ class Works:
         self.opened.run(work(self.opened.js))
 
     def streams(self, size: int) -> Figures:
-        """Streams with three messages each, by a pattern."""
+        """Read streams with three messages each, which a pattern selects."""
         names = [f"S{size}_{number}" for number in range(size)]
 
         async def make(js: jsclient.JetStream) -> None:
@@ -164,7 +165,7 @@ class Works:
             raise RuntimeError(f"{sum(results)} rows were read, not {rows}: {query.exception()}")
 
     def subjects(self, size: int) -> Figures:
-        """One stream with a message on each subject, read by a filter that matches all of them."""
+        """Read a stream with a message on each subject, through a filter that matches all of them."""
 
         async def make(js: jsclient.JetStream) -> None:
             await js.create_stream("SUBJECTS", subjects=["n.>"], storage="file", allow_direct=True)
@@ -180,7 +181,7 @@ class Works:
         return figures
 
     def batches(self, size: int) -> Figures:
-        """Batches of one message, without tasks that read them. The first and the last tenth."""
+        """Plan batches of one message without running their tasks. Return the first and the last tenth."""
 
         async def make(js: jsclient.JetStream) -> None:
             await js.create_stream("BATCHES", subjects=["b.>"], storage="memory", allow_direct=True)
@@ -214,7 +215,7 @@ class Works:
         return figures
 
     def partitions(self, size: int) -> Figures:
-        """A stream of 200,000 messages, of which every tenth matches the filter, in this many tasks."""
+        """Divide a stream of 200,000 messages, of which every tenth matches the filter, into this many tasks."""
 
         async def make(js: jsclient.JetStream) -> None:
             await js.create_stream("PARTS", subjects=["p.>"], storage="memory", allow_direct=True)
@@ -229,7 +230,7 @@ class Works:
         return figures
 
     def batch_kib(self, size: int) -> Figures:
-        """The ends of up to 40 batches of at most so many KiB, of 60,000 messages of 1 KiB."""
+        """Compute the ends of up to 40 batches with at most ``size`` KiB, from 60,000 messages of 1 KiB."""
 
         async def make(js: jsclient.JetStream) -> None:
             await js.create_stream("BYTES", subjects=["k.>"], storage="file", allow_direct=True)
@@ -256,7 +257,7 @@ class Works:
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 

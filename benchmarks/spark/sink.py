@@ -1,9 +1,10 @@
-"""Measures the sink without Spark: CPU a row of the client, for each source of message ids.
+"""Measures the sink without Spark: the client's CPU time per row, for each source of message ids.
 
     python -m benchmarks.spark.sink --trees . ../main
 
-compares checkouts: their processes take turns, and medians are shown. A process measures beside nats-server. Its rows
-are made before the clock starts, so CPU is that of the sink: Arrow's columns, ids, header blocks, publishing, acks.
+compares checkouts: their processes take turns, and medians are shown. A process measures beside nats-server. It creates
+the rows before the clock starts, so the CPU time belongs to the sink: Arrow columns, ids, header blocks, publishing,
+acks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ BATCH = 10_000  # rows of one Arrow batch, as Spark makes them
 
 
 def rows(count: int, size: int) -> list[pa.RecordBatch]:
-    """Batches with all columns that any of `IDS` needs."""
+    """Return batches with all columns that `IDS` need."""
     results = []
     for first in range(0, count, BATCH):
         numbers = range(first, min(count, first + BATCH))
@@ -48,7 +49,7 @@ def rows(count: int, size: int) -> list[pa.RecordBatch]:
 
 
 async def measure(url: str, ids: str, batches: list[pa.RecordBatch]) -> float:
-    """Microseconds of CPU a row. Raises `RuntimeError` if the stream does not store all rows."""
+    """Return the microseconds of CPU per row. Raises `RuntimeError` if the stream does not store all rows."""
     options = SinkOptions.parse({"servers": url, "subject": "out.x", "dedup": ids})
     shape = RowShape("data", False, False, False, "out.x", ids == "source")
     count = sum(batch.num_rows for batch in batches)
@@ -84,7 +85,8 @@ def compare(options: argparse.Namespace) -> None:
     trees = [str(Path(tree).resolve()) for tree in options.trees]
     results: dict[tuple[str, str], list[float]] = {}
     shared = ["--rows", str(options.rows), "--size", str(options.size), "--ids", *options.ids]
-    from benchmarks.spark.running import running_server  # of this checkout, not of one that is measured
+    # import the server from this checkout, not from a measured checkout
+    from benchmarks.spark.running import running_server
 
     with running_server() as server:
         for number, index in itertools.product(range(options.rounds), range(len(trees))):
@@ -112,7 +114,7 @@ def parser() -> argparse.ArgumentParser:
     add("--size", type=int, default=128, metavar="BYTES", help="of the payloads (128)")
     add("--ids", nargs="+", default=IDS, choices=IDS, metavar="IDS", help=", ".join(IDS))
     add("--trees", nargs="+", default=["."], metavar="DIR", help="checkouts whose jsclient is measured (.)")
-    add("--url", help=argparse.SUPPRESS)  # of the server, in a process that measures
+    add("--url", help=argparse.SUPPRESS)  # the URL of the server, for a process that measures
     return command_line
 
 

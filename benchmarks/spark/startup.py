@@ -1,9 +1,9 @@
-"""Measures what a query costs that does little: its start, its idle seconds, and small tasks.
+"""Measures the cost of a query with little work: its start, its idle seconds, and small tasks.
 
     python -m benchmarks.spark.startup --trees . ../main
 
-compares checkouts: their processes take turns, and medians are shown. CPU is that of Spark's Python processes, of the
-JVM, and of the driver's Python, each for itself.
+compares checkouts: their processes take turns, and medians are shown. It measures the CPU time of Spark's Python
+processes, of the JVM, and of the driver's Python process separately.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from benchmarks.spark.running import running_server, spark_session
 from benchmarks.spark.workers import cpu
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = 300  # of a task
-POLLS = (1, 100, 1000)  # values of pollIntervalMs; with 1 an idle query answers Spark at once
+ROWS = 300  # rows of a task
+POLLS = (1, 100, 1000)  # values of pollIntervalMs. With 1, an idle query answers Spark immediately
 
 Figures = dict[str, float]
 
@@ -46,7 +46,7 @@ async def prepare(url: str, tasks: int) -> None:
 
 
 def used() -> Figures:
-    """Seconds of CPU so far."""
+    """Return the seconds of CPU used so far."""
     result = cpu()
     return {"python": result["python"], "jvm": result["jvm"], "driver": time.process_time()}
 
@@ -61,7 +61,7 @@ class Costs:
         self.figures: Figures = {}
 
     def note(self, name: str, before: Figures, divisor: float) -> None:
-        """The CPU since then, in milliseconds for each of ``divisor``."""
+        """Record the CPU used since ``before``, in milliseconds divided by ``divisor``."""
         for kind, seconds in used().items():
             self.figures[f"{name}: {kind} ms"] = (seconds - before[kind]) / divisor * 1e3
 
@@ -77,7 +77,7 @@ class Costs:
                 query.stop()
 
     def start(self, name: str) -> None:
-        """Until the first row of a query is in `foreachBatch`."""
+        """Measure until the first row of a query is in `foreachBatch`."""
         rows: list[Any] = []
         before, begin = used(), time.perf_counter()
         with self.query(lambda batch, _: rows.extend(batch.collect())) as query:
@@ -89,7 +89,7 @@ class Costs:
             raise RuntimeError(f"{len(rows)} rows were read, not 1: {query.exception()}")
 
     def starts(self) -> None:
-        """The first start of a session, and the medians of later ones."""
+        """Measure the first start of a session, and the medians of later starts."""
         self.start("first start")
         first, result = self.figures, []
         for _ in range(self.options.starts):
@@ -100,12 +100,12 @@ class Costs:
         self.figures = first | later
 
     def idle(self, poll: int) -> None:
-        """Per second, after the first batch."""
+        """Measure the CPU per second after the first batch."""
         done: list[int] = []
         with self.query(lambda _, number: done.append(number), pollIntervalMs=poll) as query:
             while not done and query.isActive:
                 time.sleep(0.01)
-            time.sleep(2.0)  # the JVM compiles
+            time.sleep(2.0)  # wait until the JVM has compiled its code
             before, begin = used(), time.perf_counter()
             time.sleep(self.options.idle)
             self.note(f"idle second, pollIntervalMs={poll}", before, time.perf_counter() - begin)
@@ -113,7 +113,7 @@ class Costs:
                 raise RuntimeError(f"the query has failed: {query.exception()}")
 
     def tasks(self) -> None:
-        """One batch read with small tasks, and the same after the workers have started."""
+        """Read a batch with small tasks, and read it again after the workers have started."""
         count = self.options.tasks
         options = {"servers": self.url, "stream": "SMALL", "maxMessagesPerPartition": ROWS}
         frame = self.spark.read.format("jetstream").options(**options).load()
@@ -145,7 +145,7 @@ def child(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace, url: str, tree: Path) -> Figures:
-    """Measure a checkout: its jsclient, and the benchmark of this one."""
+    """Measure the jsclient of a checkout with the benchmark of this checkout."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "jsclient").symlink_to(tree / "jsclient")
         Path(folder, "pyspark_jetstream").symlink_to(tree / "jsclient/spark/_auto/pyspark_jetstream")
@@ -180,7 +180,7 @@ def parser() -> argparse.ArgumentParser:
     add("--idle", type=float, default=10.0, metavar="SECONDS", help="how long an idle query is measured (10)")
     add("--tasks", type=int, default=40, metavar="N", help="tasks of a batch read (40)")
     add("--trees", nargs="+", default=["."], metavar="DIR", help="checkouts whose jsclient is measured (.)")
-    add("--url", help=argparse.SUPPRESS)  # of the server, in a process that measures
+    add("--url", help=argparse.SUPPRESS)  # the URL of the server, for a process that measures
     return command_line
 
 

@@ -1,4 +1,4 @@
-"""The CPU of a measurement's processes: Spark's JVM, its Python workers, nats-server. Linux only, as `/proc` is."""
+"""The CPU of a measurement's processes: Spark's JVM, its Python workers, nats-server. Needs Linux for `/proc`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def python_cpu() -> float:
-    """Seconds that Spark's Python workers have used."""
+    """Return the seconds of CPU that Spark's Python workers have used."""
     return cpu()["python"]
 
 
 def cpu() -> dict[str, float]:
-    """Seconds of user and system time by kind, of the processes below this one, ended children included."""
+    """Return the seconds of user and system time by kind, of all descendants of this process, also ended ones."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
-    ended: dict[int, float] = {}  # of children
+    ended: dict[int, float] = {}  # CPU of ended children
     names: dict[int, str] = {}
     for path in Path("/proc").iterdir():
         if not path.name.isdecimal():
             continue
         try:
             text = (path / "stat").read_text()
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
         name, _, remainder = text.partition(" (")[2].rpartition(") ")
         fields = remainder.split()

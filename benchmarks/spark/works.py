@@ -1,4 +1,4 @@
-"""What is measured in Spark. Each work is a function of a `Stage` that gives its figures."""
+"""The measurements in Spark. Each work is a function of a `Stage` that returns its figures."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Stage:
     count: int
 
     def call(self, work: Callable[[jsclient.JetStream], Any]) -> Any:
-        """Run a coroutine function on a connection of this process."""
+        """Run a coroutine function with a connection of this process."""
         opened = session(self.connect)
         return opened.run(work(opened.js))
 
     def source(self, name: str) -> Any:
-        """The whole stream as a DataFrame, in two partitions."""
+        """Return the whole stream as a DataFrame, in two partitions."""
         if name == "nats-py":
             options = {"url": self.url, "count": str(self.count), "parts": "2"}
             return self.spark.read.format("natspy").options(**options).load()
@@ -65,7 +65,7 @@ def _measured(rows: int, figures: dict[str, float]) -> Iterator[None]:
 
 
 def read(stage: Stage, client: str) -> Figures:
-    """The stream, read and thrown away."""
+    """Read the stream and discard the rows."""
     figures: dict[str, float] = {}
     frame = stage.source(client)
     with _measured(stage.count, figures):
@@ -76,7 +76,7 @@ def read(stage: Stage, client: str) -> Figures:
 
 
 def sink(stage: Stage, client: str, dedup: str = "content") -> Figures:
-    """Rows made by Spark, published with message ids. The server is asked what it stored."""
+    """Publish rows that Spark creates, with message ids. Check with the server that all are stored."""
 
     async def make(js: jsclient.JetStream) -> None:
         await js.create_stream("OUT", subjects=["out.>"], storage="memory", duplicate_window=60)
@@ -108,7 +108,7 @@ def sink(stage: Stage, client: str, dedup: str = "content") -> Figures:
 
 
 def acks(stage: Stage, client: str, on: str = "executors") -> Figures:
-    """100,000 messages acked by their replies, confirmed. The server is asked whether any ack is missing."""
+    """Ack 100,000 messages by their replies, with confirmation. Check with the server that no ack is missing."""
     count = min(100_000, stage.count)
 
     async def claim(js: jsclient.JetStream) -> list[str]:
@@ -143,7 +143,7 @@ def acks(stage: Stage, client: str, on: str = "executors") -> Figures:
 
 
 def idle(stage: Stage, client: str) -> Figures:
-    """How many API calls a second, direct gets included, a query makes that has nothing to do."""
+    """Return the number of API calls, including direct gets, that an idle query makes per second."""
     with _query(stage, lambda rows, number: None):
         time.sleep(2.0)
         start = time.perf_counter()
@@ -152,7 +152,7 @@ def idle(stage: Stage, client: str) -> Figures:
 
 
 def latency(stage: Stage, client: str) -> Figures:
-    """From the publish of one message until its row is in `foreachBatch`, milliseconds."""
+    """Return the milliseconds from the publish of one message until its row is in `foreachBatch`."""
     late: list[float] = []
 
     def batch(rows: Any, number: int) -> None:
@@ -169,13 +169,13 @@ def latency(stage: Stage, client: str) -> Figures:
             while len(late) == had:
                 time.sleep(0.005)
             time.sleep(0.05)
-    late = sorted(late[10:])  # the first ones compile
+    late = sorted(late[10:])  # the first rows include compilation
     return {"p50_ms": statistics.median(late), "p95_ms": quantile(late, 0.95)}
 
 
 @contextlib.contextmanager
 def _query(stage: Stage, batch: Callable[[Any, int], None]) -> Iterator[None]:
-    """A query over a stream of its own, that has done its first batch."""
+    """Run a query over a new stream until it has completed its first batch, and stop it after the block."""
 
     async def make(js: jsclient.JetStream) -> None:
         await js.create_stream("LIVE", subjects=["live.>"], storage="memory", allow_direct=True)
@@ -207,7 +207,7 @@ def _query(stage: Stage, batch: Callable[[Any, int], None]) -> Iterator[None]:
 
 
 async def _api_calls(url: str) -> int:
-    """Requests in the next seconds, as somebody who listens to them counts."""
+    """Count the requests of the next seconds with a subscription."""
     nc = await nats.connect(url)
     received = await nc.subscribe("$JS.API.>")
     await asyncio.sleep(_IDLE)
@@ -223,4 +223,4 @@ WORKS: Mapping[str, tuple[Callable[..., Figures], tuple[str, ...]]] = {
     "idle": (idle, ("jsclient",)),
     "latency": (latency, ("jsclient",)),
 }
-"""By name: what runs, and with which clients."""
+"""Functions by name, each with its clients."""

@@ -1,1 +1,1 @@
-"""What topics and their patterns cost: waiting readers, notifiers, publishers, epochs, and reading at full speed."""
+"""The cost of topics and their patterns: waiting readers, notifiers, publishers, epochs, and fast reading."""

@@ -1,4 +1,4 @@
-"""Measures what topics cost, beside nats-py in the same run. See benchmarks/README.md, "Topics"."""
+"""Measures the cost of topics, compared with nats-py in the same run. See benchmarks/README.md, "Topics"."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from benchmarks.wire import Wire, publish_many
 
 HERE = Path(__file__).resolve().parent.parent
 RESULTS = HERE / "results"
-FORMAT = 1  # of the files
+FORMAT = 1  # version of the files' format
 
 _TIMEOUT = 120.0  # seconds for one run
 
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program."""
+    """Run the program."""
     command = parser()
     options = command.parse_args(arguments)
     if options.report:
@@ -93,7 +93,7 @@ async def _measure(works: Sequence[TopicWork], options: argparse.Namespace) -> d
         for number in range(options.rounds):
             for work in works:
                 clients = [client for client in work.rows if client in (options.clients or work.rows)]
-                at = number % max(len(clients), 1)  # another begins in each round
+                at = number % max(len(clients), 1)  # each round starts with another client
                 for client in (*clients[at:], *clients[:at]):
                     task = job(work, client, options.scale, port=server.port)
                     result = await asyncio.to_thread(_apart, task)
@@ -110,7 +110,7 @@ async def _measure(works: Sequence[TopicWork], options: argparse.Namespace) -> d
 
 
 async def _fill(server: jsclient.server.NatsServer, works: Sequence[TopicWork], scale: float) -> None:
-    """The streams that are read."""
+    """Fill the streams that are read."""
     async with jsclient.connect(server.url) as js:
         for work in works:
             if work.stored:
@@ -128,7 +128,7 @@ def _publish(task: Job, count: int) -> None:
 
 
 def _apart(task: Job) -> dict[str, Any]:
-    """One run in a process of its own: its figures, or its error."""
+    """Run once in a separate process. Return its figures or its error."""
     command = [sys.executable, "-m", "benchmarks.topics.child", json.dumps(task.as_dict())]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)

@@ -1,4 +1,4 @@
-"""One run, in a process of its own: ``python -m benchmarks.topics.child JOB``, where JOB is a `Job` as JSON."""
+"""One run, in a separate process: ``python -m benchmarks.topics.child JOB``. JOB is a `Job` as JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RUNS = {
 
 
 def main(text: str) -> None:
-    """Do it, and print the figures as one line of JSON."""
+    """Run the job, and print the figures as one line of JSON."""
     job = job_of(text)
     gc.collect()
     print(json.dumps(asyncio.run(RUNS[job.kind](job))))

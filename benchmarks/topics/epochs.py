@@ -1,4 +1,4 @@
-"""Epochs: what the filter costs for a message, and the whole way from the server to the events of a subscriber."""
+"""Epochs: the cost of the filter per message, and of the whole path from the server to a subscriber's events."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from jsclient.protocol.epochs.trackers import EpochSubscriber
 __all__ = ["filtering", "subscribing"]
 
 _EPOCHS = 10
-_PER_MESSAGE = 10  # items
+_PER_MESSAGE = 10  # items in a message
 
-# By order: what was latent before, and times that are dropped and passed.
+# By order: the latent times, a dropped time and a passed time.
 _CASES: dict[str, tuple[Any, Any, Any, Any]] = {
     "Int": (
         Int(),
@@ -37,7 +37,7 @@ _CASES: dict[str, tuple[Any, Any, Any, Any]] = {
 
 
 async def filtering(job: Job) -> dict[str, float]:
-    """`EpochSubscriber.receive_message` without a server: a message that the filter drops, and one that passes."""
+    """Call `EpochSubscriber.receive_message` without a server, with a message that it drops and one that it passes."""
     order, upper, dropped, passed = _CASES[job.client]
     figures = {}
     for name, times in (("dropped_us", dropped), ("passed_us", passed)):
@@ -57,7 +57,7 @@ async def filtering(job: Job) -> dict[str, float]:
 
 
 async def subscribing(job: Job) -> dict[str, float]:
-    """A subscriber that goes on where it stood reads ``job.count`` messages of 10 items each, 1000 to an epoch."""
+    """Resume a subscriber, which reads ``job.count`` messages of 10 items each, with 1000 messages in an epoch."""
     async with watched() as server, jsclient.connect(server.url) as js:
         topic = js.epochs("bench")
         await topic.create(storage="memory")

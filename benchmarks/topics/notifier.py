@@ -1,4 +1,4 @@
-"""A notifier: what is sent to who asks now and then, and how soon somebody who waits hears of it."""
+"""A notifier: the traffic to a client that reads from time to time, and the delay of a read that waits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["notifier", "notifier_turns"]
 
 _ASKS = 42
 _WAITS = 300
-_WARM = 50  # of those that wait
-_PAUSE = 0.005  # seconds in which what waits comes to wait
+_WARM = 50  # number of waiting reads that warm up
+_PAUSE = 0.005  # seconds within which a read has started to wait
 
 
 async def notifier(job: Job) -> dict[str, float]:
-    """``job.count`` updates, meanwhile 42 asks from another connection, then asks that wait for the next update."""
+    """Send ``job.count`` updates with 42 reads from another connection, then measure reads that wait for an update."""
     async with watched() as server:
         return await _CLIENTS[job.client](server, job)
 
@@ -52,7 +52,7 @@ async def _jsclient(server: Watched, job: Job) -> dict[str, float]:
 
 
 async def _natspy(server: Watched, job: Job) -> dict[str, float]:
-    """Its watcher gets all updates: an ask is to read what waits."""
+    """Measure nats-py, whose watcher receives all updates. A read takes the updates that have arrived."""
     nc, other = await nats.connect(server.url), await nats.connect(server.url)
     connection = await server.newest()
     bucket = await nc.jetstream().create_key_value(bucket="state", storage=nats.js.api.StorageType.MEMORY)
@@ -78,7 +78,7 @@ async def _natspy(server: Watched, job: Job) -> dict[str, float]:
 
 
 async def notifier_turns(job: Job) -> dict[str, float]:
-    """``job.count`` updates with each client, in turns in one process, and how soon an ask that waits has each."""
+    """Send ``job.count`` updates with each client, in turns in one process, and measure the delay of waiting reads."""
     async with (
         watched() as server,
         jsclient.connect(server.url) as js,
@@ -112,7 +112,7 @@ async def notifier_turns(job: Job) -> dict[str, float]:
                 began = time.process_time_ns()
                 late[name].append(await _latency(update, waits, number + 1))
                 cpu[name].append(time.process_time_ns() - began)
-            turns.reverse()  # neither is always the first
+            turns.reverse()  # reverse the order, so that no client is always first
         return _quantiles(late) | {
             f"{name}cpu_us": quantile(sorted(used[_WARM:]), 0.5) / 1000 for name, used in cpu.items()
         }
@@ -131,7 +131,7 @@ def _quantiles(late: dict[str, list[int]]) -> dict[str, float]:
 async def _latency(
     update: Callable[[int], Awaitable[object]], wait: Callable[[], Awaitable[None]], number: int
 ) -> int:
-    """Nanoseconds from an update until an ask that waited for it has it."""
+    """Return the nanoseconds from an update until a waiting read returns it."""
     waiting = asyncio.create_task(_timed(wait))
     await asyncio.sleep(_PAUSE)
     began = time.perf_counter_ns()
@@ -142,7 +142,7 @@ async def _latency(
 async def _latencies(
     update: Callable[[int], Awaitable[object]], wait: Callable[[], Awaitable[None]], job: Job
 ) -> dict[str, float]:
-    """From an update until an ask that waited for it has it. Both in this process."""
+    """Measure from an update until a waiting read returns it. Both are in this process."""
     count = max(_WARM + 10, min(_WAITS, job.count // 10))
     late = [await _latency(update, wait, job.count + number + 1) for number in range(count)]
     late = sorted(late[_WARM:])

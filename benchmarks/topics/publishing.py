@@ -1,4 +1,4 @@
-"""Publishing: what it costs that records name the one before them."""
+"""Publishing: the cost of records that name their predecessor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["publishing"]
 
 
 async def publishing(job: Job) -> dict[str, float]:
-    """``job.count`` records of ``job.size`` bytes to a stream of its own. The server is asked what it stored."""
+    """Publish ``job.count`` records of ``job.size`` bytes to a new stream. Check with the server that it stored all."""
     meter = Meter(job)
     async with jsclient.connect(job.url) as js:
         await js.create_stream(job.stream, subjects=[job.subject], storage="memory", allow_direct=True)
@@ -47,7 +47,7 @@ async def _chained(js: jsclient.JetStream, job: Job, meter: Meter) -> None:
 
 
 async def _kit(js: jsclient.JetStream, job: Job, meter: Meter) -> None:
-    """Compare-and-set, one by one: each names the one before it."""
+    """Publish one record at a time with compare-and-set. Each names its predecessor."""
     publication, _ = await js.subscription_kit(job.subject, stream=job.stream)
     state = "x" * (job.size - len(json.dumps("")))
     for part in meter.parts():
@@ -79,7 +79,7 @@ async def _natspy(_: jsclient.JetStream, job: Job, meter: Meter) -> None:
 
 
 async def _natspy_linked(_: jsclient.JetStream, job: Job, meter: Meter) -> None:
-    """One by one, each with the sequence of the one before it, by hand."""
+    """Publish one record at a time. The work passes the sequence of the predecessor itself."""
     data, last = payload(job), 0
     async with _connected(job) as nc:
         js = nc.jetstream()

@@ -1,4 +1,4 @@
-"""Reading at full speed: what is stored, and what comes meanwhile."""
+"""Fast reading: of stored records, and of records that are published meanwhile."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _AT_ONCE = 500
 
 
 async def catching_up(job: Job) -> dict[str, float]:
-    """The last ``job.count`` records of a full stream, which all clients share."""
+    """Read the last ``job.count`` records of a full stream, which all clients share."""
     return await _measured(job, _STORED[job.client])
 
 
 async def live(job: Job) -> dict[str, float]:
-    """``job.count`` records that another process publishes as fast as they are stored."""
+    """Read ``job.count`` records that another process publishes as fast as the server stores them."""
     return await _own_stream(job, _LIVE[job.client])
 
 
 async def keeping(job: Job) -> dict[str, float]:
-    """The newest record of each of 500 subjects, while another process publishes."""
+    """Keep the newest record of each of 500 subjects, while another process publishes."""
     return await _own_stream(replace(job, subject=f"{job.subject}.*"), _KEEPING[job.client])
 
 
@@ -80,7 +80,7 @@ async def _measured(job: Job, work: Any) -> dict[str, float]:
 async def _reader(
     js: jsclient.JetStream, job: Job, part: Part, *, directly: bool = True
 ) -> AsyncIterator[Any]:
-    """A reader as `Topic.since` makes it."""
+    """Open a reader in the same way as `Topic.since`."""
     log = await js.topic(job.subject).log()
     if not directly:
         info = log.handle._info

@@ -1,4 +1,4 @@
-"""Tables of what topics cost, in Markdown. Pure."""
+"""Tables of the cost of topics, in Markdown. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["about_line", "report"]
 
 
 def about_line(about: Mapping[str, Any]) -> str:
-    """What the figures are of, in a sentence."""
+    """Describe the source of the figures in a sentence."""
     return (
         f"{about['date']}: Python {about['python']}, nats-server {about['server']}, jsclient {about['jsclient']}, "
         f"nats-py {about['nats-py']}; {about['cores']} cores, {about['system']}; memory storage; "
@@ -22,7 +22,7 @@ def about_line(about: Mapping[str, Any]) -> str:
 
 
 def report(stored: Mapping[str, Any]) -> str:
-    """All tables of one file."""
+    """Return all tables of one file."""
     runs = summarize(stored["runs"])
     blocks = [about_line(stored["about"])]
     for work in WORKS:
@@ -32,7 +32,7 @@ def report(stored: Mapping[str, Any]) -> str:
 
 
 def table(work: TopicWork, clients: Mapping[str, Mapping[str, Summary]]) -> str:
-    """One work: a row for each client."""
+    """Return the table of one work, with a row for each client."""
     beside = "nats-py" in clients
     header = ["", *(column.title for column in work.columns), *(["against nats-py"] if beside else [])]
     rows = []
@@ -53,13 +53,13 @@ def table(work: TopicWork, clients: Mapping[str, Mapping[str, Summary]]) -> str:
 
 
 def _against(work: TopicWork, client: str, clients: Mapping[str, Mapping[str, Summary]]) -> str:
-    """How many times less it is than with nats-py, where that does the same."""
+    """Return how many times lower the figure is than with nats-py, if nats-py does the same work."""
     other = f"nats-py, {_ALIKE[client]}" if client in _ALIKE else "nats-py"
     less = None if client.startswith("nats-py") else ratio(clients, work.compared, other, client)
     return "" if less is None else f"{short(less)}x less"
 
 
-_ALIKE = {"kit": "linked"}  # what is not compared with the plain row
+_ALIKE = {"kit": "linked"}  # clients that are compared with another work than the plain row
 
 
 def _shown(value: float, form: str) -> str:

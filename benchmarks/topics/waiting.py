@@ -1,4 +1,4 @@
-"""Readers that wait: what they cost the server, and what one record costs it that all of them get."""
+"""Readers that wait: their cost to the server, and the cost of a record that all of them receive."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["waiting"]
 
 Wait = Callable[[int], Any]
 
-_IDLE = 5.0  # seconds: as long as the heartbeats of the consumers are apart
+_IDLE = 5.0  # seconds, equal to the interval of the consumers' heartbeats
 _RECORDS = 50
-_SILENCE = 30.0  # seconds until it gives up
+_SILENCE = 30.0  # seconds of silence until the work fails
 
 
 async def waiting(job: Job) -> dict[str, float]:
-    """As many readers as the job says, on one connection."""
+    """Open as many readers as the job says, on one connection."""
     async with watched() as server, jsclient.connect(server.url) as js:
         await js.create_stream(
             "WAIT",
@@ -37,7 +37,7 @@ async def waiting(job: Job) -> dict[str, float]:
             await js.publish("wait.x", b"x" * job.size)
         readers = _READERS[job.client]
         async with readers(server.url, max(1, job.count // 20)):
-            pass  # buffers and tables of the server that stay
+            pass  # allocate the server's buffers and tables, which remain
         await asyncio.sleep(idle_seconds(job) / 5)
         before, began = server.rss_kb, time.perf_counter()
         async with readers(server.url, job.count) as wait:
@@ -52,12 +52,12 @@ async def waiting(job: Job) -> dict[str, float]:
 
 
 def idle_seconds(job: Job) -> float:
-    """How long to look at readers that get nothing."""
+    """Return how many seconds to observe idle readers."""
     return _IDLE * min(1.0, job.count / 1000)
 
 
 async def _idle(server: Watched, connection: int, job: Job) -> dict[str, float]:
-    """Messages in a minute to each reader that gets nothing."""
+    """Return the number of messages in a minute to each idle reader."""
     sent, began = await server.sent_to(connection), time.perf_counter()
     await asyncio.sleep(idle_seconds(job))
     minutes = (time.perf_counter() - began) / 60
@@ -67,7 +67,7 @@ async def _idle(server: Watched, connection: int, job: Job) -> dict[str, float]:
 async def _told(
     server: Watched, connection: int, js: jsclient.JetStream, job: Job, wait: Wait
 ) -> dict[str, float]:
-    """What it costs the server to tell all readers of one record."""
+    """Return the server's cost to deliver one record to all readers."""
     sent, used = await server.sent_to(connection), server.cpu
     for _ in range(_RECORDS):
         await js.publish("wait.x", b"x" * job.size)
@@ -108,7 +108,7 @@ async def _topic(url: str, count: int, push: Any) -> AsyncIterator[Wait]:
 async def _natspy(url: str, count: int) -> AsyncIterator[Wait]:
     nc = await nats.connect(url)
     js = nc.jetstream()
-    # A configuration each: it writes into them.
+    # Each consumer needs its own configuration, because the client modifies it.
     configs = [nats.js.api.ConsumerConfig(deliver_policy=nats.js.api.DeliverPolicy.NEW) for _ in range(count)]
     subs = [await js.subscribe("wait.x", ordered_consumer=True, config=config) for config in configs]
 

@@ -1,4 +1,4 @@
-"""A server that is looked at from outside: its memory, its CPU, its consumers, and what it sent. Linux only."""
+"""A server whose memory, CPU, consumers and sent messages are observed from outside. Linux only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Watched", "watched"]
 
 
 class Watched:
-    """A server of this process, with its monitoring port."""
+    """A server that this process started, with its monitoring port."""
 
     def __init__(self, server: jsclient.server.NatsServer, monitor: int) -> None:
         self.server = server
@@ -27,26 +27,26 @@ class Watched:
 
     @property
     def rss_kb(self) -> int:
-        """Its resident memory."""
+        """The resident memory in kB."""
         lines = Path(f"/proc/{self.server.pid}/status").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
     @property
     def cpu(self) -> float:
-        """Seconds of user and system time that it has used."""
+        """The seconds of user and system time used so far."""
         assert self.server.pid is not None
         return cpu_of(self.server.pid)
 
     async def consumers(self) -> int:
-        """Consumers that it has now."""
+        """Return the number of consumers."""
         return int((await self._ask("jsz"))["consumers"])
 
     async def newest(self) -> int:
-        """The id of the connection that was made last."""
+        """Return the id of the newest connection."""
         return max(int(found["cid"]) for found in (await self._ask("connz"))["connections"])
 
     async def sent_to(self, connection: int) -> int:
-        """Messages that it has sent to one connection so far."""
+        """Return the number of messages sent to one connection so far."""
         answer = await self._ask(f"connz?cid={connection}")
         return int(answer["connections"][0]["out_msgs"])
 
@@ -62,7 +62,7 @@ def _read(url: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def watched() -> AsyncIterator[Watched]:
-    """A server of its own, which ends with the block."""
+    """Run a server until the block ends."""
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         monitor = reserved.getsockname()[1]
     config = {"http": f"127.0.0.1:{monitor}", "max_pending": 1 << 30}

@@ -1,4 +1,4 @@
-"""What is measured of topics: the tables, their rows and columns, and what is to be reached."""
+"""The measurements of topics: the tables, their rows and columns, and the goals."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ KINDS = (
     "live",
     "keeping",
 )
-"""What a run can do; the functions are in `benchmarks.topics.child`."""
+"""The kinds of runs. Their functions are in `benchmarks.topics.child`."""
 
-_WARM = 2_000  # messages at most
+_WARM = 2_000  # maximum number of messages
 _WINDOW = 1_000
 
 
@@ -32,8 +32,8 @@ class Column:
 
     Attributes:
         figure: Its name.
-        title: For people.
-        form: "k" thousands, "d" a whole number, "g" three digits at most, "%" a part.
+        title: The heading.
+        form: "k" for thousands, "d" for an integer, "g" for at most three digits, "%" for a fraction.
     """
 
     figure: str
@@ -46,15 +46,15 @@ class TopicWork:
     """A table.
 
     Attributes:
-        name: Unique. What ``--works`` takes. Its first part is its group.
-        title: For people. Markdown.
+        name: A unique name, for ``--works``. Its first part is the group.
+        title: The heading, in Markdown.
         kind: One of `KINDS`.
         rows: By client: how many messages, readers or updates.
         columns: The figures.
-        compared: The figure that is set beside that of nats-py: less is better.
+        compared: The figure that is compared with nats-py. A lower figure is better.
         size: Bytes of a payload.
         stored: Whether it reads a stream that is full.
-        goals: By client: what ``compared`` is to be at most.
+        goals: By client, the maximum of ``compared``.
     """
 
     name: str
@@ -69,7 +69,7 @@ class TopicWork:
 
     @property
     def group(self) -> str:
-        """Works of one group are chosen together."""
+        """The group. The works of a group are selected together."""
         return self.name.partition("/")[0]
 
 
@@ -185,7 +185,7 @@ WORKS = [
 
 
 def job(work: TopicWork, client: str, scale: float, *, port: int) -> Job:
-    """One run."""
+    """Return the job of one run."""
     count = max(100, int(work.rows[client] * scale))
     stored = stored_in(work, scale) if work.stored else 0
     name = f"BENCH{work.size}" if work.stored else "OWN"
@@ -205,16 +205,16 @@ def job(work: TopicWork, client: str, scale: float, *, port: int) -> Job:
 
 
 def stored_in(work: TopicWork, scale: float) -> int:
-    """Messages in the stream that all its clients read."""
+    """Return the number of messages in the stream that all clients of a work read."""
     count = max(100, int(max(work.rows.values()) * scale))
     return count + min(_WARM, count // 10)
 
 
 def select(names: Iterable[str]) -> list[TopicWork]:
-    """The works that are named: by name, group, or ``all``.
+    """Return the works with these names or groups, or ``all``.
 
     Raises:
-        ValueError: A name fits nothing.
+        ValueError: A name matches no work.
     """
     expected = list(names)
     for name in expected:

@@ -30,7 +30,7 @@ async def sequences(stream):
 
 
 async def whole(stream):
-    """Nothing is removed."""
+    """No message is removed."""
 
 
 async def deleted(stream):

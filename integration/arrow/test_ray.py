@@ -121,7 +121,7 @@ async def test_nothing_to_read(ray, server, stream, case):
     dataset = read_ray_dataset(server.url, stream.name, **arguments)
     assert (dataset.count(), dataset.take_all()) == (0, [])
     assert dataset.schema().base_schema == arrow_schema(("sequence", "subject", "data"))
-    # Blocks without rows are dropped by Ray, also those of a table in memory.
+    # Ray drops blocks without rows, even blocks of a table in memory.
     in_memory = ray.data.from_arrow(arrow_schema(("sequence",)).empty_table())
     assert len(dataset.to_pandas()) == len(in_memory.to_pandas()) == 0
     assert dataset.select_columns(["sequence"]).schema().names == ["sequence"]

@@ -229,7 +229,7 @@ async def test_early_end_leaves_nothing(server, oracle, stream, end):
 
 
 async def test_discarded_by_the_loop(server, oracle, stream):
-    """Garbage collection runs in any thread, also in that of the connections, which cannot wait for itself."""
+    """Garbage collection runs in any thread, including the thread of the connections, which cannot wait for itself."""
     await stream.publish(3000)
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
         readers = [read_jetstream(in_small_batches(server), stream.name)]
@@ -239,7 +239,7 @@ async def test_discarded_by_the_loop(server, oracle, stream):
 
 
 async def test_two_readers_one_connection(server, stream):
-    """The first one to end closes it not under the other."""
+    """The first reader to end does not close the connection of the other."""
     await stream.publish(3000)
     one, other = (read_jetstream(in_small_batches(server), stream.name) for _ in range(2))
     next(one)
@@ -347,7 +347,7 @@ async def test_closed_while_read(server, stream):
 
 
 async def test_read_by_two_threads(server, stream):
-    """The second one is refused, and the first one reads on."""
+    """The second read is refused, and the first read continues."""
     await stream.publish(3000)
     orders = read_jetstream(in_small_batches(server), stream.name)
     refused = threading.Event()

@@ -22,7 +22,7 @@ class Calls:
         self.slowest = (0.0, "")
 
     async def within(self, limit: float, what: str, call: Awaitable[Any]) -> Any:
-        """The result of a call, or its documented error. None if it hangs or raises another one."""
+        """The result of a call, or its documented error. None if it hangs or raises another error."""
         started = time.monotonic()
         try:
             async with asyncio.timeout(limit) as timeout:

@@ -12,13 +12,14 @@ from typing import Any
 
 @dataclass
 class Predicate:
-    """A statement about a run that must hold.
+    """A statement about a run that must be true.
 
     Attributes:
         name: The statement.
-        holds: Whether it does.
+        holds: Whether the statement is true.
         found: What was measured.
-        known: The issue that lists it as open. It is expected to fail. If it holds, the mark has to go.
+        known: The issue that lists it as open. It is expected to fail. If the statement is true, the mark must be
+            removed.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Predicate:
 
 @dataclass
 class Outcome:
-    """One kind of thing in one run: what was run, and what must hold of it."""
+    """One kind of publisher or reader in one run: its parameters, and the statements about it."""
 
     part: str
     kind: str
@@ -52,7 +53,7 @@ class Outcome:
         self.predicates.append(Predicate(name, bool(holds), shortened(found), known))
 
     def none_of(self, name: str, found: Iterable[object], *, known: str = "") -> None:
-        """Add a predicate that holds if nothing was found. What is ``known`` may not be found in a short run."""
+        """Add a predicate that is true if the list is empty. What is ``known`` may not be found in a short run."""
         some = list(found)
         text = f"{len(some)}: {some[:5]}" if some else "0"
         self.check(name, not some, text, known=known if some else "")

@@ -233,7 +233,7 @@ async def _none_left(stream: OwnStream) -> bool:
 async def test_cancelled_end_repeatable(
     kind: str, end: str, js: Any, oracle: Oracle, server: Any, stream: OwnStream
 ) -> None:
-    """R12, R19: after a second try, or the close of the connection, nothing is left."""
+    """R12, R19: after a second attempt, or the close of the connection, no consumer remains."""
     await js.account_info()
     await stream.publish(3)
 

@@ -47,7 +47,7 @@ async def _bad_server(kind: str) -> AsyncIterator[str]:
         elif kind in {"half a handshake", "closes after CONNECT"}:
             writer.write(info)
             await reader.readline()
-        # hold the connection open, without another word
+        # keep the connection open without sending more
         if kind in {"silent", "half a handshake"}:
             await reader.read()
         writer.close()

@@ -16,7 +16,7 @@ from jsclient.errors import ClosedError, DrainTimeoutError
 
 
 async def filled(connect: Any, server: Any, stream: Any, count: int) -> Any:
-    """A connection of its own, and messages in the stream."""
+    """A separate connection, and messages in the stream."""
     js = await connect(server)
     await js.publish_many(stream.subject("a"), [b"%d" % number for number in range(count)])
     return js
@@ -158,7 +158,7 @@ async def test_handler_cannot_drain_what_it_belongs_to(server: Any, connect: Any
     await eventually(lambda: errors, 5.0, what="what precedes the drain")
     assert "by a handler" in str(errors[0])
     await mine.drain()
-    await mine.drain()  # again: nothing is open
+    await mine.drain()  # a second drain finds no open handle
     with pytest.raises(ClosedError):
         await mine.core.publish("a", b"")
 

@@ -132,7 +132,7 @@ async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
 
 @pytest.mark.parametrize("what", ["half a record", "clear text", "silence", "end"])
 async def test_tls_refused_half_way(what: str, background: Any) -> None:
-    """Nothing of the user is sent in clear text, and the attempt ends in time."""
+    """The client sends no credentials in clear text, and the attempt ends in time."""
     background.allow("SSL")
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -267,7 +267,7 @@ async def test_pings_that_nobody_reads_the_pongs_of(
         js = await connect(fake.url)
         client, out = fake.clients[0], js._connection.outbox
         client.transport.pause_reading()
-        for _ in range(12):  # more than the sockets hold
+        for _ in range(12):  # more than the sockets can buffer
             js._connection.send("filled", b"x" * 1_000_000)
         for _ in range(100):
             client.write(b"PING\r\n" * 1000)

@@ -95,7 +95,7 @@ async def test_reconnect_of_closed_connection(connect: Any, server: Any) -> None
 
 
 async def test_set_servers(own_server: Any, connect: Any, events: list[Any]) -> None:
-    """The connection stays, and the next one is to the new servers only."""
+    """The connection stays open. The next connection goes only to the new servers."""
     first, second = await asyncio.gather(own_server(), own_server())
     js = await connect(first, **FAST)
     js.set_servers([second.url])

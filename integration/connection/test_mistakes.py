@@ -24,7 +24,7 @@ Attempt = Callable[[Any, OwnStream], Awaitable[Any]]
 
 
 async def refusal(attempt: Awaitable[Any]) -> BaseException:
-    """The error. Nothing else is shown with it."""
+    """The error. No other output appears with it."""
     with pytest.raises((jsclient.JetStreamError, TypeError)) as caught:
         await attempt
     error: BaseException = caught.value
@@ -106,7 +106,7 @@ async def test_missing_dead_letter_stream(js: Any, stream: OwnStream) -> None:
 
 
 async def test_publish_from_a_plain_handler(js: Any, stream: OwnStream) -> None:
-    """It runs in a thread, with an event loop of its own."""
+    """It runs in a thread with a separate event loop."""
     with pytest.raises(jsclient.WrongLoopError) as caught:
         await asyncio.to_thread(lambda: asyncio.run(later_publish(js, stream.subject("x"))))
     says(caught.value, "another event loop", "asyncio.run_coroutine_threadsafe")
@@ -437,7 +437,7 @@ async def test_subscriptions_as_contexts(js: Any, stream: OwnStream) -> None:
 
 
 async def test_pickled(js: Any, stream: OwnStream) -> None:
-    """As for a process pool: the error says what to do, and not what Python cannot pickle."""
+    """As if for a process pool: the error says what to do, and not which object Python cannot pickle."""
     handle = await js.stream(stream.name)
     pull = await js.pull_subscribe(stream.all)
     worker = pull.run(print)

@@ -113,7 +113,7 @@ async def test_hostile_names_refused_before_wire(
     start = len(tap.frames)
     wrong: list[str] = []
     for bad in names:
-        # an empty text means there that nothing is given
+        # there, an empty text means that no name is given
         if bad == "" and door in OPTIONAL:
             continue
         wrong += await _wrong(partial(call, js, bad, stream), bad)

@@ -141,7 +141,7 @@ async def test_coroutine_functions_stay_on_the_loop(js: Any, stream: OwnStream) 
 async def test_what_a_thread_raises(
     connect: Any, server: Any, stream: OwnStream, error: BaseException
 ) -> None:
-    """Also what a future cannot hold: the next message is handled."""
+    """A handler may also raise an exception that a future cannot store. The next message is handled."""
     events: list[Any] = []
     js = await connect(server, on_event=events.append)
     seen: list[Any] = []
@@ -367,7 +367,7 @@ async def condition(js: Any, stream: OwnStream, function: Callable[..., Any]) ->
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_refused_before_a_message(js: Any, stream: OwnStream, name: str) -> None:
-    """A coroutine counts as true, and as a key of its own: a plain function is needed there."""
+    """A coroutine is true, and a unique key, so a plain function is required."""
     await stream.publish(1)
     async with js.pull_subscribe(stream.all) as sub, Engine(js) as engine:
         sub.peer = await engine.peer("lamp")

@@ -1,4 +1,4 @@
-"""A request that changes nothing is repeated when its answer is lost. One that changes something is not."""
+"""A request that only reads is repeated when its answer is lost. One that changes something is not."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def certificate(ca: trustme.CA, directory: Path, *names: str, **dates: Any) -> d
 
 @pytest.mark.parametrize("way", ["scheme", "context", "both", "handshake first"])
 async def test_server_without_tls_sent_no_connect(way: str) -> None:
-    """X1: 0 of 4 strips. Nothing of the user's is sent in the clear."""
+    """X1: 0 of 4 strips. The client sends no credentials in clear text."""
     async with FakeServer() as fake:
         url = fake.url
         options: dict[str, Any] = {"user": "ann", "password": "canary"}
@@ -237,7 +237,7 @@ async def test_tls_reconnects_and_timeouts(
 async def test_server_lost_tls_not_reconnected_to(
     own_server: Any, connect: Any, ca: trustme.CA, tmp_path: Path, events: list[Any]
 ) -> None:
-    """X1, X13: `tls://` holds for every reconnect, wherever it leads."""
+    """X1, X13: `tls://` applies to every reconnect, to any server."""
     own = await own_server(config={"tls": certificate(ca, tmp_path, "127.0.0.1")})
     js = await connect(own.url.replace("nats://", "tls://"), tls=context(ca), **FAST)
     own.process.config = own._with({})

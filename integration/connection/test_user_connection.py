@@ -56,7 +56,7 @@ async def test_ping_that_outlasts_its_handle_asks_no_more(proxy: Any) -> None:
             with pytest.raises(jsclient.errors.RequestTimeoutError):
                 await js.ping(0.1)
         tap.unstall()
-        for _ in range(2):  # PONGs come in order, so the one of the first PING has come
+        for _ in range(2):  # PONGs arrive in order, so the PONG of the first PING has arrived
             await nc.flush()
         assert pings(tap) == before + 1 + 2
 

@@ -1,4 +1,4 @@
-"""Whether an existing consumer fits what is asked for, with consumers that the server holds. Source: ADR-15."""
+"""Whether an existing consumer matches the arguments, with consumers on the server. Source: ADR-15."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def make(stream: OwnStream, oracle: Oracle) -> Any:
 
 @pytest.fixture
 def refused(js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle, server: ServerUnderTest) -> Any:
-    """Expect an error of `subscribe`. Nothing is left behind and the consumer is as it was."""
+    """Expect an error of `subscribe`. No subscription remains, and the consumer is unchanged."""
 
     async def expect(error: type[Exception], text: str, kind: str = "subscribe", **arguments: Any) -> Any:
         before = await _settled(stream)

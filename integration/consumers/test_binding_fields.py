@@ -84,7 +84,7 @@ async def test_mismatch_changes_nothing(js: Any, stream: OwnStream, name: str, b
 
 @pytest.mark.covers("J36")
 async def test_every_adr_field_shown() -> None:
-    """Those left out are the names, the filter and the group, which have checks and errors of their own."""
+    """The names, the filter and the group are omitted, because they have separate checks and errors."""
     adr = {
         "ack_policy", "ack_wait", "deliver_policy", "description", "flow_control", "idle_heartbeat",
         "max_ack_pending", "max_deliver", "max_waiting", "opt_start_seq", "opt_start_time",

@@ -200,5 +200,5 @@ async def test_exceeded_limit_named(
     sub = await near.pull_subscribe(stream=stream.name, consumer="limited")
     with pytest.raises(jsclient.PullLimitError, match="Exceeded Max"):
         await within(5, sub.messages(**ask).next(), "the error")
-    # Nothing was taken away by the attempt.
+    # The attempt has removed no message.
     assert numbers([await sub.messages(max_messages=5, expires=0.9).next(timeout=5)]) == [1]

@@ -100,7 +100,7 @@ async def test_every_field_on_the_wire(
 @pytest.mark.covers("J47")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
 async def test_filter_subject_is_that_of_the_user(tap: Proxy, js: Any, stream: OwnStream, kind: str) -> None:
-    """The server stores it, and delivers nothing else."""
+    """The server stores it, and delivers only matching messages."""
     await stream.publish(2, "other")
     await stream.publish(3, "mine")
     sub = await getattr(js, kind)(stream.subject("mine"))

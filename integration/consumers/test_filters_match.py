@@ -70,7 +70,7 @@ async def test_impossible_filter_refused(js: Any, stream: OwnStream, way: str) -
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_possible_filter_taken(js: Any, tap: Proxy, stream: OwnStream, way: str) -> None:
-    """Nothing is asked that was not asked before if a message matches, or the handle knows the subjects."""
+    """If a message matches, or the handle knows the subjects, no further request is sent."""
     await stream.publish(2, "b")
     since = len(tap.frames)
     handle = await by(way, js, stream.name, stream.subject("b"))

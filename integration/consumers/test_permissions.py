@@ -1,4 +1,4 @@
-"""A user with exactly the permissions that a subscription or a publisher prints can do its work, and nothing else."""
+"""A user with exactly the permissions that a subscription or a publisher prints can do this work, and no other work."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def test_ordered_reader_has_what_it_needs(world: Any) -> None:
             b"%d" % number for number in range(5)
         ]
         stream = await owner.stream("S")
-        await stream.delete_consumer(sub.consumer)  # it has to create another one
+        await stream.delete_consumer(sub.consumer)  # it has to create another consumer
         await asyncio.sleep(0)
         await owner.publish("orders.new", b"5")
         assert (await sub.next(timeout=60)).data == b"5"
@@ -182,7 +182,7 @@ async def test_ordered_puller_has_what_it_needs(world: Any, filters: list[str]) 
     async with guest.ordered_consumer("S", filter_subjects=filters) as reader:
         assert len(await reader.fetch(5, expires=10)) == 5
         await reader.info()
-        await (await owner.stream("S")).delete_consumer(reader.consumer)  # it has to create another one
+        await (await owner.stream("S")).delete_consumer(reader.consumer)  # it has to create another consumer
         await owner.publish("orders.new", b"5")
         assert (await reader.next(timeout=60)).data == b"5"
     assert denials(reports) == []

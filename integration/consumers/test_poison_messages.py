@@ -113,7 +113,7 @@ async def _read(kind: str, js: Any, stream: OwnStream) -> list[Any]:
         return results
     if kind == "messages":
         return await take((await js.pull_subscribe(stream.all)).messages(), 20)
-    # nothing is acked, so that a message that is passed over would be missing
+    # no message is acked, so that a skipped message would be missing
     if kind == "callback":
         got: asyncio.Queue[Any] = asyncio.Queue()
         await js.subscribe(stream.all, callback=got.put, auto_ack=False)

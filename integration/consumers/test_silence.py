@@ -203,7 +203,7 @@ async def test_deletion_reported_without_right_to_ask(
 async def test_members_left_behind_reported(
     server: Any, connect: Any, stream: OwnStream, events: list[Any], end: str
 ) -> None:
-    """The first member of a queue group left, and the others received nothing more, without a word (B2)."""
+    """The first member of a queue group left. The other members received no more messages and no error (B2)."""
     first = await (await connect(server)).subscribe(stream.all, queue="crew")
     second = await (await connect(server)).subscribe(stream.all, queue="crew")
     await getattr(first, end)()
@@ -254,7 +254,7 @@ async def test_pull_members_left_behind_reported(
     how: str,
     late: bool,
 ) -> None:
-    """A member of a pull consumer hears it with the request in flight, or with its next one."""
+    """A member of a pull consumer notices it with the request in flight, or with its next request."""
     first = await (await connect(server)).pull_subscribe(stream.all, durable="d")
     second = await (await connect(server)).pull_subscribe(stream.all, durable="d")
     assert not second.created

@@ -26,7 +26,7 @@ MakeStream = Callable[..., Awaitable[OwnStream]]
 
 @dataclass
 class Place:
-    """What a case needs. Each has a stream and a connection of its own."""
+    """What a case needs. Each has a separate stream and connection."""
 
     oracle: Oracle
     stream: OwnStream

@@ -215,7 +215,7 @@ async def test_lone_hanging_handler_reported(
 async def test_handlers_long_by_nature_reported_once(
     quick: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """The first one shows how long they take."""
+    """The first handler shows how long they take."""
     await stream.create_consumer("c", ack_policy="explicit", ack_wait=100_000_000)
     ended = 0
 
@@ -333,7 +333,7 @@ async def test_nothing_told_while_healthy(
     starving = await quick.pull_subscribe(**names)
     read(starving, "fetch")
     await eventually(lambda: ended >= 4, 60)
-    # Only the one that starves beside the slow worker may hear of it, by what the server shows.
+    # Only the reader that starves beside the slow worker may receive the event, by what the server shows.
     assert [event for event in of(ConsumerStalled, events) if event.consumer != "c"] == []
 
 
@@ -353,7 +353,7 @@ async def test_busy_program_is_left_alone(quick: Any, stream: OwnStream, events:
 async def test_ordered_reader_that_recreates_is_not_stalled(
     quick: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """Its consumer is deleted, and the next one delivers to another subject."""
+    """Its consumer is deleted, and the next consumer delivers to another subject."""
     sub = await quick.subscribe(stream.all, ordered=True)
     await stream.publish(1)
     assert len(await take(sub, 1)) == 1

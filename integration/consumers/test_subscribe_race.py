@@ -1,6 +1,6 @@
 """Two subscribers at the same moment: who creates the consumer, and what becomes of the other. Source: ADR-15.
 
-A race is forced: the proxy holds back the answer "consumer not found" until another connection has created it.
+A race is forced: the proxy delays the answer "consumer not found" until another connection has created it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `subscribe` refuses, before anything is sent and after. Nothing is left behind. Source: ADR-15."""
+"""What `subscribe` refuses, before anything is sent and after. No consumer or subscription remains. Source: ADR-15."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ async def test_limit_of_consumers_reported(
 async def test_limit_of_account_reported(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
 ) -> None:
-    """The limit may be that of the account: the stream's is not named then."""
+    """The limit may belong to the account. Then the error does not name the stream's limit."""
     limits = {"mem": 100_000_000, "store": 100_000_000, "max_consumers": 1}
     users = [{"user": "judge", "password": "judge"}]
     account = {"jetstream": limits, "users": users}

@@ -92,7 +92,7 @@ async def test_unacked_full_queue_drops(stream: OwnStream, js: Any, events: list
         await stream.publish(30)
         await eventually(lambda: sub.pending + sub.dropped == 30, WAIT, "all arrived")
         assert (sub.pending, sub.dropped) == (10, 20)
-        await js.ping()  # an event is told on the turn of the loop after the one it happened in
+        await js.ping()  # an event is reported in the iteration of the loop after its cause
         assert [event.dropped for event in events] == [1, 2, 4, 8, 16]
 
 

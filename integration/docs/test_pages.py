@@ -1,8 +1,8 @@
 """The Python of README.md, the tutorial and the how-to guides is executed, page by page, and prints what they say.
 
 In README and tutorial it is typed line by line, as at the prompt of `python -m asyncio`. In the guides each block is
-executed as a whole, with `js`, a connection to a server of its own, at hand. A block of text behind a block of Python
-is what that prints. `...` in it stands for anything.
+executed as a whole. It can use `js`, a connection to a separate server. A block of text behind a block of Python is
+what that prints. `...` in it stands for anything.
 """
 
 from __future__ import annotations

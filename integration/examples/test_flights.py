@@ -1,4 +1,4 @@
-"""The demonstration as a user runs it: a program, with processes of its own, that is killed and interrupted."""
+"""The demonstration as a user runs it: a program that starts processes, and is killed and interrupted."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ MEGABYTE = 1 << 20
 
 
 def resident() -> int:
-    """Bytes of memory this process holds now."""
+    """Bytes of memory that this process uses now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
 
@@ -153,7 +153,7 @@ async def test_small_backlog_memory(
 
 
 class _Quiet:
-    """Whether nothing more has arrived for half a second."""
+    """Whether no message has arrived for half a second."""
 
     def __init__(self, sub: Any) -> None:
         self._sub = sub

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.server(">=2.11"), pytest.mark.limit(120)]
 
 @pytest.fixture
 async def oracle_there(cluster: OwnCluster, oracle_for: Any) -> Any:
-    """The judge. Its stream R3 holds `COUNT` messages."""
+    """The judge. Its stream R3 has `COUNT` messages."""
     oracle = await oracle_for(cluster.servers["n1"])
     await oracle.create_stream("R3", ["r3.>"], num_replicas=3, storage="file", allow_direct=True)
     await oracle.publish_many("r3.x", COUNT, size=200)
@@ -76,7 +76,7 @@ async def test_range_whole_over_election(
 async def test_range_read_whole_though_node_dies(
     cluster: OwnCluster, oracle_there: Any, connect: Any, way: Any
 ) -> None:
-    """Every node once, that of the connection included."""
+    """Every node once, including the node of the connection."""
     for name, server in cluster.servers.items():
         leader, _ = await cluster.places(oracle_there, "R3")
         js = await connect(server)

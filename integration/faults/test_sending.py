@@ -45,7 +45,7 @@ async def test_dying_acks_sent_or_reported(
         swallowed.remove()
         tap.cut()
     elif when == "in the buffer":
-        # In one turn of the loop: nothing of it has reached the socket.
+        # In one iteration of the loop, so no byte has reached the socket.
         await ack_all(messages)
         tap.cut()
     else:
@@ -207,7 +207,7 @@ async def test_ids_stored_exactly_once(
 async def test_no_id_lost_answer_unknown(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """R1, R2: unknown is a name of its own."""
+    """R1, R2: an unknown outcome has a separate error."""
     tap = await proxy()
     js = await connect(tap, **FAST)
     rule = tap.drop_frames(is_publish_ack)

@@ -15,7 +15,7 @@ _FOLDER = Path(__file__).parent
 
 
 class NodeError(Exception):
-    """What the JavaScript client raised. ``code`` is its code, such as that of the server."""
+    """What the JavaScript client raised. ``code`` is its code, such as a code of the server."""
 
     def __init__(self, text: str, code: Any) -> None:
         super().__init__(text)

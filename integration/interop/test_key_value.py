@@ -1,4 +1,4 @@
-"""Another client reads the values that jsclient writes, and jsclient reads those of the other client."""
+"""Another client reads the values that jsclient writes, and jsclient reads the values of the other client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS = ["a", "a.b", "a/b=c_d-e", "A.b.C"]
 
 @pytest.fixture(params=["ours", "theirs"])
 async def kv(request: pytest.FixtureRequest, js: Any, theirs: Any, name: str) -> Any:
-    """A bucket with a history of 5 that one of the two has created."""
+    """A bucket with a history of 5, created by one of the two clients."""
     if request.param == "ours":
         return await js.create_key_value(name, history=5)
     await theirs.create_bucket(name, history=5)

@@ -1,4 +1,4 @@
-"""Another client reads the objects that jsclient writes, and jsclient reads those of the other client."""
+"""Another client reads the objects that jsclient writes, and jsclient reads the objects of the other client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_ASCII = ["naïve/ü name+?.bin", "日本語 🎉", "e\u0301"]
 
 @pytest.fixture(params=["ours", "theirs"])
 async def store(request: pytest.FixtureRequest, js: Any, theirs: Any, name: str) -> Any:
-    """A bucket that one of the two has created."""
+    """A bucket, created by one of the two clients."""
     if request.param == "ours":
         return await js.create_object_store(name, storage="memory")
     await theirs.create_store(name, storage="memory")

@@ -1,4 +1,4 @@
-"""Other clients discover and call the services of jsclient, and jsclient those of other clients."""
+"""Other clients discover and call the services of jsclient, and jsclient calls the services of other clients."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def ground(url: str | None) -> AsyncIterator[Ground]:
 
 @pytest.fixture
 async def two(ground: Ground) -> tuple[Peer, Peer]:
-    """Two peers, each in an engine of its own."""
+    """Two peers, each in a separate engine."""
     return await (await ground.engine()).peer("a"), await (await ground.engine()).peer("b")
 
 
@@ -172,7 +172,7 @@ async def test_asked_while_peer_away_waits_for(ground: Ground) -> None:
     other = await ground.engine()
     events: list[Any] = []
     b = await other.peer("b", handlers={"*:*": noting(events)})
-    soon = heard(b)  # soon enough: nothing was told yet
+    soon = heard(b)  # soon enough, as no event was reported yet
     assert (await b.wait_for(INBOUND, Id=which))["note"] == "hello"
     one, a = await reopened(ground, one, "a")
     assert lists(a) == (1, 0, 0)

@@ -35,7 +35,7 @@ async def ground(url: str | None) -> AsyncIterator[Ground]:
 
 @pytest.fixture
 async def two(ground: Ground) -> tuple[Peer, Peer]:
-    """Two peers, each in an engine of its own."""
+    """Two peers, each in a separate engine."""
     return await (await ground.engine()).peer("a"), await (await ground.engine()).peer("b")
 
 

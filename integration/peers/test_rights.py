@@ -1,4 +1,4 @@
-"""What strangers with rights of their own can do to peers, and what not."""
+"""What strangers with limited rights can do to peers, and what they cannot."""
 
 from __future__ import annotations
 

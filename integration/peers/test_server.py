@@ -310,7 +310,7 @@ async def test_engine_on_nats_py(ground: ServerGround, foreign_js: Any) -> None:
 
 
 async def test_two_processes_may_overlap(ground: ServerGround) -> None:
-    """As in a rolling restart: what comes to the one that does not know a relationship is not refused."""
+    """As in a rolling restart: a process that does not know a relationship yet does not refuse its events."""
     old, new = await ground.engine(), await ground.engine()
     a = await (await ground.engine()).peer("a")
     pair = [await engine.peer("b") for engine in (old, new)]
@@ -454,8 +454,8 @@ async def test_excess_requests_do_not_hold_up_accepted_ones(ground: ServerGround
     await eventually(lambda: len(b.inbound()) == 2)
     await asyncio.sleep(0.5)  # the excess is in the middle of its pause of 2 s
     which = await a.request(wk, Tx_role="thing")
-    # The server delivers what comes again before what is new, so this one may wait until the pauses have grown: on a
-    # slow machine for a minute. Behind those without a decision it would wait for ever.
+    # The server delivers redelivered messages before new messages, so this event may wait until the pauses have grown.
+    # On a slow machine this takes a minute.
     await a.wait_for(ADDED, timeout=120, Id=which)
     await a.send("door", "open", Id=mine)
     await b.wait_for("door:open", timeout=20)

@@ -62,7 +62,7 @@ async def batched(js: Any, *messages: Any, fail: Exception | None = None, **opti
 
 
 async def slots_free(near: Any, stream: OwnStream) -> bool:
-    """Whether the server holds no open batch: it takes as many new ones as it ever does."""
+    """Whether the server has no open batch, so that it accepts the maximum number of new batches."""
     batches = [near.batch() for _ in range(50)]
     try:
         for batch in batches:
@@ -223,7 +223,7 @@ async def test_too_many_batches_named(near: Any, stream: OwnStream) -> None:
         await batch.publish(stream.subject("a"), b"1")
     for batch in batches[:-1]:
         await batch.publish(stream.subject("a"), b"2")
-    # Before 2.14 the server has no number of its own for this.
+    # Before 2.14 the server has no error code for this.
     with pytest.raises((jsclient.TooManyBatchesError, jsclient.BatchIncompleteError)):
         await batches[-1].publish(stream.subject("a"), b"2")
     assert batches[-1].is_closed
@@ -556,7 +556,7 @@ async def test_nothing_stays_behind(near: Any, stream: OwnStream, oracle: Any, s
 
 
 async def test_single_store_detected(tap: Proxy, near: Any, stream: OwnStream) -> None:
-    """Behind a leaf node or another domain the stream's server may be older than the one connected to."""
+    """Behind a leaf node or another domain the stream's server may be older than the connected server."""
     answer = b'{"stream":"OLD","seq":7}'
     tap.modify_frames(
         match.match(op="MSG", direction=match.TO_CLIENT, payload=b""),

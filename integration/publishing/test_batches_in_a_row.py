@@ -169,7 +169,7 @@ async def test_too_many_batches_named(near: Any, stream: OwnStream) -> None:
     for batch in batches:
         await batch.publish(stream.subject("a"), b"1")
         await batch.publish(stream.subject("a"), b"2")
-    # Before 2.14 the server has no number of its own for this.
+    # Before 2.14 the server has no error code for this.
     with pytest.raises((jsclient.TooManyBatchesError, jsclient.BatchIncompleteError)):
         await batches[-1].commit()
     for batch in batches:
@@ -196,7 +196,7 @@ async def test_lost_connection_stores_none(tap: Proxy, near: Any, stream: OwnStr
 
 
 async def without_leader(near: Any, oracle: Oracle, stream: OwnStream) -> Any:
-    """A batch of three messages whose first one no stream took, as in an election."""
+    """A batch of three messages. No stream accepted the first message, as in an election."""
     await oracle.delete_stream(stream.name)
     batch = near.batch(timeout=3.0)
     for number in range(1, 4):
@@ -268,7 +268,7 @@ async def test_too_many_with_ack_every(near: Any, stream: OwnStream) -> None:
     late = near.batch(ack_every=2)
     await late.publish(stream.subject("a"))
     await late.publish(stream.subject("a"))
-    # Before 2.14 the server has no number of its own for this.
+    # Before 2.14 the server has no error code for this.
     with pytest.raises((jsclient.TooManyBatchesError, jsclient.BatchIncompleteError)) as caught:
         await late.publish(stream.subject("a"))
     if near.server_version >= "2.14":

@@ -1,4 +1,4 @@
-"""What a publish may ask of its stream: each expectation holds, fails or is refused here. Source: ADR-22, ADR-50.
+"""The expectations of a publish: each is met, fails or is refused in these tests. Source: ADR-22, ADR-50.
 
 Row 128 of the conformance suite: each expectation header, success and mismatch with its number, zero is a value.
 """
@@ -34,13 +34,14 @@ def block(*lines: str) -> bytes:
 
 
 async def three(js: Any, stream: OwnStream) -> None:
-    """1: a, 2: b, 3: a. The last one has the id "last"."""
+    """1: a, 2: b, 3: a. The last message has the id "last"."""
     await js.publish(stream.subject("a"))
     await js.publish(stream.subject("b"))
     await js.publish(stream.subject("a"), msg_id="last")
 
 
-# (arguments that hold, arguments that do not, the error, its number, the header on the wire); {p}: the stream's prefix
+# (arguments that are met, arguments that are not, the error, its number, the header on the wire); {p}: the stream's
+# prefix
 EACH: list[Any] = [
     pytest.param(
         {"expected_stream": "{n}"}, {"expected_stream": "another"},
@@ -260,7 +261,7 @@ async def test_message_pushed_out_already_stored(
 
 
 async def test_cannot_be_found_out_in_time_unknown(js: Any, tap: Proxy, stream: OwnStream) -> None:
-    """The second try is refused, and no answer comes to the question whether the first one was stored."""
+    """The second try is refused, and no answer shows whether the first attempt was stored."""
     await three(js, stream)
     tap.drop_frames(lambda frame: match.is_publish_ack(frame) and b"10071" not in frame.payload)
     publishing = js.publish(stream.subject("a"), b"once", msg_id="mine", timeout=3, expected_last_seq=3)

@@ -210,7 +210,7 @@ async def test_second_try_finds_stored(js: Any, tap: Proxy, stream: OwnStream) -
 
 
 async def test_late_refusal_of_old_try(js: Any, tap: Proxy, stream: OwnStream) -> None:
-    """Two tries are on the wire. The first one's error must not stand for the second, which may be stored."""
+    """Two tries are on the wire. The error of the first message must not apply to the second, which may be stored."""
     refusal = b'{"error":{"code":503,"err_code":10077,"description":"full"}}'
     dropped = tap.drop_frames(match.is_publish_ack, count=1)
     hold = tap.hold_frames(match.is_publish_ack)

@@ -1,4 +1,4 @@
-"""`publish_many` ends when nothing was stored for as long as its timeout, whatever it waits for meanwhile."""
+"""`publish_many` ends when no message was stored during its timeout, whatever it waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages with a time to live of their own, and the markers that stay where the last one of a subject ended.
+"""Messages with an individual time to live, and the markers that remain after the last message of a subject expires.
 
 Row 132 of the conformance suite. Source: ADR-43.
 """
@@ -95,7 +95,7 @@ async def test_marker_after_expiry(js: Any, oracle: Oracle, make_stream: Any, ho
     await until(stream, [2])
     got = await (await js.stream(stream.name)).get_last_message(stream.subject("a"))
     assert got.headers == marker.headers
-    # It is an ordinary message in every other way: the next one of its subject takes its place.
+    # It is an ordinary message otherwise, and the next message of its subject replaces it.
     await js.publish(stream.subject("a"), b"again")
     await until(stream, [3])
 
@@ -132,5 +132,5 @@ async def test_old_server_refused(js: Any, tap: Proxy, stream: OwnStream) -> Non
             await js.publish(stream.subject("a"), ttl=ttl)
     await js.ping()
     assert traffic(tap, since) == []
-    # Behind an old server there may be a newer one that holds the stream: what is given as a header is sent.
+    # Behind an old server, a newer server may have the stream, so a header is sent unchanged.
     assert (await js.publish(stream.subject("a"), headers={"Nats-TTL": "5"})).seq == 1

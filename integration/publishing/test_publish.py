@@ -111,7 +111,7 @@ async def test_no_id_lost_answer_unknown(js: Any, tap: Proxy, stream: OwnStream)
     assert (await stream.state())["messages"] == 1
 
 
-# What the stream must be like: (arguments that hold, arguments that do not, the error)
+# The configuration of the stream: (arguments that are met, arguments that are not, the error)
 EXPECTATIONS: list[Any] = [
     ("expected_last_seq", 2, 0, jsclient.WrongLastSequenceError),
     ("expected_last_seq", 2, 1, jsclient.WrongLastSequenceError),
@@ -327,7 +327,7 @@ STORED = b'{"stream":"S","seq":7,"duplicate":true}'
 
 
 async def test_slow_answer_with_id(js: Any, oracle: Oracle, stream: OwnStream) -> None:
-    """Each try that is not answered gives the next one more time."""
+    """After each attempt without an answer, the next attempt waits longer."""
     got = await scripted(oracle, f"{stream.prefix}x.slow", (2.5, STORED))
     ack = await within(15, js.publish(f"{stream.prefix}x.slow", b"x", msg_id="1", timeout=20), "the publish")
     assert (ack.seq, len(got)) == (7, 2)

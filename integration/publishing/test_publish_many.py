@@ -86,7 +86,7 @@ async def test_many_over_a_cut(js: Any, tap: Proxy, stream: OwnStream) -> None:
 
 
 async def test_many_on_frozen_connection_end(js: Any, tap: Proxy, stream: OwnStream) -> None:
-    """Nothing is read any more: the write buffer fills up, and the call ends with its timeout."""
+    """The server stops reading, so the write buffer fills up, and the call ends with its timeout."""
     tap.stall()
     sending = js.publish_many(stream.subject("x"), [bytes(100_000)] * 1000, timeout=1.0)
     with pytest.raises(jsclient.PublishManyError) as caught:

@@ -1,4 +1,4 @@
-"""A publisher is cancelled or ends, and nothing is left."""
+"""A publisher is cancelled or ends, and no task or subscription remains."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_cancelled_wait_unsent(js: Any, tap: Proxy, stream: OwnStream) -> 
         await held.wait(1)
         tasks[0].cancel()
         await asyncio.wait(tasks[:1])
-        # Cancelled in the very turn in which it gets its place: the place goes to the next one.
+        # The caller is cancelled in the iteration in which it is admitted. The next caller is admitted instead.
         first.add_done_callback(lambda _: tasks[1].cancel())
         held.release()
         fourth = await within(5, tasks[2], "the publish behind those that were cancelled")

@@ -91,7 +91,7 @@ async def test_a_time_on_the_wire(js: Any, tap: Proxy, planned: OwnStream) -> No
         ).encode()
     )
     (stored,) = await planned.messages()
-    # A schedule replaces the one before it, which the server writes into it.
+    # A schedule replaces the previous schedule, and the server writes the previous one into it.
     assert headers(stored).pop("Nats-Rollup") == "sub"
 
 
@@ -288,7 +288,7 @@ async def test_what_is_past_comes_at_once(js: Any, planned: OwnStream) -> None:
 
 @COMPLETE
 async def test_interval_comes_again_and_again(js: Any, planned: OwnStream) -> None:
-    """Row 133: real delivery of what repeats. Each message says when the next one comes."""
+    """Row 133: real delivery of what repeats. Each message contains the time of the next message."""
     await js.schedule(planned.subject("s"), planned.subject("t"), b"tick", every=1)
     ticks = await arrived(planned, "t", count=2)
     assert {tick.payload for tick in ticks} == {b"tick"}

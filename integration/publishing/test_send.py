@@ -110,7 +110,8 @@ async def test_not_before_a_publish_that_waits(js: Any, tap: Proxy, stream: OwnS
         pub.send(stream.subject("x"), bytes(600))
         large = asyncio.create_task(pub.publish(stream.subject("x"), bytes(601)))
         await eventually(lambda: pub.waiting == 1, what="the publish that waits")
-        with pytest.raises(TooManyInFlightError):  # it would fit, but the order is that of the calls
+        # it would fit, but messages are sent in the order of the calls
+        with pytest.raises(TooManyInFlightError):
             pub.send(stream.subject("x"), b"1")
         await held.wait(1)
         held.release()

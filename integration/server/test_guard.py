@@ -1,4 +1,4 @@
-"""The guard of a server: whatever ends the program, the server ends with it and nothing is left behind."""
+"""The guard of a server: whatever ends the program, the server ends with it, and no process remains."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """All files skipped is no failure, though nothing was collected then."""
+    """If all files are skipped, the run does not fail, although no test was collected."""
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and missing() is not None:
         session.exitstatus = pytest.ExitCode.OK
 
@@ -185,7 +185,7 @@ def jobs(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
 
     yield start
     for job in started:
-        job.kill()  # those that have ended, too: it closes what they left open
+        job.kill()  # ended processes, too, because it closes their open resources
         print(job.log[-4000:])  # shown if the test failed
 
 
@@ -198,7 +198,7 @@ class Recounts:
         self._fault = node.name if marker is None else marker.args[0]
 
     async def __call__(self, server: Any, stream: str, count: int, **rights: Any) -> None:
-        """Assert that a stream has each of the numbers from 1 to ``count`` once, and nothing else."""
+        """Assert that a stream has each of the numbers from 1 to ``count`` once, and no other number."""
         actual = await asyncio.to_thread(payloads, server.url, stream, **rights)
         self.exact(Recount.of(stream, range(1, count + 1), map(number_of, actual)))
 

@@ -64,7 +64,7 @@ async def test_batch_with_pushdown(spark, server, make_stream, in_thread):
 
 @pytest.mark.covers("L25")
 async def test_replay_stores_once(spark, server, make_stream, in_thread, checkpoint):
-    """Sink: the epoch and the query that it reads from Spark's local properties are those of this PySpark, too."""
+    """Sink: the epoch and the query that it reads from Spark's local properties match this PySpark, too."""
     source, target = await make_stream(allow_direct=True), await make_stream(allow_direct=True)
     await source.publish(500)
     frame = (
@@ -214,7 +214,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_broken_install_isolated(java, tmp_path, broken):
-    """Spark imports our package unguarded when any Python source is used: a package of its own must still be found."""
+    """Spark imports our package unguarded when any Python source is used: another package must still be found."""
     files = {**BROKEN[broken], "pyspark_other/__init__.py": OTHER}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

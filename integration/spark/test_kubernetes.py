@@ -19,7 +19,7 @@ pytestmark = pytest.mark.full
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "spark" / "kubernetes"
 
-# The fields that the manifest uses, with their types, and those that are required: as the custom resource of the Spark
+# The fields that the manifest uses, with their types, and the required fields, as the custom resource of the Spark
 # operator 2.5 defines them in version v1beta2.
 SECRETS = [{"name": str, "path": str, "secretType": str}]
 MOUNTS = [{"name": str, "mountPath": str}]
@@ -138,7 +138,7 @@ def submitted(**env: str) -> list[dict[str, Any]]:
 
 
 def test_what_spark_submit_creates() -> None:
-    """The driver has the same secrets, volume, account and arguments as that of the operator."""
+    """The driver has the same secrets, volume, account and arguments as the operator's driver."""
     objects = submitted(IMAGE="registry.example.com/orders:2")
     for one in objects:
         validate(one)

@@ -1,7 +1,7 @@
 """The Python of the pages about Spark is executed, page by page, and prints what they say, so do their commands.
 
-As in `integration/docs/test_pages.py`. A server of its own stands at the address that the pages have, and a PostgreSQL
-database at that of the page about databases. In README.md it is the blocks marked `py`.
+As in `integration/docs/test_pages.py`. A separate server listens at the address in the pages, and a PostgreSQL database
+at the address in the page about databases. In README.md it is the blocks marked `py`.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ async def test_other_way_to_the_stream(own_server: Any, oracle_for: Any) -> None
 
 
 async def test_batch_again_with_other_filter(server: Any, stream: OwnStream) -> None:
-    """The range of the batch is that of the checkpoint. The filter is today's."""
+    """The batch has the range of the checkpoint. The filter is today's."""
     await alternating(stream, 1, FIRST)
     query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=8)
     reader = query.reader()
@@ -274,7 +274,7 @@ async def test_batch_again_with_rows_of_other_filter(
 
 @pytest.mark.parametrize("change", ["subject", "payload", "headers"])
 async def test_batch_again_with_other_rows(connect: Any, server: Any, stream: OwnStream, change: str) -> None:
-    """Other messages are stored besides those that the first attempt has stored."""
+    """Other messages are stored besides the messages of the first attempt."""
     js, half = await connect(server), ROWS // 2
     rows = rows_of(stream, 1, ROWS)
     if change == "headers":

@@ -111,7 +111,7 @@ async def test_batches_of_queue_mode(server, make_stream):
 
 
 async def test_hundred_thousand_subjects(server, oracle, make_stream):
-    """The requests, and the number of bytes, are those of a stream with ten subjects."""
+    """The requests and the number of bytes are the same as for a stream with ten subjects."""
     results = []
     for count in (10, 100_000):
         stream = await make_stream(allow_direct=True, storage="file")

@@ -86,7 +86,7 @@ async def test_concurrent_adds(connect: Any, tap: Proxy, counting: OwnStream) ->
 
 
 async def test_every_counter_is_read_once(js: Any, tap: Proxy, counting: OwnStream) -> None:
-    """More of them than one answer of the server may hold (1,024)."""
+    """More counters than one answer of the server may contain (1,024)."""
     counter = await js.counter(counting.name)
     assert [entry async for entry in counter.entries()] == []
     await asyncio.gather(*(counter.add(counting.subject("n", number), number) for number in range(1500)))
@@ -187,7 +187,7 @@ async def test_id_retried_counted_once(js: Any, tap: Proxy, counting: OwnStream)
     assert lost.count == 1
     assert len(tap.sent(hits)) == 3
     await counter.add(hits, 100)
-    # The same id again: as it was then, and nothing is added.
+    # The same id again: the same answer, and no increment.
     assert await counter.add(hits, 2, msg_id="one") == 42
     assert await counter.load(hits) == 142
 

@@ -39,7 +39,7 @@ async def own(oracle: Any, make_stream: Any) -> OwnStream:
 
 @pytest.fixture
 async def stream(near: Any, own: OwnStream) -> Any:
-    """The handle. The stream holds 1 to 10, the odd ones on `odd`, the even ones on `even`."""
+    """The handle. The stream has 1 to 10: odd numbers on `odd`, even numbers on `even`."""
     for number in range(1, 11):
         await near.publish(own.subject("odd" if number % 2 else "even"), b"m%d" % number)
     return await near.stream(own.name)

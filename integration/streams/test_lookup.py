@@ -1,4 +1,4 @@
-"""Finding the stream that holds a subject. Source: ADR-15 §Stream name."""
+"""Finding the stream that has a subject. Source: ADR-15 §Stream name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream and an account hold when it is more than one page. Source: ADR-1, ADR-37.
+"""The lists of a stream and of an account that have more than one page. Source: ADR-1, ADR-37.
 
 Rows 136 to 138 of the conformance suite.
 """

@@ -1,4 +1,4 @@
-"""Topics cancelled or closed at any moment: nothing hangs and nothing is left."""
+"""Topics cancelled or closed at any moment: no call hangs, and no task or consumer remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics, kits and peers in a cluster whose leaders change and whose nodes die: nothing is lost, or comes twice."""
+"""Topics, kits and peers in a cluster whose leaders change and whose nodes die: no record is lost or repeated."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def elections(cluster: OwnCluster, stream: str) -> AsyncIterator[list[str]
 
 
 async def each_node_dies(cluster: OwnCluster, stream: str, between: Any) -> None:
-    """One after the other, each when the one before it is back and has all."""
+    """One node after the other, each when the previous node has returned and has all data."""
     for server in cluster.servers.values():
         await between()
         await server.kill()
@@ -105,7 +105,7 @@ async def test_reader_every_record_once(
 async def test_table_current_after_the_leader_died(
     cluster: OwnCluster, near: Any, connect: Any, push: Any
 ) -> None:
-    """Updates and a removal while there is no leader, and the next one has died too."""
+    """Updates and a removal without a leader, while the next leader has died too."""
     republish = {"src": ">", "dest": "pushed.>"}
     writer = await connect(cluster.urls, **FAST)
     handle = await writer.create_stream(

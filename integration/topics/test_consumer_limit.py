@@ -53,7 +53,7 @@ async def test_no_direct_gets_at_the_limit(js: Any, oracle: Any, make_stream: An
 async def test_idle_at_the_limit_asks_nothing(
     proxy: Any, connect: Any, js: Any, oracle: Any, make_stream: Any
 ) -> None:
-    """Until the server was asked again for a consumer, nothing was: there is nothing to hear."""
+    """Until the next request for a consumer there was none, so no record arrived."""
     tap = await proxy()
     near = await connect(tap)
     stream = await make_stream(max_consumers=1, allow_direct=True)
@@ -160,7 +160,7 @@ async def test_table_at_the_limit(
 async def test_own_records_at_the_limit_without_echo(
     connect: Any, server: Any, oracle: Any, make_stream: Any, foreign: bool
 ) -> None:
-    """A connection with ``no_echo`` hears nothing of its own publishes: its readers look about once a second."""
+    """A connection with ``no_echo`` does not receive its own publishes, so its readers poll about once a second."""
     if foreign:
         nc = await nats.connect(server.url, no_echo=True)
         js = jsclient.JetStream(nc)
@@ -204,7 +204,7 @@ async def test_thousand_consumers(
         for number in range(60)
     ]
     await eventually(lambda: len(refused(events)) == 15, 30, "fifteen of twenty subjects have no consumer")
-    # Readers without a consumer of their own poll, and miss nothing.
+    # Readers without their own consumer poll, and miss no record.
     for round_ in range(3):
         for number in range(20):
             await js.publish(stream.subject(number), b"%d" % round_)

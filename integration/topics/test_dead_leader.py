@@ -19,7 +19,7 @@ def is_creation(frame: Frame) -> bool:
 async def test_lost_answer_is_no_stand_still(
     proxy: Any, connect: Any, oracle: Any, make_stream: Any, direct: bool
 ) -> None:
-    """A quarter of the 16 s of the connection, at first, for the consumer of a feed and for that of a page."""
+    """A quarter of the 16 s of the connection, at first, for the consumer of a feed and for the consumer of a page."""
     stream = await make_stream(allow_direct=direct)
     tap = await proxy()
     js = await connect(tap, timeout=16.0)

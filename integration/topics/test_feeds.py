@@ -30,7 +30,7 @@ async def test_unanswered_consumer_creation(
         await publish(js.topic(stream.subject("a")), 1, 2)
         assert await read(reader, 1) == [1]
 
-        async def one_is_there() -> bool:  # before 2.11 another one reads the history, and goes
+        async def one_is_there() -> bool:  # before 2.11 a second consumer reads the history, and ends
             return len(await stream.consumer_names()) == 1
 
         await eventually(one_is_there, what="one consumer")

@@ -25,7 +25,7 @@ def about(answer: bytes) -> str:
 
 
 class FormerLeader:
-    """Answers requests for stored messages with those of an earlier moment, for a stream that seems replicated."""
+    """Answers requests for stored messages with the state of an earlier moment, for a stream that seems replicated."""
 
     def __init__(self, proxy: Proxy) -> None:
         self.old: bytes | None = None

@@ -28,7 +28,7 @@ TOTAL = 240
 
 
 class World:
-    """A log with its truth: what was appended, as the one who appended knows."""
+    """A log together with the records that were appended to it."""
 
     def __init__(self, log: Any, subjects: list[str], seed: int, **harm: float) -> None:
         self.log = LossyLog(log, seed, **harm)
@@ -220,7 +220,7 @@ async def test_with_window_reads_all_or_says_there(
 @pytest.mark.parametrize("limit", [5, 100])
 @pytest.mark.parametrize("push", FEEDS)
 async def test_subject_limit_reported(js: Any, oracle: Any, make_stream: Any, push: Any, limit: int) -> None:
-    """The stream's head stays: another subject holds it."""
+    """The stream's first sequence stays, because another subject has the first message."""
     stream = await make_stream(allow_direct=True, republish=REPUBLISH, max_msgs_per_subject=limit)
     await stream.publish(1, "other")
     for seed in range(2):

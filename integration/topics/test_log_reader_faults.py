@@ -113,7 +113,7 @@ async def test_answer_whose_end_gets_lost(proxy: Any, connect: Any, oracle: Any,
 async def test_nothing_found_nothing_happens(
     proxy: Any, connect: Any, oracle: Any, make_stream: Any, push: str
 ) -> None:
-    """The timer asks again and again. While nothing is new, the subscription and its consumer stay the same."""
+    """The timer asks again and again. Without new records, the subscription and its consumer stay the same."""
     tap = await proxy()
     js = await connect(tap)
     stream = await make_stream(allow_direct=True, **({"republish": REPUBLISH} if push == "republish" else {}))
@@ -155,7 +155,7 @@ async def test_consumers_somebody_deletes(js: Any, oracle: Any, make_stream: Any
 async def test_old_leader_keeps_position(
     js: Any, oracle: Any, proxy: Any, connect: Any, make_stream: Any
 ) -> None:
-    """Its answers are those of a leader of three replicas that has not seen the last records."""
+    """It answers like a leader of three replicas that lacks the last records."""
     stream = await make_stream(allow_direct=True, republish=REPUBLISH)
     await stream.publish(7, "a")
     tap = await proxy()

@@ -24,7 +24,7 @@ async def pushed(*readers: Any) -> None:
 
 @pytest.mark.server(">=2.11")  # before it, a history is read by a consumer
 async def test_one_consumer_for_all(js: Any, stream: OwnStream) -> None:
-    """Each has its own position, and a slow one holds up no other."""
+    """Each reader has its own position, and a slow reader does not delay the others."""
     await stream.publish(3, "a")
     topic = js.topic(stream.subject("a"))
     slow = await topic.each(max_pending=1)
@@ -73,7 +73,7 @@ async def stream_has(stream: OwnStream, count: int) -> bool:
 
 @pytest.mark.server(">=2.11")
 async def test_shared_consumer_is_replaced(js: Any, stream: OwnStream) -> None:
-    """Somebody deletes it, again and again: no reader misses a record, and they share the next one."""
+    """Somebody deletes it, again and again: no reader misses a record, and they share the next consumer."""
     topic = js.topic(stream.subject("a"))
     readers = [await topic.each(heartbeat=0.3) for _ in range(5)]
     for number in range(1, 4):

@@ -179,7 +179,7 @@ async def test_no_leader_reported_and_its_end(
         event = await wait_for_event(ConsumerStalled, events, lambda one, name=consumer: one.consumer == name)
         assert event.reason in ("no_leader", "no_answer")
         assert event.stream == "S"
-        # A leader that has not noticed yet that it is alone does not answer, and says nothing of its cluster.
+        # A leader that has not noticed yet that it is alone does not answer, and does not report its cluster.
         assert event.fix.startswith("look at the servers of") or fix in event.fix
     for server in away:
         await server.start()

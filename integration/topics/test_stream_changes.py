@@ -163,7 +163,7 @@ async def create_again(js: Any, subject: str) -> str:
 
 
 def assert_first_of_another(record: Any, old: Any) -> None:
-    """The record is the first of a stream that replaced that of the old one."""
+    """The record is the first record of a stream that replaced the old stream."""
     assert (record.data, record.seq) == (b"new", 1)
     assert record.position.incarnation != old.position.incarnation
 
@@ -203,7 +203,7 @@ async def test_position_of_latest_asked_while_the_new_stream_is_empty(
 
 @pytest.mark.parametrize("waiting", [True, False])
 async def test_latest_in_a_new_stream_of_the_same_length(js: Any, three: str, waiting: bool) -> None:
-    """Its newest record is returned once, also to a read that another one overtakes."""
+    """Its newest record is returned once, even to a read that another read overtakes."""
     reader = js.topic(three).latest(quiet=0.2)
     old = await within(10, reader.next(), "the newest record")
     await create_again(js, three)

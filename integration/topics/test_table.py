@@ -135,7 +135,7 @@ async def test_removed_subjects(js: Any, stream: OwnStream) -> None:
     async with js.topic(stream.all).table(check=0.2) as table:
         changes = table.changes()
         await handle.purge(subject=stream.subject("s19"))
-        await handle.delete_message(37)  # the newest of s16; the one before it is left
+        await handle.delete_message(37)  # the newest record of s16. The previous record remains
         await within(
             20,
             table.wait_for(lambda found: len(found) == 19 and found[stream.subject("s16")].seq == 17),
@@ -164,7 +164,7 @@ async def test_removed_before_the_history_is_read(js: Any, stream: OwnStream, pu
         await js.publish(stream.subject("b"), b"4")
         await within(20, table.wait_for(lambda found: content(found) == {"a": 3, "b": 4}), "the update")
         await handle.purge(subject=stream.subject("a"))
-        await handle.delete_message(6)  # the newest of b; the one before it is left
+        await handle.delete_message(6)  # the newest record of b. The previous record remains
         await within(20, table.wait_for(lambda found: content(found) == {"b": 2}), "the removals")
 
 

@@ -79,7 +79,7 @@ async def test_since_after_position(js: Any, oracle: Any, stream: OwnStream, pus
 async def test_since_asks_no_stream_name(
     connect: Any, proxy: Any, server: Any, oracle: Any, stream: OwnStream
 ) -> None:
-    """The position names the stream. It holds the whole subject, so no other stream can hold a part of it."""
+    """The position names the stream. The stream has the whole subject, so no other stream can have a part of it."""
     tap = await proxy()
     topic = (await connect(tap)).topic(stream.subject("a"))
     await stream.publish(2, "a")
@@ -96,7 +96,7 @@ async def test_since_asks_no_stream_name(
 
 
 async def test_since_other_stream(js: Any, oracle: Any, make_stream: Any, stream: OwnStream) -> None:
-    """A position in a stream that does not hold the subject, or not all of it, is judged by the one that does."""
+    """A position in a stream that has the subject not at all or only partly is compared with the stream that has it."""
     held = stream.subject("a")
     await stream.publish(1, "a")
     async with js.topic(held).each() as reader:
@@ -106,7 +106,7 @@ async def test_since_other_stream(js: Any, oracle: Any, make_stream: Any, stream
     await oracle.publish_many(f"{stream.prefix}_1.a.x", 1)
     async with js.topic(f"{stream.prefix}_1.a.x").each() as reader:
         in_part = (await reader.next(5)).position
-    with pytest.raises(jsclient.NoMatchingStreamError):  # the other one holds the rest
+    with pytest.raises(jsclient.NoMatchingStreamError):  # the other stream has the remaining subjects
         await js.topic(f"{stream.prefix}_1.>").since(in_part)
     await other.delete()
     with pytest.raises(jsclient.ConfigError, match="does not hold"):
@@ -123,7 +123,7 @@ async def test_since_other_stream(js: Any, oracle: Any, make_stream: Any, stream
 async def test_since_a_stream_that_does_not_answer(
     connect: Any, proxy: Any, oracle: Any, make_stream: Any, stream: OwnStream
 ) -> None:
-    """As without a leader. Another stream holds the subject now, and judges the position."""
+    """As without a leader. Another stream has the subject now, and the position is compared with it."""
     tap = await proxy()
     other = await make_stream()
     for one in (stream, other):

@@ -152,7 +152,7 @@ async def is_gone(context: Context, stream: str, consumer: str) -> bool:
 
 
 def is_missing(error: JetStreamError) -> bool:
-    """Whether the server answered that the consumer or its stream does not exist."""
+    """Return whether the server answered that the consumer or its stream does not exist."""
     return isinstance(error, ConsumerNotFoundError | StreamNotFoundError)
 
 

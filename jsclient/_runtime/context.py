@@ -79,7 +79,7 @@ class _PendingRequest(NamedTuple):
 
 
 EXPLAINED = frozenset({10026, 10028, 10047, 10099, 10100})  # error codes that `refusals.explained` explains
-_LEAST_PAUSE = 1.0  # seconds before a request is repeated
+_LEAST_PAUSE = 1.0  # seconds to wait before a request is sent again, at least
 _OF_STORED = b"\r\nNats-Sequence: "  # a header that the server adds to a stored message
 
 

@@ -23,7 +23,7 @@ _log = logging.getLogger("jsclient")
 _CAPACITY = 1000
 _AT_ONCE = 100  # coroutines of ``on_event`` that run concurrently
 _KINDS = 1000  # kinds of failures that are counted
-_SAME_OUTAGE = 60.0  # seconds
+_SAME_OUTAGE = 60.0  # seconds within which two failures belong to one outage
 
 
 class EventHub:
@@ -79,7 +79,7 @@ class EventHub:
         """Deliver the waiting events, wait up to a second for running callbacks, and stop."""
         self._deliver()
         await self._tasks.settle(1.0)
-        self._waiting.clear()  # events that on_event was too slow for
+        self._waiting.clear()  # `on_event` was too slow, so these events are dropped
         await self._tasks.cancel()
 
 
@@ -107,7 +107,7 @@ class _Failures:
         count, last = self._kinds.get(kind, (0, now))
         count = count + 1 if now - last < _SAME_OUTAGE else 1
         if len(self._kinds) >= _KINDS and kind not in self._kinds:
-            self._kinds.clear()  # so many kinds of errors are no flood of one kind
+            self._kinds.clear()  # so many different errors are not a flood of one error
         self._kinds[kind] = (count, now)
         if count == 1:
             return False

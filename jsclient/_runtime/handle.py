@@ -47,7 +47,7 @@ _log = logging.getLogger("jsclient")
 class State(Enum):
     """The state of a handle. It only moves forward. A drained reader closes when its last message was read."""
 
-    NEW = "new"  # not opened yet: the handle opens on first use
+    NEW = "new"  # not opened yet. The handle opens when it is first used
     OPEN = "open"
     DRAINING = "draining"
     CLOSED = "closed"
@@ -83,7 +83,7 @@ class Handle(abc.ABC):
 
     _state: State = State.OPEN
 
-    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 
@@ -147,7 +147,7 @@ class Asking(Coroutine[Any, Any, T]):
         self._seen = False
         self._running: Generator[Any, None, T] | None = None
 
-    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
 
         def __getattr__(self, name: str) -> NoReturn:
             self._seen = True

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Whether a call of the function, or of its ``__call__``, returns a coroutine. A wrapper may hide that."""
+    """Return whether a call of the function, or of its ``__call__``, returns a coroutine. A wrapper may hide that."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004  an object's own method
     )
@@ -77,9 +77,9 @@ def check_plain(name: str, function: object) -> None:
 
 @types.coroutine
 def await_suspended(coroutine: Coroutine[Any, Any, Any], waited: Any) -> Generator[Any, Any, Any]:
-    """Await a coroutine that has run up to the place where it waits. ``waited`` is what it yielded there.
+    """Continue a coroutine that has run up to its first wait. ``waited`` is the value that it yielded there.
 
-    Cancelled: the coroutine is cancelled there, like one that is awaited.
+    Cancelled: the coroutine is cancelled at that wait.
     """
     while True:
         try:

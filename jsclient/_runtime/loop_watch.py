@@ -13,7 +13,7 @@ __all__ = ["LoopWatch", "longest"]
 T = TypeVar("T")
 
 BLOCKED = 1.0  # seconds after which a block is reported
-_BEAT = 0.1  # seconds between two beats while handlers run
+_BEAT = 0.1  # seconds between two timestamps that show, while handlers run, that the loop is not blocked
 
 
 class LoopWatch(Generic[T]):
@@ -41,7 +41,7 @@ class LoopWatch(Generic[T]):
         self._handled, self._report = handled, report
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._beat = 0.0  # the last time at which the loop was free
+        self._beat = 0.0  # when the loop was last known to be free
         self._times = 0
 
     def check_loop(self, now: float) -> None:

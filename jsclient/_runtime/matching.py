@@ -13,7 +13,7 @@ from .context import Context
 
 __all__ = ["check_match"]
 
-_TIMEOUT = 2.0  # seconds to wait for an answer. Without an answer the filter is accepted
+_TIMEOUT = 2.0  # seconds to wait for an answer. If none arrives, the filter is accepted
 
 
 async def check_match(
@@ -21,7 +21,7 @@ async def check_match(
 ) -> None:
     """Raise `ConfigError` for a filter that can match no message of the stream, stored or future.
 
-    A filter is accepted if the request is not permitted, or not answered.
+    If the request is not permitted or not answered, the function accepts the filters.
 
     Args:
         context: Sends the requests. A missing permission is not reported.
@@ -32,7 +32,8 @@ async def check_match(
     if not filters or (known is not None and not impossible_filters(filters, known)):
         return
     if known is None and context.connection.outbox is None:
-        return  # with a user's nats-py connection a denial is not visible, so it would take the whole timeout
+        # a user's nats-py connection does not report a denial, so the request would take the whole timeout
+        return
     try:
         subject = context.api.stream_info(stream)
         answer = await context.call(subject, timeout=_TIMEOUT, what="stream info", optional=True)
@@ -52,7 +53,7 @@ async def check_match(
 
 
 async def _stores(context: Context, stream: str, subject: str) -> bool:
-    """Whether a stored message matches, since the stream may have had other subjects."""
+    """Return whether a stored message matches, since the stream may have had other subjects."""
     try:
         await context.call(
             context.api.stream_msg_get(stream),

@@ -216,7 +216,9 @@ async def _send(
             if repeatable or not context.connection.is_connected:
                 await _connected(context, deadline, timeout, sent=retries is not None)
                 remaining = deadline - loop.time()
-            if repeatable:  # an attempt is shorter than the timeout, so that a lost answer can be repeated
+            # An attempt takes less than the timeout, so that the publish can be sent again if its answer is
+            # lost.
+            if repeatable:
                 remaining = min(remaining, ATTEMPT if retries is None else retries.attempt)
             answer = await context.requests.ask(
                 subject, payload, header=block, timeout=remaining, what="publish"
@@ -309,7 +311,7 @@ async def request_stored(
             answer = await context.requests.ask(subject, payload, header=header, timeout=remaining, what=what)
         except NoRespondersError as error:
             remaining, expected = deadline - loop.time(), encoded in context.answered
-            # A subject that a stream has answered on belongs to a stream, which may just have no leader.
+            # If a stream has answered on the subject, it still stores the subject. It may have no leader for a moment.
             final, pause = recovery.refusal(error, subject, remaining, expected=expected)
             if pause is None:
                 raise final from None

@@ -20,7 +20,7 @@ __all__ = ["explained", "unanswered"]
 _NO_MEMORY: Final = 10028
 _TAKEN: Final = frozenset({10099, 10100})
 _TIMEOUT: Final = 1.0  # seconds for each request
-_SHORT_TIMEOUT: Final = 0.25  # seconds for a request after the caller's timeout
+_SHORT_TIMEOUT: Final = 0.25  # seconds for a request that starts after the caller's timeout
 
 
 async def explained(context: Context, error: ApiError, body: Any) -> ApiError:

@@ -66,7 +66,7 @@ def varied(seconds: float) -> float:
 
 
 def is_transient(error: JetStreamError) -> bool:
-    """Whether the error is typical of a server restart, an election or a lost message."""
+    """Return whether the error is typical of a server restart, an election or a lost message."""
     if isinstance(error, RequestTimeoutError | DisconnectedError | NoRespondersError | AnswerLostError):
         return True
     if isinstance(error, ApiError):

@@ -136,7 +136,8 @@ class Timer:
         self._loop = asyncio.get_running_loop()
         self._callback = callback
         self._handle: asyncio.Handle | None = None
-        self._at = 0.0  # stored here: uvloop's handle for a moment that is very near does not have it
+        # Stored here, because uvloop's handle for a very near time does not provide it.
+        self._at = 0.0
 
     def set(self, deadline: float | None) -> None:
         """Call back at ``deadline`` (monotonic seconds of the loop) or slightly earlier. None cancels the timer."""

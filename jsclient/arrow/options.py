@@ -27,7 +27,8 @@ _ARGUMENTS = {
     "endingtimestamp": "end",
     "includeheaders": "columns",
 }
-_NAME = "jsclient-arrow"  # differs from the name of Spark's connections, so that both can be in one process
+# Spark's connections have another name, so that both can exist in one process
+_NAME = "jsclient-arrow"
 
 
 def read_options(

@@ -73,7 +73,7 @@ _LAZY = {
     "ObjectWatch": "buckets.objects.watch",
 }
 
-if not TYPE_CHECKING:  # else a type checker would accept any name
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
 
     def __getattr__(name: str) -> object:
         """Import a class on first use, because `jsclient.connect` does not need it."""

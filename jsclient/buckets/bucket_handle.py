@@ -26,7 +26,7 @@ def no_bucket(error: StreamNotFoundError, create: str) -> BucketNotFoundError:
 class BucketHandle:
     """A bucket and its stream. It has no state that must be closed."""
 
-    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 

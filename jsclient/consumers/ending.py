@@ -14,8 +14,8 @@ from ..protocol.models.consumer import ConsumerInfo
 
 __all__ = ["delete_created", "warn_of_deletion"]
 
-_RECONNECT = 1.0  # seconds that the deletion waits for a lost connection
-_COUNTED = 0.1  # seconds in which the server counts the acks that it has read, and notices readers that ended
+_RECONNECT = 1.0  # seconds that the deletion waits for the connection to return
+_COUNTED = 0.1  # seconds that the server needs to count acks, and to notice that a reader has ended
 
 
 def warn_of_deletion(

@@ -16,12 +16,12 @@ __all__ = ["Seen", "look_at_consumer", "stream_info"]
 
 
 class Seen(NamedTuple):
-    """What a check of a consumer has shown."""
+    """The facts that a check of a consumer has found."""
 
     findings: list[Finding]
     info: ConsumerInfo | None = None
-    due: float | None = None  # seconds until a handler in this process counts as hanging
-    fits: bool = False  # the filter can match and the stream is no copy, so it need not be requested again
+    due: float | None = None  # number of seconds until a handler in this process counts as stuck
+    fits: bool = False  # The filter can match and the stream is no copy, so its info is not requested again.
     denied: bool = False  # this user may not request the information
 
 
@@ -33,7 +33,8 @@ async def look_at_consumer(
         info = await consumer_info(context, stream, consumer)
         state: StreamInfo | None = None
         fits = False
-        if with_stream and not info.num_pending:  # only then can the stream explain it
+        # the stream's info can explain only a consumer without pending messages
+        if with_stream and not info.num_pending:
             state, fits = await _stream(context, info)
     except (ClosedError, DisconnectedError):
         return None

@@ -35,7 +35,7 @@ class AckChannel(msgspec.Struct, frozen=True):
     connection: Connection
     requests: Requests
     timeout: float  # seconds, for `ack_sync`
-    silent: bool = False  # ack policy none: acks are ignored
+    silent: bool = False  # the ack policy is "none", so the server ignores acks
     reader: Choice = msgspec.field(default_factory=chosen)
     logged: set[AckKind] = msgspec.field(default_factory=set)  # ignored kinds that were logged
 
@@ -60,7 +60,7 @@ class Message:
     """
 
     if not TYPE_CHECKING:
-        __slots__ = ()  # the structs below have the fields
+        __slots__ = ()  # the structs below define the fields
         __getattr__ = no_attribute  # otherwise a type checker would accept any name
     _frame: Frame
     _channel: AckChannel

@@ -102,7 +102,7 @@ def _monitor(info: ConsumerInfo, alarm: float) -> HeartbeatMonitor | None:
 
 
 def _limits(request: SubscribeRequest, info: ConsumerInfo) -> tuple[int, int]:
-    # Flow control limits bytes, and a window of small messages has more messages than the default.
+    # Flow control limits bytes. A window of small messages has more messages than the default limit.
     default = MAX_PENDING_BYTES if info.config.flow_control else MAX_PENDING
     return request.max_pending or default, request.max_pending_bytes or MAX_PENDING_BYTES
 

@@ -60,8 +60,9 @@ class StallWatch:
 
     Attributes:
         asks: How many times the program has started to wait for a message.
-        reset_error: For a reader that replaces its consumer: returns why the last attempt failed. Such a reader is not
-            stalled only because its consumer is gone or delivers elsewhere. None: the reader keeps its consumer.
+        reset_error: For a reader that replaces its consumer, a function that returns why the last attempt failed. Such
+            a reader is not stalled merely because its consumer was deleted or delivers to another subject. None if the
+            reader keeps its consumer.
         workers: The activity of each worker of the reader.
         subject: The subject that a push subscription listens on.
     """
@@ -219,7 +220,7 @@ class StallWatch:
         if self.reset_error is not None and seen.info is None and not seen.denied:
             error = self.reset_error()
             if error is None:
-                return  # the next consumer is being created already
+                return  # another task creates the next consumer already
             seen = Seen([cannot_replace(error, reader.stream)])
         self._fits = self._fits or seen.fits
         findings = seen.findings

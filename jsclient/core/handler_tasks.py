@@ -68,7 +68,8 @@ class HandlerTasks(Generic[T]):
             if queue:
                 await self._handle(queue.popleft())
                 count += 1
-                if not count % _EVERY and now() - since > _TURN:  # the handlers may never wait
+                # handlers that never wait would block the event loop
+                if not count % _EVERY and now() - since > _TURN:
                     await asyncio.sleep(0)
                     since = now()
             elif self._ended:

@@ -53,7 +53,7 @@ class CoreMessage(msgspec.Struct, eq=False, gc=False):
     with surrogate escapes, so no byte is lost.
     """
 
-    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
     _frame: Frame
     _channel: ReplyChannel

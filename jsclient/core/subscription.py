@@ -65,7 +65,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
         self._earlier = 0  # messages that arrived on earlier connections
         self._all_arrived = False  # whether no more messages will arrive
         self._ending: asyncio.Task[None] | None = (
-            None  # the drain, or the end after the last expected message
+            None  # the task of the drain, or of the end after the last expected message
         )
 
     @property
@@ -144,7 +144,8 @@ class CoreSubscription(ReadHandle[CoreMessage]):
 
     async def __anext__(self) -> CoreMessage:
         front = self._tracker.front
-        if len(front) > 1 and self._callback is None:  # `next` looks at what follows after the last message
+        # `next` must check for the end after it takes the last message
+        if len(front) > 1 and self._callback is None:
             return CoreMessage(front.popleft(), self._channel)
         try:
             return await self.next()
@@ -158,7 +159,7 @@ class CoreSubscription(ReadHandle[CoreMessage]):
             raise denied
 
     def _receive_messages(self, frames: list[Frame]) -> None:
-        """The sink of the NATS subscription."""
+        """The sink of the NATS subscription: it receives its messages."""
         tracker = self._tracker
         for event in tracker.receive(frames):
             self._context.emit(event)

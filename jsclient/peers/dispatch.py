@@ -20,13 +20,17 @@ from .stored_tracker import Machine
 
 __all__ = ["Dispatcher", "OutboxSender", "publish_all"]
 
-_LATER: Final = 1.0  # seconds until the redelivery after a failed request. They double each time
-_LONGEST_RETRY: Final = 60.0  # seconds at most until a handler that failed is called again
+# seconds until an event is redelivered after a failed request. The delay doubles with each failure
+_LATER: Final = 1.0
+_LONGEST_RETRY: Final = 60.0  # the longest delay in seconds before a failed handler is called again
 _UNHANDLED: Final = (
-    20  # deliveries beyond the attempts that reached no handler, for example because a process stopped
+    # number of deliveries beyond the attempts, for deliveries that reached no handler because a process
+    # stopped
+    20
 )
 _REMEMBERED: Final = 10_000  # number of events whose failed handlers are remembered
-_AT_ONCE: Final = 64  # sends in flight to one host, so that a host without answers does not delay others
+# number of concurrent sends to one host, so that a host that does not answer does not delay others
+_AT_ONCE: Final = 64
 _TOO_LARGE: Final = 10054
 
 Notify = Callable[[Raise, int], Awaitable[None]]
@@ -74,7 +78,8 @@ class Dispatcher(_Reports):
         self._machine = machine
         self._answers = answers
         self._notify = notify
-        self._failures: dict[bytes, int] = {}  # how often the handlers of an event failed here, oldest first
+        # number of failures of an event's handlers in this process, oldest event first
+        self._failures: dict[bytes, int] = {}
 
     async def handle(self, delivery: Delivery) -> None:
         """Handle an event. On return the event is done, or its redelivery was requested."""
@@ -255,7 +260,7 @@ class OutboxSender(_Reports):
 
     async def _send_item(self, item: Send, event: str) -> bool:
         attempt = 0
-        # There are few semaphores, because a host that is not allowed is refused before a connection is opened.
+        # A host that is not allowed is refused before a connection is opened, so the number of semaphores stays small.
         sending = self._sending.setdefault(item.host, asyncio.Semaphore(_AT_ONCE))
         while not self._stopping.begun:
             try:

@@ -62,7 +62,7 @@ class Answers:
 
 
 _RECENT: Final = 100
-_AT_ONCE: Final = 8  # plain functions of a peer that run at a time
+_AT_ONCE: Final = 8  # number of a peer's plain functions that run concurrently
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,12 +40,12 @@ def public_keys(secret: bytes, eci: str) -> PublicKeys:
 
 
 class ChannelKeys:
-    """Signs, verifies, encrypts and decrypts with the keys of a peer's established relationships.
+    """Signs, verifies, encrypts and decrypts data with the keys of a peer's established relationships.
 
-    Use the keys for data outside of the relationship, such as a record of a shared stream. The other side can then
-    verify that a signed record is from this peer, and nobody else can read an encrypted record. Both sides need the
-    extra ``nkeys`` when the relationship is requested and approved. Otherwise its ``Tx_verify_key`` and
-    ``Tx_public_key`` are None.
+    Use the keys for data that is not sent as an event, such as a record of a shared stream. The other side can verify
+    that this peer signed a record, and only the other side can decrypt an encrypted record. Both sides need the extra
+    ``nkeys`` when the relationship is requested and approved. Otherwise its ``Tx_verify_key`` and ``Tx_public_key`` are
+    None.
 
     Each method takes the Id of the relationship, or its ``Rx``. It raises `ConfigError` if no such relationship is
     established, or if it has no keys.

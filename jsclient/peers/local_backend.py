@@ -216,7 +216,7 @@ class _LocalAttendance(Attendance):
             self._later[handle] = letter
 
         async def refuse(reason: str) -> None:
-            pass  # an event that is not redelivered is done
+            pass  # an event without redelivery is finished
 
         ident = f"{letter.seq}".encode()
         await self._receiver(Delivery(letter.subject, letter.data, ident, letter.deliveries, later, refuse))

@@ -49,8 +49,8 @@ class Peer:
     ``Tx`` the other side's channel. ``Rx_role`` and ``Tx_role`` are the roles of this side and of the other side.
     ``Tx_host`` is the URL of the other side's NATS system, or None for this system. ``Id`` is the same on both sides.
 
-    When a call returns, its effect is stored. The other side is informed eventually, in the order of events, whatever
-    crashes. Handlers may receive an event again after a crash.
+    When a call returns, its effect is stored. The other side eventually receives all events, in order, even if
+    processes crash. After a crash, handlers may receive an event again.
     """
 
     def __init__(self, backend: Backend, name: str, *, capability: bool) -> None:
@@ -238,7 +238,7 @@ class Peer:
     async def approve(self, Id: str | None = None, *, policy: Policy | None = None, **attrs: Any) -> None:
         """Approve a request that another peer made. This side establishes the relationship at once.
 
-        If the request was rejected, revoked or ended before, it stays so, and no error is raised. See `established`.
+        If the request has been rejected, revoked or ended, the call has no effect. See `established`.
 
         Args:
             Id: The relationship, unless ``attrs`` has its ``Rx`` or ``Tx``. An event's attributes can be passed as is.

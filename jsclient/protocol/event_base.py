@@ -28,7 +28,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """The level at which the event is logged."""
+        """The logging level of the event."""
         return self._severity
 
     def __str__(self) -> str:

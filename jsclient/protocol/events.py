@@ -241,8 +241,9 @@ class ErrorRaised(Event, frozen=True, kw_only=True):
 class ConsumerRefused(ErrorRaised, frozen=True, kw_only=True):
     """A reader needs a new consumer, and the stream's limit of consumers is reached: `ConsumerLimitError`.
 
-    ``error`` names the limit, if it is known, and says what to do. ``meanwhile`` says what the reader does now. A
-    reader that follows the stream tries again until the server creates the consumer, and reports the event once.
+    ``error`` names the limit, if it is known, and says what to do. ``meanwhile`` says how the reader continues without
+    a consumer. A reader that follows the stream tries again until the server creates the consumer, and reports the
+    event once.
     """
 
     about = "consumer"

@@ -21,8 +21,10 @@ __all__ = ["AckWindow", "FailureSink"]
 
 _GRACE = 2.0  # seconds that closing the connection waits for acks
 _SMALL = 1024  # bytes; only larger messages are compared with the server's limit
-_EARLY = 0.001  # seconds; the event loop's timers may fire early by the resolution of its clock
-_TURNS = 3  # loop iterations for tasks that await a future: one wakes the task, two run what it starts then
+_EARLY = 0.001  # seconds by which a timer of the event loop may fire early
+# The number of loop iterations until a task that awaits a future has run. The first wakes the task, the
+# others run what it starts.
+_TURNS = 3
 
 
 class FailureSink(abc.ABC, Generic[TicketT]):
@@ -62,9 +64,9 @@ class AckWindow(Generic[TicketT]):
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.changed: Signal = Signal()  # fewer publishes are in flight, or fewer callers wait
         self.prefix: bytes = b""  # prefix of reply subjects
-        self.small: int = 0  # bytes that every server accepts for certain
+        self.small: int = 0  # number of bytes that every server accepts
         self.number = 0  # number of the last publish sent
-        self.unsent: int = 0  # publishes that could not be sent after they got a number
+        self.unsent: int = 0  # number of publishes that received a number but could not be sent
         self.failed: int = 0
         self.is_ended: bool = False
         self._context, self._failures, self._after_event = context, failures, after_event
@@ -129,7 +131,8 @@ class AckWindow(Generic[TicketT]):
     def _on_denied(self, error: PermissionDeniedError) -> None:
         if error.operation == "publish":
             if not self._denials:
-                self.loop.call_soon(self._deny)  # the server reports each message: go through the window once
+                # The server sends an error for each message, so visit the window only once.
+                self.loop.call_soon(self._deny)
             self._denials[error.subject] = error
         elif self._inbox is not None and self._inbox.subject == error.subject:
             # Permissions may change: the next publish subscribes again, and gets an error with the subject.

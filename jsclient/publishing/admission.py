@@ -18,7 +18,7 @@ __all__ = ["YIELD_AFTER", "Admission", "Gate", "Limits", "Waiter"]
 YIELD_AFTER = 0.01
 """Seconds that publishing may occupy the event loop, which cannot read or write meanwhile."""
 
-_MUCH = 1024 * 1024  # bytes in flight that never congest a connection
+_MUCH = 1024 * 1024  # a connection is never congested by this many bytes in flight
 
 
 class Limits(NamedTuple):
@@ -154,16 +154,17 @@ class Admission:
         self._pausing = False
 
     def _fits(self, count: int, size: int) -> bool:
-        """Whether ``count`` more publishes with the sum ``size`` of bytes may be sent now."""
+        """Return whether ``count`` more publishes with the sum ``size`` of bytes may be sent now."""
         if not self.ready or self._relief is not None or self._pausing or self._window.is_broken:
             return False
         return self.has_room(count, size)
 
     def has_room(self, count: int, size: int) -> bool:
-        """Whether ``count`` more publishes, with ``size`` bytes in total, fit into the limits."""
+        """Return whether ``count`` more publishes, with ``size`` bytes in total, fit into the limits."""
         in_flight = self._window.count
         if not in_flight and count == 1:
-            return True  # even a publish larger than the limit: otherwise it could never be sent
+            # Even a publish above the limit is admitted, because otherwise it could never be sent.
+            return True
         return in_flight + count <= self.max_in_flight and self._window.size + size <= self.max_bytes
 
     async def enter(
@@ -217,7 +218,7 @@ class Admission:
         self.recheck()
 
     def too_much(self, size: int) -> bool:
-        """Whether ``size`` bytes are too many to be in flight now, because of the limit or a slow connection."""
+        """Return whether ``size`` bytes are too many to be in flight now, because of the limit or a slow connection."""
         outbox = self._connection.outbox
         if self._relief is None and outbox is not None and outbox.is_full:
             self.clear = False

@@ -56,7 +56,7 @@ class _Turns:
     """Lets one caller run at a time, in the order of the calls."""
 
     def __init__(self) -> None:
-        self.callers: int = 0  # number of callers that run or wait
+        self.callers: int = 0  # number of callers that hold the lock or wait for it
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> None:
@@ -87,11 +87,12 @@ class AtomicBatch:
         self._out = context.connection.outbox
         self._write_at_once = context.connection.write_at_once
         self._small = min(_SMALL, context.connection.max_payload) - self._tracker.overhead
-        self._checked: str | None = None  # the version of a server that supports batches
+        self._checked: str | None = None  # the version of the server, once it is known to support batches
         self._turns = _Turns()  # messages are sent in the order of their numbers
         self._saw_election = False  # no stream answered for a while, so the server may have lost the batch
         self._refusal: JetStreamError | None = None  # the answer to the first message, which no call awaits
-        self._attempt = 0  # how often the batch was sent again: an answer to an earlier attempt means nothing
+        # number of times that the whole batch was sent again. Answers to an earlier attempt are ignored
+        self._attempt = 0
         self._ack: PubAck | None = None
         self._failure: JetStreamError | None = None
 
@@ -326,7 +327,7 @@ class AtomicBatch:
             raise
 
     def _cause(self, error: JetStreamError) -> JetStreamError:
-        """Why the server has refused the batch: a later answer says only that messages are missing."""
+        """Return why the server refused the batch. A later answer says only that messages are missing."""
         refusal = self._refusal
         if isinstance(error, BatchIncompleteError) and isinstance(refusal, ApiError):
             return refusal
@@ -434,7 +435,7 @@ class AtomicBatch:
             try:
                 self._context.connection.send(farewell.subject, farewell.payload, header=farewell.header)
             except JetStreamError:
-                pass  # the server drops the batch after 10 s
+                pass  # the server drops the batch after 10 s without a message
 
     async def __aenter__(self) -> Self:
         self._check_server()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BulkPublisher", "Failed", "PublishedMany", "RowsTicket", "Tally", "publish_many"]
 
-_BURST = 1000  # messages at most between two checks of limits and clock
+_BURST = 1000  # maximum number of messages between two checks of the limits and the clock
 _INDICES = [b"%d" % index for index in range(_BURST)]  # the last tokens of reply subjects
 
 
@@ -69,11 +69,13 @@ class Tally:
     streams: set[str] = field(default_factory=set)
     acks: list[PubAck] = field(default_factory=list)  # acks that are not counted yet
     runs: list[AckRun] = field(default_factory=list)  # runs of acks that are not counted yet
-    on_acks: Callable[[list[PubAck]], None] | None = None  # called with the acks before they are counted
+    # receives new acks before they are counted
+    on_acks: Callable[[list[PubAck]], None] | None = None
     on_run: Callable[[str, list[int]], None] | None = (
-        None  # called with the stream and the sequences of a run before they are counted
+        None  # receives the stream and the sequences of a new run before they are counted
     )
-    unwanted: list[None] = field(default_factory=list)  # not empty once closed: send nothing again
+    # a list that is not empty once the bulk is closed, so that no message is sent again
+    unwanted: list[None] = field(default_factory=list)
 
     def count_acks(self) -> None:
         """Count the acks that are not counted yet."""
@@ -296,7 +298,7 @@ class BulkPublisher:
             except (TooManyInFlightError, RequestTimeoutError) as error:
                 now = acks.loop.time()
                 if now < min(until, self._progress.gives_up_at):
-                    continue  # a message was stored meanwhile
+                    continue  # an attempt was stored meanwhile
                 if isinstance(error, RequestTimeoutError):
                     raise
                 # After the timeout no message is in flight any more, so only the connection can cause the wait.

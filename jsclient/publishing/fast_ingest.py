@@ -35,7 +35,7 @@ from .ingest_channel import CHUNK, IngestChannel
 
 __all__ = ["FastIngest"]
 
-_FIRST, _MOST = 16, 1000  # payloads in a write: in the first write, and at most
+_FIRST, _MOST = 16, 1000  # number of payloads in the first write, and the maximum in later writes
 _NO_ANSWER = (RequestTimeoutError, DisconnectedError, ClosedError)
 
 

@@ -37,7 +37,7 @@ from .unretrieved import PublishFuture, UnretrievedFailures
 
 __all__ = ["Publisher"]
 
-_RETAINED = 1000  # the number of failures that are kept, at least, until they are retrieved or raised
+_RETAINED = 1000  # minimum number of failures that are kept until they are retrieved or raised
 
 
 class Publisher(Handle):
@@ -94,7 +94,7 @@ class Publisher(Handle):
         publishers.add(self)
 
     def describe_rest(self) -> str:
-        """Describe what is lost if the program ends now, or return "" if nothing is. For the library's own use."""
+        """Describe the messages that are lost if the program ends now, or return "". For the library's own use."""
         if self.acks.is_ended:
             return ""
         self._window.expand()
@@ -330,7 +330,8 @@ class Publisher(Handle):
             and (last_subject_seq_subject is None and ttl is None)
             and (rollup is None and msg_id is not None)
         ):
-            return headers_and_ids(headers, msg_id, last_msg_id)  # only ids: this way costs least
+            # if a message has only ids, this way costs least
+            return headers_and_ids(headers, msg_id, last_msg_id)
         merged = message_headers(
             self._context,
             headers,
@@ -359,7 +360,7 @@ class Publisher(Handle):
         acks, window, out = self.acks, self._window, self._out
         repeatable = repeatable and self._resend
         if (slots := self._slots) is not None and out is not None and size <= CHUNK:
-            out.prepare()  # raises in another loop
+            out.prepare()  # this raises an error in another event loop
             placed: PublishFuture | None = slots.publish(to, header, data, now, timeout, repeatable, True)
             if placed is not None:
                 return placed
@@ -388,7 +389,7 @@ class Publisher(Handle):
                 out.commands.append(command)
                 out.size += len(command)
             else:
-                out.write(command)  # raises in another loop, as `write_parts`
+                out.write(command)  # like `write_parts`, this raises an error in another event loop
             entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
         acks.number = number
         if slots is not None:

@@ -215,7 +215,7 @@ class NatsServer:
     async def _start(self) -> None:
         reclaims_port = self._port_is_ours and self.port != 0
         while True:
-            await self._end_process()  # a process that has exited must still be reaped
+            await self._end_process()  # reap the previous process, even if it has exited
             process = self._process = self._launch(find_server(self._binary))
             try:
                 return await self._wait_until_ready(process)
@@ -226,7 +226,7 @@ class NatsServer:
             await asyncio.sleep(0.1)
 
     def _run_directory(self) -> Path:
-        """The directory of the configuration, the ports file, the log and, by default, the store."""
+        """Return the directory of the configuration, the ports file, the log and, by default, the store."""
         if self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="jsclient-", ignore_cleanup_errors=True)
         return Path(self._temporary.name)
@@ -357,7 +357,7 @@ def _wheel_directories() -> list[str]:
     return [os.fspath(Path(file.locate()).parent) for file in files if file.stem == _EXECUTABLE]
 
 
-_LIMIT = 1.0  # seconds to wait. A thread that waits for the disk stops later
+_LIMIT = 1.0  # Seconds to wait. A thread that waits for the disk may stop later.
 
 
 def _wait_until_frozen(pid: int) -> None:
@@ -406,7 +406,7 @@ async def _probe(host: str, port: int, *, jetstream: bool) -> dict[str, Any] | N
 
 
 async def _answered(reader: asyncio.StreamReader, *, jetstream: bool) -> bool:
-    """Whether the PING and, with JetStream, the API request succeeded."""
+    """Return whether the PING and, with JetStream, the API request succeeded."""
     awaited = {b"PONG", b"MSG"} if jetstream else {b"PONG"}
     while awaited:
         verb, *args = (await reader.readline()).split() or [b""]

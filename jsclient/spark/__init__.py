@@ -37,7 +37,7 @@ _WHERE = {
 }
 
 
-if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _WHERE:

@@ -181,7 +181,7 @@ class StreamManager:
             ]
             return ", ".join(overlaps)
         except JetStreamError:
-            return ""  # the error of the refusal itself is raised
+            return ""  # the caller raises the error of the refusal itself
 
     def _stream(self, info: dict[str, Any]) -> Stream:
         from .stream import Stream

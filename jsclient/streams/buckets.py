@@ -147,7 +147,8 @@ class Bucket:
 
     async def entries(self, after: int = 0) -> list[BucketEntry]:
         """Return the entries stored after a revision, deletions included. 0 means all. Raises any API request error."""
-        from ..consumers.ordered.consumer import ordered_consumer  # as all handles: imported when one is made
+        # like all handles, it is imported when the first is created
+        from ..consumers.ordered.consumer import ordered_consumer
 
         if after and (await self.get(">")).revision <= after:
             return []

@@ -31,7 +31,7 @@ class Counter:
     overwritten. Values are integers of any sign, with up to 4,300 digits.
     """
 
-    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 

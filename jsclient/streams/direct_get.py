@@ -35,7 +35,7 @@ _FIRST: Final = 0.25  # share of the timeout after which an unanswered request i
 
 
 async def get_directly(context: Context, stream: str, body: dict[str, Any]) -> StoredMessage:
-    """Read one message from any replica. Raises the errors of `read_direct_answer`."""
+    """Read one message from any replica, and raise the errors of `read_direct_answer`."""
     frame = await context.requests.ask(
         context.api.direct_get(stream), encode(body), timeout=context.timeout, what="direct get", again=True
     )

@@ -41,7 +41,7 @@ _NO_CONSUMER_TO_UPDATE = 10149
 class Stream:
     """A stream that exists on the server. Created by `JetStream.stream` and `JetStream.create_stream`."""
 
-    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 

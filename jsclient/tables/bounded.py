@@ -79,7 +79,7 @@ def _plan_member(options: SourceOptions, narrowed: Narrowed) -> tuple[_StreamRea
     facts = lookup.facts()
     lookup.subjects = fitting = lookup.fitting(facts)
     if bool(fitting) != bool(options.subjects):
-        return None, fitting  # no filter can match a message of the stream
+        return None, fitting  # no filter matches any message of the stream
     read = _plan_stream(options, narrowed, lookup, facts)
     if read is not None and not _keeps_filters(lookup, facts, narrowed):
         read = None

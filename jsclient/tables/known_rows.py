@@ -23,7 +23,7 @@ _KNOWN = frozenset({"stream", "sequence", "stream_created"})  # columns that nee
 
 
 async def has_each_message(js: JetStream, spec: ReadSpec, part: SequenceRange) -> bool:
-    """Whether `known_rows` are the rows of a range, according to one request for the stream's info.
+    """Return whether `known_rows` are the rows of a range, according to one request for the stream's info.
 
     If not, the messages must be read: filters, gaps and other columns need them, and so does an option ``readMode``
     that says how to read.
@@ -34,7 +34,7 @@ async def has_each_message(js: JetStream, spec: ReadSpec, part: SequenceRange) -
 
 
 def _is_whole(info: StreamInfo, spec: ReadSpec, part: SequenceRange) -> bool:
-    """Whether the stream has a message at each sequence, and those of the range are among them."""
+    """Return whether the stream has a message at each sequence, and those of the range are among them."""
     state = info.state
     if spec.created is not None and info.created != datetime.fromisoformat(spec.created):
         return False  # the stream was recreated, which a reader reports

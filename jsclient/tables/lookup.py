@@ -100,7 +100,7 @@ class Lookup:
         self._narrows = narrows and bool(options.subjects)
         self._known = known
         self._failures = 0  # requests that were repeated
-        self._narrowed_for: object = None  # what the filters were compared with
+        self._narrowed_for: object = None  # the subjects with which the filters were compared
         self.subjects: tuple[str, ...] = options.subjects
         self.fits: bool = True
         self.was_listed: bool = False
@@ -226,7 +226,7 @@ class Lookup:
         return 0 if seq > facts.last_seq else self.run(count)
 
     def counts_cheaply(self, facts: StreamFacts) -> bool:
-        """Whether `rest` takes one request and the messages can be read by direct get."""
+        """Return whether `rest` takes one request and the messages can be read by direct get."""
         self._run_retried(self._open_stream)
         return self._gets(facts)
 
@@ -403,7 +403,8 @@ class Lookup:
                 # If no query has succeeded yet, a wrong option is more likely than an unavailable server.
                 known = self._known or self._stream is not None
                 if (explained := self._explained(error, known=known)) is not None:
-                    raise explained from None  # Spark prints the whole chain, and the text says it all
+                    # The text has all facts, and Spark prints the whole chain of errors.
+                    raise explained from None
                 if not known or not await retry.again(error):
                     raise
                 self._failures += 1

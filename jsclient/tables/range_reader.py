@@ -47,7 +47,7 @@ _LOOK = 1.0  # seconds between checks of the head of the stream
 _FIRST_DOUBT, _LONGEST_DOUBT = 0.25, 5.0  # seconds without a message before asking the leader for the next
 _STALLED = 120.0  # seconds without a message, although the stream has one, before the read fails
 _RETRY = RetryPolicy(0.05, 1.0, patience=30.0)
-_ATTEMPT = 2.0  # seconds: timeout of one attempt
+_ATTEMPT = 2.0  # timeout of one attempt in seconds
 _PAGE = 20_000  # messages per direct get
 _EXPIRES, _HEARTBEAT = 30.0, 5.0  # seconds, of a pull request
 _FORGOTTEN = 30.0  # seconds; inactivity threshold of the consumer
@@ -297,7 +297,7 @@ class ConsumerRange(RangeReader):
         return puller
 
     def _is_filling(self, puller: OrderedPuller) -> bool:
-        """Whether more messages are in flight."""
+        """Return whether more messages are in flight."""
         buffer = puller.tracker.buffer
         return buffer.owed > 0 and puller.error is None and not puller.nothing_comes
 

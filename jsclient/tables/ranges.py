@@ -29,7 +29,7 @@ SPARSE = 10
 """Ratio of sequences to messages above which ranges are split by message counts instead of by sequence."""
 
 _STEPS = 24  # maximum number of counts per cut
-_NEAR = 10  # a cut may be off by a tenth of a part
+_NEAR = 10  # a cut may deviate by a tenth of a part
 
 Counting = Generator[int, int, "list[SequenceRange]"]
 
@@ -186,7 +186,7 @@ def shares(counts: Sequence[int], most: int) -> list[int]:
     granted = [min(1, count) + max(0, count - 1) * over // max(1, total - waiting) for count in counts]
     short = [at for at, count in enumerate(counts) if granted[at] < count]
     short.sort(key=lambda at: granted[at] * total - counts[at] * most)
-    for at in short[: max(0, most - sum(granted))]:  # rounding has left over these messages
+    for at in short[: max(0, most - sum(granted))]:  # rounding down has left these messages unassigned
         granted[at] += 1
     return granted
 

@@ -34,7 +34,7 @@ class Session:
     """A `JetStream` and its event loop. Returned by `session`.
 
     Attributes:
-        js: Use it only in coroutines on the loop. See `run`.
+        js: The connection. Only coroutines on the loop may use it, see `run`.
     """
 
     def __init__(self, js: JetStream, loop: asyncio.AbstractEventLoop, servers: Sequence[str]) -> None:

@@ -24,11 +24,12 @@ from .source_options import SourceOptions
 __all__ = ["LogPartition", "ReadSpec", "cut", "pieces_of", "plan", "read_spec"]
 
 _MOST_FOUND = 500_000  # number of messages that are read to divide a range
-_FOUND_A_PIECE = 500  # the same for each part: a few counts cost as much
+_FOUND_A_PIECE = 500  # The same limit for each part. With more messages, a few counts cost as much.
 _LOADED_A_PIECE = (
     1024 * 1024
 )  # bytes that the server loads for this, because it reads payloads even if it does not send them
-_WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if counting needs a consumer
+# number of sequences below which a range is split by sequence if counting needs a consumer
+_WORTH_COUNTING = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ def cut(
     dense = not lookup.subjects and not facts.gaps
     if dense or (whole.width < _WORTH_COUNTING and not lookup.counts_cheaply(facts)):
         return plan_ranges(whole, pieces_of(options, whole.width))
-    after = lookup.rest(whole.last + 1, facts)  # first: what is stored meanwhile must not lower the count
+    # This is requested first, so that a message stored meanwhile cannot lower the count.
+    after = lookup.rest(whole.last + 1, facts)
     rest = lookup.rest(whole.first, facts)
     rows = max(0, rest - after)
     pieces = pieces_of(options, rows)
@@ -121,7 +123,7 @@ def cut(
 
 
 def _are_few(rows: int, pieces: int, facts: StreamFacts) -> bool:
-    """Whether a look at all messages costs less than to count them for each part."""
+    """Return whether a look at all messages costs less than to count them for each part."""
     a_piece = -(-rows // pieces)
     return rows <= _MOST_FOUND and a_piece <= _FOUND_A_PIECE and a_piece * facts.mean_bytes <= _LOADED_A_PIECE
 

@@ -142,7 +142,8 @@ class ConsumerFeed(Feed):
         """Return plain subscriptions that replace a consumer."""
         config = self._stream.config
         subjects = heard_subjects(config.subjects or (), self._subject)
-        echoes = self._context.connection.echoes  # without echoes, records of this connection are not heard
+        # a connection without echoes does not receive its own records
+        echoes = self._context.connection.echoes
         hints = Hints(all_heard=bool(subjects) and are_all_heard(config) and echoes)
         return _Hearing(self._context, subjects, hints, look, lost)
 

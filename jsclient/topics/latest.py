@@ -46,7 +46,7 @@ class OneSubject:
 
     def __init__(self, notifier: StreamNotifier, log: StreamLog) -> None:
         self._notifier = notifier
-        self._waits = 0  # number of reads that wait now
+        self._waits = 0  # number of reads that are waiting
         self._stall_watch = log.stall_watch(
             progress=lambda: self._notifier.seen, waits=lambda: self._waits > 0
         )

@@ -349,7 +349,7 @@ class TopicPublisher(Handle):
         return await self._end_topic(Kind.FINISH, completion)
 
     async def fail(self, reason: str) -> Position:
-        """Store all records sent, and end the topic with the reason of a failure. See `finish` for the errors."""
+        """Wait until all records are stored, and end the topic with the reason of a failure. Errors: see `finish`."""
         if not isinstance(reason, str):
             raise ConfigError(f"reason is {type(reason).__name__}: a str is needed, such as str(error)")
         return await self._end_topic(Kind.FAIL, reason.encode())

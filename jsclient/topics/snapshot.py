@@ -21,7 +21,7 @@ from .stream_log import MAX_BYTES, StreamLog
 __all__ = ["Snapshot", "newest_of_each", "take_snapshot"]
 
 _PAGE: Final = 500
-_AT_ONCE: Final = 64  # requests in flight about subjects that differ
+_AT_ONCE: Final = 64  # maximum number of concurrent requests for subjects that differ
 
 
 class Snapshot(NamedTuple):

@@ -60,10 +60,10 @@ __all__ = ["MAX_BYTES", "StreamLog", "find_log", "find_stream", "read_extent", "
 
 _SINGLE: Final = 100  # records that are read one by one for a page
 _FETCH: Final = 5000  # records that are fetched together if direct gets are unavailable
-_LONG_AGE: Final = 60.0  # seconds after which a delivery can no longer be in flight
+_LONG_AGE: Final = 60.0  # a delivery that is older than this many seconds is no longer in flight
 _INACTIVE: Final = 5.0  # seconds that a consumer outlives its use
-_OTHERS: Final = 2  # consumers that are created in place of a consumer that a server has forgotten
-_GUESS: Final = 0.25  # share of the timeout in which the likely stream must answer
+_OTHERS: Final = 2  # how many consumers are created to replace a consumer that a server has lost
+_GUESS: Final = 0.25  # the stream that probably has the subject must answer within this share of the timeout
 _PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
 _PUSHES: Final = "jsc.push"  # prefix of the subjects to which streams created here republish
 _READABLE: Final = 40  # characters of the subject that become part of a stream's name
@@ -155,7 +155,7 @@ class StreamLog(Log):
             except (ProtocolError, RequestTimeoutError, DisconnectedError):
                 if not records:
                     raise
-                page = Page(records, more=True)  # complete up to its last record
+                page = Page(records, more=True)  # the page is complete up to its last record
             except NoRespondersError as error:
                 page = await self._without_direct_gets(error, since, limit, max_bytes)
             first = page.records[0] if page.records else None

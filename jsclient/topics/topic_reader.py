@@ -38,7 +38,8 @@ class TopicReader(ReadHandle[Record]):
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
         self._tracker = reader.tracker
-        self._take_one = reader.tracker.take_one  # of its queue: a record of an ``async for`` costs two calls
+        # The method of its queue, because each record of an ``async for`` costs two calls.
+        self._take_one = reader.tracker.take_one
         self._end: Record | None = None
         self.completion: bytes | None = None
 
@@ -61,7 +62,7 @@ class TopicReader(ReadHandle[Record]):
         return repr(self._reader).replace("LogReader", "TopicReader")
 
     def set_push(self, push: Push) -> None:
-        """Change how records are pushed, see `Topic.each`. No record is lost or repeated."""
+        """Change how the server pushes records, see `Topic.each`. The reader loses and repeats no record."""
         self._reader.set_push(push)
 
     async def next(self, timeout: float | None = None) -> Record:

@@ -52,7 +52,7 @@ async def test_empty_bucket(kv: Any) -> None:
 
 
 async def test_filters(kv: Any) -> None:
-    """A revision of a key that does not match is waited for as well: nothing of the cache is older."""
+    """The cache also waits for a revision of a key that does not match, so no record in the cache is older."""
     await kv.put("a.1", b"1")
     await kv.put("b", b"2")
     await kv.put("c", b"3")

@@ -1,4 +1,4 @@
-"""Elections: one of several clients works at a time, and another one goes on when it is cut off."""
+"""Elections: one of several clients works at a time, and another client continues when it loses its connection."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_leader_cut_off(make: Any, connect: Any, proxy: Any, events: list[
 
 
 async def test_failure_of_the_work(make: Any) -> None:
-    """Errors of the work are raised, and those of other locks too."""
+    """Errors of the work are raised, including errors of other locks."""
     kv = await make(limit_marker_ttl=30)
     for error in (KeyError("x"), LeaseLostError(kv.bucket, "leader", 0, "of another lock")):
 

@@ -45,7 +45,7 @@ async def locks(make: Any) -> Any:
 
 @pytest.fixture
 async def holder(server: Any, locks: Any) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Another process, which holds the lock of key a."""
+    """Another process, which has the lock of key a."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", HOLDER, server.url, locks.bucket, str(TTL), stdout=asyncio.subprocess.PIPE
     )
@@ -114,7 +114,7 @@ async def test_timeout(locks: Any) -> None:
 @pytest.mark.limit(120)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 async def test_holder_dies(locks: Any, holder: Any, how: signal.Signals) -> None:
-    """The next one has the lock within the TTL and a second. A holder that wakes up is refused."""
+    """The next client acquires the lock within the TTL and a second. A holder that wakes up is refused."""
     holder.send_signal(how)
     died = time.monotonic()
     old = (await locks.get("a", min_revision=1)).revision

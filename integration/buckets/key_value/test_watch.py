@@ -172,7 +172,7 @@ async def test_entries_vanish_while_opening(kv: Any, connect: Any, proxy: Any, k
 
 @pytest.mark.covers("K59")
 async def test_cancelled_while_looking_ahead(kv: Any) -> None:
-    """A value that is held until the next one is known is returned by the next call."""
+    """The watch keeps a value until it knows the next value. Then the next call returns it."""
     for number in range(300):
         await kv.put(f"k{number}", b"")
     keys: list[str] = []

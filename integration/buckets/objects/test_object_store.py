@@ -455,7 +455,7 @@ async def test_requests_of_a_small_object(store: Any, proxy: Any, connect: Any) 
 
 
 async def test_connection_of_nats_py(foreign_js: Any, name: str, chunks: Any) -> None:
-    """Its writes may wait, where those of an own connection do not."""
+    """Its writes may wait. Writes of a connection of jsclient do not wait."""
     store = await foreign_js.create_object_store(name, storage="memory")
     data = bytes(range(256)) * 20_000
     for _ in range(2):

@@ -27,7 +27,7 @@ from jsclient import (
     RequestTimeoutError,
 )
 
-DATA = bytes(range(256)) * 2000  # four chunks, the last one smaller
+DATA = bytes(range(256)) * 2000  # four chunks, of which the last is smaller
 
 
 class AsyncFile:

@@ -1,4 +1,4 @@
-"""What happens to the cluster: one fault after the other, from a seed, each healed before the next one."""
+"""The faults of the cluster, one after the other, from a seed. Each is healed before the next fault."""
 
 from __future__ import annotations
 

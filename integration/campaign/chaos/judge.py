@@ -1,4 +1,4 @@
-"""The judge: what the streams hold, asked by raw requests over a connection of nats-py."""
+"""The judge: it reads the streams with raw requests over a connection of nats-py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Message:
 
 
 async def everything(oracle: Oracle, stream: str) -> list[Message]:
-    """All messages of a stream, in order, as a consumer of its own delivers them. Counted against the stream's state.
+    """All messages of a stream, in order, as a separate consumer delivers them. Counted against the stream's state.
 
     Raises:
         AssertionError: The stream's state speaks of other messages.

@@ -85,7 +85,7 @@ class Nodes(OwnCluster):
                     name: await stack.enter_async_context(Proxy(port, frames=False))
                     for name, port in ends.items()
                 }
-            # Without JetStream of its own: what is asked there by the cluster's domain goes to the cluster.
+            # The node has no JetStream, so requests with the cluster's domain go to the cluster.
             remotes = [{"urls": [link.url.replace("nats:", "nats-leaf:") for link in leaf_links]}]
             nodes.leaf_links, nodes.tls = leaf_links, context
             nodes.leaf = OwnServer(
@@ -110,7 +110,7 @@ class Nodes(OwnCluster):
         return [proxy for pair, proxy in self._proxies.items() if name in pair]
 
     def cut_off(self, name: str, *, silently: bool) -> None:
-        """No other node is reached from this one, nor this one from another: without a word, or by resets."""
+        """This node reaches no other node, and no other node reaches it. Connections are silent, or are reset."""
         for proxy in self.around(name):
             if silently:
                 proxy.stall()

@@ -1,4 +1,4 @@
-"""Every kind of publisher: each publishes 1, 2, 3 … under a subject of its own and keeps what was acked."""
+"""Every kind of publisher: each publishes 1, 2, 3 … under a separate subject and records the acked numbers."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ SURE = ("publish with id", "publisher")
 
 
 def judge(one: Publishing, stored: Stored, outcome: Outcome, *, replicated: bool) -> None:
-    """What must hold of a publisher."""
+    """The guarantees of a publisher."""
     subjects = [one.subject]
     if one.kind == "ingest":
         subjects = [f"{one.subject}.{count}" for count in range(len(one.groups))]

@@ -29,7 +29,7 @@ class Reading:
         self.position: str | None = None
         self.opened = 0
         self.highest = 0
-        self.is_opening = False  # or closed: within a call that has a deadline of its own
+        self.is_opening = False  # or closed, within a call that has its own deadline
         self.took_at = time.monotonic()
 
     def take(self, message: Any) -> None:
@@ -219,7 +219,7 @@ def complete(one: Reading, seqs: list[int], newest: int) -> bool:
 
 
 def judge(one: Reading, seqs: list[int], newest: int, outcome: Outcome) -> None:
-    """What must hold of a reader. A stored sequence that it was not given is a hole."""
+    """The guarantees of a reader. A stored sequence that it was not given is a hole."""
     tally = one.tally
     errors = sorted({type(error).__name__ for error in tally.errors})
     outcome.ran = {"taken": len(tally.seqs), "stored": len(seqs), "opened": one.opened, "errors": errors}

@@ -62,7 +62,7 @@ class World:
         self.round_trips: dict[str, float] = {}
         self.others: dict[
             str, dict[str, Any]
-        ] = {}  # options of a publisher and a reader with a connection of their own
+        ] = {}  # options of a publisher and a reader with a separate connection
         self._stack = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
 

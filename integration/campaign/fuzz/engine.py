@@ -18,7 +18,7 @@ from integration.campaign.report import Outcome
 from jsclient.errors import JetStreamError
 
 SLOW = 0.05  # seconds of CPU for an input of up to 20 kB
-SLICE = 500  # inputs of a target before the next one has its turn
+SLICE = 500  # number of inputs of a target before the next target has its turn
 INFLATED = 0.002  # of the inputs
 
 
@@ -58,7 +58,7 @@ class Tally:
 
 
 class DifferenceError(AssertionError):
-    """Two implementations do not agree, or an invariant does not hold."""
+    """Two implementations do not agree, or an invariant is violated."""
 
 
 def same(one: object, other: object, what: str) -> None:

@@ -1,6 +1,6 @@
 """Fuzz guided by coverage: `python -m integration.campaign.fuzz.guided --seconds 60 [--target NAME]`, with atheris.
 
-Each target runs in a process of its own, since the fuzzer never returns. Its corpus begins with the samples. atheris is
+Each target runs in a separate process, because the fuzzer never returns. Its corpus begins with the samples. atheris is
 installed from PyPI and exists for some versions of Python only (3.11 to 3.13 when this was written), so the session
 `campaign` does not need it.
 """

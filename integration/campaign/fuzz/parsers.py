@@ -134,7 +134,7 @@ class Host:
 
 
 def read_wire(pieces: list[bytes], *, compiled: bool = True) -> tuple[list[Any], list[Any], bool]:
-    """The frames of the sink, those of others, and whether the reader refused the rest."""
+    """The frames of the sink, the frames of other subscriptions, and whether the reader refused the remaining bytes."""
     host = Host()
     reader, frames = FrameReader(host), []
     if not compiled:

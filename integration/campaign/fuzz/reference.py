@@ -1,4 +1,4 @@
-"""Slow implementations from the specifications, written for comparison with those of the library."""
+"""Slow implementations from the specifications, to be compared with the implementations of the library."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ Take = Callable[[bytes], object]
 
 
 def some_ack(chance: Random, number: int) -> bytes:
-    """The JSAck that comes next, or another one."""
+    """The JSAck that comes next, or a different JSAck."""
     near = number + chance.choice((0, 0, 0, 0, 0, 1, 3, -1, -5))
     return b"$JS.ACK.ORDERS.worker.1.%d.%d.1700000000123456789.7" % (max(near, 0), max(near, 0))
 

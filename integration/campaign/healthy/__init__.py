@@ -1,4 +1,4 @@
-"""Healthy: every kind of reader under mixed load without a fault. No stand-still is told, and nothing is lost."""
+"""Healthy: every kind of reader under mixed load without a fault. No stall is reported, and no message is lost."""
 
 from integration.campaign.healthy.scenario import run
 

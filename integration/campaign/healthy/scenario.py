@@ -127,7 +127,7 @@ class Load:
                 await asyncio.sleep(15)
 
     async def finish(self) -> list[str]:
-        """Stop all readers. Returns the errors of those that have ended before."""
+        """Stop all readers. Returns the errors of the readers that had ended before."""
         errors = [f"{task.get_name()}: {task.exception()}" for task in self._tasks if task.done()]
         for task in self._tasks:
             task.cancel()

@@ -48,7 +48,7 @@ async def gets(js: Any) -> None:
     for call in (stream.info, lambda: stream.get_message(1), lambda: stream.get_last_message("a.b")):
         try:
             await call()
-        except JetStreamError:  # the next one is tried as well
+        except JetStreamError:  # the next call is tried as well
             continue
     [_ async for _ in stream.get_batch(10, timeout=TIMEOUT)]
 

@@ -65,7 +65,7 @@ async def huge_answers(liar: Liar) -> None:
 
 
 async def no_answers(liar: Liar) -> None:
-    """Pings are answered, nothing else is."""
+    """The server answers only pings."""
     liar.answer(">", lambda _: None)
 
 
@@ -163,7 +163,7 @@ async def flood(liar: Liar) -> None:
 
 
 async def more_infos(liar: Liar) -> None:
-    """INFO after INFO, each another one."""
+    """The server sends one INFO after the other, and each differs."""
     sample = json.dumps(
         {"server_id": "X", "version": "2.15.1", "max_payload": 1048576, "headers": True}
     ).encode()

@@ -2,7 +2,7 @@
 
     python -m integration.campaign.programs.compare 0-40
 
-It shows that a difference which the campaign finds is not one of its own.
+It shows that the campaign itself does not cause a difference that it finds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def rows_of_sink(spark: Any, program: Program, number: int, run: Run) -> Rows:
         for seq, one in enumerate(messages_of(program, place), 1)
     ]
     rows = all_steps(spark, program, parsed(spark.createDataFrame(messages, _COLUMNS)), run)
-    if program.has("window"):  # the last one never ends
+    if program.has("window"):  # the last query never ends
         rows = rows.where(f"unix_timestamp(t) < {FLUSH - 1000}")
     actual = Rows()
     sink = program.sinks[number]

@@ -41,7 +41,7 @@ def run_program(spark: Any, program: Program, run: Run) -> None:
     settings = {**program.settings, **(program.fault.settings if run.again else {})}
     settings["spark.sql.execution.arrow.maxRecordsPerBatch"] = "100"
     for name, value in settings.items():
-        spark.conf.set(name, value)  # a program has all of those that another one has
+        spark.conf.set(name, value)  # a program has all options that another program has
     starts: list[Callable[[], Any]] = []
     queries: list[Any] = []
     try:

@@ -58,7 +58,7 @@ class _Maker:
         )
 
     def _steps(self, reads: str) -> list[Step]:
-        """One to four steps. The sinks add another one or two."""
+        """One to four steps. The sinks add one or two more."""
         dice, steps = self._dice, list[Step]()
         kinds = ["filter", "union", "explode", "join", "repartition", "coalesce", "distinct", "window"]
         for _ in range(dice.randint(1, 4)):

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 BEGIN = 1_780_000_000  # seconds since 1970: the event time of the first message
-FLUSH = BEGIN + 864_000  # that of the last message of each stream, which ends all windows
+FLUSH = BEGIN + 864_000  # the time of the last message of each stream, which ends all windows
 KEYS = 12
 """Values of the column ``k``. A key has ``k % 3`` labels in the table that programs join."""
 

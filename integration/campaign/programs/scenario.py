@@ -27,7 +27,8 @@ from integration.kit.servers.nats_server import OwnServer
 from integration.kit.spark.sessions import missing
 
 LIMIT = 420.0  # seconds for one run of a program: a busy machine is slow
-ACK_WAIT = 180.0  # seconds: longer than a start of Spark on a busy machine, so that claims hold meanwhile
+# seconds: longer than a start of Spark on a busy machine, so that claims do not expire meanwhile
+ACK_WAIT = 180.0
 WINDOW = 3600.0  # seconds for which the target remembers ids
 RUNS = 5  # of one program at most
 
@@ -132,7 +133,7 @@ class Running:
     """A program on its way to its end.
 
     Attributes:
-        errors: Of its runs, but for the one that the fault made.
+        errors: The errors of its runs, except for the error that the fault caused.
         struck: Whether the fault came in time.
     """
 

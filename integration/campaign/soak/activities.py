@@ -144,7 +144,7 @@ ACTIVITIES: list[Activity] = [
 
 
 async def connection(urls: str, options: dict[str, Any], chance: Random, seconds: float) -> None:
-    """A connection of its own, with something open when it is closed."""
+    """A separate connection, with open handles when it is closed."""
     async with jsclient.connect(urls, **options) as js:
         await asyncio.gather(
             *(chance.choice(ACTIVITIES)(js, chance, seconds) for _ in range(3)), return_exceptions=True

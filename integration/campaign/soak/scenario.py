@@ -51,7 +51,7 @@ OPTIONS = {"reconnect_time_wait": 0.05, "connect_timeout": 2.0, "ping_interval":
 
 @dataclass
 class Sample:
-    """What is there while nothing is under way."""
+    """The tasks and objects that exist while no operation is in progress."""
 
     at: float
     done: int
@@ -136,7 +136,7 @@ class Soak:
             self.undocumented.append(f"{name}: {error!r:.200}")
 
     async def sample(self, first: Sample | None) -> Sample:
-        """Look, once nothing is under way any more or it is clear that something stays."""
+        """Count, once no operation is in progress or it is clear that some object remains."""
         end = time.monotonic() + SETTLE
         while True:
             self.proxy.links[:] = self.proxy.open_links  # it keeps every link for its tests
@@ -240,7 +240,7 @@ async def feed(oracle: Oracle, stop: asyncio.Event) -> None:
 
 
 def grown(soak: Soak, what: str) -> list[int]:
-    """The figures of the samples that are above that of the first one."""
+    """The figures of the samples that are above the figure of the first sample."""
     first = getattr(soak.samples[0], what)
     return [getattr(one, what) for one in soak.samples[1:] if getattr(one, what) > first]
 

@@ -1,4 +1,4 @@
-"""Publishers, a query of Spark in a process of its own, the faults of the chaos, and a recount by raw requests."""
+"""Publishers, a query of Spark in a separate process, the faults of the chaos, and a recount by raw requests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The attacks of a stranger, and what must hold after them.
+"""The attacks of a stranger, and the statements that must be true after them.
 
 NATS does not check the reply subject of a message: whoever may ask something may have the answer published, with the
-rights of the one who answers, wherever they like. So each subject that a stranger may publish to is used with each
+rights of the client that answers, on any subject. So each subject that a stranger may publish to is used with each
 subject that they must not reach as its reply.
 """
 

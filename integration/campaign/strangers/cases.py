@@ -173,7 +173,7 @@ async def history_reader(site: Site) -> AsyncIterator[Case]:
 
 
 APART: tuple[Make, ...] = (kit("notifier", "another account"), kit("subscription", "another account"))
-"""Strangers with an account of their own, which imports what they may ask."""
+"""Strangers in a separate account, which imports the services that they may request."""
 
 CASES: list[Make] = [
     *APART,

@@ -33,7 +33,7 @@ class Site:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, *, apart: bool = False) -> AsyncIterator[Site]:
-        """With ``apart``, strangers are in an account of their own."""
+        """With ``apart``, strangers are in a separate account."""
         own = OwnServer(config=two_accounts({}) if apart else {"authorization": {"users": [ADMIN]}})
         await own.start()
         try:

@@ -82,7 +82,7 @@ async def test_object_after_start_time(
     data = random.Random(17).randbytes(CHUNKS * CHUNK)
     for start in range(0, len(data), CHUNK):
         await stream.oracle.publish(stream.subject("chunk"), data[start : start + CHUNK])
-    # A microsecond after the last one that is not wanted: the stamps of the two are never the same.
+    # A microsecond after the last excluded message, because the two time stamps are never equal.
     last = datetime.fromisoformat(f"{answer['message']['time'][:26].rstrip('Z')}").replace(tzinfo=UTC)
     start_time = last + timedelta(microseconds=1)
     rule = LOSSES[loss](tap)
@@ -106,7 +106,7 @@ async def test_object_after_start_time(
 @pytest.mark.full
 @pytest.mark.row(92, 99, 109)
 async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream) -> None:
-    """Each of 200 readers meets faults of its own: 10 % lost, some doubled, some late, then the end of the stream."""
+    """Each of 200 readers meets different faults: 10 % lost, some doubled, some late, then the end of the stream."""
     pieces = [random.Random(number).randbytes(64) for number in range(30)]
     for piece in pieces:
         await stream.oracle.publish(stream.subject("chunk"), piece)

@@ -131,7 +131,7 @@ async def between(stream: OwnStream, first: int, second: int) -> datetime:
     await stream.publish(first)
     answer = await stream.oracle.api(f"STREAM.MSG.GET.{stream.name}", {"seq": first})
     await stream.publish(second, first=first + 1)
-    # A microsecond after the last one that is not wanted: the stamps of the two are never the same.
+    # A microsecond after the last excluded message, because the two time stamps are never equal.
     return datetime.fromisoformat(answer["message"]["time"][:26].rstrip("Z")).replace(tzinfo=UTC) + timedelta(
         microseconds=1
     )

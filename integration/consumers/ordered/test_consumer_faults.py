@@ -72,7 +72,7 @@ async def by_iteration(oc: Any, count: int) -> list[Any]:
 async def by_fetch(oc: Any, count: int) -> list[Any]:
     got: list[Any] = []
     while len(got) < count:
-        # Its time may be over while there is no connection: it says so, and nothing is lost.
+        # Its time may end while the connection is lost. It reports that, and loses no message.
         with contextlib.suppress(jsclient.DisconnectedError):
             got += await oc.fetch(min(100, count - len(got)), **QUICK)
     return got
@@ -165,7 +165,7 @@ async def test_object_of_one_mebibyte_comes_intact(
 @pytest.mark.full
 @pytest.mark.row(92, 99, 109)
 async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream) -> None:
-    """Row 92: each of 200 readers meets faults of its own, in data and heartbeats, then the end of the stream."""
+    """Row 92: each of 200 readers meets different faults, in data and heartbeats, then the end of the stream."""
     pieces = [random.Random(number).randbytes(64) for number in range(30)]
     for piece in pieces:
         await stream.oracle.publish(stream.subject("chunk"), piece)
@@ -196,7 +196,7 @@ async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream)
 
 @pytest.mark.row(92, 103)
 async def test_lost_answer_to_request(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
-    """Rows 92, 103: the server has served the request, and says nothing more."""
+    """Rows 92, 103: the server has served the request, and sends no more."""
     await stream.publish(4)
     rule = tap.drop_frames(match.is_message(2, 4), count=2)
     async with near.ordered_consumer(stream.name) as oc:
@@ -480,7 +480,7 @@ async def test_frozen_server_then_on(
 async def test_slow_reader_just_stops_asking(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """Row 108: no more waits than was allowed, nothing is lost, no consumer is made anew."""
+    """Row 108: no more than the allowed waits, no message is lost, no consumer is recreated."""
     count = 3000
     await stream.publish(count)
     oc = await near.ordered_consumer(stream.name)

@@ -1,4 +1,4 @@
-"""An ordered reader whose consumer is gone, in a stream that has no room for another one."""
+"""An ordered reader whose consumer is gone, in a stream that has reached its limit of consumers."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Scene:
         await self.tap.accept()
 
     async def read(self, last: int) -> list[int]:
-        """Numbers until the last one."""
+        """Read the numbers up to the last."""
         results: list[int] = []
         while not results or results[-1] != last:
             message = await within(30, self.reader.next(timeout=30), f"message {last} after {results}")
@@ -115,7 +115,7 @@ async def test_grown_while_in_doubt(scene: Scene, events: list[Any]) -> None:
 
 
 async def test_same_stream_read_on(scene: Scene, events: list[Any]) -> None:
-    """A server that was only restarted: nothing is read twice."""
+    """The server was only restarted, so no message is read twice."""
     scene.tap.refuse()
     await stopped(scene.server, lambda: None)
     await scene.stream.publish(5, first=21)

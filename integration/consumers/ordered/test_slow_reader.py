@@ -1,4 +1,4 @@
-"""The queue of a slow ordered reader is bounded, and nothing is lost. Source: ADR-17, ADR-15 §Flow Control."""
+"""The queue of a slow ordered reader is bounded, and no message is lost. Source: ADR-17, ADR-15 §Flow Control."""
 
 from __future__ import annotations
 

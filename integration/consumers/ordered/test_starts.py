@@ -22,7 +22,7 @@ async def between(stream: OwnStream, first: int, second: int) -> datetime:
     await stream.publish(first)
     answer = await stream.oracle.api(f"STREAM.MSG.GET.{stream.name}", {"seq": first})
     before = datetime.fromisoformat(answer["message"]["time"][:19]).replace(tzinfo=UTC)
-    # The server's clock is the one that counts: wait until what it stores is a second later.
+    # The server's clock counts, so wait until its time stamps are a second later.
     await asyncio.sleep(1.1)
     await stream.publish(second, first=first + 1)
     return before + timedelta(seconds=1)

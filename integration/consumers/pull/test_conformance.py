@@ -47,7 +47,7 @@ def asked(tap: Any) -> list[dict[str, Any]]:
 
 
 async def consumers(js: Any, stream: OwnStream) -> AsyncIterator[tuple[str, Any]]:
-    """New pull consumers one after the other, each with a subject of its own: (subject, subscription)."""
+    """New pull consumers one after the other, each with a separate subject: (subject, subscription)."""
     for number in range(RACES):
         subject = stream.subject("race", number)
         config = jsclient.ConsumerConfig(ack_wait=60, mem_storage=True)
@@ -223,7 +223,7 @@ async def test_reconnects_200_all_acked(
                 for message in batch:
                     tally.take(message)
                     await message.ack()
-            # the call ends with the connection, and the next one continues
+            # the call ends with the connection, and the next call continues
             except jsclient.DisconnectedError:
                 await asyncio.sleep(0)
 
@@ -279,7 +279,7 @@ async def test_expired_pulls_do_not_block(near: Any, stream: OwnStream) -> None:
     for _ in range(6):
         assert len(await sub.fetch(1, expires=0.05)) == 0
     for _ in range(6):
-        # The pull of a caller who left is taken over by the next one.
+        # The next caller takes over the pull of a cancelled caller.
         leaving = asyncio.create_task(sub.fetch(1, expires=20))
         await asyncio.sleep(0.01)
         leaving.cancel()

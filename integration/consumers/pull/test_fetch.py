@@ -341,7 +341,7 @@ async def test_cancelled_fetch_loses_nothing(near: Any, stream: OwnStream) -> No
 
 @pytest.mark.row(59)
 async def test_fetch_by_two_requests_keeps_order(tap: Any, near: Any, stream: OwnStream) -> None:
-    """The server serves the request of a cancelled call and the one for the rest in turns."""
+    """The server serves the request of a cancelled call and the request for the remaining messages in turns."""
     sub = await near.pull_subscribe(stream.all)
     fetching = asyncio.create_task(sub.fetch(3, expires=20))
     await eventually(lambda: tap.sent(NEXT), 10, "the first request")

@@ -1,4 +1,4 @@
-"""A pinned client: who gets the messages, and when another one is pinned."""
+"""A pinned client: it receives the messages until the server pins another client."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ async def test_real_ones_among_forged(
         await eventually(lambda: _unmarked(dead, 50), 60, "all are found")
         assert len(tap.sent(INFO)) - before < 20
     assert sorted(await _unmarked(dead, 50)) == [*range(1, 51)]
-    if server.version >= "2.11":  # an older one counts messages that filters exclude as delivered
+    if server.version >= "2.11":  # an older server counts messages that filters exclude as delivered
         assert len(await dead.messages()) == 50
 
 
@@ -207,7 +207,7 @@ async def test_flood_hides_no_real_one(
     assert "acked the message" in refused
     assert sorted(await _unmarked(dead, 20)) == [*range(1, 21)]
     assert len(of(DeadLettered, events)) == 20
-    assert len(of(AdvisoryRefused, events)) == 15  # the first one and each doubling
+    assert len(of(AdvisoryRefused, events)) == 15  # the first refusal and each doubling
 
 
 async def test_many_mentions_one_dead_letter(

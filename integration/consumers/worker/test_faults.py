@@ -1,4 +1,4 @@
-"""Workers that die, lose their connection or their server, or cannot store what they give up: nothing is lost."""
+"""Workers that die, lose their connection or their server, or cannot store their dead letters. No message is lost."""
 
 from __future__ import annotations
 
@@ -144,13 +144,13 @@ async def all_settled(stream: OwnStream) -> bool:
 
 @pytest.mark.limit(90)
 async def test_worker_killed_loses_nothing(stream: OwnStream, dead: OwnStream, crew: Crew) -> None:
-    """SIGKILL in the middle of it. The other goes on and gets what the first one had."""
+    """SIGKILL in the middle of it. The other worker continues and receives the messages of the first worker."""
     await stream.create_consumer("crew", ack_wait=1_000_000_000)
     one, two = await crew.hire(), await crew.hire()
     # The first worker could handle all messages while the second one still starts.
     await eventually(lambda: all_pull(stream, crew), WAIT, "both have sent a pull request")
     await stream.publish(776)
-    await stream.publish(COUNT - 776, first=778)  # without the one that kills
+    await stream.publish(COUNT - 776, first=778)  # without the message that kills
     await eventually(lambda: crew.handled_by(one) > 100 and crew.handled_by(two) > 100, WAIT, "both work")
     one.kill()
     await one.wait()
@@ -177,7 +177,7 @@ async def test_killer_message_dead_lettered(stream: OwnStream, dead: OwnStream, 
     assert dead_letters[777].endswith(".DeliveriesExhaustedError")
     assert {780, 800} <= set(dead_letters)
     assert set(crew.handled) | set(dead_letters) == set(range(761, 801))
-    assert len(dead_letters) <= 2 + 1 + 2  # those that waited with it
+    assert len(dead_letters) <= 2 + 1 + 2  # the messages that waited with it
 
 
 async def until_settled(stream: OwnStream, crew: Crew, **options: Any) -> list[int | None]:

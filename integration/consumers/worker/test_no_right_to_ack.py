@@ -64,7 +64,7 @@ async def test_reported_once_and_counted_as_unsettled(
         await eventually(lambda: len(ended) >= 15, what="three deliveries of each")
     counts = worker.counts
     assert (counts.handled, counts.failed, counts.running, counts.waiting) == (0, 0, 0, 0)
-    assert counts.unsettled >= len(ended)  # and those that were interrupted and could not be returned
+    assert counts.unsettled >= len(ended)  # and the messages that were interrupted and could not be returned
     (event,) = of(PermissionDenied, events)
     needed = {"$JS.ACK.S.C.>", "$JS.ACK.*.*.S.C.>"}  # the form of the server's acks decides
     assert event.needed in needed

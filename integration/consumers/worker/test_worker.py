@@ -177,7 +177,7 @@ async def test_good_handled_poison_stored(
     if ordered:
         assert handler.most_of_a_key == 1
         for numbers in handler.order.values():
-            # With every attempt: those of one message together, and never back to an earlier one.
+            # The attempts of one message are together, and never return to an earlier message.
             assert numbers == sorted(numbers)
 
 

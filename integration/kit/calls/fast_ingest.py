@@ -16,7 +16,7 @@ def operation(number: object, code: object) -> Any:
 
 
 def control(kind: str) -> Any:
-    """An answer of the server of this type. "final" for the last one."""
+    """An answer of the server of this type. "final" for the last answer."""
 
     def fits(frame: Any) -> bool:
         if not (match.delivered(">")(frame) and (frame.subject or "").endswith(".$FI") and frame.payload):

@@ -98,7 +98,7 @@ class Query:
         return self.batches[-1]
 
     def replay(self, reader: Any, start: dict[str, Any], end: dict[str, Any]) -> list[Rows]:
-        # Rows are read by a reader from another process than that of the offsets.
+        # A reader in another process reads the rows. The first process computes the offsets.
         return read_all(self.reader(), reader.partitions(through_json(start), through_json(end)))
 
 

@@ -29,7 +29,7 @@ async def closed(nc: Client) -> None:
     """Close, and end what that leaves running.
 
     It cancels a reconnect, but `asyncio.wait_for` loses a cancellation that comes in the moment of success, and the
-    connection that is made then has tasks of its own.
+    connection then has tasks that no one cancels.
     """
     await nc.close()
     names = ("_reconnection_task", "_reading_task", "_ping_interval_task", "_flusher_task")

@@ -14,10 +14,11 @@ _QUIET_TURNS = 3
 
 
 class Kits:
-    """Makes kits on a server, each of a subject of its own.
+    """Makes kits on a server, each with a separate subject.
 
     `here` produces, `there` consumes. Where they are two connections, what is consumed was made of a descriptor that
-    has passed as JSON. `stream` is that of all kits. Without it each makes one of its own, which `clear` deletes.
+    has passed as JSON. `stream` is the stream of all kits. Without it each creates a separate stream, which `clear`
+    deletes.
     """
 
     def __init__(self, here: Any, there: Any = None, stream: Any = None, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Engines that meet: on a server, each with a connection of its own, or in this process."""
+"""Engines that meet on a server, each with a separate connection, or in this process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LocalGround(Ground):
 
 
 class ServerGround(Ground):
-    """On a server, with streams of its own."""
+    """On a server, with separate streams."""
 
     def __init__(self, url: str) -> None:
         super().__init__()

@@ -36,12 +36,11 @@ async def no_leaks(
 ) -> AsyncIterator[None]:
     """Fail when the block leaves anything behind that was not there before it.
 
-    Looks at the tasks of the loop, at the consumers of `streams` (through `oracle`) and, with the
-    `monitor` URL of the server, at its connections and their subscriptions. What ends within
-    `settle` seconds after the block is no leak. One inbox with a wildcard is allowed on a connection
-    that had none: clients make it at their first request and keep it. `ignore_tasks` are the
-    qualified names of coroutines that may stay, such as the one nats-py keeps for that inbox
-    (`Subscription._wait_for_msgs`). Better is a first request before the block.
+    Looks at the tasks of the loop, at the consumers of `streams` (through `oracle`) and, with the `monitor` URL of the
+    server, at its connections and their subscriptions. What ends within `settle` seconds after the block is no leak.
+    One inbox with a wildcard is allowed on a connection that had none: clients make it at their first request and keep
+    it. `ignore_tasks` are the qualified names of coroutines that may remain, such as the coroutine of nats-py for that
+    inbox (`Subscription._wait_for_msgs`). Better is a first request before the block.
 
     Raises:
         AssertionError: names what leaked. Not when the block itself raised.
@@ -111,7 +110,7 @@ def _is_shared_inbox(subject: str) -> bool:
 
 
 def running_tasks() -> set[asyncio.Task[object]]:
-    """The loop's tasks that are not done, without the one that asks."""
+    """The loop's tasks that are not done, without the current task."""
     current = asyncio.current_task()
     return {task for task in asyncio.all_tasks() if task is not current and not task.done()}
 

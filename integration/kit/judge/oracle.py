@@ -1,7 +1,7 @@
-"""The judge: what the server itself says, over a connection of its own.
+"""The judge: the answers of the server itself, over a separate connection.
 
-It speaks the JetStream API as JSON over nats-py's core requests: neither jsclient nor nats-py's
-JetStream layer has a part in the verdict. Durations in configurations are nanoseconds, as on the wire.
+It speaks the JetStream API as JSON over nats-py's core requests: neither jsclient nor nats-py's JetStream layer has a
+part in the verdict. Durations in configurations are nanoseconds, as on the wire.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class Oracle:
         """
         begin, last_seq = first, 0
         while begin < first + count:
-            # The first one goes alone: its sequence is what the later ones are counted from.
+            # The first message is sent alone, because the later sequences are counted from its sequence.
             end = min(begin + (window if last_seq else 1), first + count)
             for number in range(begin, end - 1):
                 await self.nc.publish(subject, numbered(number, size))

@@ -68,5 +68,5 @@ class EventReader:
 
 
 def alarms(events: Iterable[Any]) -> list[Any]:
-    """The events without those that only say that the connection stands."""
+    """The events, except for events that only report the connection."""
     return [event for event in events if type(event).__name__ != "Reconnected"]

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Requests:
-    """Counts the requests during calls that block, as those of Spark do.
+    """Counts the requests during blocking calls, such as the calls of Spark.
 
     Attributes:
         seconds: Duration of the last call.

@@ -288,7 +288,7 @@ class Side(asyncio.Protocol):
 
 
 def with_wrong_byte(data: bytes) -> bytes:
-    """The same bytes but for the one in the middle."""
+    """The same bytes, except for the byte in the middle."""
     middle = len(data) // 2
     return b"%b%c%b" % (data[:middle], data[middle] ^ 0x55, data[middle + 1 :])
 

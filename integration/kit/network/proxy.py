@@ -22,9 +22,9 @@ _R = TypeVar("_R", bound=Rule)
 class Proxy(Recording):
     """A loopback port that leads to `upstream`, a port or URL of a server.
 
-    With `frames` off it pumps bytes: fast, fit for TLS, without recording and frame rules.
-    With `record` off it reads frames for its rules but keeps none.
-    Faults hold for all connections, those made later included, unless they say otherwise.
+    With `frames` off it pumps bytes: fast, fit for TLS, without recording and frame rules. With `record` off it reads
+    frames for its rules but keeps none. Faults apply to all connections, including later connections, unless they say
+    otherwise.
     """
 
     def __init__(self, upstream: int | str, *, frames: bool = True, record: bool = True) -> None:

@@ -101,7 +101,7 @@ class HoldRule(Rule):
         return b""
 
     def release(self) -> int:
-        """Pass on the frames held, in order, and hold no more. Say how many still could be."""
+        """Pass on the delayed frames, in order, and delay no more frames. Say how many still could be."""
         self.remove()
         held, self._held = self._held, []
         return sum(link.pipes[frame.direction].write(frame.raw) for frame, link in held)

@@ -1,7 +1,7 @@
-"""The NATS protocol as a proxy sees it: whole frames, whatever they hold.
+"""The NATS protocol as a proxy sees it: whole frames with any content.
 
-It never refuses input: a line it cannot read becomes a frame with the op it starts with, and
-its bytes pass through unchanged.
+It never refuses input: a line it cannot read becomes a frame with the op it starts with, and its bytes pass through
+unchanged.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 MAX_LINE = 1 << 20
-"""Longer lines without an end are passed on in pieces, or a proxy would hold them for ever."""
+"""Longer lines without an end are passed on in pieces, because a proxy would otherwise keep them forever."""
 
 # Where subject, sid and reply stand, by op and number of arguments (sizes are at the end).
 _PLACES: dict[tuple[str, int], tuple[str, ...]] = {

@@ -100,9 +100,9 @@ def running(choice: Choice) -> Iterator[ServerUnderTest]:
 async def keep_directory(monitor: str) -> None:
     """Have the server keep the directory of its streams, by a file in it.
 
-    With its last stream in files it deletes that directory, and when the next one is made meanwhile it refuses that,
-    once in some thousand times: "could not create storage directory" in its log, "error creating store for stream" to
-    the client. Seen with 2.10, 2.12 and 2.15.
+    The server deletes that directory with its last file-based stream. If the next stream is created meanwhile, the
+    server refuses it, once in some thousand times: "could not create storage directory" in its log, "error creating
+    store for stream" to the client. Seen with 2.10, 2.12 and 2.15.
     """
     store = (await monitor_json(monitor, "/jsz"))["config"]["store_dir"]
     streams = Path(store, "$G", "streams")
@@ -111,6 +111,6 @@ async def keep_directory(monitor: str) -> None:
 
 
 def run_apart(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine in a loop and thread of its own, so that no loop of a test notices."""
+    """Run a coroutine in a separate loop and thread, so that no loop of a test notices."""
     with ThreadPoolExecutor(1, thread_name_prefix="kit") as executor:
         return executor.submit(lambda: asyncio.run(function())).result()

@@ -33,9 +33,9 @@ DEFAULT_INFO: dict[str, Any] = {
 class FakeServer(Recording):
     """Listens on loopback, answers CONNECT, PING and what it was told to answer.
 
-    `info` holds the fields of the INFO each new connection is greeted with, over sensible ones. None
-    removes a field. `greeting` replaces the whole first line: any bytes, or `b""` for silence.
-    `answer_pings` off makes it a server that has died without saying so.
+    `info` has fields of the INFO that each new connection receives. They replace sensible defaults. None removes a
+    field. `greeting` replaces the whole first line: any bytes, or `b""` for silence. `answer_pings` off makes it a
+    server that has died without saying so.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class FakeServer(Recording):
         self.send(self._info_line(fields))
 
     def send_error(self, text: str) -> None:
-        """Send `-ERR '<text>'`. Real servers close after most of them, this one does not."""
+        """Send `-ERR '<text>'`. Real servers close the connection after most errors. This server does not."""
         self.send(f"-ERR '{text}'\r\n".encode())
 
     def announce(self, subject: str, size: int) -> None:

@@ -102,7 +102,7 @@ def _fetch(version: str, cache: Path) -> None:
 
 
 def _installer() -> list[str]:
-    # An environment made by uv has no pip of its own.
+    # An environment made by uv has no pip.
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if uv := shutil.which("uv"):

@@ -19,8 +19,8 @@ _BLOCK = 200
 def _own_block() -> Iterator[int]:
     """The ports of a block that belongs to this process, in turn.
 
-    A process owns a block while it listens on the block's first port. Other processes, also those of another run on the
-    same machine, thus never take a port that a server has left for a moment and returns to.
+    A process owns a block while it listens on the block's first port. So no other process, even of another run on the
+    same machine, takes a port that a server releases for a moment and uses again.
     """
     blocks = list(range(_LOWEST, _HIGHEST, _BLOCK))
     random.SystemRandom().shuffle(blocks)

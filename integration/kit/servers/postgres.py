@@ -65,7 +65,7 @@ class Postgres:
         created = self._run("initdb", "-D", data, "-U", _USER, "-A", "trust", "-E", "UTF8", "--no-sync")
         if created.wait(_START_LIMIT):
             raise RuntimeError(f"initdb failed:\n{self.log}")
-        # -F: no fsync. What is committed survives the end of the processes, if not that of the machine.
+        # Committed data survives the end of the processes, but not the end of the machine.
         self._process = self._run("postgres", "-D", data, "-k", self._files, "-F", "-c", "listen_addresses=")
         self._until_ready(self._process)
 

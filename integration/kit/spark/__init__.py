@@ -1,1 +1,1 @@
-"""Spark itself: sessions, streaming queries run to their end, drivers in processes of their own."""
+"""Spark itself: sessions, streaming queries run to their end, drivers in separate processes."""

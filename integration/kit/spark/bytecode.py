@@ -12,7 +12,7 @@ import pyspark
 
 ARCHIVE = Path(pyspark.__path__[0]) / "python" / "lib" / "pyspark.zip"
 UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH
-"""An archive has no time stamps with which those of the sources could be compared."""
+"""An archive has no time stamps to compare with the time stamps of the sources."""
 
 
 def has_bytecode(archive: Path) -> bool:

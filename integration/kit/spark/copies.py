@@ -86,12 +86,12 @@ def assert_running(job: SparkJob) -> None:
 
 
 def run(spark: Any, copy: dict[str, Any], checkpoint: Path) -> None:
-    """Run a copy in a session until nothing is left. Raises `StreamingQueryException` if it failed."""
+    """Run a copy in a session until all messages are copied. Raises `StreamingQueryException` if it failed."""
     run_writer(writer_of(spark, copy, checkpoint), 600.0)
 
 
 def put_back(checkpoint: Path, batch: int, *, planned: bool = False) -> None:
-    """Make a checkpoint that of the moment after a batch was committed, or, ``planned``, after it was planned."""
+    """Reset a checkpoint to the moment after a batch was committed or, with ``planned``, after it was planned."""
     for log, last in (("offsets", batch), ("commits", batch - planned)):
         for path in (checkpoint / log).iterdir():
             number = path.name.removeprefix(".").removesuffix(".crc")

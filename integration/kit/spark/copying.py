@@ -1,4 +1,4 @@
-"""An application for `spark-submit`: copies a stream to another one, and ends when nothing is left.
+"""An application for `spark-submit`: copies a stream to another stream, and ends when all messages are copied.
 
     spark-submit copying.py '{"register": true, "source": {...}, "sink": {...}, "columns": [...], "checkpoint": "..."}'
 

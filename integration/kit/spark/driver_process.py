@@ -1,6 +1,6 @@
-"""A driver of Spark in a process of its own, to be killed: runs queries from stream to stream.
+"""A driver of Spark in a separate process, to be killed. It runs queries from stream to stream.
 
-They end when nothing is left, unless a query has another "trigger".
+They end when all messages are processed, unless a query has another "trigger".
 
     python -m integration.kit.spark.driver_process '{"files": …, "master": …, "queries": [{"name", …}, …]}'
 

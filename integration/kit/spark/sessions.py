@@ -70,7 +70,7 @@ def missing() -> str | None:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What a process needs in its environment to run Spark with the jsclient of this one, installed or not."""
+    """The environment in which a process runs Spark with the jsclient of this process, installed or not."""
     import jsclient
 
     package = Path(jsclient.__file__).resolve().parent
@@ -164,7 +164,7 @@ def drain(
     limit: float = 240.0,
     **options: str,
 ) -> Drained:
-    """Run a streaming DataFrame until nothing is left (trigger AvailableNow), and collect its rows.
+    """Run a streaming DataFrame until all messages are read (trigger AvailableNow), and collect its rows.
 
     Args:
         frame: What ``spark.readStream…load()`` gave.
@@ -251,7 +251,7 @@ class ConnectSession:
         ]
         own = {
             "PYSPARK_SUBMIT_ARGS": shlex.join([*submitted, "pyspark-shell"]),
-            "SPARK_TESTING": "1",  # at a free port, and not at the one that everybody else takes, too
+            "SPARK_TESTING": "1",  # at a free port, because all other processes use the default port, too
             **env,
         }
         self._log = (files / "connect.log").open("w+")
@@ -309,7 +309,7 @@ class ConnectSession:
         self._log.close()
 
 
-# Spark's own has the level INFO, with a filter for it that goes only when the level is set to another one.
+# Spark's logger has the level INFO and a filter for it, which is removed only when the level is set to another value.
 _LOG4J = """
 rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console

@@ -2,7 +2,7 @@
 
     shop.py nats://127.0.0.1:4222 /path/for/checkpoints/and/files
 
-Events come twice and late. A broken one is left out. It ends when nothing is left.
+Events come twice and late. A broken one is left out. It ends when all messages are processed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DELAY = 240  # seconds by which an event is late at most
 
 
 def events(count: int, seed: int) -> Iterator[dict[str, Any] | None]:
-    """Events in the order in which they are published, None for a broken one. The last one ends all windows."""
+    """Events in the order in which they are published, None for a broken one. The last message ends all windows."""
     rolls = random.Random(seed)
     begin = 1_780_000_000
     for number in range(1, count):

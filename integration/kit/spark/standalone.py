@@ -22,14 +22,14 @@ _SPARKS = ("PYTHONPATH", "PYSPARK_", "SPARK_")
 
 
 class StandaloneCluster:
-    """The master and its workers, each in a session of its own.
+    """The master and its workers, each in a separate session.
 
     jsclient is nowhere but in `python`, an executable: their environment has no PYTHONPATH, and their ``python3`` has
     no packages.
 
     Args:
         files: A directory for what they write.
-        workers: How many. Each has one core, and a host of its own, as speculation needs.
+        workers: How many. Each has one core and a separate host, as speculation requires.
     """
 
     def __init__(self, files: Path, workers: int = 2) -> None:

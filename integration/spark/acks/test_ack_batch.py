@@ -198,7 +198,7 @@ async def test_a_consumer_that_is_gone(server, pulled):
 @pytest.mark.covers("L24")
 @pytest.mark.parametrize("every", [ACK_WAIT / 4, pytest.param(None, marks=pytest.mark.full)])
 async def test_signs_of_life_hold_long_batch(spark, server, pulled, every):
-    """Nothing is delivered again while the block lasts 1.5 times the time that the server waits. After it, all is."""
+    """No message is delivered again although the block takes 1.5 times ``ack_wait``. After it, all is."""
     from jsclient.spark import heartbeat
 
     # The first job of a session takes seconds, in which the messages of this test would lapse.

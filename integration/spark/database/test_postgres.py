@@ -1,6 +1,6 @@
 """`examples/spark/payments_to_postgres.py` against a real PostgreSQL server: every row once, wherever the driver dies.
 
-The verdict is PostgreSQL's own (count, keys, a checksum of all rows), and that of raw JetStream requests.
+The verdict is PostgreSQL's own (count, keys, a checksum of all rows), and the result of raw JetStream requests.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def rows_in(database: str, table: str = "payments") -> int:
 
 
 async def assert_each_once(oracle: Oracle, database: str, count: int, *, redelivered: bool = False) -> None:
-    """Count, keys and values of all rows. Nothing is staged, and nothing is left in the queue or unacked."""
+    """Count, keys and values of all rows. No row is staged, and no message is pending or unacked in the queue."""
     text = ",".join(f"{number}:{account(number)}:{cents(number)}" for number in range(1, count + 1))
     actual = await asyncio.to_thread(
         select,

@@ -206,7 +206,7 @@ async def test_commit_interrupted_brought_to_end(js: Any, topic: Any) -> None:
 
 
 async def test_another_query_is_refused(js: Any, topic: Any) -> None:
-    """Its batches have numbers that mean something else. The topic stays that of the first query."""
+    """Its batches have numbers that mean something else. The topic continues to belong to the first query."""
     sink, other = Sink(js, topic), Sink(js, topic, OTHER)
     await sink.batch(0, ["a"])
     for epoch in (0, 1):

@@ -59,7 +59,7 @@ async def test_head_expired(copies: Any, checkpoint: Path, recount: Any) -> None
 async def test_put_back(
     copies: Any, checkpoint: Path, recount: Any, sink: dict[str, str], limit: int, error: str | None
 ) -> None:
-    """With an error nothing is stored, and the later checkpoint would go on."""
+    """With an error no row is stored, and the later checkpoint would continue."""
     server, oracle, copy_all = copies
     await filled(oracle, COUNT, {"OUT": 600})
     copy = query(server.url, "out", batch=BATCH, expectedStream="OUT", **sink)

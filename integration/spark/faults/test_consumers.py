@@ -80,7 +80,7 @@ def work_off(spark: Any, in_thread: Any, drain: Any) -> Callable[..., Any]:
 
 
 def run_each(frame: Any, work: Callable[[Any, int], None], drain: Any) -> None:
-    """Run a query to its end. The checkpoint is that of `drain`."""
+    """Run a query to its end. It uses the checkpoint of `drain`."""
     checkpoint = drain.keywords["checkpoint"]
     writer = frame.writeStream.foreachBatch(work).option("checkpointLocation", str(checkpoint))
     run_writer(writer.trigger(availableNow=True))
@@ -116,7 +116,7 @@ async def test_purged_before_read(copies: Any, work_off: Any, recount: Any) -> N
     loop = asyncio.get_running_loop()
 
     def purge(number: int) -> None:
-        if number == 1:  # it holds the messages from BATCH + 1 on
+        if number == 1:  # it has the messages from BATCH + 1 on
             purged = asyncio.run_coroutine_threadsafe(oracle.purge("IN", seq=BATCH + 401), loop)
             assert purged.result(20) == BATCH + 400
 

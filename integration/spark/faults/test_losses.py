@@ -126,7 +126,7 @@ async def test_restored(
 @pytest.mark.covers("L13")
 @pytest.mark.fault("compacted stream followed while it is written")
 async def test_compacted(copies: Any, recount: Any) -> None:
-    """The newest value of each key arrives, as the last one of the key."""
+    """The newest value of each key arrives as the last value of the key."""
     server, oracle, copy_all = copies
     keys = 200
     await oracle.create_stream(

@@ -87,7 +87,7 @@ def calls(some) -> int:
 
 
 def test_calls_of_a_batch(reading):
-    """They do not depend on the number of rows, except for those with headers."""
+    """They do not depend on the number of rows, except for calls for headers."""
     assert calls(frames(2000)) == calls(frames(20)) < 40
     few, many = (calls(frames(rows, block=TWO_HEADERS)) for rows in (20, 2000))
     assert many - few == 2 * 1980  # the end of the block, and its lines

@@ -166,7 +166,7 @@ async def test_losses_counted_in_progress(server, stream, caplog):
 
 
 async def test_gone_stream_has_no_rows(server, stream):
-    """Replayed: its offsets are those of the old stream. Its task remains, empty."""
+    """The batch is replayed with the offsets of the old stream. Its task remains, empty."""
     query = await half_read(server, stream, failOnDataLoss=False)
     await make_anew(stream, 200)
     assert query.replay(query.reader(), *query.offsets[0]) == [[]]

@@ -102,7 +102,7 @@ async def test_filter_on_former_subjects(server, stream, oracle, read):
 
 
 async def test_filter_on_mirror_warned_of(server, stream, oracle, js, caplog):
-    """The subjects of a mirror are those of its origin, which is perhaps in another domain."""
+    """A mirror has the subjects of its origin, which may be in another domain."""
     mirror = f"{stream.name}_m"
     await js.create_stream(name=mirror, mirror={"name": stream.name})
     try:

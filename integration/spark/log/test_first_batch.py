@@ -21,7 +21,7 @@ def rows(parts):
 
 
 def replayed(query, end):
-    """The batch after a restart: the start is that of a new query."""
+    """The batch after a restart: it starts like a new query."""
     reader = query.reader()
     return rows(query.replay(reader, query.start(reader), end))
 

@@ -1,4 +1,4 @@
-"""How long a message takes from its publish to `foreachBatch`, with a query that has nothing else to do.
+"""How long a message takes from its publish to `foreachBatch`, with a query without other work.
 
 Spark itself takes most of that time: a batch writes two files and runs a job. A source that only reads a file shows how
 much this is on the machine of the run.
@@ -26,7 +26,7 @@ OWN = 0.1  # seconds of the bound that are for our source: half a poll interval,
 
 
 def slowness() -> float:
-    """How many times longer work takes here than on a machine with nothing else to do: time by the CPU's own time."""
+    """How many times longer work takes here than on an idle machine: elapsed time divided by CPU time."""
     begin, used = time.perf_counter(), time.thread_time()
     while time.thread_time() - used < 0.05:
         sum(range(1000))
@@ -34,7 +34,7 @@ def slowness() -> float:
 
 
 class SmallestSource(DataSource):
-    """A source whose rows are the lines of a file. It does nothing else, so what its rows take is Spark's part."""
+    """A source whose rows are the lines of a file. It has no other work, so the time of its rows is Spark's part."""
 
     @classmethod
     def name(cls):

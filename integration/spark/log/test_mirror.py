@@ -23,7 +23,7 @@ async def lag(stream, name="progress"):
 
 
 async def shows(stream, pending):
-    """Wait until the mirror has ``pending`` messages: the server counts those that were just stored a moment later."""
+    """Wait until the mirror has ``pending`` messages: the server counts new messages a moment later."""
 
     async def same():
         assert await lag(stream) == pending
@@ -42,7 +42,7 @@ async def test_mirror_shows_left_after_each_batch(server, stream):
         lags.append(await lag(stream))
         query.batch(reader, start, end)
         start = end
-    # A batch is shown as done when the next offset is asked for, which Spark does at once. Of the last one, too.
+    # The last message as well.
     assert lags == [100, 60, 20]
     await shows(stream, 0)
     info = await stream.consumer_info("progress")

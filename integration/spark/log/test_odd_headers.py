@@ -76,7 +76,7 @@ async def test_odd_headers_read_alike(server, make_stream):
 
 @pytest.mark.covers("L8")
 async def test_odd_headers_one_by_one(server, make_stream):
-    """A claim that stands alone is read by a request of its own."""
+    """An isolated claim is read with a separate request."""
     stream = await make_stream(allow_direct=True)
     await stored(server, stream)
     await stream.create_consumer("q", ack_policy="explicit")

@@ -111,7 +111,7 @@ async def test_restored_under_running_query(restorable: Restorable) -> None:
 
 
 async def test_copy_that_has_all_is_read_on(restorable: Restorable) -> None:
-    """Nothing is lost if the copy has whatever the query saw."""
+    """No message is lost if the copy has all messages that the query read."""
     await restorable.restore()
     query = Query(restorable.server, restorable.stream, startingOffsets="earliest")
     query.drain()
@@ -122,7 +122,7 @@ async def test_copy_that_has_all_is_read_on(restorable: Restorable) -> None:
 
 
 async def test_stream_that_goes_on_is_no_other(restorable: Restorable) -> None:
-    """A restarted server, and messages that were removed, the last one seen among them."""
+    """A restarted server, and messages that were removed, including the last message read."""
     query = await half_read(restorable)
     await restorable.server.stop()
     await restorable.server.start()

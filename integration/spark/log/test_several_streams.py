@@ -290,7 +290,7 @@ async def test_replay_is_cut_as_recorded(server, oracle, make_stream, two):
 
 
 async def test_replay_after_stream_was_deleted(server, two):
-    """Its tasks remain, empty, so those of the other stream keep their numbers."""
+    """Its tasks remain as empty tasks, so the tasks of the other stream keep their numbers."""
     both, *_ = two
     query = query_of(server, *both, minPartitions=4)
     query.drain()
@@ -315,7 +315,7 @@ async def test_added_stream_read_from_starting_offsets(server, make_stream, two,
     new = await make_stream()
     await new.publish(50)
     added = again(query, server, *both, new, startingOffsets=start)
-    added.drain()  # notes the place in the checkpoint, so that nothing is missed from now on
+    added.drain()  # records the position in the checkpoint, so that no message is missed from now on
     await new.publish(50, first=51)
     await large.publish(1, first=301)
     added.drain()

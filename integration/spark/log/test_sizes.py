@@ -43,7 +43,7 @@ async def test_uneven_sizes(server, make_stream, direct):
 
 @pytest.mark.covers("L7")
 async def test_message_larger_than_limit(server, stream):
-    """One message always moves on. A limit of rows holds beside that of bytes."""
+    """One message always moves on. A limit of rows applies together with a limit of bytes."""
     await stream.publish(3, size=BIG)
     query = Query(server, stream, startingOffsets="earliest", maxBytesPerTrigger="1k")
     query.drain()
@@ -83,7 +83,7 @@ async def test_uneven_sizes_of_several_streams(server, make_stream):
 
 
 async def looks(oracle, query, *, batches=100):
-    """Plan the batches until nothing is ahead. How many consumers that takes, each of them for one look."""
+    """Plan the batches until no message remains. How many consumers that takes, each of them for one look."""
 
     def plan():
         reader, start = query.reader(), query.offsets[-1][1]
@@ -162,7 +162,7 @@ async def test_look_at_few_that_match(server, oracle, make_stream):
 
 @pytest.mark.covers("L7")
 async def test_removed_meanwhile_is_no_room(server, make_stream):
-    """Messages that were removed make the stream smaller: that tells nothing of the new ones."""
+    """Removed messages make the stream smaller. This does not show the size of new messages."""
     stream = await make_stream(allow_direct=True)
     await stream.publish(6, size=BIG)
     query = Query(server, stream, maxBytesPerTrigger="2m", pollIntervalMs=1)

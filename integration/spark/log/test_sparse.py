@@ -35,7 +35,7 @@ async def requests(oracle):
 
 
 async def sparse(stream, *, every=10_000, foreign=60_000):
-    """Messages of which one in `every` is on the subject "rare". The sequences of these."""
+    """Messages. Every `every`-th has the subject "rare". The sequences of these."""
     expected = []
     for begin in range(0, foreign, every):
         await stream.publish(every - 1, "common", first=begin)
@@ -139,7 +139,7 @@ async def test_messages_of_others_start_no_batch(server, stream):
     await stream.publish(1, "mine")
     end = query.ask(reader, start)
     assert [row["sequence"] for row in query.batch(reader, start, end)] == [36]
-    assert end["free"] == 35  # what is known to hold nothing is not read again
+    assert end["free"] == 35  # a range that is known to have no match is not read again
 
 
 async def test_messages_of_others_expire_no_loss(server, stream):
@@ -177,7 +177,7 @@ async def test_messages_expire_unseen_loss(server, stream):
 
 
 async def test_expiry_between_looks(server, stream):
-    """What was seen to match nothing is one thing, what came and went since is another."""
+    """A range that was known to have no match differs from messages that were stored and removed since."""
     query = Query(server, stream, subjects=stream.subject("mine"), pollIntervalMs=1)
     reader = query.reader()
     await stream.publish(5, "yours")

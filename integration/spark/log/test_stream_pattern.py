@@ -1,4 +1,4 @@
-"""``streamPattern``: the streams whose names match, with those that appear and those that are deleted."""
+"""``streamPattern``: the streams whose names match, including new streams and deleted streams."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_streams_that_match_are_read(server, two, oracle):
 
 @pytest.mark.covers("L9")
 async def test_stream_that_appears_is_read_whole(server, two, make_stream):
-    """While the query runs, and while it is stopped, with `startingOffsets` = `latest` for those that were there."""
+    """While the query runs, and while it is stopped, with `startingOffsets` = `latest` for existing streams."""
     *_, pattern = two
     query = PatternQuery(server, pattern)
     reader = query.reader()

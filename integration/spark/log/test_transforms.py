@@ -1,4 +1,4 @@
-"""Streams whose messages get other subjects on the way: read by those that they are stored under."""
+"""Streams that change the subjects of messages: the source reads by the subjects under which they are stored."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_aggregate_beside_a_source_and_as_queue(server, aggregate):
 @pytest.mark.covers("L6")
 @pytest.mark.parametrize("which", ["before the transform", "of the source", "of nobody"])
 async def test_filter_by_other_subjects_refused(server, aggregate, which):
-    """Nothing is stored under the subject to which a client publishes, if a transform gives it another one."""
+    """If a transform changes the subject, no message is stored under the subject to which a client publishes."""
     stream, (origin, _) = await aggregate(allow_direct=True)
     subject = {
         "before the transform": stream.subject("in.x"),

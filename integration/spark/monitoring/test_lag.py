@@ -57,7 +57,7 @@ async def test_nothing_unread_takes_one_request(js, stream, monkeypatch):
 
 @pytest.mark.parametrize("retention", ["workqueue", "limits"])
 async def test_messages_not_acked(js, make_stream, retention):
-    """Those that wait, and those that were delivered: the age is that of the oldest."""
+    """Pending and delivered messages count: the age belongs to the oldest of them."""
     stream = await make_stream(retention=retention)
     await stream.create_consumer("c", filter_subjects=[stream.subject("a"), stream.subject("b")], **KEPT)
     position = QueuePosition(stream.name, "c")

@@ -186,7 +186,7 @@ async def test_lag_of_each_stream(listen, start, in_thread, server, make_stream)
 
 @pytest.mark.full
 async def test_lag_of_queue(listen, start, in_thread, server, make_stream):
-    """Messages that are not acked: those that wait, and those of the batch that runs."""
+    """Unacked messages: pending messages, and the messages of the current batch."""
     figures = listen(servers=server.url, ask_every=0.1)
     stream = await make_stream(retention="workqueue", allow_direct=True)
     await stream.create_consumer("c", ack_policy="explicit", durable_name="c")

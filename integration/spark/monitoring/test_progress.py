@@ -61,7 +61,7 @@ async def test_several_streams(server, make_stream):
 
 
 async def test_filters_of_several_streams(server, make_stream):
-    """Of each, those that can match its messages. A stream that no filter fits is not reported."""
+    """For each stream, the filters that can match its messages. A stream that no filter fits is not reported."""
     one, two, unread = await make_stream(), await make_stream(), await make_stream()
     for each in (one, two, unread):
         await each.publish(5, "a")

@@ -37,7 +37,7 @@ async def test_claims_of_a_dead_run_are_awaited(queue: Any, acks: str) -> None:
 
 
 async def test_all_claimed_by_a_dead_run(queue: Any) -> None:
-    """The dead run holds all that the consumer allows, so nothing comes until ``ack_wait`` is over."""
+    """The dead run has as many messages as the consumer allows, so no message arrives until ``ack_wait`` has passed."""
     query = await queue(count=60, consumer={"max_ack_pending": 20})
     await query.plan()
     await query.stop()

@@ -194,7 +194,7 @@ async def test_available_now_ends_with_there(queue):
 
 @pytest.mark.covers("L36")
 async def test_idle_query_asks_once_poll(queue, oracle):
-    """One pull waits as long as a poll. Nothing else is asked."""
+    """One pull waits as long as a poll. No other request is sent."""
     query = await queue(count=1, pollIntervalMs=50)
     assert len(await query.batch()) == 1
     assert await query.plan() is None
@@ -232,7 +232,7 @@ async def test_offset_not_run_handed_out_again(queue):
 @pytest.mark.covers("L16")
 @pytest.mark.parametrize("retention", ["workqueue", pytest.param("limits", marks=pytest.mark.full)])
 async def test_batch_failed_same_after_restart(queue, retention):
-    """And nothing is delivered twice while it lasts for 2.5 times the time that the server waits for acks."""
+    """No message is delivered twice although it takes 2.5 times ``ack_wait``."""
     query = await queue(count=500, stream={"retention": retention}, maxMessagesPerTrigger=200)
     await query.batch()
     partitions = await query.plan()
@@ -302,7 +302,7 @@ async def test_two_other_workers_share_consumer(queue, js):
 
 @pytest.mark.parametrize("retention", ["workqueue", pytest.param("limits", marks=pytest.mark.full)])
 async def test_long_absence_reported(queue, js, caplog, retention):
-    """They come twice where the stream still has them. In a work queue they are left out. Nothing is missing."""
+    """They come twice where the stream still has them. In a work queue they are left out. No message is missing."""
     query = await queue(count=100, stream={"retention": retention})
     await query.plan()
     await query.stop()
@@ -360,7 +360,7 @@ async def test_lapsed_may_go_to_others(queue, js, caplog):
 
 
 async def test_claims_gone_error(queue, oracle):
-    """The error says how many, where, and what to do, and nothing is acked."""
+    """The error says how many, where, and what to do, and no message is acked."""
     query = await queue(count=100, stream={"retention": "limits"})
     partitions = await query.plan()
     for seq in (10, 11, 90):
@@ -450,7 +450,7 @@ async def test_checkpoint_skips_batch_refused(queue):
 
 
 async def test_purge_takes_claimed(queue, oracle):
-    """One request in place of many acks, since nothing else is below."""
+    """One request replaces many acks, because no other message is below."""
     query = await queue(count=100, maxMessagesPerTrigger=60, ackOn="purge")
     await query.batch()
     async with oracle.listen("$JS.ACK.>") as acks:

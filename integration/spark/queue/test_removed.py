@@ -28,7 +28,7 @@ async def fill(query: QueueQuery, first: int, count: int) -> None:
 @RETENTIONS
 @pytest.mark.parametrize("acks", ["batch", "manual"])
 async def test_removed_before_first_claim_is_an_error(queue: Any, retention: str, acks: str) -> None:
-    """The error comes again after a restart: nothing is claimed until somebody says that the loss is accepted."""
+    """The error comes again after a restart: no message is claimed until the user accepts the loss."""
     query = await queue(stream={"retention": retention, **SHORT}, ackOn=acks)
     await fill(query, 1, 250)
     for _ in range(2):

@@ -45,7 +45,7 @@ async def end(server: Any, *outcomes: Outcome) -> None:
 
 
 async def test_one_id_for_two_subjects(connect: Any, server: Any, stream: OwnStream) -> None:
-    """Nothing of the batch is written, and the error names both rows."""
+    """No row of the batch is written, and the error names both rows."""
     js = await connect(server)
     batch = rows(
         ("1", stream.subject("a"), b"x"), ("2", stream.subject("a"), b"y"), ("1", stream.subject("b"), b"x")
@@ -95,7 +95,7 @@ async def test_equal_rows_are_one(connect: Any, server: Any, stream: OwnStream) 
 
 
 async def test_one_id_in_two_streams(connect: Any, server: Any, stream: OwnStream, make_stream: Any) -> None:
-    """Each stream has ids of its own, so both rows are stored, also when the batch is repeated."""
+    """Each stream has separate ids, so both rows are stored, even if the batch is repeated."""
     js, other = await connect(server), await make_stream()
     batch = rows(("1", stream.subject("a"), b"x"), ("1", other.subject("a"), b"y"))
     for attempt in (0, 1):
@@ -108,7 +108,7 @@ async def test_one_id_in_two_streams(connect: Any, server: Any, stream: OwnStrea
 
 
 async def test_one_id_in_two_tasks(connect: Any, server: Any, stream: OwnStream) -> None:
-    """Another payload may be that of an earlier attempt, so only the driver knows: the commit names both rows."""
+    """An earlier attempt may have stored another payload, so only the driver can decide. The commit names both rows."""
     js = await connect(server)
     first = await write(js, plan(), rows(("0", stream.subject("a"), b"0"), ("1", stream.subject("a"), b"x")))
     second = await write(js, plan(), rows(("1", stream.subject("a"), b"y")), task=Task(1, 0))
@@ -165,7 +165,7 @@ async def test_repetition_with_other_payloads(
 
 
 async def test_ledger_with_another_subject(connect: Any, server: Any, oracle: Any, make_stream: Any) -> None:
-    """A ledger leaves rows out by their ids, too: not those of another subject."""
+    """A ledger also skips rows by their ids, but not rows of another subject."""
     js, stream = await connect(server), await make_stream()
     location = LedgerLocation(f"col_{stream.prefix}", "query", stream.name, "run-1")
     await ensure_bucket(js, location.bucket, 1)
@@ -190,7 +190,7 @@ async def test_ledger_with_another_subject(connect: Any, server: Any, oracle: An
 
 
 def with_headers(*of: Row) -> pa.RecordBatch:
-    """The ids are in headers, as those of copied messages."""
+    """The ids are in headers, like the ids of copied messages."""
     batch = rows(*of)
     maps = pa.array([[("a", ["1"]), *([("Nats-Msg-Id", [one])] if one else [])] for one, _, _ in of], MAPS)
     return pa.record_batch({"subject": batch["subject"], "data": batch["data"], "headers": maps})
@@ -211,7 +211,7 @@ async def test_kept_id_for_two_rows(connect: Any, server: Any, stream: OwnStream
 
 
 async def test_kept_ids_of_two_tasks(connect: Any, server: Any, stream: OwnStream) -> None:
-    """Rows without an id are rows of their own."""
+    """Rows without an id are distinct rows."""
     js, without = await connect(server), ("", stream.subject("a"), b"0")
     for attempt in (0, 1):
         batch = with_headers(without, ("1", stream.subject("a"), b"x"))

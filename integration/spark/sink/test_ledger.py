@@ -93,7 +93,7 @@ async def test_without_ledger_rows_stored_twice(connect: Any, server: Any, short
 
 @pytest.mark.covers("L14")
 async def test_older_checkpoint_refused(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
-    """A checkpoint was put back, and other limits cut its epoch differently: nothing is stored before the error."""
+    """A checkpoint was put back, and other limits divide its epoch differently. No row is stored before the error."""
     js = await connect(server)
 
     def plan(run: str, epoch: int, *, ascending: bool = True) -> WritePlan:
@@ -105,7 +105,7 @@ async def test_older_checkpoint_refused(connect: Any, server: Any, short: OwnStr
     with pytest.raises(CheckpointBehindError, match="'failOnOlderCheckpoint'"):
         await write(js, plan("run-3", 4), rows_of(short, 1, 90))
     assert sorted(await stored(short)) == sorted(numbers(1, 90))
-    again = await write(js, plan("run-4", 5), rows_of(short, 51, 90))  # the newest one is a replay
+    again = await write(js, plan("run-4", 5), rows_of(short, 51, 90))  # the newest epoch is a replay
     assert (again.rows, again.skipped) == (40, 40)
     await forgotten()
     allowed = await write(js, plan("run-5", 4, ascending=False), rows_of(short, 1, 60))

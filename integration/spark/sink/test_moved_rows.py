@@ -67,7 +67,7 @@ async def test_killed_run_repeated_with_equal_rows(runs: Runs) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(12))
 async def test_any_kill_and_any_move(runs: Runs, seed: int) -> None:
-    """Runs end anywhere, in any task and on the driver. The last one is whole."""
+    """Runs end anywhere, in any task and on the driver. The last attempt is complete."""
     chance = random.Random(seed)
     rows = [chance.randrange(40) for _ in range(60)]
     for number in range(3):
@@ -104,7 +104,7 @@ async def test_rows_that_are_gone_are_counted(runs: Runs) -> None:
 
 
 async def test_headers_of_a_copy(runs: Runs, server: Any) -> None:
-    """A row that the driver publishes has its headers, and an id of its own."""
+    """A row that the driver publishes has its headers, and a unique id."""
     headers = pa.array([[("a", "x")]], pa.map_(pa.string(), pa.string()))
     rows = pa.record_batch({"data": pa.array([b"1"], pa.binary()), "headers": headers})
     runs.plan = plan_of(subject=runs.stream.subject("a"), columns="headers", expectedStream=runs.stream.name)

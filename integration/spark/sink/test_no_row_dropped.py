@@ -73,7 +73,7 @@ async def test_batch_to_two_subjects(
 async def test_batch_to_one_subject_twice(
     server: Any, stream: OwnStream, for_each: Callable[..., Any], checkpoint: Path
 ) -> None:
-    """Equal rows of two writes of one batch are rows of their own."""
+    """Equal rows of two writes of one batch are distinct rows."""
     subject, options = stream.subject("all"), {"servers": server.url}
 
     def write(batch: Any, batch_id: int) -> None:

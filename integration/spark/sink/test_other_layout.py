@@ -49,7 +49,7 @@ class Query:
     async def run(
         self, make: Callable[[], Any], conf: Mapping[str, str] | None = None, **options: str
     ) -> None:
-        """Write the rows of a frame until nothing is left. Raises the error of the query."""
+        """Write all rows of a frame. Raises the error of the query."""
         arguments = {
             "servers": self.url,
             "checkpointLocation": str(self.checkpoint),

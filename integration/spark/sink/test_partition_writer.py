@@ -26,7 +26,7 @@ from jsclient.spark.task_context import Task
 
 @pytest.mark.parametrize("ids", ["content", "none"])
 async def test_all_rows_stored_in_order(connect: Any, server: Any, stream: OwnStream, ids: str) -> None:
-    """The outcome tells rows and sequences. Nothing is left behind on the connection."""
+    """The outcome tells rows and sequences. No subscription remains on the connection."""
     js = await connect(server)
     await js.ping()
     async with no_leaks(oracle=stream.oracle, streams=[stream.name], monitor=server.monitor):
@@ -41,7 +41,7 @@ async def test_all_rows_stored_in_order(connect: Any, server: Any, stream: OwnSt
 
 
 async def test_rows_again_in_another_order(connect: Any, server: Any, stream: OwnStream) -> None:
-    """A task that is repeated after a shuffle: equal rows are counted, and nothing is stored twice."""
+    """A task is repeated after a shuffle. Equal rows are counted, and no row is stored twice."""
     js = await connect(server)
     data = [b"%d" % (number % 40) for number in range(200)]
 

@@ -47,7 +47,7 @@ def rows_for(stream: OwnStream, frame: Any) -> Any:
 
 @pytest.fixture
 def run(spark: Any, server: Any, checkpoint: Path) -> Callable[..., Any]:
-    """Run a streaming DataFrame into a stream until nothing is left. Again it goes on from the checkpoint."""
+    """Run a streaming DataFrame into a stream until all rows are written. Again it goes on from the checkpoint."""
 
     async def start(stream: OwnStream, frame: Any, **options: str) -> Any:
         arguments = {

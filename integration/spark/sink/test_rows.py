@@ -179,7 +179,7 @@ async def test_frozen_server_named(connect: Any, own_server: Any, oracle_for: An
 
 
 async def test_errors_are_ours(connect: Any, server: Any, stream: OwnStream) -> None:
-    """Whoever catches the errors of jsclient catches those of rows."""
+    """Code that catches the errors of jsclient also catches the errors of rows."""
     js = await connect(server)
     with pytest.raises(JetStreamError):
         await write(js, plan_of(expectedStream="OTHER"), rows_of(stream, 1, 1))

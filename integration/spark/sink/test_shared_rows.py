@@ -50,14 +50,14 @@ def test_different_rows_detected(rows_of: list[list[Row]]) -> None:
 
 @given(tasks)
 def test_different_rows_in_two_streams(rows_of: list[list[Row]]) -> None:
-    """If only equal rows are stored once, nothing is lost: the others have gone to several streams."""
+    """If only equal rows are stored once, no row is lost, because the other rows went to several streams."""
     every = [row for rows in rows_of for row in rows]
     keys = dict(enumerate(map(keys_of, rows_of)))
     assert different_rows(keys, len(every) - len(set(every))) is None
 
 
 def test_rows_with_one_id_and_two_subjects_are_no_candidates() -> None:
-    """Streams of their own may have stored both. A task whose row was not stored has seen it by the subject."""
+    """Separate streams may have stored both. A task whose row was not stored has seen it by the subject."""
     tasks = {
         0: keys_of([(b"1", b"s1.a", b"x"), (b"2", b"s1.a", b"x")]),
         1: keys_of([(b"1", b"s2.a", b"x"), (b"2", b"s1.a", b"y")]),

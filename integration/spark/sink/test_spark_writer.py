@@ -103,7 +103,7 @@ def test_schema_is_refused(schema: str, options: dict[str, str], reported: str) 
     ],
 )
 def test_schema_is_taken(schema: str) -> None:
-    """Columns that the sink does not know, as those of the source, are left alone."""
+    """Columns that the sink does not know, such as columns of the source, are ignored."""
     writer_of("nats://127.0.0.1:1", schema)
 
 
@@ -408,7 +408,7 @@ def test_abort_is_reported(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_batch_forgets_its_ledger(server: Any, stream: Any, oracle: Any) -> None:
-    """A batch write never comes again, so its keys go with its commit. Those of one with a key of its own stay."""
+    """A batch write never comes again, so its keys go with its commit. The keys of a write with another key stay."""
     rows = pa.record_batch({"subject": [stream.subject("a")], "data": pa.array([b"x"])})
     bucket = f"forgets_{stream.prefix}"
     options = {"expectedStream": stream.name, "exactlyOnce": "ledger", "ledger": bucket}

@@ -22,7 +22,7 @@ from jsclient.spark.task_context import Task
 
 pytestmark = pytest.mark.covers("L29", "L30")
 
-ROWS, LARGE = 60, 41  # rows of a batch, and the number of the one that is larger than the others
+ROWS, LARGE = 60, 41  # rows of a batch, and the number of the row that is larger than the others
 
 
 def batch_of(stream: OwnStream) -> pa.RecordBatch:
@@ -104,7 +104,7 @@ def with_prefix(stream: OwnStream, config: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("harm", ["missing", "sealed", "mirror", "sources only"])
 async def test_no_target(connect: Any, server: Any, stream: OwnStream, oracle: Any, harm: str) -> None:
-    """Nothing is stored. With a stream that takes the subjects, all is."""
+    """No row is stored. With a stream that takes the subjects, all is."""
     js, reports = await connect(server), "create a stream with this subject"
     if harm == "sealed":
         await oracle.update_stream(stream.name, sealed=True)
@@ -143,7 +143,7 @@ async def test_deleted_during_the_write(connect: Any, server: Any, stream: OwnSt
 async def test_subjects_of_another_stream(
     connect: Any, server: Any, stream: OwnStream, make_stream: Any, oracle: Any
 ) -> None:
-    """The stream of the option is there, but another one has the subjects."""
+    """The stream of the option exists, but another stream has the subjects."""
     js, expected = await connect(server), await make_stream()
     reports = "'expectedStream' has this subject.*name that one"
     assert await refused(js, stream, reports, row=0, expectedStream=expected.name) == 0

@@ -26,7 +26,7 @@ SHORT = 100_000_000  # nanoseconds
 
 @pytest.mark.parametrize("config", [{"max_msgs_per_subject": 1}, {"max_msgs": 2}], ids=["subject", "stream"])
 async def test_no_old_row_becomes_the_newest(runs: Runs, make_stream: Any, config: dict[str, int]) -> None:
-    """The stream has removed the first rows and forgotten all ids: the last row is the last one again."""
+    """The stream has removed the first rows and forgotten all ids: the last row is published again."""
     target = await make_stream(duplicate_window=SHORT, **config)
     again = Runs(runs.js, target, runs.bucket)
     await again.task("run-1", 0, [1, 2, 3])
@@ -38,7 +38,7 @@ async def test_no_old_row_becomes_the_newest(runs: Runs, make_stream: Any, confi
 
 
 async def test_no_old_row_becomes_the_newest_by_rollup(runs: Runs, make_stream: Any) -> None:
-    """Each row removes those before it."""
+    """Each row removes all earlier rows."""
     target = await make_stream(duplicate_window=SHORT, allow_rollup_hdrs=True)
     again = Runs(runs.js, target, runs.bucket)
     again.plan = plan_of(subject=target.subject("a"), columns="headers", headers="keep")
@@ -95,7 +95,7 @@ async def test_record_has_no_room(runs: Runs, oracle: Any) -> None:
 
 
 async def test_bucket_is_missing_for_a_moment(runs: Runs) -> None:
-    """As while a cluster elects a leader. Nothing is published before the run is recorded."""
+    """As while a cluster elects a leader. No row is published before the run is recorded."""
     await runs.js.delete_stream(f"KV_{runs.bucket}")
     writing = asyncio.ensure_future(runs.task("run-1", 0, [1]))
     await asyncio.sleep(0.5)

@@ -1,4 +1,4 @@
-"""Topics of epochs in streams: the suite of those in memory, and what is about streams, servers and connections."""
+"""Topics of epochs in streams: the suite of topics in memory, and tests of streams, servers and connections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.topics.epochs.test_topic import TopicSuite
 
 
 class Topics:
-    """Makes topics in streams of their own."""
+    """Makes topics in separate streams."""
 
     def __init__(self, js: Any, prefix: str) -> None:
         self.js, self.prefix, self.made = js, prefix, 0
@@ -234,7 +234,7 @@ async def test_leaves_nothing_behind(js: Any, server: Any, oracle: Any, make: An
 
 @pytest.mark.covers("S1", "S2")
 async def test_publishers_keep_nothing(js: Any, make: Any) -> None:
-    """What a publisher holds is what is under way, and that is nothing after a flush. The stream has the rest."""
+    """A publisher keeps only the messages in flight, so it keeps no message after a flush. The stream has the rest."""
     topic = make()
     async with await topic.publisher(max_in_flight=50) as pub:
         for number in range(500):

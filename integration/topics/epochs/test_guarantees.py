@@ -15,7 +15,7 @@ PARTITIONS = 2
 
 @pytest.fixture
 async def topic(request: Any, js: Any) -> Any:
-    """A topic of epochs of two partitions, in a stream of its own."""
+    """A topic of epochs of two partitions, in a separate stream."""
     name = "guarantee." + "".join(c for c in request.node.name if c.isalnum())[:60]
     topic = js.topic(name).epochs(partitions=PARTITIONS)
     await topic.create(storage="memory", allow_direct=True)

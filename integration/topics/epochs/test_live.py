@@ -65,7 +65,7 @@ async def test_queue_begins_with_snapshot(topic: Any, pubs: Any) -> None:
 
 @pytest.mark.covers("S13", "S14", "S18", "S41")
 async def test_example_in_the_order_of_the_text(topic: Any, pubs: Any) -> None:
-    """Completed 0, 1, 2, active 3 and 5: nothing is stored, so it sees 6, 7, 8, and neither 3, 5 nor 4."""
+    """Completed 0, 1, 2, active 3 and 5: no data is stored, so it receives 6, 7, 8, and neither 3, 5 nor 4."""
     one, _ = pubs
     for time in (0, 1, 2):
         await one.send(time, [f"{time} before"])

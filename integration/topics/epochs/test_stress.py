@@ -1,7 +1,7 @@
 """Epochs under stress: publishers die and come back, subscribers come, go and resume, servers restart.
 
-What must hold all the time: of an epoch a subscriber gets all or nothing. `completed` gives each epoch once, whole, in
-order, when it is completed, and nothing of it comes after that.
+At all times, a subscriber must receive all data of an epoch or none. `completed` gives each epoch once, whole, in
+order, when it is completed, and no data of it follows.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ async def test_existing_name_is_refused_while_alive(
                 await topic.publisher()
             await two.send(2, ["mine"])
     monkeypatch.setattr("jsclient.topics.epochs.presence.ANSWER", 600.0)
-    async with asyncio.timeout(60):  # after a release nothing is waited for
+    async with asyncio.timeout(60):  # after a release the next publisher does not wait
         async with other.publisher() as three, other.publisher(1) as four:
             for pub in (three, four):
                 await pub.close()

@@ -1,7 +1,7 @@
-"""Notifiers and subscriptions on a server pass the suites that those of one process do.
+"""Notifiers and subscriptions on a server pass the same suites as in one process.
 
-The kits are made in three ways: each in a stream of its own, here. The consumers on another connection, of a descriptor
-that has passed as JSON, and in a user's stream that neither republishes nor allows direct gets.
+The kits are created in three ways: each in a separate stream, here. The consumers on another connection, of a
+descriptor that has passed as JSON, and in a user's stream that neither republishes nor allows direct gets.
 """
 
 from __future__ import annotations

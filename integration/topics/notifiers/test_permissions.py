@@ -31,7 +31,7 @@ class Site:
 
     @classmethod
     async def make(cls, own_server: Any, connect: Any, make_kit: Any, roles: Any) -> Site:
-        # On a server of its own the same kit says what its users are to be allowed.
+        # On a separate server, the same kit says which permissions its users need.
         draft = await own_server()
         kit = await make_kit(await connect(draft))
         users = [

@@ -85,7 +85,7 @@ async def kits(server: Any, connect: Any) -> AsyncIterator[Kits]:
 @pytest.mark.covers("A65", "A69", "A71", "A72", "A77")
 @pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.full)])
 async def test_remote_consumers_read(kits: Kits, child: Any, fails: bool) -> None:
-    """And go on when the one who shared it has gone."""
+    """They continue when the process that shared it has ended."""
     updater, notifier = await kits.notifier_kit("first")
     publication, subscription = await kits.subscription_kit()
     await publication.update_state(-1)
@@ -201,7 +201,7 @@ async def test_of_two_producers_one_refused(kits: Kits, kind: str) -> None:
 @pytest.mark.covers("A66")
 @pytest.mark.full
 async def test_takeover_refuses_former(kits: Kits, child: Any) -> None:
-    """The first one is frozen, not dead: when it wakes, it may not go on."""
+    """The first producer is suspended, not dead. When it resumes, it must not continue."""
     subject = kits.subject()
     first = await child("produce", subject, "0")
     await first.until("stored", 3)

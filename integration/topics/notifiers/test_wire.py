@@ -202,7 +202,7 @@ async def test_newest_of_longer_stream(server: Any, oracle: Any, connect: Any, m
 
     for first in range(0, 30, 10):
         waiter = asyncio.create_task(notifier.get_update_since(count))
-        # the consumer lags behind the values that nobody waited for, so another one is created
+        # the consumer lags behind the values that no call waited for, so another consumer is created
         if count is not None:
             before = await eventually(another_consumer, 5, "a new consumer")
         await updater.update_state(first)

@@ -159,7 +159,7 @@ class Attempt:
             case Write(data):
                 self._transport.write(data)
             case Ready():
-                pass  # the caller has ended already
+                pass  # the caller has ended the attempt already
         return []
 
     # --- why it failed ---------------------------------------------------------------------------------------
@@ -178,7 +178,8 @@ class Attempt:
         unread = self._shake.unread if self._shake is not None else b""
         if (refused := refusal_in(unread + await transport.last_words())) is not None:
             return refused
-        # The data that the client sent may have reset the connection, so that the server's refusal was lost.
+        # The server may have reset the connection because it did not expect the client's data. Then its refusal was
+        # lost.
         lost = self._first and transport.is_open and not transport.is_secure()
         if (transport.failed_before_tls or lost) and is_unfinished(error):
             refused = refusal_in(await received_before_tls(url))

@@ -88,7 +88,7 @@ def rejection(error: BaseException | None) -> ssl.SSLCertVerificationError | Non
     """Return the certificate check error that is ``error`` or caused it, or None."""
     for _ in range(5):
         if isinstance(error, ssl.SSLCertVerificationError) and hasattr(error, "verify_code"):
-            return error  # an error of aiohttp has the type but no code
+            return error  # aiohttp raises an error of this type without a code
         if error is None:
             break
         error = error.__cause__ or error.__context__
@@ -116,7 +116,7 @@ def alert(
 
 
 def is_unfinished(error: BaseException | None) -> bool:
-    """Whether the server may have refused the connection in plain text, when TLS should have started."""
+    """Return whether the server may have refused the connection in plain text, when TLS should have started."""
     return isinstance(error, ConnectionError) or _reason(error) in _NO_TLS
 
 
@@ -146,8 +146,8 @@ async def begins_with_info(uri: ParseResult) -> CertificateError | None:
 async def begins_with_tls(uri: ParseResult) -> CertificateError | None:
     """Return the error to raise if a silent server waits for TLS or HTTP, or None if it remains silent.
 
-    A second connection finds this out: the server sends INFO over TLS, an alert about a missing client certificate, or
-    some other answer. A WebSocket with TLS is silent after the handshake.
+    A second connection shows what the server expects: over TLS it sends INFO, an alert about a missing client
+    certificate, or another answer. A WebSocket with TLS is silent after the handshake.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -183,8 +183,8 @@ async def late_alert(
 ) -> BaseException | None:
     """Return the error with which a server ends TLS after the handshake, or None.
 
-    This uses a second connection, on which nothing is sent. The data sent on the first connection may have reset it,
-    and the server's alert was lost.
+    The client opens a second connection and sends nothing on it. On the first connection, the client's data may have
+    caused a reset, so that the server's alert was lost.
     """
     first = {"ssl": context, "server_hostname": name} if tls_first else {}
     try:
@@ -205,7 +205,7 @@ async def late_alert(
 def _reason(error: BaseException | None) -> str:
     """Return OpenSSL's name of the reason why TLS failed, or "" if there is none."""
     for _ in range(5):
-        # An error of aiohttp has only the type.
+        # An error of aiohttp has only the type, without a reason.
         if isinstance(error, ssl.SSLError) and getattr(error, "reason", None):
             return str(error.reason)
         if error is None:

@@ -43,7 +43,7 @@ _OF_PROGRAM: Final = "this connection was opened by the program with nats-py, wh
 
 
 class Lifecycle(Enum):
-    """A change of the connection."""
+    """A change in the state of the connection, passed to its listeners."""
 
     DISCONNECTED = auto()
     CONNECTED = auto()  # after a disconnect
@@ -115,7 +115,7 @@ class Connection(abc.ABC):
             raise
 
     def check_here(self) -> None:
-        """Raise `WrongLoopError` outside of the event loop, thread and process that the connection belongs to."""
+        """Raise `WrongLoopError` unless this is the event loop, thread and process of the connection."""
         try:
             here = self.loop is asyncio.get_running_loop()
         except RuntimeError:  # no loop is running

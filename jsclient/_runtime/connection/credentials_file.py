@@ -40,7 +40,7 @@ _SECRET: Final = re.compile(r"\n|-----|^S[A-Z][A-Z2-7]{20,}|^eyJ")
 
 _JWT: Final = "BEGIN NATS USER JWT"
 _SEED: Final = "BEGIN USER NKEY SEED"
-_SIGNATURE: Final = 64  # bytes of a signature by an account key. A truncated JWT has fewer
+_SIGNATURE: Final = 64  # bytes of a signature by an account key. A JWT with a shorter signature is truncated
 _KINDS: Final = {"A": "an account", "O": "an operator", "N": "a server", "C": "a cluster", "X": "a curve key"}
 """The owner of a seed by its second letter. Source: ADR-14."""
 

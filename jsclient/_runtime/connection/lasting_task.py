@@ -44,7 +44,7 @@ class LastingTask:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            task.exception()  # mark as retrieved: the work reports its errors
+            task.exception()  # Mark the exception as retrieved. The work itself reports its errors.
             self._loop_end.stop_watching()
         elif not self._over and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(REVIVE, self._revive)

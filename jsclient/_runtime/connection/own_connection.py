@@ -302,7 +302,8 @@ class OwnConnection(Connection):
 
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         if self._out.is_full:
-            await self.wait_for_space()  # before writing: an ack that is cancelled here was not sent
+            # It waits before it writes, so an ack that is cancelled here was not sent.
+            await self.wait_for_space()
         self.check_sendable()
         command = b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
         self._out.write(command)
@@ -370,7 +371,8 @@ class OwnConnection(Connection):
         try:
             if self._up and self.subscriptions.remove(inbox):
                 self._out.write(b"UNSUB %d\r\n" % inbox.sid)
-                await self.ping(timeout)  # UNSUB is read first: after the PONG no message is in flight
+                # The server reads UNSUB before the PING, so no message is in flight after its PONG.
+                await self.ping(timeout)
         except JetStreamError:
             pass
         finally:
@@ -384,7 +386,7 @@ class OwnConnection(Connection):
             try:
                 await self.ping(timeout / 2)  # after the PONG, the server has read all earlier data
             except JetStreamError:
-                pass  # if the server does not answer, connecting again is right
+                pass  # If the server does not answer, the client must connect again in any case.
             self._lose(DisconnectedError("reconnect() was called"))
         if self._connector is not None:
             self._connector.hurry()
@@ -447,7 +449,9 @@ class OwnConnection(Connection):
             try:
                 await transport.wait_closed()
             finally:
-                transport.abort()  # does nothing, unless the server does not read
+                # This does nothing if the transport is closed. It remains open only if the server does not
+                # read.
+                transport.abort()
 
 
 CLOSING = 2.0  # seconds to wait until the written bytes are sent

@@ -32,7 +32,8 @@ class Pings:
         self._out = out
         self._acks = acks
         self._stale = stale
-        self._waiters: deque[asyncio.Future[None] | None] = deque()  # None: nobody waits for the PONG
+        # None stands for a PING whose PONG no caller waits for
+        self._waiters: deque[asyncio.Future[None] | None] = deque()
         self._liveness: Liveness | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -50,7 +51,8 @@ class Pings:
         for waiter in waiters:
             if waiter is not None and not waiter.done():
                 waiter.set_exception(error)
-                waiter.exception()  # mark as retrieved: the waiter may be gone
+                # Mark the exception as retrieved, because the waiter may have been cancelled.
+                waiter.exception()
 
     def _stop_timer(self) -> None:
         self._liveness = None

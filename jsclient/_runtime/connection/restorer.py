@@ -24,7 +24,7 @@ AFTER_BUG: Final = 1.0
 
 
 class Restorable(Protocol):
-    """What a `Restorer` needs of its connection."""
+    """The methods of a connection that a `Restorer` calls."""
 
     @property
     def is_connected(self) -> bool:
@@ -32,7 +32,7 @@ class Restorable(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed for good."""
+        """Whether the connection is closed permanently."""
 
     def use_link(self, link: ServerLink) -> None:
         """Make the subscriptions on a connection whose handshake is complete, and read from it."""
@@ -67,7 +67,7 @@ class Restorer:
         self.task: LastingTask = LastingTask(self._restore, "reconnect")
 
     def __str__(self) -> str:
-        """Why there is no connection, as far as it is known."""
+        """Describe why the connection is lost, if the reason is known."""
         return str(self._outage)
 
     def use(self, connector: Connector, options: dict[str, Any]) -> None:

@@ -165,7 +165,9 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._at_end = True
         self._changed.set()
         if self._out is not None:
-            self._end(None)  # now: asyncio would first send what is written, which the peer may never read
+            # Close the transport immediately. asyncio would first send the buffered data, which the peer may
+            # never read.
+            self._end(None)
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -209,11 +211,11 @@ class TcpTransport(asyncio.BufferedProtocol):
         return self._transport is not None
 
     def is_secure(self) -> bool:
-        """Whether the connection is encrypted."""
+        """Return whether the connection is encrypted."""
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
 
     def is_closing(self) -> bool:
-        """Whether the connection is closed, lost, or about to be closed."""
+        """Return whether the connection is closed, lost, or about to be closed."""
         return self._transport is None or self._transport.is_closing()
 
     def peer(self) -> str:

@@ -55,10 +55,10 @@ class Transport(Protocol):
         """Wait until most bytes are sent. Raises `OSError` if the connection is lost."""
 
     def is_secure(self) -> bool:
-        """Whether the connection is encrypted."""
+        """Return whether the connection is encrypted."""
 
     def is_closing(self) -> bool:
-        """Whether the connection is closed, lost, or about to be closed."""
+        """Return whether the connection is closed, lost, or about to be closed."""
 
     def peer(self) -> str:
         """Return the address of the peer, ``host:port``, or "" if it is unknown."""

@@ -14,7 +14,7 @@ LIMIT = 4096  # the number of unconfirmed acks after which a PING is sent to con
 
 
 NAK = AckKind.NAK.value
-NOT_AGAIN = b""  # stands for a nak. A lost nak is counted, but not sent again
+NOT_AGAIN = b""  # stands for a nak. A lost nak is counted, but it is not sent again
 
 
 class UnconfirmedAcks:
@@ -36,7 +36,7 @@ class UnconfirmedAcks:
         return self._confirmed + len(self.acks)
 
     def wants_ping(self) -> bool:
-        """Whether a PING is due. Returns True only once per PING."""
+        """Return whether a PING is due. Returns True only once per PING."""
         if len(self.acks) < LIMIT or self._ping_due:
             return False
         self._ping_due = True
@@ -45,7 +45,7 @@ class UnconfirmedAcks:
     def ping_sent(self, *, reconnecting: bool = False) -> None:
         """Record a PING. While reconnecting, the earlier acks were written to another connection."""
         if reconnecting:
-            self._marks.clear()  # left by a failed attempt
+            self._marks.clear()  # a failed attempt may have added marks
         self._marks.append(self._confirmed if reconnecting else self._written)
 
     def pong_received(self) -> None:

@@ -178,11 +178,11 @@ class WebSocketTransport:
     # --- state and end -----------------------------------------------------------------------------------------
 
     def is_secure(self) -> bool:
-        """Whether the connection is encrypted."""
+        """Return whether the connection is encrypted."""
         return self._secure
 
     def is_closing(self) -> bool:
-        """Whether the connection is closed, lost, or about to be closed."""
+        """Return whether the connection is closed, lost, or about to be closed."""
         return self._closer is not None or self._socket is None or self._socket.closed
 
     def peer(self) -> str:

@@ -40,7 +40,7 @@ class _Lengths(dict[bytes, int]):
 
     def __missing__(self, text: bytes) -> int:
         if len(text) > 8 or not text.isdigit():
-            return sys.maxsize  # longer than the bytes read
+            return sys.maxsize  # longer than the bytes that were read
         if len(self) == self.CAPACITY:
             self.clear()
         length = self[text] = int(text)
@@ -190,7 +190,7 @@ class FrameReader:
         headers = line[0] == b"HMSG"
         replied = count == (6 if headers else 5)
         lengths, find = self._lengths, data.find
-        start, last = pos, len(data) - 2  # the last offset at which a payload may end
+        start, last = pos, len(data) - 2  # a payload must end here or before, with its CR LF
         while (end := find(b"\r", pos)) >= 0:
             args = data[pos - 2 : end].split(b" ")
             if len(args) != count or args[0] != verb or args[2] != sid:
@@ -252,7 +252,7 @@ READ_SIZE = 64 * 1024  # bytes of one read
 MOST_UNSENT_PONGS = 1000
 """The number of PONGs that are written while the buffer is full. A server sends a PING every 2 minutes by default."""
 
-HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent from which a publish waits
+HIGH_WATER = 2 * 1024 * 1024  # a publish waits while at least this many bytes wait to be sent
 
 # Bytes that are written before the iteration ends, so that the server can start and copies stay small.
 CHUNK = 64 * 1024
@@ -261,7 +261,8 @@ CHUNK = 64 * 1024
 PIECE = 12 * 1024
 """Bytes of an atomic batch that are written together: the server stores them while the next ones are prepared."""
 
-LARGE_WRITE = 256 * 1024  # bytes of commands of which the large ones are not copied once more
+# if commands have this many bytes, the large commands are written without another copy
+LARGE_WRITE = 256 * 1024
 
 
 def _joined(commands: list[bytes]) -> Iterator[bytes]:

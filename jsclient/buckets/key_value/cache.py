@@ -25,7 +25,7 @@ from .entries import recorded_entry
 
 __all__ = ["KeyValueCache", "KeyValueCacheChanges", "KeyValueChange", "open_cache"]
 
-_RECHECK: Final = 0.5  # seconds between two requests for what the bucket has
+_RECHECK: Final = 0.5  # seconds between two requests for the bucket's state
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
         self._create = create
         self._tables: list[TopicTable] = []
         self._changed = Signal()  # shared by all tables
-        self._reached = 0  # a revision that was waited for, though no key here has it
+        self._reached = 0  # a revision that a caller waited for although no key in the cache has it
         self._stale_at: float | None = None  # the time of the loop when the connection was lost
         self._catching_up: asyncio.Task[None] | None = None
         self._state = State.OPEN
@@ -71,7 +71,7 @@ class KeyValueCache(Handle, Mapping[str, KeyValueEntry]):
         self._context.connection.add_listener(self._connection_changed)
         try:
             for log in self._logs:
-                # The connection may be lost while a table is opened: opening goes on after it.
+                # The connection may be lost while a table is opened. Opening then continues after the reconnect.
                 table = open_table(log, check=check, changed=self._changed)
                 self._tables.append(await table)
         except BaseException as error:
@@ -226,7 +226,7 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange]):
 
     def __init__(self, cache: KeyValueCache, table: TopicTable, parts: list[TableChanges]) -> None:
         self._cache = cache
-        self._table = table  # one of those that share the signal of changes
+        self._table = table  # it shares the signal of changes with other tables
         self._parts = parts
 
     async def next(self, timeout: float | None = None) -> KeyValueChange:
@@ -247,7 +247,7 @@ class KeyValueCacheChanges(ReadHandle[KeyValueChange]):
             if self.is_closed:
                 raise ClosedError("the reader of changes is closed")
             if (part := self._changed_part()) is not None:
-                subject, record = await part.next()  # it is there, so that this does not wait
+                subject, record = await part.next()  # the record exists, so this call does not block
                 entry = None if record is None else recorded_entry(cache._keys, record)  # noqa: SLF001
                 return KeyValueChange(cache._keys.key(subject), entry)  # noqa: SLF001
             try:
@@ -280,7 +280,8 @@ async def _reach(table: TopicTable, log: StreamLog, revision: int, deadline: flo
             target = revision
         if table.position.seq >= target and target < revision:
             return
-        # What is waited for may be removed meanwhile, or another record may be before it: look again.
+        # The revision that the caller waits for may be removed meanwhile, or another record may precede it. So check
+        # again.
         until = now() + _RECHECK if deadline is None else min(deadline, now() + _RECHECK)
         with suppress(RequestTimeoutError):
             await table.wait_for(_has_reached(target), max(until - now(), 0.001))
@@ -298,7 +299,7 @@ async def open_cache(
     """Open a cache of the keys of these subjects. ``create`` is the method that creates such a bucket."""
     logs = [StreamLog(context, Stream(context, info), subject) for subject in subjects]
     for log in logs:
-        log.is_one_subject = False  # no value ends a key, whatever its headers
+        log.is_one_subject = False  # a record with a value never ends a key, whatever its headers are
     cache = KeyValueCache(context, keys, logs, create)
     await cache._open(check)  # noqa: SLF001  one module
     return cache

@@ -27,5 +27,5 @@ async def elect(
                 return await work(lock)
         except LeaseLostError as error:
             if (error.bucket, error.key, error.token) != (kv.bucket, key, lock.token):
-                raise  # of another lock
+                raise  # the error belongs to another lock
             kv._context.report(error)  # noqa: SLF001  one room

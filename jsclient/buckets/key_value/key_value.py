@@ -374,17 +374,18 @@ class KeyValue(BucketHandle):
     def lock(
         self, key: str, *, ttl: float = 15.0, value: bytes = b"", timeout: float | None = None
     ) -> Opening[KeyValueLock]:
-        """Hold a lock that one client has at a time: ``async with kv.lock("reports") as lock`` (server 2.11).
+        """Return a lock that one client at a time can hold: ``async with kv.lock("reports") as lock`` (server 2.11).
 
         The bucket needs ``limit_marker_ttl`` and a history of 1. The lock is renewed as long as it is held. If the
-        holder dies or is cut off, the next client has the lock after ``ttl`` seconds, and a second at most. A process
-        that was frozen may go on for a moment after that: `KeyValueLock.put` and `KeyValueLock.token` protect from it.
+        holder dies or loses its connection, the next client acquires the lock within ``ttl`` seconds and one more. A
+        process that was suspended may continue for a moment after that. `KeyValueLock.put` and `KeyValueLock.token`
+        protect against its writes.
 
         Args:
             key: The key.
             ttl: Seconds, 1 or more, until the lock of a holder that has died is free.
-            value: What others see as the value of the key, such as the name of the holder.
-            timeout: Seconds to wait for the lock. None: as long as it takes.
+            value: The value of the key that other clients read, such as the name of the holder.
+            timeout: Seconds to wait for the lock. None waits without a limit.
 
         Raises:
             ConfigError, InvalidNameError: An argument is not valid.

@@ -37,9 +37,10 @@ __all__ = ["MOST_WAIT", "KeyValueLock", "acquire"]
 MOST_WAIT: Final = 0.5
 """Seconds after which a key that is locked is looked at again, though no change of it was read."""
 
-_OWNER: Final = "Jsc-Lease"  # the header that tells our value from one of somebody else
-_SHARE: Final = 3  # parts of the TTL; the value is set again after one of them
-_MARGIN: Final = 0.1  # share of the TTL that is left to the block when the lock counts as lost
+_OWNER: Final = "Jsc-Lease"  # this header distinguishes this lock's value from the values of other clients
+_SHARE: Final = 3  # the value is renewed after a third of the TTL
+# the lock counts as lost when this share of the TTL remains, so that the block has time to stop
+_MARGIN: Final = 0.1
 _PAUSE: Final = 0.2  # seconds between attempts to renew, and to acquire
 _LEAST_TTL: Final = 1.0
 _TTL_SERVER: Final = (2, 11)
@@ -64,13 +65,13 @@ class KeyValueLock(Handle):
         self._value = check_payload(value)
         self._ttl = ttl
         self._owner = secrets.token_hex(12)
-        self._revision = 0  # of our value
+        self._revision = 0  # the revision of this lock's value
         self._until = 0.0  # the time of the loop at which the lock is lost unless it is renewed
-        self._turn = asyncio.Lock()  # our revision changes in one task at a time
+        self._turn = asyncio.Lock()  # only one task at a time may change the revision
         self._loss: LeaseLostError | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._block: asyncio.Task[object] | None = None
-        self._cancelled = 0  # how often the task of the block was cancelled before it began
+        self._cancelled = 0  # how often the task of the block had been cancelled before the block began
 
     def __repr__(self) -> str:
         state = "held" if self.is_held else "lost" if self._loss else self._state.value
@@ -78,7 +79,7 @@ class KeyValueLock(Handle):
 
     @property
     def is_held(self) -> bool:
-        """Whether the lock is certainly held now. It asks the clock, not the server."""
+        """Whether this client certainly holds the lock now, by the clock. No request is sent."""
         return self._state is State.OPEN and self._loss is None and self._now() < self._until
 
     def _now(self) -> float:
@@ -104,7 +105,7 @@ class KeyValueLock(Handle):
         await super().__aexit__(kind, error, trace)
 
     def _is_cancelled_by_others(self, block: asyncio.Task[object]) -> bool:
-        """Whether the task was cancelled by somebody else, too. Takes back our own cancellation."""
+        """Return whether the task was cancelled by somebody else, too. Takes back our own cancellation."""
         return block.uncancel() > self._cancelled if block.cancelling() > self._cancelled else False
 
     def check(self) -> None:
@@ -165,7 +166,8 @@ class KeyValueLock(Handle):
         """Store our value if the key has none. Returns whether the lock is held."""
         message = await self._newest()
         if message is not None and operation_of(message.headers) == "PUT" and not self._is_ours(message):
-            return False  # our own value is there if an earlier attempt was stored, and its answer was lost
+            # An earlier attempt may have stored this lock's own value, although its answer was lost.
+            return False
         try:
             await self._store(0 if message is None else message.seq)
         except WrongLastSequenceError:
@@ -198,7 +200,7 @@ class KeyValueLock(Handle):
                 self._lose("it could not be renewed in time")
                 return
             try:
-                # The deadline holds even while a put under the lock takes its time.
+                # The deadline applies even if a put under the lock takes long.
                 async with asyncio.timeout(remaining), self._turn:
                     await self._renew(remaining)
                 pause = self._ttl / _SHARE
@@ -226,7 +228,7 @@ class KeyValueLock(Handle):
     def _lose(self, reason: str) -> None:
         if self._loss is None and self._state is State.OPEN:
             self._loss = self._lost(reason)
-            # A task that finds out itself raises the error, and need not be cancelled.
+            # If the task of the block itself notices the loss, it raises the error and is not cancelled.
             if self._block is not None and self._block is not asyncio.current_task():
                 self._block.cancel(str(self._loss))
 
@@ -239,7 +241,7 @@ class KeyValueLock(Handle):
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
         if self._loss is None:
-            # Cancelled: the release goes on in the background.
+            # If this call is cancelled, the release continues in the background.
             await asyncio.shield(self._kv._context.tasks.start(self._release(), "release"))  # noqa: SLF001
 
     async def _release(self) -> None:
@@ -253,7 +255,7 @@ class KeyValueLock(Handle):
             if message is not None and self._is_ours(message):
                 await self._remove(message.seq)
         except (TimeoutError, JetStreamError):
-            return  # it expires
+            return  # the value expires after its TTL
 
     async def _remove(self, revision: int) -> None:
         await self._kv._write(  # noqa: SLF001  one room
@@ -283,7 +285,7 @@ async def acquire(kv: KeyValue, key: str, *, ttl: float, value: bytes, timeout: 
     release = _Release(kv, key)
     try:
         while not await _attempt(lock):
-            # The watch may miss the release, if the connection is lost: after MOST_WAIT the lock is tried all the same.
+            # If the connection is lost, the watch may miss the release. So the lock is tried again after MOST_WAIT.
             remaining = MOST_WAIT if deadline is None else min(MOST_WAIT, deadline - lock._now())  # noqa: SLF001
             if remaining <= 0:
                 raise RequestTimeoutError(f"lock of key {key!r} of bucket {kv.bucket!r}", timeout or 0.0)
@@ -345,7 +347,7 @@ class _Release:
         except TimeoutError:
             return
         except JetStreamError:
-            # No consumer is to be had, or the connection is lost: the next attempt shows whether that matters.
+            # The server created no consumer, or the connection is lost. The next attempt shows whether that matters.
             await self.close()
             await asyncio.sleep(min(timeout, _PAUSE))
 

@@ -36,7 +36,8 @@ async def take_snapshot(
         # The first request determines the revision, and all later requests read as of that revision.
         revision = await _read(stream, keys, subjects, snapshot, snapshot.revision or None)
         if not revision:
-            # No key has an entry, so the revision is unknown. Read again, as a key may be put before the lookup.
+            # No key has an entry, so the revision is unknown. Read the keys again, because a key may have been put
+            # meanwhile.
             revision = (await renewed()).state.last_seq
             await _read(stream, keys, subjects, snapshot, revision or None)
         snapshot.revision = revision

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KeyValueTransaction"]
 
-_MOST: Final = 1000  # messages of a batch
+_MOST: Final = 1000  # maximum number of messages in a batch
 
 
 class _Change(msgspec.Struct):
@@ -176,7 +176,7 @@ class KeyValueTransaction:
         if not self._changes:
             return 0
         async with AsyncExitStack() as stack:
-            # No lock is renewed meanwhile, which would change the revision of its key.
+            # Hold the locks, so that no renewal changes the revision of a key meanwhile.
             for lock in sorted(set(self._locks), key=lambda lock: lock.key):
                 await stack.enter_async_context(lock._turn)  # noqa: SLF001  one room
                 lock.check()
@@ -200,7 +200,7 @@ class KeyValueTransaction:
             if placed[key] not in (None, (key, revision)):
                 raise ConfigError(f"key {key!r} has a guard, and is changed at another revision")
             placed[key] = (key, revision)
-        # A message carries one expectation, so a guard of another key needs a change that has none of its own.
+        # A message carries one expectation. So the guard of another key needs a change without an expectation.
         free = [key for key, carried in placed.items() if carried is None]
         others = [(key, revision) for key, revision in guards.items() if key not in placed]
         if len(others) > len(free):
@@ -245,7 +245,7 @@ class KeyValueTransaction:
             for key, message in zip(expected, stored, strict=True)
             if (0 if message is None else message.seq) != expected[key]
         ]
-        # The keys are read after the refusal: if another client has restored the revision, none of them differs.
+        # The keys are read after the refusal. If another client has restored the revisions meanwhile, no key differs.
         key = (differ or list(expected))[0]
         newest = dict(zip(expected, stored, strict=True))[key]
         for lock in self._locks:

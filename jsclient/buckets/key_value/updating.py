@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["update_with"]
 
-_PAUSE: Final = 0.002  # seconds, the first of the pauses between attempts
+_PAUSE: Final = 0.002  # seconds of the first pause between two attempts
 
 
 async def update_with(

@@ -17,7 +17,7 @@ from ...streams.stream import Stream
 
 __all__ = ["DirectChunks"]
 
-_PATIENCE: Final = 60.0  # seconds for which a request is repeated while the server is away
+_PATIENCE: Final = 60.0  # seconds for which a request is repeated while no server answers
 _PAUSE: Final = 0.25  # seconds between two attempts
 
 T = TypeVar("T")
@@ -53,17 +53,17 @@ class DirectChunks:
         self._page_size, self._most, self._max_bytes = page, most, max_bytes
         self._page: deque[StoredMessage] = deque()
         self.seq: int = 0
-        self._read_seq = after  # of the last message that was requested
-        self._last_seq: int | None = None  # of the last message that the leader has
+        self._read_seq = after  # sequence of the last message that was requested
+        self._last_seq: int | None = None  # sequence of the leader's last message
         version = context.connection.server_version
         self._in_pages = bool(stream.cached_info.config.allow_direct) and is_at_least(
             version, BATCH_GET_SERVER
         )
 
     async def next_chunk(self) -> tuple[bytes, int] | None:
-        """Return the next chunk and the number of those behind it, 1 if there are several. None: there is no other.
+        """Return the next chunk, and how many chunks follow it: 0, or 1 if there are any. None after the last chunk.
 
-        Requests are repeated while the server is away. Raises the errors of any API request.
+        Requests are repeated while the server is unavailable. Raises the errors of any API request.
 
         Cancelled: nothing is lost. The next call returns the chunk.
         """

@@ -55,7 +55,7 @@ class ObjectStore:
     It has no state that must be closed.
     """
 
-    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 
@@ -94,10 +94,10 @@ class ObjectStore:
         if_none_match: bool = False,
         timeout: float | None = None,
     ) -> ObjectInfo:
-        """Store an object, in place of the object of this name if there is one, and return its description.
+        """Store an object and return its description. It replaces an existing object of the same name.
 
-        The memory that it needs does not depend on the size. Readers see the object before until all of the new one is
-        stored. If the call fails, nothing of it remains.
+        The call needs the same memory for an object of any size. Readers get the previous object until the whole new
+        object is stored. If the call fails, the server keeps no part of the new object.
 
         Args:
             name: The name, any text that is not empty.
@@ -114,7 +114,7 @@ class ObjectStore:
         Raises:
             ObjectChangedError: The object does not have the revision ``if_match``.
             ObjectExistsError: An object has this name, and ``if_none_match`` is given.
-            BucketFullError, BucketSealedError: The bucket is full or sealed, so it stores no more.
+            BucketFullError, BucketSealedError: The bucket is full or sealed.
             BucketNotFoundError: The bucket does not exist.
             InvalidNameError, ConfigError: An argument is not valid. Nothing was sent.
             RequestTimeoutError, DisconnectedError: A chunk was not acked, or it is unknown whether the object is
@@ -122,7 +122,8 @@ class ObjectStore:
 
         Also raises the errors of any API request, and the exceptions of ``data``.
 
-        Cancelled: nothing remains, or the whole object is stored if its description had already been sent.
+        Cancelled: the whole object is stored if its description had already been sent. Otherwise its chunks are
+        removed.
         """
         # All arguments are checked before anything is sent, so that nothing has to be removed.
         self._site.space.info_subject(name)

@@ -31,10 +31,10 @@ class ObjectRanges:
         self._subject = site.space.chunk_subject(info.nuid)
         self._index: ChunkIndex | None = None
         self._chunks: DirectChunks | None = None
-        self._next = 0  # the number of the chunk that they have next
+        self._next = 0  # the number of the chunk that the reader returns next
 
     async def read_piece(self, position: int) -> bytes | None:
-        """Return the content from a position below the size to the end of its chunk. None: the chunk is not there.
+        """Return the content from a position to the end of its chunk, or None if the chunk is missing.
 
         Raises the errors of any API request.
 
@@ -49,7 +49,7 @@ class ObjectRanges:
         chunks = await self._chunks_from(index, number)
         data = await chunks.next_chunk()
         start, end = index.extent_of(number)
-        # A chunk that was removed leaves no gap in what the server sends.
+        # The server skips a removed chunk without a gap, so compare the sequence and the size.
         if data is None or chunks.seq != index.seq_of(number) or len(data[0]) != end - start:
             self._chunks = None
             return None

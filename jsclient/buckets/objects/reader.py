@@ -61,12 +61,13 @@ class ObjectReader(ReadHandle[bytes]):
         self._object: tuple[ObjectSite, ObjectInfo, ContentCheck] | None = None
         self._consumer: OrderedConsumer | None = None
         self._messages: OrderedMessages | None = None
-        self._direct: DirectChunks | None = None  # in place of the consumer
+        self._direct: DirectChunks | None = None  # reads the chunks if no consumer is used
         self._last: Message | None = None
         self._error: JetStreamError | None = None
         self._unread = memoryview(b"")  # the part of the last chunk that `read` has not returned yet
-        self._position = 0  # bytes before the end of the last chunk
-        self._ranges: ObjectRanges | None = None  # replaces the reading in order, after a `seek`
+        self._position = 0  # number of bytes up to the end of the last chunk
+        # reads the pieces after a `seek`, instead of the reader in order
+        self._ranges: ObjectRanges | None = None
 
     def __repr__(self) -> str:
         name = "" if self._object is None else f" {self._object[1].name!r}"
@@ -135,7 +136,7 @@ class ObjectReader(ReadHandle[bytes]):
             data, remaining = await self._chunk(site, info)
             check.add(data, remaining)
             return data
-        await self._end_consumer()  # nothing is read in order any more
+        await self._end_consumer()  # after a `seek`, the consumer is not needed
         piece = await self._ranges.read_piece(self._position)
         return await self._raise_missing(site, info) if piece is None else piece
 
@@ -146,8 +147,8 @@ class ObjectReader(ReadHandle[bytes]):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move to another position, and return it. Nothing is requested until the next read.
 
-        From there on the size of each chunk is checked, but not the digest, because it is that of the whole content.
-        Moving forward within the chunk that was read last keeps the check of the digest.
+        After a seek, the reader checks the size of each chunk, but not the digest, which covers the whole content. If
+        the new position is later in the current chunk, the digest is still checked.
 
         Args:
             offset: The number of bytes.
@@ -165,7 +166,7 @@ class ObjectReader(ReadHandle[bytes]):
             raise ConfigError(f"whence is {whence!r:.40}: it must be 0, 1 or 2")
         if isinstance(offset, bool) or not isinstance(offset, int) or (target := starts[whence] + offset) < 0:
             raise ConfigError(f"offset is {offset!r:.40}: an int is needed, and a position of 0 or more")
-        # Within the chunk that is here, nothing has to be requested.
+        # If the target lies within the current chunk, no request is needed.
         skipped = target - self.tell()
         if 0 <= skipped <= len(self._unread):
             self._unread = self._unread[skipped:]
@@ -254,7 +255,7 @@ class ObjectReader(ReadHandle[bytes]):
         if size == 0:
             return b""
         if size < 0:
-            whole = io.BytesIO()  # it needs the memory once, where joining the pieces would need it twice
+            whole = io.BytesIO()  # This needs the memory once. Joining the pieces would need it twice.
             async for piece in self:
                 whole.write(piece)
             return whole.getvalue()

@@ -95,7 +95,7 @@ async def store_object(
         progress, size: See `ObjectStore.put`.
     """
     current = await site.current(info.name, replacing=True)
-    condition.check(info.bucket, info.name, current)  # check first, so that nothing is sent in vain
+    condition.check(info.bucket, info.name, current)  # check the condition before the first chunk is sent
     info = msgspec.structs.replace(info, nuid=new_nuid())
     splitter = ChunkSplitter(info.max_chunk_size)
     upload = ChunkUpload(

@@ -23,7 +23,8 @@ Progress: TypeAlias = Callable[[int, int | None], object]
 
 _WINDOW: Final = 8 * 1024 * 1024  # bytes in flight
 _MOST: Final = 4096  # chunks in flight
-_SETTLE: Final = 30.0  # seconds that a failed upload waits for its chunks, and then tries to remove them
+# seconds that a failed upload waits for its chunks. It has the same time again to remove them
+_SETTLE: Final = 30.0
 _PAUSE: Final = 0.25  # seconds between two attempts
 _MOST_REPAIRS: Final = 20
 
@@ -117,7 +118,7 @@ class ChunkUpload:
             await self._send(chunk)
         while self._in_flight:
             await self._take()
-        # A bucket with a short TTL forgets ids soon, and may then store a chunk twice.
+        # A bucket with a short TTL soon forgets message ids, and may then store a chunk twice.
         if self._publisher.resent and (count := await self._target.count()) != self.splitter.chunks:
             sent = counted(self.splitter.chunks, "chunk was", "chunks were")
             raise PublishError(f"{sent} sent, and the bucket has {count}: store the object again")
@@ -210,5 +211,5 @@ class ChunkUpload:
 
 
 def _is_refused(future: asyncio.Future[PubAck]) -> bool:
-    """Whether the message is known not to be stored."""
+    """Return whether the message is known not to be stored."""
     return future.done() and not future.cancelled() and isinstance(future.exception(), ApiError)

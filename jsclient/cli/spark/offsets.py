@@ -154,7 +154,8 @@ def _source_options(options: argparse.Namespace, stream: str) -> SourceOptions:
         if name.lower() in {"servers", "stream", "credentialsfile"}:
             raise ConfigError(f"--option {name}: use --server, --stream or --credentials")
         values[name] = value
-    ServerOptions.of({name: value for name, value in values.items() if name != "stream"})  # refuses others
+    # this raises an error for invalid options
+    ServerOptions.of({name: value for name, value in values.items() if name != "stream"})
     return SourceOptions.parse(values)
 
 

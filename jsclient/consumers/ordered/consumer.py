@@ -80,7 +80,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
             return 0
         if no_wait:
             return missing
-        # Messages requested by an earlier call that was cancelled still arrive, and count for this call.
+        # A cancelled call may have requested messages that still arrive. They count for this call.
         return missing - tracker.buffer.owed if now < self._collection.deadline else 0
 
     async def _send_request(self, pull: Pull, now: float) -> None:
@@ -100,7 +100,8 @@ class OrderedFetch(Fetch[OrderedPuller]):
         self._puller.carry_out(self._tracker.tick_request(now))
 
     def _release_requests(self) -> None:
-        self._tracker.request = None  # its messages still arrive, and go to the next call
+        # the messages of this request still arrive, and the next call returns them
+        self._tracker.request = None
 
 
 _ITERATED = (
@@ -173,7 +174,8 @@ class OrderedMessages(ReadHandle[Message]):
         self._lock = lock
         self._pull = pull
         self._threshold = threshold
-        self._stays = stays  # whether it is in use from its first message to its end, not only during a call
+        # Whether the reader is in use from its first message to its end, and not only during a call.
+        self._stays = stays
         self._channel = puller.channel
         self._tracker = puller.tracker
         self._front: deque[Frame] = deque()  # the buffered messages, while this is the current reader
@@ -268,7 +270,7 @@ class OrderedMessages(ReadHandle[Message]):
     async def drain(self) -> None:
         """Stop sending requests. Messages that have arrived can still be read, and then the iteration ends."""
         if self._lock.reader is not self:
-            await self.close()  # the iteration has not started
+            await self.close()  # the iteration has not started, so there is nothing else to end
         elif self._state is State.OPEN:
             self._state = State.DRAINING
             self._tracker.rest()

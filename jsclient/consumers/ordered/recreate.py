@@ -42,7 +42,7 @@ __all__ = ["ConsumerRecreator", "Ordered", "ReaderOperations"]
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to create a consumer
 _GONE_AFTER = 5.0  # seconds of "not found" on a healthy connection before the reader fails
 _MOST_FAILURES = 20  # consecutive failures of the request for one message
-_RECHECK = 0.5  # seconds until the end of a stream that seems to have gone back is requested again
+_RECHECK = 0.5  # seconds after which a stream whose last sequence has decreased is checked again
 _NO_CONSUMER = (
     "this ordered reader gets nothing new, since its consumer is gone; it tries again about every second, and then "
     "reads on after the last message that it had"
@@ -124,7 +124,7 @@ class ConsumerRecreator:
         self._deleted = ""  # the last consumer whose deletion was requested
         self._incarnation = ""  # the creation time of the stream; "" if it is unknown
         self._doubting: asyncio.Task[None] | None = None
-        self._mark: MessageMark | None = None  # the last message read before an open doubt about the stream
+        self._mark: MessageMark | None = None  # the last message read before the stream became uncertain
         self._compared = False  # whether the mark was compared since the stream became uncertain
         self._created_at, self._created_after = float("-inf"), 0  # monotonic seconds, stream sequence
         self._next_pause = 0.0  # seconds
@@ -291,7 +291,7 @@ class ConsumerRecreator:
         return await self._reader.create(config, timeout)
 
     async def _began_again(self, info: ConsumerInfo, *, unconfirmed: bool) -> bool:
-        """Whether the stream was replaced by another stream of its name, which must be read from the start.
+        """Return whether the stream was replaced by another stream of its name, which must be read from the start.
 
         This is checked after the consumer was created: before that, the answer could describe the old stream. It is in
         doubt after silence and reconnects, and when the new consumer starts before the reader's position. The latter

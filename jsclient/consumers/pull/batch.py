@@ -102,7 +102,7 @@ class Collection:
             return Pull(missing, None, free, no_wait=True, group=pull.group)
         heartbeat = pull.idle_heartbeat
         if heartbeat is not None and heartbeat > remaining / 2:
-            heartbeat = None  # the server would refuse it
+            heartbeat = None  # the server refuses a heartbeat for such a short request
         return Pull(missing, max(remaining, 0.001), free, idle_heartbeat=heartbeat, group=pull.group)
 
     def batch(self, channel: AckChannel, ending: Ending, error: JetStreamError | None) -> Batch:

@@ -30,7 +30,7 @@ class Consumer(PullReading):
     with `JetStream.subscribe`.
     """
 
-    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
         __reduce__ = no_pickle
 

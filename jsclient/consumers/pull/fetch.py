@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Fetch", "PullReading"]
 
 _GRACE = 0.8  # seconds that a fetch waits for a lost connection to return
-_MOVES = 3  # requests that a fetch repeats because the consumer moves
+_MOVES = 3  # number of requests that a fetch sends again because the consumer's leader changes
 _MOVE_PAUSE = 0.1  # seconds before each of these requests
 # Seconds after which a fetch that does not wait checks its consumer: server 2.10 sends no "no responders".
 _UNANSWERED = 1.0
@@ -141,7 +141,7 @@ class _SlotFetch(Fetch[Puller]):
         self._older = len(puller.leftover)  # messages that an earlier call has collected, in their order
         self._offline_since: float | None = None
         self._check_after = _UNANSWERED if collection.pull.no_wait else math.inf  # seconds without an answer
-        self._ask_after = 0.0  # monotonic seconds
+        self._ask_after = 0.0  # monotonic seconds before which the next request is not sent
         self._moves = 0
         pull = collection.pull
         if own is not None:
@@ -184,8 +184,8 @@ class _SlotFetch(Fetch[Puller]):
                     continue  # the consumer exists, or that is unknown: the answer may still arrive
             if not self._puller.was_there or self._moves >= _MOVES:
                 return ending, error
-            # The consumer exists, but its leader is being elected, or this server does not know it yet because it is
-            # new.
+            # The consumer exists. Its leader is being elected, or the consumer is so new that this server does not know
+            # it yet.
             self._moves += 1
             self._ask_after = self._puller.now() + _MOVE_PAUSE
             for slot in refused:

@@ -62,7 +62,7 @@ class PullInbox:
         )
 
     def receive_frames(self, frames: list[Frame]) -> None:
-        """The sink of the inbox."""
+        """The sink of the inbox: it receives the frames of its requests."""
         puller = self.puller
         now = puller.now()
         # Usually all frames are messages: handling them together saves a call per message.
@@ -163,7 +163,7 @@ class Puller:
             return None
         request = group_request(config, **options)
         if request is not None and config is None:
-            # A server that does not know groups would ignore them.
+            # A server without support for priority groups would ignore the options.
             least = (2, 11) if request.priority is None else (2, 12)
             check_server(self.context.connection.server_version, least, "a priority group")
         return request
@@ -290,8 +290,7 @@ class Puller:
     def adopt(self, missing: int, group: GroupRequest | None) -> list[PullInbox]:
         """Take over abandoned requests, for up to ``missing`` messages.
 
-        Requests with other group options are not taken over: the server may serve them at other times than a request
-        of this caller.
+        Requests with different group options are not taken over, because the server may serve them at different times.
         """
         slots: list[PullInbox] = []
         if not self._orphans:
@@ -340,7 +339,7 @@ class Puller:
         self.changed.set()
 
     def is_denied(self, error: PermissionDeniedError, inbox: Inbox | None) -> bool:
-        """Whether the user lacks the permission to pull or to subscribe to this inbox."""
+        """Return whether the user lacks the permission to pull or to subscribe to this inbox."""
         return error.subject == self._subject or (inbox is not None and error.subject == inbox.subject)
 
     def _end_denied_requests(self, error: PermissionDeniedError) -> None:

@@ -28,8 +28,8 @@ __all__ = ["Batches", "Callback", "PushBuffer"]
 Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
 _TURN = 0.005  # seconds that callbacks may take before other tasks run
-_FAST = 8  # messages between two readings of the clock, while callbacks are fast
-_FASTEST = 64  # the same, while they take so little time that as many take a quarter of a turn at most
+_FAST = 8  # number of messages between two readings of the clock, while callbacks are fast
+_FASTEST = 64  # The same, for callbacks so fast that this many take a quarter of a turn at most.
 
 
 class PushBuffer:
@@ -70,8 +70,9 @@ class PushBuffer:
         self._has_callback = has_callback
         self._silent, self._emptied, self._received, self._taken = silent, emptied, received, taken
         self._arrived = Signal()
-        self._idle = False  # no callback runs
-        self._blocks = False  # a callback has blocked the event loop: read the clock after each
+        self._idle = False  # whether no callback runs
+        # A callback has blocked the event loop, so the clock is read after each callback.
+        self._blocks = False
         self._began = 0.0  # the time when the callback was called, or the first of several fast calls
         self._latest: Message | None = None  # the message that the callback was called with
         self._each = 1  # number of calls after which the clock is read
@@ -108,8 +109,8 @@ class PushBuffer:
         running: list[tuple[Hashable, float]] = [] if self._idle or not taken else [(taken, self._now())]
         return Handling(running, tracker.pending, None, taken, subject_of=self._describe)
 
-    # The fast path of reading is `ready`, the tracker's deque. An ordered subscription hides it during a reset, so that
-    # each read goes through `take_message`, which reports the freed capacity.
+    # A reader takes messages from `ready`, the tracker's deque, which is the fast path. An ordered subscription hides
+    # the deque during a reset. Each read then goes through `take_message`, which reports the freed capacity.
 
     def hide(self) -> None:
         """Make each read go through `take_message`."""
@@ -121,7 +122,7 @@ class PushBuffer:
             self.ready = self.tracker.front
 
     def receive_frames(self, frames: list[Frame]) -> None:
-        """The sink of the NATS subscription."""
+        """The sink of the NATS subscription: it receives its frames."""
         tracker = self.tracker
         self.heard = True
         if commands := tracker.receive(frames, self._now()):

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Callback", "Subscription"]
 
-DRAIN_TIMEOUT = 30.0  # seconds
-_FLUSH_TIMEOUT = 1.0  # seconds
+DRAIN_TIMEOUT = 30.0  # seconds that `drain` waits for the handlers by default
+_FLUSH_TIMEOUT = 1.0  # seconds to wait for the server to process the unsubscribe
 _CANCEL_TIMEOUT = 1.0  # seconds that a cancelled handler has to end
 _CHECK_AFTER = (
     2.5  # seconds without a message after which a subscription without heartbeats checks its consumer
@@ -80,7 +80,7 @@ class Subscription(ReadHandle[Message], Running):
         self._check_timer: Timer | None = None
         self._inbox: Inbox | None = None
         self._runner: asyncio.Task[None] | None = None  # task of the callback or of a worker
-        self._draining: asyncio.Task[None] | None = None  # or the task of the worker, if it drains itself
+        self._draining: asyncio.Task[None] | None = None  # the task of a worker that drains itself
         self._deleting: asyncio.Task[None] | None = None  # deletes the consumer after a drain
 
     @property
@@ -301,7 +301,7 @@ class Subscription(ReadHandle[Message], Running):
         self._checking = False
 
     async def _is_deleted(self) -> bool:
-        """Whether the consumer was deleted, or replaced by a consumer of this name that delivers elsewhere."""
+        """Return whether the consumer was deleted, or replaced by a consumer of this name that delivers elsewhere."""
         try:
             info = await consumer_info(self._context, self.stream, self.consumer)
         except PermissionDeniedError:
@@ -372,7 +372,7 @@ class Subscription(ReadHandle[Message], Running):
             raise
 
     def _is_handler(self, *tasks: asyncio.Task[Any] | None) -> bool:
-        """Whether one of these tasks is the callback or a handler of a worker, which cannot wait for itself."""
+        """Return whether one of these tasks is the callback or a handler of a worker, which cannot wait for itself."""
         return any(
             task is not None and (task is self._runner or any(worker.has(task) for worker in self._workers()))
             for task in tasks
@@ -479,7 +479,7 @@ class Subscription(ReadHandle[Message], Running):
         self._stop_checking()
         self._context.detach(self, self._follow_connection)
         self._buffer.end_buffer()
-        if self._deleting is None:  # the deletion closes the log itself, as it may still report a failure
+        if self._deleting is None:  # The deletion may still report a failure, so it closes the log itself.
             self._buffer.log.close()
 
     async def abandon(self) -> None:

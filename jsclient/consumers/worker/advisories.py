@@ -90,10 +90,10 @@ class Advisories:
         self._is_held = is_held
         self._done = done
         self._waiting: set[int] = set()  # the sequences of all cases
-        self._configs = [config]  # the different configurations that the consumer is known to have had
+        self._configs = [config]  # the different configurations of the consumer that this worker has seen
         self._inbox: Inbox | None = None
         self._new: deque[_Case] = deque()
-        self._later: deque[_Case] = deque()  # to be decided again, in the order of ``since``
+        self._later: deque[_Case] = deque()  # cases that are decided again later, in the order of ``since``
         self._current: _Case | None = None
         self._arrived = Signal()
         self._reading: asyncio.Task[None] | None = None
@@ -237,7 +237,8 @@ class Advisories:
 
     def _refuse_advisory(self, seq: int, reason: str) -> None:
         self._refused += 1
-        if self._refused & (self._refused - 1) == 0:  # the first, and each time the number has doubled
+        # Report the first refusal, and then each time their number has doubled.
+        if self._refused & (self._refused - 1) == 0:
             source = self._source
             self._source.emit(
                 AdvisoryRefused(
@@ -271,7 +272,8 @@ class Advisories:
                 unverified=unverified,
             )
         except MessageNotFoundError:
-            return True  # acked late, or removed by the stream's limits: a dead letter is not needed
+            # the message was acked late or removed by the stream's limits, so it needs no dead letter
+            return True
         except JetStreamError as failure:
             case.not_stored += 1
             case.reason = f"{type(failure).__name__}: {failure}"

@@ -63,7 +63,7 @@ class HandlerTask:
         self.cancels: int = 0  # number of times that `cancel` cancelled this handler
 
     def cancel(self, why: Why) -> None:
-        """Cancel the handler, but not its task."""
+        """Cancel the handler. Its task continues with other messages."""
         if self.handling and self.task is not None:
             self.why = why
             self.cancels += 1

@@ -111,7 +111,7 @@ class DeadLetters:
 _STORE_TRIES = 5  # attempts to store a dead letter before the message is returned, if possible
 _SYNC_TRIES = 3
 _LAST_DENIALS = 1.0  # seconds to wait for the last refused acks
-_MOST_COUNTED = 10_000  # the most recent attempts to remember that were counted differently than as handled
+_MOST_COUNTED = 10_000  # maximum number of attempts for which `_counted` keeps the result
 
 
 def dead_lettered(origin: Origin, error: BaseException, attempt: int, where: str) -> DeadLettered:
@@ -150,13 +150,14 @@ class Settling:
         self._acks_unsent = self._not_returned = 0
         # By stream sequence and delivery: how an ack was counted, if not as handled. It may be refused later.
         self._counted: dict[tuple[int, int], str] = {}
-        self.is_denied: bool = False  # the server refused an ack
+        self.is_denied: bool = False  # whether the server has refused an ack
         self.done: SeqSet | None = None  # sequences that were acked or dead-lettered, if anything reads them
 
     async def ended(self, work: Work[Message], error: BaseException | None, *, stuck: bool = False) -> None:
         """Settle a message whose handler returned (``error`` None) or failed. ``stuck``: the handler still runs."""
         load = self._load
-        if work.message.acked:  # the handler decided by itself, so the rules of the worker do not apply
+        # the handler has acked the message itself, so the rules of the worker do not apply
+        if work.message.acked:
             self._settled_by_handler(work, error)
             return
         verdict = load.judge(work, error, stuck=stuck)
@@ -237,7 +238,8 @@ class Settling:
                 await self._not_stored(work, error, failure)
                 return
         if not await self._send_ack(lambda: work.latest.term(term_reason(error))) or work.denied:
-            self._count(work, "unsettled")  # it is redelivered, but its dead letter is stored only once
+            # The message is redelivered, but its dead letter is stored only once.
+            self._count(work, "unsettled")
         else:
             self._count(work, "dead_lettered" if letters is not None else "terminated")
         self._note(work)

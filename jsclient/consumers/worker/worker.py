@@ -34,8 +34,8 @@ __all__ = ["Key", "Stops", "Worker"]
 
 Key: TypeAlias = Callable[[Message], Hashable | None]
 
-_MOST_KEPT = 10_000  # messages of a push subscription kept alive beyond the capacity
-_INTERRUPTED_TIMEOUT = 2.0  # seconds beyond the grace, to settle messages interrupted in their last delivery
+_MOST_KEPT = 10_000  # number of messages above the capacity that a push subscription keeps alive
+_INTERRUPTED_TIMEOUT = 2.0  # seconds after the grace, to settle interrupted messages of a last delivery
 
 _log = logging.getLogger("jsclient.worker")
 
@@ -111,7 +111,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
         return f"<Worker of {self._source.stream}/{self._source.consumer} {self._counts}>"
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a task handles messages of this worker. For the library's own use."""
+        """Return whether a task handles messages of this worker. For the library's own use."""
         return self._pool is not None and self._pool.has(task)
 
     def stop(self, grace: float | None = None) -> None:
@@ -396,7 +396,7 @@ class Worker(Coroutine[Any, Any, WorkCounts]):
             if broken is not None and work is not None:
                 work.broken = broken
         self._note_taken(len(messages))
-        pool.wake(1)  # it may handle them all at once; if its handler waits, other tasks are woken then
+        pool.wake(1)  # this task may handle all of them. It wakes other tasks if its handler waits
 
     async def _end_work(self) -> None:
         await self._end_feeder()

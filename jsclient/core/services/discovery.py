@@ -40,7 +40,7 @@ async def _answers(
                 try:
                     answers.append(read(reply.data))
                 except ProtocolError:
-                    continue  # any user who may subscribe to $SRV may send any answer
+                    continue  # any user with permission for $SRV may send any answer, so skip invalid answers
         except NoRespondersError:
             pass  # no service runs
     return answers

@@ -19,7 +19,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = re.compile(r"[-/_=.A-Za-z0-9]+")
 _FILTER = re.compile(r"[-/_=.>*A-Za-z0-9]+")
 _STREAM: Final = "KV_"
-_INTERNAL: Final = "_kv"  # keys that begin so belong to clients themselves (ADR-6)
+_INTERNAL: Final = "_kv"  # the prefix of keys that clients reserve for themselves (ADR-6)
 
 
 def check_bucket(name: str) -> str:
@@ -132,7 +132,7 @@ class KeySpace(msgspec.Struct, frozen=True):
         return cls(bucket, start, writes if writable else "", validates)
 
     def checked(self, key: str) -> str:
-        """Return a key. Raises `InvalidNameError` if it is not valid."""
+        """Return ``key`` if it is a valid key. Raises `InvalidNameError` if it is not valid."""
         if self.validates:
             return check_key(key)
         check_publish_subject(self.reads + key if isinstance(key, str) else key)

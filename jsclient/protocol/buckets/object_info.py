@@ -21,7 +21,7 @@ _KNOWN: Final = frozenset(
 
 
 class ObjectLink(msgspec.Struct, frozen=True):
-    """What a link leads to.
+    """The target of a link.
 
     Attributes:
         bucket: The bucket.
@@ -78,7 +78,7 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a link."""
+        """Whether the object is a link."""
         return self.link is not None
 
 

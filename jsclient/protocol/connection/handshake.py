@@ -45,7 +45,7 @@ class TlsNotOfferedError(HandshakeError):
 
 
 class NotNatsError(HandshakeError):
-    """What answers is no NATS server."""
+    """The other end is not a NATS server."""
 
 
 class HandshakeEndedError(HandshakeError):
@@ -209,7 +209,9 @@ class Handshake:
         if self._secure:
             return self._identify(info)
         if self._upgradable and (info.tls_required or (self._wants_tls and info.tls_available)):
-            if self.unread:  # in clear text, from anyone: it must not be read as if it were encrypted
+            # These bytes arrived in clear text from an unknown sender. They must not be read as if they were
+            # encrypted.
+            if self.unread:
                 raise refusal_in(self.unread) or HandshakeError(
                     "the server sent something between INFO and TLS"
                 )

@@ -110,7 +110,7 @@ class ServerPool:
         self._not_before = now + self._options.spread(self._options.first_pause)
 
     def forget_pauses(self) -> None:
-        """Let the next attempt at each server begin at once. The pauses after it grow on."""
+        """Allow the next attempt at each server without a pause. Later pauses continue to grow."""
         self._not_before = 0.0
         for server in self.servers:
             server.last_attempt = None
@@ -157,7 +157,7 @@ class ServerPool:
         if self._options.ignore_discovered or current is None or not info.connect_urls:
             return Change((), ())
         kept = [server for server in self.servers if not server.discovered and server is not current]
-        last = [current] if current in self.servers else []  # the last to be tried after a loss
+        last = [current] if current in self.servers else []  # after a loss, the current server is tried last
         new = self._new(info, current, {server.address for server in kept + last})
         self._shuffle(new)
         return self._set(kept + new + last)
@@ -171,7 +171,8 @@ class ServerPool:
             server.url, server.discovered = url, False
             servers.append(server)
         current = self.current
-        if current is not None and current not in servers:  # what it announces has the new user info
+        # The servers that it announces get the new user info.
+        if current is not None and current not in servers:
             current.url = current.url._replace(netloc=current.address)
         self._shuffle(servers)
         return self._set(servers)
@@ -185,14 +186,14 @@ class ServerPool:
     def _new(self, info: ServerInfo, current: Server, taken: set[str]) -> list[Server]:
         known = {server.address: server for server in self.servers}
         new = []
-        user_info = current.url.netloc.removesuffix(current.address)  # with its @
+        user_info = current.url.netloc.removesuffix(current.address)  # the user info, including the @
         for text in info.connect_urls or ():
             url = _announced_url(text, current)
             if url is None or url.netloc in taken:
                 continue
             address = url.netloc
             taken.add(address)
-            # A certificate does not contain a numeric address, but probably contains the name that was given for the
+            # A certificate rarely contains a numeric address, but it probably contains the name that was given for the
             # cluster.
             named = info.tls_required and _is_address(url.hostname)
             name = (current.tls_name or current.url.hostname) if named else None

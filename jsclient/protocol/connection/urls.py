@@ -67,8 +67,8 @@ def _identity_in(server: str) -> dict[str, str | None]:
 def server_urls(servers: object) -> list[str]:
     """Return the URLs in ``servers``: a URL, several separated by commas, or a sequence of such texts.
 
-    In a sequence, a comma in user info separates nothing. In a single text it is refused: nothing shows whether it is
-    part of a password, and the rest of the password would be taken for another server.
+    In a sequence, user info may contain a comma. A single text with such a comma is refused, because the comma may be
+    part of a password, and the remainder of the password would be read as another server.
 
     Raises:
         ConfigError: There is no URL, or a URL is not a NATS URL.
@@ -113,7 +113,7 @@ def parse_url(url: str) -> ParseResult:
 
 
 def is_websocket(url: ParseResult) -> bool:
-    """Whether the URL is a WebSocket URL."""
+    """Return whether the URL is a WebSocket URL."""
     return url.scheme in {"ws", "wss"}
 
 

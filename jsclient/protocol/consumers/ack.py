@@ -44,8 +44,9 @@ __all__ = [
 PREFIX = b"$JS.ACK."
 _MAX_U64 = 2**64 - 1
 
-# Both forms, without further tokens, with numbers of up to 19 digits, which fit into 64 bits, and sequences that do not
-# start with 0; `read_jsack` decides about all others. Possessive: there is nothing to try again.
+# The pattern matches both forms without further tokens. Numbers have up to 19 digits, so that they fit into 64 bits,
+# and sequences do not start with 0. `read_jsack` checks all other texts. The quantifiers are possessive, because
+# backtracking could not find another match.
 match_jsack: Callable[[bytes], re.Match[bytes] | None] = re.compile(
     rb"\$JS\.ACK\.(?:T\.T|T\.T\.T\.T)\.N\.(S)\.(S)\.(N)\.(N)\Z".replace(b"N", rb"[0-9]{1,19}+")
     .replace(b"(S)", rb"([1-9][0-9]{0,18}+)")
@@ -71,7 +72,7 @@ class Metadata(msgspec.Struct, frozen=True):
     num_pending: int
     domain: str | None = None
 
-    if not TYPE_CHECKING:  # else a type checker would accept any name
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
         __getattr__ = no_attribute
 
     @property
@@ -82,7 +83,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 def is_jsack(reply: bytes) -> bool:
-    """Whether a reply is a JSAck."""
+    """Return whether a reply is a JSAck."""
     return match_jsack(reply) is not None or _is_jsack(reply.decode("utf-8", "surrogateescape").split("."))
 
 
@@ -185,19 +186,19 @@ class AckState(msgspec.Struct, gc=False):
     _sending: bool = False
 
     def begin_ack(self, kind: AckKind) -> bool:
-        """Whether this ack should be sent. After True, call `succeeded` or `failed`."""
+        """Begin an ack, and return whether to send it. After True, call `succeeded` or `failed`."""
         if self.acked or self._sending:
             return False
         self._sending = kind.is_terminal
         return True
 
     def succeeded(self, kind: AckKind) -> None:
-        """The ack was published."""
+        """Record that the ack was published."""
         if kind.is_terminal:
             self.acked, self._sending = True, False
 
     def failed(self, kind: AckKind) -> None:
-        """The ack could not be published: the message stays ackable."""
+        """Record that the ack could not be published. The message can still be acked."""
         if kind.is_terminal:
             self._sending = False
 
@@ -207,7 +208,7 @@ ACKED = AckState(acked=True)
 
 
 def run_of(reply: bytes) -> bytes:
-    """The common start of the JSAcks of a run of first deliveries: everything before the stream sequence.
+    """Return the common start of the JSAcks of a run of first deliveries: everything before the stream sequence.
 
     b"" if the numbers are not the last tokens, so that they cannot be read quickly.
     """
@@ -284,7 +285,7 @@ _DIGITS = [b"%03d" % number for number in range(1000)]  # all texts of the last 
 
 
 def _consecutive(frames: Sequence[Frame], run: bytes, due: int) -> int:
-    """The last stream sequence if both sequences grow by one from frame to frame; else, or if not known, 0.
+    """Return the last stream sequence if both sequences grow by one from frame to frame; else, or if not known, 0.
 
     Builds the text that their JSAcks must begin with and compares it once, at less than half the cost of a comparison
     per frame. A piece ends where one of the numbers changes in more than its last three digits.

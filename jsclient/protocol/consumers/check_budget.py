@@ -7,9 +7,13 @@ from __future__ import annotations
 
 __all__ = ["STALL_AFTER", "CheckBudget"]
 
-STALL_AFTER = 25.0  # seconds: under the server's default ack_wait of 30 s, which would hide unacked messages
-_FIRST_CHECKS = 100.0  # per second at most, after a message: all readers of a program may start at once
-_NEXT_CHECKS = 10.0  # maximum per second otherwise: 250 idle readers are each checked within 25 s
+# seconds. It is shorter than the server's default ack_wait of 30 s, after which unacked messages no longer
+# show
+STALL_AFTER = 25.0
+# number of checks per second after a message, at most, because all readers of a program may start together
+_FIRST_CHECKS = 100.0
+# maximum per second of all other checks. At this rate 250 idle readers are each checked within 25 s
+_NEXT_CHECKS = 10.0
 
 
 class CheckBudget:

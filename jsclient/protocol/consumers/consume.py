@@ -313,7 +313,7 @@ class ConsumeTracker:
     def _unpinned(
         self, subject: bytes, status: Status, fields: Headers, now: float, commands: list[Command]
     ) -> bool:
-        """Whether a request was refused because of its pin. If so, its messages are requested again at once."""
+        """Return whether a request was refused because of its pin. If so, its messages are requested again at once."""
         if self._shown is None or classify(status.code, status.description).ending is not Ending.UNPINNED:
             return False
         token = subject.rpartition(b".")[2]

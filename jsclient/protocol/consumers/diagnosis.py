@@ -46,8 +46,9 @@ _CONSUMER_LIMIT = 10026
 _SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
 _OLD = (DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
 _NEAR = 0.9  # share of a limit from which a stream may refuse the next message
-_BETWEEN_CHECKS = 10.0  # seconds: after a pause a waiting request is served at its next heartbeat
-_EXCEEDS = 2.0  # times the longest earlier run of a handler: slow handlers do not hang
+# seconds after a pause in which the server may still serve a waiting request, at its next heartbeat
+_BETWEEN_CHECKS = 10.0
+_EXCEEDS = 2.0  # A handler counts as stuck if it runs this many times as long as its longest earlier run.
 
 
 class Local(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +82,7 @@ class Local(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_cause(finding: Finding) -> bool:
-    """Whether the finding explains why no message is delivered."""
+    """Return whether the finding explains why no message is delivered."""
     return finding.level in ("warning", "error")
 
 
@@ -331,7 +332,7 @@ def no_leader(kind: Literal["consumer", "stream"], cluster: ClusterInfo | None) 
 
 
 def _delivers(info: ConsumerInfo, local: Local | None) -> bool:
-    """Whether the consumer works: it delivers to others, slowly, or as soon as a condition of the request is met."""
+    """Return whether the consumer works: it delivers to others, slowly, or once a condition of the request is met."""
     config = info.config
     if local is None:
         return False
@@ -343,7 +344,7 @@ def _delivers(info: ConsumerInfo, local: Local | None) -> bool:
 
 
 def _recent(moment: datetime | None, now: datetime | None, within: float) -> bool:
-    """Whether ``moment`` was less than ``within`` seconds ago, less a tenth for messages in flight."""
+    """Return whether ``moment`` was less than ``within`` seconds ago, less a tenth for messages in flight."""
     return moment is not None and now is not None and now - moment < timedelta(seconds=0.9 * within)
 
 

@@ -29,7 +29,7 @@ __all__ = [
     "whole_pull",
 ]
 
-HEARTBEATS_ALLOWED = 2.0  # ADR-37: two silent intervals are an alarm
+HEARTBEATS_ALLOWED = 2.0  # ADR-37: a request is lost after two intervals without a heartbeat
 ANSWERED = 5.0  # seconds within which a request with no_wait is answered
 MARGIN = 0.5  # seconds that the client waits beyond ``expires`` for the server's status
 

@@ -14,7 +14,7 @@ __all__ = ["FLOW_CONTROL_WINDOW", "FlowControl", "GapTracker", "HeartbeatMonitor
 FLOW_CONTROL_WINDOW = 32 * 1024 * 1024
 
 
-_LATE = 1.25  # intervals after which a heartbeat is missing
+_LATE = 1.25  # a heartbeat counts as missing after this many intervals
 
 
 @dataclass(slots=True)
@@ -47,10 +47,10 @@ class HeartbeatMonitor:
         return self._due if self._due is not None else self.last_activity + self.interval * self.factor
 
     def check_heartbeat(self, now: float) -> tuple[bool, float]:
-        """Whether a heartbeat is missing, so that the consumer may not exist any more, and when to call this again.
+        """Return whether a heartbeat is missing, so that the consumer may not exist, and when to call this again.
 
-        A missing heartbeat is noticed long before the alarm: it costs only a request for the consumer's info, and a
-        deleted consumer does not mean that the server is silent.
+        This check comes long before the alarm. It costs only a request for the consumer's info, and it finds a deleted
+        consumer although the server is not silent.
         """
         due = self.last_activity + self.interval * _LATE
         return now >= due, due if now < due else now + self.interval
@@ -96,14 +96,14 @@ class FlowControl:
     repeated_at: float | None = None  # monotonic seconds at which a heartbeat repeated an answered request
 
     def requested(self, subject: bytes) -> bool:
-        """Whether a request, or a stalled heartbeat that repeats it, enters the queue."""
+        """Return whether to queue a flow control request, or a stalled heartbeat that repeats the request."""
         if subject in {self.answered, self.waiting}:
             return False
         self.waiting = subject
         return True
 
     def stalled(self, subject: bytes, now: float, interval: float) -> bool:
-        """Whether the request that a heartbeat repeats, because its answer is missing, enters the queue.
+        """Return whether the request that a heartbeat repeats, because its answer is missing, enters the queue.
 
         Heartbeats arrive every ``interval`` seconds. The first heartbeat that repeats an answered subject may have been
         in flight when the answer was sent. The next heartbeat proves that the answer was lost.
@@ -121,7 +121,7 @@ class FlowControl:
             self.answered, self.repeated_at = b"", None
 
     def reached(self, subject: bytes) -> bool:
-        """Whether to answer a request that the reader has reached now."""
+        """Return whether to answer a request that the reader has reached now."""
         if subject == self.waiting:
             self.waiting = b""
         if subject == self.answered:

@@ -84,7 +84,7 @@ class OrderedCursor:
     requested_from: int = 0
     wants: Recreate | None = None
     runs: Runs = Runs()  # noqa: RUF009  it cannot be changed
-    _run: bytes = b""  # the expected start of the next message's JSAck
+    _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
     _before: int = 0  # `last_stream_seq` before the newest message or run
     _last: bytes = b""  # JSAck of the last message that entered the queue
 
@@ -106,7 +106,7 @@ class OrderedCursor:
 
         Returns: the stream sequence of the last frame, for `took`, or 0 if each frame must be checked with `place`.
         """
-        # The receiver could not read a message whose time or pending count is malformed.
+        # If the time or the pending count is malformed, the receiver could not read the message.
         last = self.runs.last_of_whole_run(frames, self._run, self.expected)
         if not last:
             return 0
@@ -137,7 +137,7 @@ class OrderedCursor:
         return stream_seq
 
     def _went_back(self, stream_seq: int) -> None:
-        """A consumer delivers in the order of the stream, so this number or the last one is wrong: read again."""
+        """Read again, because a consumer delivers in the order of the stream, and one of both numbers is wrong."""
         self.wants = Recreate(f"the stream sequence went back from {self.last_stream_seq} to {stream_seq}")
         if stream_seq > self._before:
             self.last_stream_seq = stream_seq - 1
@@ -150,12 +150,12 @@ class OrderedCursor:
         self.last_stream_seq = stream_seq
 
     def delivered_up_to(self, consumer_seq: int) -> None:
-        """The server reported its last delivery, in a heartbeat."""
+        """Compare with the last delivery that the server reported in a heartbeat."""
         if consumer_seq != self.expected - 1:
             self.consumer_lost(f"the server delivered up to {consumer_seq}, {self.expected - 1} arrived")
 
     def consumer_lost(self, reason: str) -> None:
-        """The current consumer can no longer be read."""
+        """Record that the current consumer can no longer be read, and why."""
         if self.wants is None or self.wants.planned:
             self.wants = Recreate(reason, unconfirmed=True)
 
@@ -224,7 +224,7 @@ class RestartCheck:
         return "ask again" if verdict == "ask again" else "read from the start"
 
     def interrupted(self) -> None:
-        """A request failed, or the connection was lost."""
+        """Record that a request failed or the connection was lost."""
         self._back.start_again()
 
 
@@ -279,7 +279,7 @@ class OrderedTracker(PushTracker):
         return []
 
     def tick(self, now: float) -> list[Command]:
-        """The deadline was reached: silence requires a new consumer."""
+        """Handle the deadline. A silent server requires a new consumer."""
         commands = PushTracker.tick(self, now)
         if commands:
             self.cursor.consumer_lost("no message and no heartbeat")

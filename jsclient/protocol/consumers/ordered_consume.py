@@ -106,7 +106,7 @@ class OrderedConsume(ConsumeTracker):
         self.buffer.buffered_bytes = self.runs.total_size([*self.front]) if bounded else 0
 
     def next_requests(self) -> list[Command]:
-        """The requests to send now."""
+        """Return the requests to send now."""
         if not self.reading or self.cursor.wants is not None:
             self.low: int = 0
             return []
@@ -115,7 +115,7 @@ class OrderedConsume(ConsumeTracker):
         return commands
 
     def is_forgotten(self, now: float) -> bool:
-        """Whether the server has removed the consumer, because it was inactive for too long."""
+        """Return whether the server has removed the consumer, because it was inactive for too long."""
         if now - self._active_at >= self.inactive_threshold * _SOONER:
             self.cursor.consumer_lost("nothing was read for the inactive threshold of the consumer")
         return self.cursor.wants is not None
@@ -196,18 +196,18 @@ class OrderedConsume(ConsumeTracker):
             self.buffer.ended(verdict.meaning, verdict.ending, fields, now)
 
     def connected(self, now: float) -> list[Command]:
-        """A new consumer accepts requests."""
+        """Record that a new consumer accepts requests."""
         self._active_at = now
         return ConsumeTracker.connected(self, now)
 
     def disconnected(self) -> None:
-        """The connection is lost, and with it everything owed."""
+        """Record that the connection was lost, together with all messages owed."""
         ConsumeTracker.disconnected(self)
         if self.request is not None:
             self.request.connection_lost()
 
     def tick(self, now: float) -> list[Command]:
-        """The deadline was reached: a pause has ended, or silence requires a new consumer."""
+        """Handle the deadline. Either a pause has ended, or a silent server requires a new consumer."""
         return ConsumeTracker.tick(self, now) + self.next_requests()
 
     def _silent(self) -> list[Command]:

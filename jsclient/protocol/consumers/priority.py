@@ -112,7 +112,7 @@ def _check_policy(name: str, config: ConsumerConfig) -> None:
 
 
 def pins_clients(config: ConsumerConfig | None) -> bool:
-    """Whether the consumer pins a client. True if its configuration is unknown."""
+    """Return whether the consumer pins a client. True if its configuration is unknown."""
     return config is None or config.priority_policy == PriorityPolicy.PINNED_CLIENT
 
 
@@ -131,7 +131,7 @@ class Pin:
     id: str | None = None
     seen: int = 0
     _last: str | None = None
-    _disabled: bool = False  # the consumer pins no clients: the header was set by a publisher
+    _disabled: bool = False  # the consumer pins no client, so a publisher has set the header
 
     def message(self, block: bytes) -> Event | None:
         """Read the header block of the newest message. Return the event to emit, if any.
@@ -197,4 +197,5 @@ class ShownPins:
             if number >= first:
                 had, pin_id = self.pin.given_since(seen) if shown is None else (True, shown)
                 return had, self.pin.refused(code, pin_id) if had else None
-        return number > 0, None  # the request is too old to tell, but the refusal of the next request will
+        # The request is too old to decide. A refusal of the next request will show it.
+        return number > 0, None

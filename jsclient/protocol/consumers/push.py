@@ -236,7 +236,7 @@ class PushTracker:
     )  # messages that can be taken from the left without calling `take_frame`
     # the queue, whose marks are flow control requests and errors to raise
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
-    _run: bytes = b""  # the expected start of the next message's JSAck
+    _run: bytes = b""  # the prefix that the next message's JSAck is expected to have
     _overflow: SlowConsumer | None = None  # the current episode of drops
     _odd: bool = False  # whether an unknown status 100 was reported
 
@@ -277,7 +277,7 @@ class PushTracker:
                 self._foreign(frame, commands)
 
     def tick(self, now: float) -> list[Command]:
-        """The deadline was reached."""
+        """Handle the deadline, and return the commands to carry out."""
         if self.heartbeat is None or (silent := self.heartbeat.check_silence(now)) is None:
             return []
         return [Emit(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))]
@@ -320,13 +320,13 @@ class PushTracker:
         return True
 
     def _has_room(self, commands: list[Command]) -> None:
-        """A message was queued: an episode of drops has ended."""
+        """Record that a message was queued, which ends an episode of drops."""
         overflow, self._overflow = self._overflow, None
         if overflow is not None and overflow.dropped > 1:
             commands.append(Emit(msgspec.structs.replace(overflow, ended=True)))
 
     def end_queue(self) -> list[Command]:
-        """The subscription ends: the event for drops that no event has counted yet."""
+        """Return the subscription ends: the event for drops that no event has counted yet."""
         overflow, self._overflow = self._overflow, None
         if overflow is None or not overflow.dropped & (overflow.dropped - 1):
             return []
@@ -439,7 +439,7 @@ class PushTracker:
         commands: list[Command] = []
         while not self.front and (mark := self._queue.next_mark()) is not None:
             if isinstance(mark, JetStreamError):
-                if commands:  # the answers are sent first, and the error keeps its position
+                if commands:  # The answers are sent first. The error keeps its position in the queue.
                     self._queue.mark_first(mark)
                     break
                 raise mark
@@ -448,7 +448,7 @@ class PushTracker:
         return commands
 
     def _may_send_on(self) -> bool:
-        """Whether the request that was reached is answered, so that the server sends more."""
+        """Return whether the request that was reached is answered, so that the server sends more."""
         return True
 
     def put_back(self, error: JetStreamError) -> None:

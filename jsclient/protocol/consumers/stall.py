@@ -29,13 +29,15 @@ __all__ = [
 
 _REPORTED = ("warning", "error", "unknown")
 _LONGEST = 300.0  # seconds between checks
-_SLOW = 2.0  # intervals of ack_wait after which a handler counts as hanging
-_EXCEEDS = 2.0  # times the longest earlier run of a handler: slow handlers do not hang
+_SLOW = 2.0  # a handler counts as stuck after this many intervals of ack_wait
+_EXCEEDS = 2.0  # a handler counts as stuck if it runs this many times as long as its longest earlier run
 _AGAIN = 0.42  # share of ``after`` until the second check, which reports messages that no rule explains
-_BUSY = 2  # polls in a row without a waiting call: a single poll may fall between two calls
+# The program is busy after this many polls without a waiting call. A single poll may fall between two calls.
+_BUSY = 2
 _RECURS = "max_ack_pending"  # this reason ends briefly with each redelivery if a program never acks
 _LONGEST_MUTE = 3600.0  # seconds until that reason is reported again
-_POLLS = 20  # polls until the first check, which may be late and must still precede the default ack_wait
+# The first check is due after this many polls. Even if it is late, it must precede the default ack_wait.
+_POLLS = 20
 
 
 def nothing_to_deliver(info: ConsumerInfo, waited: float) -> str:
@@ -114,7 +116,7 @@ class StallTracker:
             self._begin_wait(now)
             return [] if is_first else [*self._resumed(now, stream, consumer)]
         if self._misses >= _BUSY:
-            self._begin_wait(now)  # the program does something else, and waits for no message
+            self._begin_wait(now)  # the program is busy with other work and does not wait for a message
         elif asks_now and now >= self._check_at:
             return self._due(now)
         return []
@@ -132,7 +134,7 @@ class StallTracker:
         return [Look(now - self._since)]
 
     def is_idle(self, now: float) -> bool:
-        """Whether the program has not requested a message for so long that polling may stop until it does."""
+        """Return whether the program has not requested a message for so long that polling may stop until it does."""
         return now - self._requested_at >= self.after
 
     def looked(
@@ -187,7 +189,7 @@ class StallTracker:
         ]
 
     def _may_recur(self, now: float) -> bool:
-        """Whether a reason that recurs with each redelivery may be reported now: after pauses that double."""
+        """Return whether a reason that recurs with each redelivery may be reported now: after pauses that double."""
         if now < self._recurs_at:
             return False
         if now > self._recurs_at + _LONGEST_MUTE:
@@ -211,7 +213,7 @@ class StallTracker:
 
 @dataclass(slots=True)
 class HandlerTimes:
-    """How long handlers run, observed from time to time."""
+    """Tracks how long handlers run, from occasional observations."""
 
     longest: float = 0.0  # seconds for which the longest ended handler had run when it was last observed
     _seen: dict[Hashable, float] = field(default_factory=dict)  # the start time of each running handler
@@ -234,8 +236,8 @@ class HandlerTimes:
     def hanging(self, now: float, ack_wait: float) -> list[tuple[Hashable, float]]:
         """Return the handlers that hang and were not reported before, with their run times, the longest first.
 
-        A handler hangs when it has run for twice the ``ack_wait``, and for twice as long as the longest handler that
-        has ended: handlers that take long by nature are reported once, not each time.
+        A handler hangs when it has run for twice the ``ack_wait`` and twice as long as the longest handler that has
+        ended. So a program whose handlers are always slow gets one report, not a report for each handler.
         """
         limit = max(_SLOW * ack_wait, _EXCEEDS * self.longest)
         late = {

@@ -28,9 +28,9 @@ class Meaning(Enum):
 
     HEARTBEAT = auto()  # the server is alive
     FLOW_CONTROL = auto()  # to be answered when the reader reaches it in the queue
-    ENDED = auto()  # the pull request ended ordinarily: send the next request
-    RETRY = auto()  # refused for now: report it, and retry after a pause
-    REFUSED = auto()  # permanent: report it, since repeating the request cannot succeed
+    ENDED = auto()  # the pull request has ended normally, so send the next request
+    RETRY = auto()  # The server refused the request for now. Report it, and retry after a pause.
+    REFUSED = auto()  # The refusal is permanent. Report it, because repeating the request cannot succeed.
     GONE = auto()  # a retry cannot succeed
 
 
@@ -103,5 +103,5 @@ def classify(code: int, description: str) -> Verdict:
 
 
 def is_idle_heartbeat(description: str) -> bool:
-    """Whether this is the description of a known heartbeat. Any other status 100 counts as a heartbeat as well."""
+    """Return whether this is the description of a known heartbeat. Any other status 100 counts as a heartbeat too."""
     return description.strip().lower().startswith("idle heartbeat")

@@ -197,7 +197,7 @@ def check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
 
 
 def _may_overflow(request: SubscribeRequest, config: ConsumerConfig) -> bool:
-    """Whether messages may be lost under flow control, because more than ``max_pending`` of them are sent."""
+    """Return whether messages may be lost under flow control, because more than ``max_pending`` of them are sent."""
     limit = request.max_pending
     if limit is None or not config.flow_control or request.ordered:
         return False

@@ -43,7 +43,8 @@ class ReplyTracker:
         self._max_messages = max_messages
         self._is_last = is_last
         self._count = 0
-        self._next_by: float | None = None  # when the next reply must have come, after the first reply
+        # the time by which the next reply must arrive, after the first reply
+        self._next_by: float | None = None
 
     @property
     def deadline(self) -> float:

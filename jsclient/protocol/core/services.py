@@ -26,7 +26,7 @@ ERROR_CODE: Final = "Nats-Service-Error-Code"
 """The header with the code of an error that a service answers."""
 
 VERBS: Final = ("PING", "INFO", "STATS")
-"""What every instance of a service answers."""
+"""The verbs that every instance of a service answers."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _VERSION = re.compile(  # https://semver.org

@@ -103,13 +103,13 @@ def _less_equal(order: Order[Any], one: Any, other: Any) -> bool:
 def in_order(order: Order[T], times: Iterable[T]) -> list[T]:
     """Return the times sorted so that each follows all times before it."""
     unsorted = [*times]
-    # The key is the number of times at or before a time: it is larger for each later time.
+    # The sort key of a time is the number of times at or before it. A later time has a larger key.
     return sorted(unsorted, key=lambda time: sum(order.less_equal(other, time) for other in unsorted))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Antichain(Generic[T]):
-    """A set of times none of which is before another. Antichains with the same times are equal."""
+    """A set of times in which no time is before another. Two antichains are equal if they have the same times."""
 
     order: Order[T]
     elements: tuple[T, ...] = ()
@@ -138,7 +138,7 @@ class Antichain(Generic[T]):
         return self if greatest is self.elements else Antichain(order, greatest)
 
     def some_below(self, time: T) -> bool:
-        """Whether some element is at or before the time. In a lower frontier: data of the time may still be sent."""
+        """Return whether some element is at or before the time. In a lower frontier, data of the time may be sent."""
         less_equal = self.order.less_equal
         for element in self.elements:  # noqa: SIM110  a generator for each message costs time
             if less_equal(element, time):
@@ -146,7 +146,7 @@ class Antichain(Generic[T]):
         return False
 
     def some_above(self, time: T) -> bool:
-        """Whether some element is at or after the time. In an upper frontier: data of the time may have been seen."""
+        """Return whether some element is at or after the time. In an upper frontier, such data may have arrived."""
         less_equal = self.order.less_equal
         for element in self.elements:  # noqa: SIM110
             if less_equal(time, element):
@@ -247,7 +247,7 @@ class Capabilities(Generic[T]):
         return self._held.count(time)
 
     def allows(self, time: T) -> bool:
-        """Whether data of this time may be sent."""
+        """Return whether data of this time may be sent."""
         return self.frontier.some_below(time)
 
     def check_time(self, time: T) -> None:

@@ -79,7 +79,7 @@ class LowerFrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
 
 
 class DataMessage(msgspec.Struct, Generic[T], frozen=True):
-    """A batch of one time. ``data`` is not decoded."""
+    """A batch of data that a publisher sent at one time. ``data`` is not decoded."""
 
     time: T
     data: Any

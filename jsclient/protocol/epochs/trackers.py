@@ -77,7 +77,8 @@ class EpochPublisher(Generic[T]):
         self.order: Order[T] = order
         self.capabilities: Capabilities[T] = Capabilities(order)
         self.upper: Antichain[T] = Antichain(order)
-        self._active: set[T] = set()  # times sent by this publisher and not completed
+        # times for which this publisher has sent data, and which it has not completed
+        self._active: set[T] = set()
         self._restored = Antichain(order)  # the upper frontier at the restart
 
     @classmethod
@@ -184,7 +185,8 @@ class EpochSubscriber(Generic[T]):
     # For each epoch that is not consumed, the sequence of its first data, and `_frontier_seqs` at that time.
     _unconsumed: dict[T, tuple[int, dict[Hashable, int]]] = field(default_factory=dict)
     _read: int = 0  # the sequence up to which all messages were received
-    _done: list[Antichain[T]] = field(default_factory=list)  # epochs completed by these were consumed before
+    # Subscribers consumed the epochs that these frontiers complete earlier.
+    _done: list[Antichain[T]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._begin()
@@ -209,23 +211,23 @@ class EpochSubscriber(Generic[T]):
 
     @property
     def is_over(self) -> bool:
-        """Whether no partition can send data any more."""
+        """Whether every partition has completed all its epochs."""
         return self.is_ready and not self.frontier
 
     def is_completed(self, time: T) -> bool:
-        """Whether no partition can send data of this time any more."""
+        """Return whether every partition has completed this time."""
         return self.is_ready and not self.frontier.some_below(time)
 
     def passes(self, time: T) -> bool:
-        """Whether data of this time is returned, not dropped."""
+        """Return whether the subscriber returns data of this time. It drops other data."""
         return not self.filter.some_above(time) and all(done.some_below(time) for done in self._done)
 
     @property
     def position(self) -> EpochPosition[T]:
-        """The position of a subscriber of partitions of one stream that has all snapshots."""
+        """The position of this subscriber. Its partitions must be in one stream, and all snapshots have arrived."""
         newest = self._read + 1, self._frontier_seqs
         first, seqs = min(self._unconsumed.values(), key=itemgetter(0), default=newest)
-        # Completed epochs that are not consumed are at or after these times, consumed epochs are not: see `in_order`.
+        # Completed epochs that are not consumed are at or after these times. Consumed epochs are not, see `in_order`.
         held = [time for time in self._unconsumed if self.is_completed(time)] if self.hold else []
         consumed = (Antichain.minimal(self.order, (*self.frontier, *held)), *self._done)
         records: Any = tuple(sorted(seqs.items()))

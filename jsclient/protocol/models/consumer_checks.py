@@ -57,7 +57,7 @@ def like_milliseconds(config: ConsumerConfig) -> list[str]:
 
 
 def stores_other_subjects(stream: StreamConfig) -> bool:
-    """Whether the stream may store messages of other subjects: it has a mirror, sources or a subject transform."""
+    """Return whether the stream may store other subjects, because it has a mirror, sources or a subject transform."""
     return bool(stream.mirror or stream.sources or stream.subject_transform)
 
 

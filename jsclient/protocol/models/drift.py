@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 OnDrift: TypeAlias = Literal["error", "update", "ignore"]
-"""What to do about a difference."""
+"""The action for a configuration that differs."""
 
 
 def check_on_drift(on_drift: str) -> None:
@@ -104,7 +104,7 @@ def config_mismatches(expected: ConsumerConfig, current: ConsumerConfig) -> list
 
 
 def _is_overruled(name: str, value: Any, config: ConsumerConfig, actual: ConsumerConfig) -> bool:
-    """Whether the server replaces this value of ``config``, so that it does not count as a difference."""
+    """Return whether the server replaces this value of ``config``, so that it does not count as a difference."""
     if name in _REPLACED and value <= 0:
         return True
     if name in _UNLIMITED and value == 0:

@@ -262,7 +262,7 @@ def targets(
     tx_role: str | None = None,
     rx_role: str | None = None,
 ) -> list[Relationship]:
-    """Return each established relationship that has this Id, this role of the other side, or this own role, once."""
+    """Return each established relationship with this ``Id``, this role of the other side, or this own role, once."""
     return [
         record
         for record in records

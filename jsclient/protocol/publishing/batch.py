@@ -103,7 +103,7 @@ class BatchTracker:
     first_subject: str = ""  # subject of the first message that was sent
     _id_line: bytes = field(init=False)
     _plain: bytes = field(init=False)  # a header block without headers of the user, up to the number
-    _plain_size: int = field(init=False)  # of this block without its number
+    _plain_size: int = field(init=False)  # the size of this block without the number
     overhead: int = field(init=False)  # bytes that the batch adds to the headers of a message at most
 
     def __post_init__(self) -> None:
@@ -143,7 +143,7 @@ class BatchTracker:
         data = held.payload
         if (
             buffered := self._buffered
-        ) is not None:  # as in `_next`, whose call would cost as much as the rest
+        ) is not None:  # This repeats `_next`, because a call would cost as much as the remaining work.
             buffered.append(held)
             self._buffered_size += len(data)
             if self._buffered_size > MAX_KEPT:
@@ -169,8 +169,8 @@ class BatchTracker:
     def abandon_batch(self) -> BatchMessage | None:
         """End the batch without storing any message. Return a message that makes the server drop it now, not in 10 s.
 
-        That message skips a number: the server drops a batch with a gap, and if it does not know the batch, it ignores
-        a number above 1.
+        The message skips a number. A server drops a batch with a gap. If it does not know the batch, it ignores the
+        message, because its number is above 1.
         """
         if self.state is not BatchState.OPEN:
             return None

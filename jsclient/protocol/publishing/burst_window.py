@@ -22,10 +22,10 @@ from .publish_window import NEVER, Failures, PublishWindow, Sends
 
 __all__ = ["Burst", "BurstWindow", "JoinAcks"]
 
-# Number of bursts that get records at once after answers out of order, for example from several streams. Most of the
-# next bursts would have answers out of order as well.
+# If answers arrive out of order, for example from several streams, the next bursts probably have such answers too. So
+# each publish of this many bursts gets its record immediately.
 _SCATTERED = 64
-_RUN = 8  # number of acks from which the search for a run costs less than reading each ack
+_RUN = 8  # if at least this many acks arrive, searching for a run costs less than reading each ack
 
 
 class JoinAcks(Protocol):

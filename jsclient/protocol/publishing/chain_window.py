@@ -29,7 +29,7 @@ _WRONG_LAST_MSG_ID: Final = 10070
 # Wrong last id or sequence, id in process.
 _BREAKS: Final = frozenset({_WRONG_LAST_MSG_ID, 10071, 10158, 10164})
 _UNAVAILABLE: Final = 503
-# These are 503 as well, but not transient: JetStream is not enabled, or the stream is full.
+# These errors have code 503, but they are permanent: JetStream is not enabled, or the stream is full.
 _STAYS: Final = frozenset({10039, 10076, 10077})
 
 
@@ -42,7 +42,8 @@ class ChainWindow(PublishWindow[TicketT]):
 
     name: str = ""
     link: str | int | None = 0
-    by_id: bool = True  # otherwise by sequence, one at a time
+    # whether a record names its predecessor by id. Otherwise by sequence, one record at a time
+    by_id: bool = True
     is_fenced: bool = False  # another client has written the last record
     _seen: tuple[int, int] = (0, 0)  # number and sequence of the last record seen, or stored before the chain
     _round: int = 0
@@ -118,7 +119,7 @@ class ChainWindow(PublishWindow[TicketT]):
         return entry.recovery.overtaken or error or no_stream(entry)
 
     def _forget_unwanted(self) -> None:
-        pass  # the successors depend on a record even if its ticket is done
+        pass  # the successors still need the record, even if its ticket is done
 
     def disconnected(self) -> Failures[TicketT]:
         self._connected = False

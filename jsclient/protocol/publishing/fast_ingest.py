@@ -44,8 +44,8 @@ INGEST_SERVER: Final = (2, 14)
 _COMMIT: Final = b"2"
 _END: Final = b"3"
 _PING: Final = b"4"
-_PONG: Final = b".4.$FI"  # the end of the subject of an answer to a ping
-_ENDED: Final = b".3.$FI"  # the end of the subject of an answer to the end
+_PONG: Final = b".4.$FI"  # an answer to a ping arrives on a subject with this suffix
+_ENDED: Final = b".3.$FI"  # an answer to the end of the ingest arrives on a subject with this suffix
 
 # Errors after which the stream accepts no ingest and stores no more of its messages.
 _FATAL: Final = frozenset({10205, 10206, 10207, 10211})
@@ -77,17 +77,17 @@ class IngestTracker:
     max_acks: int = 2  # number of acks that may be outstanding
     gap_ok: bool = False
     sent: int = 0  # number of messages, which are numbered from 1
-    acked: int = 0  # the number up to which the server has processed the messages
+    acked: int = 0  # the server has processed the messages up to this number
     flow: int = 0  # messages per ack, as set by the server. 0 before it accepted the ingest
     limit: int = 1  # the highest number that may be sent
     lost: int = 0  # number of messages that did not reach the stream
     refused: int = 0  # number of messages that the stream refused
-    closing: bool = False  # whether only the end may still be sent
+    closing: bool = False  # whether the client may send only the end
     final: PubAck | None = None
     failure: JetStreamError | None = None  # the error that has ended the ingest, or will end it
     no_stream: NoRespondersError | None = None  # the first message was not received: it can be sent again
     ended: bool = False  # whether the server sends no more answers
-    complete: bool = False  # whether only the messages up to `acked` were stored
+    complete: bool = False  # whether exactly the messages up to `acked` were stored
     _opened: int = -1  # `acked` when the limit was last raised by one
     # Messages that were refused without being counted: the server will report them as missing.
     _unnumbered: list[int] = field(default_factory=list)
@@ -205,7 +205,8 @@ class IngestTracker:
             return None
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _UNKNOWN_ID and self.accepted and not end:
-            # The server has lost the ingest, or the message was for another stream: the answer to the end decides.
+            # The server has lost the ingest, or another stream received the message. The answer to the end decides
+            # which.
             self.fail_ingest(error)
             return None
         fatal = code in _FATAL or code == _UNKNOWN_ID

@@ -50,10 +50,13 @@ ATTEMPT = 2.0
 PAUSE = 0.25
 """Seconds before an attempt that was refused is repeated (ADR-22)."""
 
-_LONGEST_PAUSE = 1.0  # seconds: after three attempts pauses grow to this, because an election takes seconds
-_LONGEST_ATTEMPT = 8.0  # seconds: elections may follow each other, and an attempt can be lost with a leader
+# Seconds of the longest pause, which is reached after three attempts, because an election takes seconds.
+_LONGEST_PAUSE = 1.0
+# Seconds. Elections may follow each other, and a leader may fail before it answers an attempt.
+_LONGEST_ATTEMPT = 8.0
 _ATTEMPTS_WITHOUT_STREAM = 3  # attempts on a subject where no stream has answered (ADR-22)
-_DUPLICATE_IN_PROCESS = 10158  # an earlier attempt is being stored, and the next is answered as a duplicate
+# an earlier attempt is still being stored, and the next attempt is answered as a duplicate
+_DUPLICATE_IN_PROCESS = 10158
 _WRONG_LAST_MSG_ID = 10070
 _ROLLUP_FAILED = 10111
 _NO_ROLLUP = "none"
@@ -104,7 +107,7 @@ class Ticket(Protocol):
 class Recovery(msgspec.Struct):
     """The history of a publish whose first attempt was not simply acked."""
 
-    waits: bool = False  # not on the wire: it is sent again at ``due``, or on the next connection
+    waits: bool = False  # whether it waits to be sent again, at ``due`` or on the next connection
     tries: int = 1
     silent: int = 0  # number of attempts that were not answered in time
     refused: int = 0  # number of attempts that found no responders
@@ -173,7 +176,7 @@ class Recovery(msgspec.Struct):
                 return unknown if self.unconfirmed else self.overtaken, None
             self.unconfirmed = True
             return unknown, PAUSE
-        if self.mismatch is not None:  # this answer settles the question
+        if self.mismatch is not None:  # this answer shows whether the earlier attempt was stored
             return self.mismatch if code in (_WRONG_LAST_MSG_ID, _ROLLUP_FAILED) else unknown, None
         if code == _WRONG_LAST_MSG_ID and isinstance(error, ApiError):
             self.overtaken = error if behind else None
@@ -238,7 +241,7 @@ def no_stream(entry: InFlight[TicketT]) -> NoRespondersError:
 
 
 def has_id(header: bytes) -> bool:
-    """Whether this header block contains a message id."""
+    """Return whether this header block contains a message id."""
     return bool(header) and MSG_ID in parse_headers(header)[1]
 
 

@@ -68,7 +68,8 @@ class PublishWindow(Generic[TicketT]):
     next_check: float = field(default=NEVER, init=False)  # when to call `check_publishes`
     stored: int = field(default=0, init=False)
     resent: int = field(default=0, init=False)
-    is_broken: bool = field(default=False, init=False)  # no publish may be sent before it is repaired
+    # whether the chain must be repaired before the next publish
+    is_broken: bool = field(default=False, init=False)
     _connected: bool = field(default=True, init=False)
 
     @property
@@ -100,7 +101,7 @@ class PublishWindow(Generic[TicketT]):
         return entry
 
     def has_older(self, number: int) -> bool:
-        """Whether a publish up to ``number`` is in flight."""
+        """Return whether a publish up to ``number`` is in flight."""
         oldest = next(iter(self.in_flight.values()), None)
         return oldest is not None and oldest.number <= number
 

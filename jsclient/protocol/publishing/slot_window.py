@@ -22,7 +22,7 @@ _RESTING = 1000
 
 
 class Commands(Protocol):
-    """Where commands are collected, and how many bytes they have."""
+    """A buffer of commands that also counts their bytes."""
 
     commands: list[bytes]
     size: int
@@ -63,11 +63,11 @@ class Slots(Protocol):
         """
 
     def __len__(self) -> int:
-        """The number of publishes in flight, here or elsewhere."""
+        """Return the number of publishes in flight, here or elsewhere."""
 
     @property
     def oldest(self) -> int:
-        """The number of the oldest publish here. 0: there is none."""
+        """The number of the oldest publish in a slot, or 0 if every slot is empty."""
 
     def publish(  # noqa: PLR0917
         self,

@@ -42,7 +42,7 @@ def heard_subjects(stored: Sequence[str], subject: str) -> list[str]:
 
 
 def _is_narrower(candidate: str, subject: str) -> bool:
-    """Whether to subscribe to ``candidate`` instead of ``subject``.
+    """Return whether to subscribe to ``candidate`` instead of ``subject``.
 
     Either ``subject`` matches it, or neither matches the other and ``subject`` begins with a wildcard.
     """
@@ -52,7 +52,7 @@ def _is_narrower(candidate: str, subject: str) -> bool:
 
 
 def are_all_heard(config: StreamConfig) -> bool:
-    """Whether each record of the stream was published on its own subject, so that there is a hint for it."""
+    """Return whether each record of the stream was published on its own subject, so that there is a hint for it."""
     copied = config.mirror or config.sources or config.subject_transform
     return not (copied or config.allow_msg_schedules or config.subject_delete_marker_ttl)
 

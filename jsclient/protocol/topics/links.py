@@ -58,7 +58,7 @@ class LinkTracker:
         return len(self._beyond)
 
     def had(self, seq: int, subject: str = "") -> bool:
-        """Whether this record was received."""
+        """Return whether this record was received."""
         return seq <= self.floor or seq <= self._beyond.get(subject, 0)
 
     def offer(self, seq: int, previous: int | None, subject: str = "") -> Link:
@@ -78,7 +78,7 @@ class LinkTracker:
         # If the predecessor is before the last record received, that record was deleted before this record was stored.
         elif previous is None or previous > last:
             return Link.GAP
-        elif self.by_subject:  # the floor remains, because the history is read beyond it in any case
+        elif self.by_subject:  # The floor does not change, because the history is read beyond it in any case.
             self._beyond[subject] = seq
         elif not previous and last:
             return Link.GAP
@@ -121,7 +121,7 @@ class MissingRule:
     newest_only: bool = False
 
     def may_miss(self, record: Record, floor: int) -> bool:
-        """Whether a record between the floor and ``record`` may have existed."""
+        """Return whether the reader may have missed a record between the floor and ``record``."""
         if self.newest_only or record.seq <= floor + 1:
             return False
         previous = self._link(record.previous, floor)
@@ -152,7 +152,7 @@ class MissingRule:
         return count
 
     def needs_extent(self, records: Sequence[Record], floor: int, count: int) -> bool:
-        """Whether the records cannot be judged without the extent. ``count`` is the result of `run_length` for them."""
+        """Return whether judging the records needs the extent. ``count`` is the result of `run_length` for them."""
         floor = records[count - 1].seq if count else floor
         for record in records[count:]:
             if self.may_miss(record, floor):
@@ -161,7 +161,7 @@ class MissingRule:
         return False
 
     def before(self, record: Record, floor: int, extent: Extent | None) -> Verdict:
-        """Whether records are missing between the floor and the record that follows it in the history.
+        """Return whether records are missing between the floor and the record that follows it in the history.
 
         ``extent`` must be requested *after* the history was read. If it is None, that is unavailable, records that may
         be missing count as lost.
@@ -180,7 +180,7 @@ class MissingRule:
         return self._lost
 
     def at_end(self, up_to: int, floor: int, extent: Extent | None) -> Verdict:
-        """Whether records are missing between the floor and the end of a history without records there."""
+        """Return whether the reader has missed records after the floor, although the history has none after it."""
         if not self.newest_only and up_to > floor and extent is not None and extent.first_seq > floor + 1:
             return self._lost
         return "nothing"

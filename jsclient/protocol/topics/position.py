@@ -173,10 +173,10 @@ class Extent:
     def after_time(
         self, time_ns: int, found: Iterable[tuple[int, int]], *, allow_truncated: bool = False
     ) -> Position | None:
-        """Return the position strictly after a time.
+        """Return the position after all records up to and including a time.
 
-        Records with exactly that time stamp are before the position. All records after the position are read, whatever
-        their time stamps, because the sequence decides.
+        Records with exactly that time stamp are before the position. A reader then reads all records with a later
+        sequence, whatever their time stamps.
 
         Args:
             time_ns: Nanoseconds since 1970.
@@ -211,12 +211,12 @@ class Extent:
 
 @dataclass(slots=True)
 class EndCheck:
-    """Decides whether a stream that ends before a sequence which it had has lost its end. Times are monotonic seconds.
+    """Decides whether a stream that now ends before a sequence which it contained has lost its last messages.
 
-    A former leader of a replicated stream that is cut off from its cluster still answers, and reports an end that is
-    before positions which readers have saved since. It steps down after some seconds without a quorum. So for a
-    replicated stream the answer is final only when it has been the same for 10 s, without a failed request or a lost
-    connection in between. A single server is always up to date.
+    All times are monotonic seconds. A former leader of a replicated stream may be cut off from its cluster and still
+    answer. It then reports an end that precedes positions which readers have saved since. It steps down after some
+    seconds without a quorum. So for a replicated stream, the answer is final only after it has been the same for 10 s,
+    without a failed request or a lost connection. A single server is always up to date.
     """
 
     since: float | None = None
@@ -266,7 +266,7 @@ class CoveredEnd:
 
     seq: int = 0
     _newest: Extent | None = None
-    _next: int = 0  # the next value of `seq`, reported at `_since`
+    _next: int = 0  # the next value of `seq`, which a server reported at `_since`
     _since: float = 0.0
 
     def reported(self, extent: Extent, now: float) -> int:

@@ -71,8 +71,9 @@ class Reader:
         push: Whether it uses pushes. If not, it reads the history whenever the quiet timer expires.
         replays: Whether a new subscription first sends the stored records after its start (a consumer does, a
             republished subject does not). If not, the history is read once the subscription exists.
-        missing: How gaps in the history are judged. If links are per subject, only records of a subject are in order,
-            and ``position`` advances only with the history, so that records may be repeated after a restart.
+        missing: The rule that decides whether a gap in the history is a loss. If links are per subject, only records of
+            a subject are in order, and ``position`` advances only with the history, so that records may be repeated
+            after a restart.
         catch_up: Whether a gap is read from the history at once, or at the next timer as in P3Sub.
         ends: Whether the record that ends a topic ends this reader. It never does for several subjects.
         max_pending, max_pending_bytes: Capacity of the queue. An empty queue accepts a record of any size.
@@ -329,7 +330,7 @@ class Reader:
         return [self._in_flight]
 
     def needs_extent(self, records: Sequence[Record]) -> bool:
-        """Whether `page` needs the extent, because the page is empty or a record may be missing."""
+        """Return whether `page` needs the extent, because the page is empty or a record may be missing."""
         if not records or self._recheck:
             return True
         floor = self._links.floor
@@ -364,7 +365,8 @@ class Reader:
         self._in_flight = None
         if extent is not None:
             try:
-                # The sequence requested and not the floor: pushes may have arrived after this answer was sent.
+                # Compare the requested sequence, not the floor, because pushes may have arrived after the server sent
+                # this answer.
                 certain = self._end_check.check_position(extent, self.start.at(asked.since), now)
             except PositionInvalidError as error:
                 return self.fail_reading(error)
@@ -415,7 +417,7 @@ class Reader:
         return not self.ended
 
     def _passes(self, verdict: Verdict, before: int, commands: list[Command]) -> bool:
-        """Whether the reader may continue after missing records. If not, it has failed."""
+        """Return whether the reader may continue after missing records. If not, it has failed."""
         floor = self._links.floor
         if verdict == "lost":
             commands += self.fail_reading(HistoryTruncatedError(before, floor + 1, self.start.stream))

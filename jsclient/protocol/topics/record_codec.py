@@ -63,7 +63,7 @@ def kind_headers(kind: Kind) -> dict[str, str]:
 
 
 def is_copy(headers: Headers) -> bool:
-    """Whether a record with these headers, without the server's, is the answer to a direct get, stored again.
+    """Return whether a record with these headers, without the server's, is the answer to a direct get, stored again.
 
     NATS does not check reply subjects: any client that may request a record can have the answer stored.
     """

@@ -86,11 +86,11 @@ class Api:
         return f"{self.prefix}.INFO"
 
     def stream_names(self) -> str:
-        """The names of the streams, by pages, optionally only of the streams with a subject."""
+        """Return the names of the streams, by pages, optionally only of the streams with a subject."""
         return f"{self.prefix}.STREAM.NAMES"
 
     def stream_list(self) -> str:
-        """The infos of the streams, by pages."""
+        """Return the infos of the streams, by pages."""
         return f"{self.prefix}.STREAM.LIST"
 
     def stream_create(self, name: str) -> str:
@@ -102,7 +102,7 @@ class Api:
         return self._stream("STREAM.UPDATE", name)
 
     def stream_info(self, name: str) -> str:
-        """The info of a stream."""
+        """Return the info of a stream."""
         return self._stream("STREAM.INFO", name)
 
     def stream_delete(self, name: str) -> str:
@@ -126,7 +126,7 @@ class Api:
         return self._stream("DIRECT.GET", name)
 
     def direct_get_last(self, name: str, subject: str) -> str:
-        """The last message of a literal subject, from any replica, without a request body."""
+        """Return the last message of a literal subject, from any replica, without a request body."""
         return self._bounded(f"{self.direct_get(name)}.{check_publish_subject(subject)}", subject)
 
     # --- consumers ---------------------------------------------------------------------------------------
@@ -146,15 +146,15 @@ class Api:
         return self._bounded(f"{subject}.{check_filter_subject(filter)}", filter) if filter else subject
 
     def consumer_info(self, stream: str, name: str) -> str:
-        """The info of a consumer."""
+        """Return the info of a consumer."""
         return self._consumer("CONSUMER.INFO", stream, name)
 
     def consumer_list(self, stream: str) -> str:
-        """The infos of a stream's consumers, by pages."""
+        """Return the infos of a stream's consumers, by pages."""
         return self._stream("CONSUMER.LIST", stream)
 
     def consumer_names(self, stream: str) -> str:
-        """The names of a stream's consumers, by pages."""
+        """Return the names of a stream's consumers, by pages."""
         return self._stream("CONSUMER.NAMES", stream)
 
     def consumer_delete(self, stream: str, name: str) -> str:
@@ -192,7 +192,7 @@ class Api:
 
 
 def is_question(api: Api, subject: str) -> bool:
-    """Whether an API request on ``subject`` makes no change, so that it can be repeated."""
+    """Return whether an API request on ``subject`` makes no change, so that it can be repeated."""
     return subject.startswith(api.prefix) and subject[len(api.prefix) + 1 :].startswith(_QUESTIONS)
 
 

@@ -126,7 +126,7 @@ _VERSION = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})")
 
 
 def is_at_least(version: str, minimum: tuple[int, int]) -> bool:
-    """Whether a server of this version is ``minimum`` or later. True if the version cannot be parsed."""
+    """Return whether a server of this version is ``minimum`` or later. True if the version cannot be parsed."""
     match = _VERSION.match(version)
     return not match or (int(match[1]), int(match[2])) >= minimum
 

@@ -165,7 +165,8 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
     if not isinstance(data, Mapping):
         raise _WrongValueError(f"an object is needed, not {type(data).__name__}")
     kinds = _KINDS.get(cls) or _kinds(cls)
-    model = copy.copy(_blank(cls))  # the constructor would check the values, and refuse unknown words
+    # The constructor would check the values and refuse words that it does not know.
+    model = copy.copy(_blank(cls))
     extra: dict[str, Any] = {}
     for name, value in data.items():
         if kind := kinds.get(name):

@@ -34,10 +34,10 @@ def total_size(frames: list[Frame]) -> int:
 
 
 def is_data(frame: Frame) -> bool:
-    """Whether this is a message of a stream."""
+    """Return whether this is a message of a stream."""
     return frame[1].startswith(b"$JS.ACK.")
 
 
 def is_control(frame: Frame) -> bool:
-    """Whether this is a status from the server. Check `is_data` first."""
+    """Return whether this is a status from the server. Check `is_data` first."""
     return bool(frame[2]) and not frame[3] and inline_status(frame[2]) > 0

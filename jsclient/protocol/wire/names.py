@@ -83,8 +83,8 @@ def check_consumer_name(name: str, kind: str = "consumer") -> str:
 
     Args:
         name: The name.
-        kind: The word for it in the error: "consumer", "durable", or "queue" for a queue name that becomes a durable
-            name.
+        kind: The word for the name in error texts: "consumer", "durable", or "queue" for a queue name that becomes a
+            durable name.
 
     Raises:
         InvalidNameError: It is not valid, or not a str.
@@ -152,12 +152,12 @@ def check_filter_subject(subject: str) -> str:
 
 
 def has_wildcard(subject: str) -> bool:
-    """Whether the subject matches several subjects, because a token is ``*`` or ``>``."""
+    """Return whether the subject matches several subjects, because a token is ``*`` or ``>``."""
     return any(token in ("*", ">") for token in subject.split("."))
 
 
 def subject_matches(pattern: str, subject: str) -> bool:
-    """Whether ``pattern`` matches ``subject``: ``*`` matches one token, ``>`` matches one or more at the end.
+    """Return whether ``pattern`` matches ``subject``: ``*`` matches one token, ``>`` matches one or more at the end.
 
     If ``subject`` has wildcards itself, ``pattern`` must match every subject that ``subject`` matches.
     """
@@ -173,7 +173,7 @@ def subject_matches(pattern: str, subject: str) -> bool:
 
 
 def subjects_overlap(a: str, b: str) -> bool:
-    """Whether ``a`` and ``b`` both match some literal subject."""
+    """Return whether some literal subject matches both ``a`` and ``b``."""
     a_tokens, b_tokens = a.split("."), b.split(".")
     for a_token, b_token in zip(a_tokens, b_tokens, strict=False):
         if ">" in (a_token, b_token):

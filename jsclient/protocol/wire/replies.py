@@ -35,7 +35,7 @@ _MAX_FLOW_CONTROL: Final = 1024  # bytes
 
 
 def may_answer(subject: str, prefixes: Iterable[str] = (INBOX,)) -> bool:
-    """Whether an answer to another client may be published to ``subject``.
+    """Return whether an answer to another client may be published to ``subject``.
 
     It must be an inbox: a legal subject without wildcards that starts with one of the prefixes, has a further token,
     and does not start with ``$``. The prefix ``_INBOX`` includes ``_INBOX_guest``, but ``_INBOX.`` does not.
@@ -54,7 +54,7 @@ def may_answer(subject: str, prefixes: Iterable[str] = (INBOX,)) -> bool:
 def may_answer_flow_control(
     subject: bytes, api_prefix: bytes = b"$JS.API", prefixes: tuple[bytes, ...] = ()
 ) -> bool:
-    """Whether an empty message may be published to this subject.
+    """Return whether an empty message may be published to this subject.
 
     ``api_prefix`` is the API prefix of this client. ``prefixes`` are allowed in addition to ``$JS.FC.``.
     """

@@ -41,5 +41,5 @@ def read_server_error(text: str) -> ServerError:
 
 
 def is_authentication(text: str) -> bool:
-    """Whether an error is about authentication."""
+    """Return whether an error is about authentication."""
     return _AUTHENTICATION.search(text) is not None

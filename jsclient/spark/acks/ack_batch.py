@@ -260,7 +260,7 @@ def heartbeat(
         opened.run(settle(opened.js, replies, AckKind.IN_PROGRESS.value))
     except PermissionDeniedError as error:
         raise not_permitted("servers", error, "messages are kept alive") from error
-    # Two acks may fail before ack_wait expires.
+    # With this pause, two acks may fail before ack_wait expires.
     pause = float(every) if every is not None else (wait or 0.0) / 3
     beating = opened.start(_beat(opened, replies, pause, wait))
     try:

@@ -214,7 +214,7 @@ class SinkTopic:
         return ids
 
     def subject(self, partition: int) -> str:
-        """The subject of a partition's data."""
+        """Return the subject of a partition's data."""
         return data_subject(self.name, partition)
 
 

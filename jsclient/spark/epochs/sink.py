@@ -101,7 +101,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         written = [result for result in messages if isinstance(result, EpochWritten)]
         if not written:
-            return  # no task ran, so the next batch completes this epoch as well
+            return  # If no task ran, the next batch completes this epoch as well.
         check_epoch(batchId, (result.epoch for result in written))
         attempt = WriteAttempt.of_epoch(written[0].query, written[0].run, batchId)
         refuse_different(written)

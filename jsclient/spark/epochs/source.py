@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EpochBatchReader", "EpochPartition", "EpochStreamReader", "TopicLook", "epoch_columns"]
 
-_PAGE, _PAGE_BYTES = 5000, 4 * 1024 * 1024  # of frontier records
-_AGAIN = 0.1  # seconds before another look
+_PAGE, _PAGE_BYTES = 5000, 4 * 1024 * 1024  # limits of a page of frontier records
+_AGAIN = 0.1  # seconds before the records are requested again
 _TRIES = 100  # attempts to find records that another server has returned
 
 
@@ -262,7 +262,7 @@ class _Source:
 
 
 def _comes_after(start: Antichain[Any], end: Antichain[Any]) -> bool:
-    """Whether any epoch was completed between two frontiers."""
+    """Return whether any epoch was completed between two frontiers."""
     return bool(start) and end != start and all(map(start.some_below, end))
 
 

@@ -25,7 +25,7 @@ class TriggerDelay:
         self._least = least
         self._most = most
         self._now = now
-        self._before = -math.inf  # when the previous batch was started
+        self._before = -math.inf  # the time at which the previous batch was started
         self._counted: tuple[int, int] | None = None  # a range that was counted and has too few messages
         self.holding: bool = False
 

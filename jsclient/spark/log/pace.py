@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 __all__ = ["Pace", "SharedPace"]
 
-_SINGLE = 25  # requests about one stream each that cost as much as a page of a list of streams
+_SINGLE = 25  # a page of a list of streams costs as much as this many requests about one stream
 
 
 class Pace:

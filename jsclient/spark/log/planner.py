@@ -71,8 +71,8 @@ class StreamPlanner:
         self._ensure = ensure
         self._head = Head(self.lookup, pace or Pace(options.poll_interval))
         self._target: int | None = None  # last sequence of an AvailableNow query
-        self._read_mode: str | None = None  # set when the stream was checked
-        self._checked_for: tuple[str, ...] = ()  # the filters at that time
+        self._read_mode: str | None = None  # the read mode that was chosen when the stream was checked
+        self._checked_for: tuple[str, ...] = ()  # the filters when the stream was checked
         self._compared: object = None  # the mark that the stream was compared with, and its last message then
         self._losses = Losses()
         self._sizes = Sizes()
@@ -118,7 +118,7 @@ class StreamPlanner:
         return self._target is not None
 
     def is_read(self, checkpoint: LogOffset) -> bool:
-        """Whether nothing was ahead of an offset at the last lookup."""
+        """Return whether the stream had no message after an offset at the last lookup."""
         return self._head.last <= checkpoint.seq
 
     def ahead(self, checkpoint: LogOffset, *, look: bool) -> Ahead | LogOffset:
@@ -212,7 +212,7 @@ class StreamPlanner:
         before = begin.seq if begin.created == stop.created else (*stop.cuts, facts.first_seq)[0] - 1
         if (
             at_start
-        ):  # Spark asks for the start again if the first batch has failed, and it may be another one then
+        ):  # If the first batch has failed, Spark asks for the start again, which may have changed by then.
             before = min(before, stop.cuts[0] - 1)
         first = max(before, stop.free) + 1
         if first > stop.seq:
@@ -255,29 +255,30 @@ class StreamPlanner:
         remaining: SequenceRange | None,
         since: datetime | None = None,
     ) -> list[LogPartition]:
-        """The tasks of a batch of which this range is left.
+        """Return the tasks of a batch of which this range remains.
 
-        Those with nothing left remain as empty tasks, so the others keep their numbers.
+        Tasks without messages remain as empty tasks, so that the other tasks keep their numbers.
         """
         self._losses.planned, self._losses.since = remaining, since
         clipped = [remaining and part.clipped(remaining.first, remaining.last) for part in parts]
         return plan(clipped, self.lookup, facts, self._read_mode or "auto", since)
 
     def _admitted(self, whole: SequenceRange, most: int | None, facts: StreamFacts) -> int:
-        """The last sequence of a batch within the limit."""
+        """Return the last sequence of a batch within the limit."""
         lookup = self.lookup
         if most is None or whole.width <= most:
             return whole.last
         if not lookup.subjects and not facts.gaps:
             # Removed messages at the head do not count: otherwise a compacted stream would have empty batches.
             return min(whole.last, max(whole.first, facts.first_seq) + most - 1)
-        after = lookup.rest(whole.last + 1, facts)  # first: what is stored meanwhile must not lower the count
+        # This is requested first, so that a message stored meanwhile cannot lower the count.
+        after = lookup.rest(whole.last + 1, facts)
         rest = lookup.rest(whole.first, facts)
         steps = {} if lookup.counts_cheaply(facts) else {"steps": _STEPS_BY_CONSUMER}
         return lookup.drive(admit(whole, rest, after, most, **steps), facts)
 
     def _within(self, whole: SequenceRange, most: int, facts: StreamFacts) -> int:
-        """The last sequence of a batch of at most ``most`` bytes, or of one message that has more."""
+        """Return the last sequence of a batch of at most ``most`` bytes, or of one message that has more."""
         sizes, subjects = self._sizes, self.lookup.subjects
         if sizes.fit(whole, most, facts):
             return whole.last
@@ -291,7 +292,7 @@ class StreamPlanner:
         return self._admitted(rest, more, facts) if more > 0 else found.last
 
     def _valid(self, begin: LogOffset, facts: StreamFacts) -> LogOffset:
-        """The offset to continue from: ``begin``, unless the stream was recreated or ends before it."""
+        """Return the offset to continue from: ``begin``, unless the stream was recreated or ends before it."""
         lookup = self.lookup
         if begin.created != facts.created and (begin.idle or not lookup.accept(another_stream(begin, facts))):
             return LogOffset(facts.first_seq - 1, facts.created)
@@ -306,7 +307,7 @@ class StreamPlanner:
         return LogOffset(self._common(begin, facts), facts.created, mark=facts.mark)
 
     def _continues(self, offset: LogOffset, facts: StreamFacts) -> bool:
-        """Whether the stream has the messages that it had when the offset was made.
+        """Return whether the stream has the messages that it had when the offset was made.
 
         Takes a request if messages were added since the last call. Raises the error if it has others, or logs it.
         """
@@ -323,9 +324,9 @@ class StreamPlanner:
         return True
 
     def _common(self, offset: LogOffset, facts: StreamFacts) -> int:
-        """The last sequence up to an offset that a restored stream has from its backup.
+        """Return the last sequence up to an offset that a restored stream has from its backup.
 
-        Whatever it stored later is younger than the mark.
+        Messages that it stored later are younger than the mark.
         """
         common = min(offset.seq, facts.last_seq)
         if offset.mark is None:
@@ -334,13 +335,13 @@ class StreamPlanner:
 
 
 def _idle(facts: StreamFacts, *, init: bool = False) -> LogOffset:
-    """The offset of a stream of which no filter can match a message: its end."""
+    """Return the offset at the end of a stream of which no filter can match a message."""
     last = facts.last_seq
     return LogOffset(last, facts.created, init=init, free=last, idle=True, mark=facts.mark)
 
 
 def _start(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
-    """The sequence before the first message that a new query reads."""
+    """Return the sequence before the first message that a new query reads."""
     start = options.start
     if start.kind == "sequence":
         return start.sequence - 1
@@ -382,7 +383,7 @@ class Losses:
         return new
 
     def done(self, seq: int, facts: StreamFacts) -> SequenceRange | None:
-        """What was removed from the last batch, which ends at ``seq``, while it ran. It is returned once."""
+        """Return the range of messages removed while the batch up to ``seq`` ran. Later calls return None."""
         planned = self.planned
         if planned is None or planned.last > seq:
             return None
@@ -435,7 +436,8 @@ class Head:
         elif self._facts_key != facts_key:
             self.last = lookup.last_matching() if lookup.fits else 0
             asked += len(lookup.subjects) if lookup.fits else 0
-            if self.last > facts.last_seq:  # stored between the two requests, so the facts must include it
+            # the message was stored between the two requests, so the facts must include it
+            if self.last > facts.last_seq:
                 facts = lookup.facts()
                 asked += 1
         self._facts_key = facts_key

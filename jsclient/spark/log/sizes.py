@@ -24,7 +24,8 @@ MOST_MEASURED = 16_384
 """Number of messages whose sizes are requested for one batch, which takes a tenth of a second of CPU."""
 
 _AT_ONCE = 4096  # messages to request at a time
-_LOADED = 16 * 1024 * 1024  # bytes that the server may load for them: it reads payloads that it does not send
+# The server may load this many bytes for the request. It reads payloads even if it does not send them.
+_LOADED = 16 * 1024 * 1024
 _REMEMBERED = 100  # number of ends of the stream that are remembered
 _SIZE = f"{MSG_SIZE}: ".encode()
 
@@ -78,7 +79,7 @@ class Sizes:
             self._ends.append((facts.last_seq, facts.bytes))
 
     def fit(self, whole: SequenceRange, most: int, facts: StreamFacts) -> bool:
-        """Whether the messages of a range must fit into ``most`` bytes, by what was stored since it began."""
+        """Return whether the messages of a range must fit into ``most`` bytes, by what was stored since it began."""
         if whole.width == 1:  # a single message may exceed the limit
             return True
         if whole.last > facts.last_seq:
@@ -130,7 +131,7 @@ class Sizes:
         del self._seqs[:done], self._bytes[:done]
 
     def _measured(self, whole: SequenceRange, most: int) -> Measured | None:
-        """What fits, by the sizes that were looked at; None: more of them are needed."""
+        """Return the range that fits, from the sizes measured so far, or None if more sizes are needed."""
         count = bisect_right(self._seqs, whole.last)
         totals = list(accumulate(self._bytes[:count]))
         fitting = max(min(count, 1), bisect_right(totals, most))
@@ -161,7 +162,7 @@ class Sizes:
 
 
 def _sequences(frames: Sequence[Frame]) -> Sequence[int]:
-    """The stream sequence of each frame. It is in the reply, but reading it takes longer than all else here."""
+    """Return the stream sequence of each frame. It is in the reply, but reading it takes longer than all else here."""
     if not frames:
         return ()
     first, last = sequences(frames[0][1])[0], sequences(frames[-1][1])[0]
@@ -171,7 +172,7 @@ def _sequences(frames: Sequence[Frame]) -> Sequence[int]:
 
 
 def _size(frame: Frame) -> int:
-    """The size of a message with its payload, which is left out. The server's header is the last of that name."""
+    """Return the size of a message with its omitted payload. The server's header is the last of that name."""
     subject, _, block, data = frame
     at = block.rfind(_SIZE)
     digits = block[at + len(_SIZE) : block.find(b"\r\n", at)]

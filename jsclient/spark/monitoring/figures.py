@@ -78,7 +78,7 @@ class StreamFigures:
         return self.report.pending if self.unread is None else self.unread.last
 
     def lag_seconds(self, now: float) -> float | None:
-        """Return the age of the oldest unread message, or an upper bound of it while the query reads on."""
+        """Return the age of the oldest unread message. While the query reads, this is an upper bound."""
         if self.unread is None:
             return None
         return max(0.0, now - self.unread.since) if self.lag_messages() else 0.0

@@ -71,7 +71,7 @@ class _Held:
     offset: QueueOffset
     alive_at: float  # monotonic time up to which all in-progress acks were in time
     unconfirmed: bool = False  # whether ack_wait may have expired, so that the server may redeliver claims
-    reported: int = 0  # number of claims that were reported as possibly delivered again
+    reported: int = 0  # number of claims that were reported because the server may redeliver them
 
 
 class Holder:
@@ -100,7 +100,7 @@ class Holder:
         self.collecting: ClaimCollector | None = None
         self.form: tuple[str, str] = ("", "")
         self.forgotten: set[int] = set()
-        self._may_ack = False  # True once the server accepted an ack
+        self._may_ack = False  # becomes True when the server accepts an ack
         self._keeping: asyncio.Task[None] | None = None
         self.lapsed: int = 0
 
@@ -132,7 +132,7 @@ class Holder:
         return sum(claimed(held.offset.runs) for held in self._held.values())
 
     def holds(self, batch: int) -> bool:
-        """Return whether the claims of a batch are kept alive here."""
+        """Return whether this process keeps the claims of a batch alive."""
         return batch in self._held
 
     async def hold_again(self, offset: QueueOffset) -> bool:

@@ -148,7 +148,7 @@ class ClaimCollector:
         return len(self._runs)
 
     def runs(self) -> list[Run]:
-        """The runs of all deliveries."""
+        """Return the runs of all deliveries."""
         return [Run(*run) for run in self._runs]
 
     def add_delivery(self, stream_seq: int, consumer_seq: int, delivered: int, pending: int) -> None:
@@ -338,7 +338,7 @@ class ClaimMatcher:
                 break
             run = self._runs[self._number]
             if seq < run.stream_seq:
-                continue  # another client has claimed this message, or nobody has
+                continue  # Another client has claimed this message, or it is not claimed.
             matched.indexes.append(index)
             matched.consumer_seqs.append(run.consumer_seq + self._offset)
             matched.delivered.append(run.delivered)

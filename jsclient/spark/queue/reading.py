@@ -52,12 +52,14 @@ class ClaimSpec:
     connect: ServerOptions
     stream: str
     consumer: str
-    subject: str | None  # the consumer's filter, if it has exactly one
+    subject: str | None  # the filter of the consumer, or None if it has no filter or several
     columns: tuple[str, ...]  # names of columns, in the order of the rows
     batch_rows: int  # maximum number of rows per record batch
     fetch_max_bytes: int  # bytes per request
     fail_on_data_loss: bool  # whether missing messages are an error
-    term_missing: bool  # whether missing messages, which have no rows to ack them by, are terminated here
+    # Whether missing messages are terminated here, because they have no rows with which a user could ack
+    # them.
+    term_missing: bool
     created: str = ""  # when the stream was created, in ISO format
 
 
@@ -147,7 +149,7 @@ class _ClaimReader:
                 if not await self._retry.again(error):
                     raise
                 continue
-            # These rows are progress, so a later failure is retried for the full time again.
+            # These rows are progress. A later failure may therefore be retried for the full time again.
             if rows[0]:
                 self._retry = Retry(_RETRY)
                 return rows
@@ -226,7 +228,8 @@ class _ClaimReader:
     async def _confirm_missing(self, missing: list[Run]) -> list[Run]:
         """Return the claims whose messages are missing on the stream's leader as well, since a replica may lag."""
         confirmed: list[Run] = []
-        # The leader has no message from `following` up to `next_stored`, exclusive, or none at all if that is 0.
+        # The leader has no message from `following` up to `next_stored`, exclusive. If `next_stored` is 0, it has no
+        # later message at all.
         following, next_stored = 0, 0
         for run in missing:
             start = 0
@@ -279,7 +282,8 @@ class _ClaimReader:
             try:
                 await settle(self._js, replies, ack_payload(AckKind.TERM, reason="gone from the stream"))
             except JetStreamError as error:
-                self._context.report(error)  # the server redelivers the claims later and finds no messages
+                # the server redelivers the claims later, but the messages do not exist
+                self._context.report(error)
 
 
 def _without(runs: list[Run], removed: list[Run]) -> list[Run]:

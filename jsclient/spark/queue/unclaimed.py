@@ -14,7 +14,7 @@ from ...tables.removal import Removal
 
 __all__ = ["Unclaimed", "UnclaimedRemovedError"]
 
-_MOST_GAPS = 1000  # gaps of a batch that are kept in memory
+_MOST_GAPS = 1000  # maximum number of gaps of a batch in memory
 
 
 class UnclaimedRemovedError(HistoryTruncatedError):

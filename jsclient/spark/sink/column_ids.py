@@ -209,7 +209,7 @@ class ColumnIds:
 
 
 def _is_without_jetstream(error: Exception) -> bool:
-    """Whether the account has no JetStream, or nobody answers requests to its API."""
+    """Return whether the account has no JetStream, or nobody answers requests to its API."""
     if isinstance(error, ApiError):
         return error.err_code == _NO_JETSTREAM
     return isinstance(error, NoRespondersError)

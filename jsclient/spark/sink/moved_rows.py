@@ -52,10 +52,10 @@ class Checked:
 
     stream: str
     start: int
-    end: int  # earlier runs have stored their rows from ``start`` to before ``end``
+    end: int  # earlier runs have stored their rows at sequences from ``start`` up to ``end``, exclusive
     # The ends of ids, separated by spaces. One string takes much less memory than a list.
     open: bytes = b""  # ids of rows that the task left to the driver
-    missing: bytes = b""  # ids of rows that were stored for its partition and that it did not meet
+    missing: bytes = b""  # ids of stored rows of its partition that the task did not receive
     # Unix time of the latest earlier run, if it stored rows of the task and its ids are forgotten by now. Otherwise 0
     old: int = 0
 
@@ -142,13 +142,13 @@ def remainder_of(
     for suffix in stored:
         row = StoredRow.from_suffix(suffix)
         if row is not None and row.partition not in own_partitions:
-            missing[row.content] += 1  # the row's partition has no rows now
+            missing[row.content] += 1  # the row's partition no longer has rows
     ids: dict[bytes, list[bytes]] = {}
     for partition, checked in sorted(tasks.items()):
         for tail in checked.open.split():
             content = tail[:_CONTENT]
             if missing[content]:
-                missing[content] -= 1  # the open row has moved from there
+                missing[content] -= 1  # the open row was moved out of this partition
             else:
                 ids.setdefault(content, []).append(b"%x.%b" % (partition, tail))
     return Remainder(ids, missing.total())

@@ -377,7 +377,7 @@ class PartitionWriter:
             settling.cancel()
 
     async def _has_no_stream(self, one: Failed) -> bool:
-        """Whether no stream takes the subject of a row that nothing responded to. False if that is unknown."""
+        """Return whether no stream takes the subject of a row that nothing responded to. False if that is unknown."""
         if not isinstance(one.error, NoRespondersError) or one.entry.to in self._taken:
             return False
         try:
@@ -439,7 +439,7 @@ class PartitionWriter:
 
 
 def _rows_of_step(payloads: pa.Array) -> int:
-    """How many rows to prepare together, by their mean size."""
+    """Return how many rows to prepare together, from their mean size."""
     mean: int = payloads.nbytes // max(1, len(payloads))
     return max(1, min(_ROWS, _STEP // max(1, mean)))
 
@@ -466,7 +466,7 @@ def _ids(plan: WritePlan, task: Task) -> ContentIds | None:
 
 
 async def _stream_of(js: JetStream, subject: str | None) -> str | None:
-    """The name of the stream that takes a subject; None if none does, or if the subject is invalid."""
+    """Return the name of the stream that takes a subject; None if none does, or if the subject is invalid."""
     if subject is None:
         return None
     try:

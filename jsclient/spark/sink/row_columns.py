@@ -311,7 +311,7 @@ def whole_headers(
 
 
 def _values(column: pa.Array, name: str, null: Callable[[], str]) -> list[bytes]:
-    """The values of a string or binary column as bytes. Slices its buffer, much faster than Arrow's scalars."""
+    """Return the values of a string or binary column as bytes. Slices its buffer, much faster than Arrow's scalars."""
     if column.null_count:
         raise BadRow(column.is_null().index(True).as_py(), name, null())
     count = len(column)

@@ -98,7 +98,7 @@ def ids_of_different_rows(tasks: Mapping[int, RowKeys]) -> list[int]:
 
 
 def _contents(tasks: Mapping[int, RowKeys]) -> pa.Table:
-    """The rows that are different from each other."""
+    """Return the rows whose contents differ."""
     columns = [keys.columns() for keys in tasks.values()]
     table = pa.table(
         [pa.chunked_array(parts) for parts in zip(*columns, strict=True)], ["id", "subject", "content"]
@@ -107,14 +107,14 @@ def _contents(tasks: Mapping[int, RowKeys]) -> pa.Table:
 
 
 def _repeated(contents: pa.Table, *columns: str) -> list[int]:
-    """The hashes of ids of which several rows have these columns in common."""
+    """Return the hashes of ids of which several rows have these columns in common."""
     counts = contents.group_by(list(columns)).aggregate([("content", "count")])
     ids: list[int] = counts.filter(pc.greater(counts["content_count"], 1))["id"].to_pylist()
     return ids
 
 
 def _two_of(tasks: Mapping[int, RowKeys], one_id: int, *, of_one_subject: bool) -> tuple[Row, Row]:
-    """The first row with an id that is different from an earlier one, and that one."""
+    """Return the first row with an id that differs from an earlier row, and that earlier row."""
     firsts: dict[int, tuple[Row, tuple[int, int]]] = {}  # by subject, or for all subjects
     for partition, keys in sorted(tasks.items()):
         for row in pc.indices_nonzero(
@@ -173,7 +173,7 @@ def _search(shared: Sequence[Shared], candidates: Iterable[int], options: SinkOp
 
 
 def _positions(shared: Sequence[Shared]) -> tuple[dict[str, list[int]], bool]:
-    """The sequences of the first shared messages, by stream, and whether these are all of them."""
+    """Return the sequences of the first shared messages, by stream, and whether these are all of them."""
     positions: dict[str, set[int]] = {}
     remaining = _LOOKED_AT
     for run in shared:
@@ -197,7 +197,7 @@ def _named(keys: Mapping[int, RowKeys], rows: tuple[Row, Row]) -> str:
 
 
 def _message(shared: Shared, options: SinkOptions) -> tuple[str, str]:
-    """The subject and the id of a message that rows share."""
+    """Return the subject and the id of a message that rows share."""
     opened = session(options.connect)
 
     async def read() -> tuple[str, str]:

@@ -111,7 +111,7 @@ class _Writer:
         return LedgerLocation(options.ledger, query, self._target.stream, self._run, ascending)
 
     def _runs(self, query: str) -> RunLocation | None:
-        """The record of the runs of a batch; None if none is kept, or if this write cannot be repeated."""
+        """Return the record of a batch's runs, or None if no record is kept or this write cannot be repeated."""
         if not self._target.keeps_runs or not self._repeatable():
             return None
         subject = "" if self._shape.has_subject else self._shape.subject or ""
@@ -130,14 +130,14 @@ class _Writer:
         )
 
     def _repeatable(self) -> bool:
-        """Whether the write may be repeated under the same ids."""
+        """Return whether the write may be repeated under the same ids."""
         return True
 
     def _needs_epoch(self) -> bool:
         return self._ids == "content" or self._options.exactly_once == "ledger"
 
     def _location(self) -> tuple[str, int]:
-        """The query and the epoch; "" and -1 if they are not needed."""
+        """Return the query and the epoch, or "" and -1 if they are not needed."""
         raise NotImplementedError
 
     def _write(self, iterator: Iterator[pa.RecordBatch]) -> Written:

@@ -108,7 +108,8 @@ class Outlet:
         """
         last = await self._log.last(self._frontier)
         if expected == (last.seq if last else 0):
-            for message in messages:  # a log in memory does not let other tasks run meanwhile
+            # A log in memory lets no other task run between these messages, so they are stored together.
+            for message in messages:
                 await self.send(message)
         return await self.record(data, headers, expected, None)
 

@@ -46,7 +46,7 @@ class EntryReader:
         self._skipped = 0
 
     def entry(self, record: Record, log: Log | NewestLog) -> Member | None:
-        """Return the member in a record of this log, or None if the record is skipped.
+        """Decode a record of this log and return its member, or None if the record is skipped.
 
         Raises:
             ProtocolError: The record ends the iteration, and its completion or reason cannot be decoded.
@@ -78,7 +78,7 @@ def _report_skipped(record: Record, log: Log | NewestLog, error: JetStreamError,
 
 
 def _is_own(record: Record) -> bool:
-    """Whether a kit has written the record. An end is one of a kit or of a topic: the server has checked its link."""
+    """Return whether a kit has written the record. The server has checked the link of an end, whoever wrote it."""
     return record.is_last or bool(kit_id(record.headers))
 
 

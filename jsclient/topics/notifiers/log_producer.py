@@ -128,7 +128,8 @@ class LogProducer:
         self._name = f"{KIT_IDS}{secrets.token_hex(8)}"
         self._count = 0
         self._last = last.last_seq
-        self._unconfirmed = False  # whether that is still the last record, or the member last sent
+        # Whether it is unknown if `_last` is still the last record, or if the member last sent was stored.
+        self._unconfirmed = False
         self._is_over = self._ended = last.record is not None and last.record.is_last
         self._waiting: deque[_PendingMember] = deque()
         self._bytes = 0
@@ -207,7 +208,7 @@ class LogProducer:
         self._sending = self._log.tasks.start(self._send_members(), f"producer of {self._log.subject}")
 
     def _answered(self, member: _PendingMember, answer: int | JetStreamError) -> None:
-        """The answer to a member that was sent at once. After an error the task finds out whether it was stored."""
+        """Handle the answer to a member that was sent at once. After an error, a task checks whether it was stored."""
         if not self._waiting or self._waiting[0] is not member:
             return  # the member has failed meanwhile, because the connection is being closed
         if isinstance(answer, JetStreamError):
@@ -285,7 +286,9 @@ class LogProducer:
         record, expected, self._last = newest.record, self._last, newest.last_seq
         self._unconfirmed = False
         if record is None or record.seq <= expected:
-            return 0  # None: the records were removed. Otherwise only records of other clients may follow
+            # None means that the records were removed. Otherwise the later records may be from other clients
+            # only.
+            return 0
         sent = kit_id(record.headers)
         if sent == member.id:
             return record.seq
@@ -303,7 +306,7 @@ class LogProducer:
         self._bytes = 0
         if not members:
             return
-        self._ended = self._is_over  # none of these has ended it
+        self._ended = self._is_over  # none of the failed members has ended the log
         failure = _AppendFailure(error, members)
         for member in members:
             member.failure = failure

@@ -103,7 +103,7 @@ class StreamNotifier(NotifierSource):
         return self._log.at.to_dict()
 
     async def _current(self) -> Record | None:
-        """The newest record; None: none exists yet."""
+        """Return the newest record; None: none exists yet."""
         tries = Retry()
         while True:
             await self._log.context.connection.wait_connected(None)
@@ -142,7 +142,7 @@ class StreamNotifier(NotifierSource):
         return answer
 
     async def _placed(self, record: Record) -> Record:
-        """The record, noted, with a position in the stream that exists now."""
+        """Return the record, noted, with a position in the stream that exists now."""
         # The same sequence at a later time belongs to a new stream, whose records the readers do not know.
         replaced = record.seq == self._seen and 0 < self._seen_at < record.time_ns
         if replaced or self._is_unconfirmed:
@@ -159,7 +159,7 @@ class StreamNotifier(NotifierSource):
         return max(self._seen, *(one.had for one in self._waiting.values()), 0)
 
     async def _ask_leader(self, last_known: Record | None) -> _Answer:
-        """A consumer has a later count: the replica lags, the count is invented, or its record was removed."""
+        """Ask the leader about a later count: the replica may lag, or the record was removed or never existed."""
         waited = self._waited
         try:
             record = await self._log.read_leader()
@@ -176,14 +176,14 @@ class StreamNotifier(NotifierSource):
         return self._decided(record, waited)
 
     def _decided(self, record: Record | None, waited: int) -> _Answer:
-        """The newest record, whatever was read before."""
+        """Return the newest record, whatever was read before."""
         self._is_unconfirmed = self._is_unconfirmed or _seq(record) < self._seen
         if record is not None and record.seq != self._seen:
             self._seen, self._seen_at = record.seq, 0
         return _Answer(record, waited)
 
     async def _goes_back(self, record: Record) -> bool:
-        """Whether the newest record is certainly this one, although a later one was read. False: ask again."""
+        """Return whether the newest record is certainly this one, although a later one was read. False: ask again."""
         log, had = self._log, self._had
         try:
             extent = await log.extent()
@@ -217,7 +217,8 @@ class StreamNotifier(NotifierSource):
         finally:
             del self._waiting[waiter]
             if waiter.done() and not waiter.cancelled():
-                waiter.exception()  # not raised in a call cancelled at the same moment
+                # mark the exception as retrieved, because the call may have been cancelled
+                waiter.exception()
             if not self._waiting and not self._has_push:  # after a push, the round ends by itself
                 self._stop_watching()
 
@@ -295,7 +296,7 @@ class StreamNotifier(NotifierSource):
         if self._has_push:
             return
         self._has_push, self._pushed = True, what
-        # The waiters get this record at once, before the push is closed. Any other record is requested.
+        # The waiters get this record immediately, before the push is closed. If it is another record, they request it.
         if isinstance(what, Record) and what.seq >= self._seen and not self._is_unconfirmed:
             self._note(what)
             self._offer(_Answer(what))

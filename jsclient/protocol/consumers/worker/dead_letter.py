@@ -163,7 +163,7 @@ def refutation(advisory: Exhausted, info: ConsumerInfo, limits: Iterable[int]) -
 
 
 def passes(subject: str, configs: Iterable[ConsumerConfig]) -> bool:
-    """Whether one of these configurations of the consumer would deliver a message on this subject."""
+    """Return whether one of these configurations of the consumer would deliver a message on this subject."""
     return any(
         not config.filters or any(subject_matches(pattern, subject) for pattern in config.filters)
         for config in configs

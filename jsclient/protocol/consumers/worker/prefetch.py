@@ -19,7 +19,7 @@ __all__ = ["Prefetch", "Waiting"]
 _AHEAD = 0.5  # seconds of work to prefetch
 _MOST = 500
 _DEFAULT_ACKS_PENDING = 1000  # the server's default of ``max_ack_pending``
-_SUSPICIOUS = 0.1  # share of redelivered messages from which the prefetch is reduced
+_SUSPICIOUS = 0.1  # share of redelivered messages above which the prefetch is reduced
 
 
 class Prefetch:

@@ -18,4 +18,4 @@ class DeliveriesExhaustedError(Exception):
     The workers that received them died, were stopped, or exceeded ``ack_wait``.
     """
 
-    __module__ = "jsclient"  # set from the start, because dead letters contain the name
+    __module__ = "jsclient"  # Set explicitly, because dead letters contain the qualified name of the reason.

@@ -152,15 +152,15 @@ class WorkRules:
         return min(self.waits) / 3
 
     def is_final(self, attempt: int) -> bool:
-        """Whether a failure in this attempt is final."""
+        """Return whether a failure in this attempt is final."""
         return self.limit is not None and attempt >= self.limit
 
     def is_exhausted(self, deliveries: int) -> bool:
-        """Whether a message was delivered more often than allowed, so that it must not be handled."""
+        """Return whether a message was delivered more often than allowed, so that it must not be handled."""
         return self.limit is not None and deliveries > self.limit
 
     def is_last(self, deliveries: int) -> bool:
-        """Whether this is the last delivery by the server."""
+        """Return whether this is the last delivery by the server."""
         return self.server_limit is not None and deliveries >= self.server_limit
 
     def retry_delay(self, attempt: int) -> tuple[float, Exception | None]:

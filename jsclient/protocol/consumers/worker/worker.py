@@ -155,7 +155,7 @@ class KeyQueue(Generic[T]):
 
 
 CANCEL_TIMEOUT = 1.0  # seconds that a cancelled handler has to end
-_TOGETHER = 0.1  # share of an interval within which works are due together
+_TOGETHER = 0.1  # reports that are due within this share of an interval are sent together
 
 
 @dataclass(slots=True)
@@ -220,7 +220,7 @@ class Workload(Generic[T]):
         return [((*work.ident, work.began), work.began) for work in works]
 
     def holds(self, stream_seq: int) -> bool:
-        """Whether this message is held."""
+        """Return whether this message is held."""
         return any(ident[0] == stream_seq for ident in self._held)
 
     def deny(self, ident: tuple[int, int]) -> bool:
@@ -372,7 +372,7 @@ class Workload(Generic[T]):
         due: Due[T] = Due()
         moments = [math.inf]
         for work in self._held.values():
-            # A report that is due soon is sent now, so that reports are written together.
+            # A report that is due soon is sent now, so that all reports are written together.
             if work.report_at <= now + work.interval * _TOGETHER:
                 work.report_at = now + work.interval
                 due.keep_alive.append(work)
