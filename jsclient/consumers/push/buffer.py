@@ -29,7 +29,9 @@ Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
 _TURN = 0.005  # seconds that callbacks may take before other tasks run
 _FAST = 8  # number of messages between two readings of the clock, while callbacks are fast
-_FASTEST = 64  # The same, for callbacks so fast that this many take a quarter of a turn at most.
+# The same, for callbacks so fast that this many take a quarter of a turn at most. Longer runs would hold up the loop for
+# long when the callbacks become slow.
+_FASTEST = 16
 
 
 class PushBuffer:

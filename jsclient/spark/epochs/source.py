@@ -355,11 +355,10 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
 
         Looks up the stream.
         """
-        topic.facts = topic.lookup.facts()
+        end = LogOffset(max(seq for _, seq in position.records), position.incarnation)
+        topic.facts = topic.lookup.confirm_end(topic.lookup.facts(), end)
         if not topic.lookup.accept(_another_stream(position, topic.facts)):
             return self._restarted(topic)
-        end = LogOffset(max(seq for _, seq in position.records), position.incarnation)
-        topic.facts = topic.lookup.confirm_end(topic.facts, end)
         lost = cut_short(end, topic.facts, "with the complete epochs there")
         return position if topic.lookup.accept(lost) else self._restarted(topic)
 
