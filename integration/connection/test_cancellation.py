@@ -101,7 +101,7 @@ async def test_cancelled_calls_lose_nothing(
 
 @pytest.mark.parametrize("kind", ["push", "messages", "batches"])
 async def test_cancelled_loops_lose_nothing(kind: str, js: Any, oracle: Oracle, stream: OwnStream) -> None:
-    """P21: `async for`, cancelled between two messages, goes on in the next task."""
+    """P21: `async for`, cancelled between two messages, continues in the next task."""
     chance = random.Random(3)
     tally = Tally(kind)
     if kind == "messages":

@@ -386,7 +386,7 @@ async def test_ack_of_chunk_lost(store: Any, proxy: Any, connect: Any, chunks: A
 @pytest.mark.covers("O26")
 @pytest.mark.parametrize("which", [0, 1, 9])
 async def test_chunk_lost(store: Any, proxy: Any, connect: Any, chunks: Any, oracle: Any, which: int) -> None:
-    """It is sent again, when others are stored behind it. The order of the chunks is right all the same."""
+    """It is sent again, when others are stored behind it. The order of the chunks is right anyway."""
     data = random.Random(which).randbytes(30 * 100_000)
     slow = await proxy()
     other = await (await connect(slow)).object_store(store.bucket)

@@ -168,7 +168,7 @@ def drain(
 
     Args:
         frame: What ``spark.readStream…load()`` gave.
-        checkpoint: A directory. Given again, the query goes on where it was.
+        checkpoint: A directory. Given again, the query continues where it was.
         also: Called in ``foreachBatch`` after a batch was collected, with the batch and its number.
         limit: Seconds, then the query is stopped, and the test fails.
         options: More options of the ``writeStream``.

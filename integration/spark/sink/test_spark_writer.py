@@ -316,7 +316,7 @@ async def test_rows_of_an_old_run(
     caplog: pytest.LogCaptureFixture,
     bucket: str,
 ) -> None:
-    """It may have been another batch with the same name, which is told with its time."""
+    """It may have been another batch with the same name, which is reported with its time."""
     target = await make_stream(duplicate_window=100_000_000)
     options = {
         "ledger": bucket,
@@ -384,7 +384,7 @@ def test_commit_names_query(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_commit_of_another_epoch() -> None:
-    """Tasks have read another epoch than Spark tells: their ids are wrong, and nothing goes on."""
+    """Tasks have read another epoch than Spark tells: their ids are wrong, and nothing continues."""
     with pytest.raises(ConfigError, match="batch 8 was written as 7"):
         writer_of("nats://127.0.0.1:1").commit(DONE, 8)
 
