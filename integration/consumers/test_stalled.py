@@ -338,7 +338,7 @@ async def test_nothing_told_while_healthy(
 
 
 async def test_busy_program_is_left_alone(quick: Any, stream: OwnStream, events: list[Any]) -> None:
-    """One message at a time: while the program works on it, nothing can come, and nothing is missed."""
+    """The reader takes one message at a time. While the program handles it, no message can arrive or be missing."""
     await stream.create_consumer("c", ack_policy="explicit", max_ack_pending=1)
     await stream.publish(3)
     sub = await quick.pull_subscribe(stream=stream.name, consumer="c")

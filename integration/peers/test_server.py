@@ -392,7 +392,7 @@ async def test_a_hostile_peer_meets_limits(ground: ServerGround) -> None:
 
 @pytest.mark.covers("P29", "P62")
 async def test_server_stores_event_for_the_one_named(ground: ServerGround, oracle: Oracle) -> None:
-    """Sent by Id, one message is stored, for that relationship. Ended by Id, Rx or Tx, only that one goes."""
+    """Sent by Id, one message is stored, for that relationship. Ended by Id, Rx or Tx, only this relationship ends."""
     engine = await ground.engine()
     hub, peers = await engine.peer("hub"), [await engine.peer(f"p{number}") for number in range(3)]
     ids = [await related(hub, peer, Rx_role="owner", Tx_role="thing") for peer in peers]

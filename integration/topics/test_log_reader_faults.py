@@ -379,7 +379,7 @@ async def test_no_push_readers_ask(js: Any, oracle: Any, make_stream: Any) -> No
 async def test_history_whose_consumer_is_forgotten(
     proxy: Any, connect: Any, oracle: Any, make_stream: Any
 ) -> None:
-    """A page is read with a temporary consumer, which a restarted server may have forgotten: another one is created."""
+    """A page is read with a temporary consumer, which a restarted server may have lost. Another consumer is created."""
     tap = await proxy()
     js = await connect(tap)
     stream = await make_stream()

@@ -117,7 +117,7 @@ async def test_reader_that_distrusts_gets_another(js: Any, stream: OwnStream) ->
 
 @pytest.mark.server(">=2.11")
 async def test_readers_come_and_go(js: Any, stream: OwnStream) -> None:
-    """At any moment of opening and closing: the one that stays is pushed to, and nothing is left in the end."""
+    """At any moment of opening and closing: the reader that stays receives pushes, and no consumer remains after."""
     chance = random.Random(4)
     topic = js.topic(stream.subject("a"))
 

@@ -444,7 +444,7 @@ async def test_expired(js: Any, name: str) -> None:
 
 
 async def test_requests_of_a_small_object(store: Any, proxy: Any, connect: Any) -> None:
-    """One to look, a chunk, a description; and a purge where an object is replaced."""
+    """A request to look, a chunk, a description, and a purge if an object is replaced."""
     tap = await proxy()
     other = await (await connect(tap)).object_store(store.bucket)
     for expected in (["GET", "C", "M"], ["GET", "C", "M", "PURGE"]):

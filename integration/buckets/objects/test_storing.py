@@ -261,6 +261,7 @@ async def test_concurrent_puts_200_rounds(server: Any, connect: Any, store: Any,
         content = bytes([number]) * random.choice([0, 1000, 200_000])
         await asyncio.gather(*(work(one, content) for one in others))
         infos = [info async for info in store.list()]
+        # The stream has the chunks of the stored objects only: the loser of each race has removed its chunks.
         assert await chunks() == {info.nuid: info.chunks for info in infos if info.chunks}
         for info in infos:
             assert len(await store.get(info.name)) == info.size

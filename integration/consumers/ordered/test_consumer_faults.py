@@ -544,7 +544,7 @@ async def test_close_in_reset_is_clean(
 
 
 async def test_removed_after_the_creation(tap: Any, near: Any, stream: OwnStream) -> None:
-    """If the message that is due was removed, server 2.10 holds a request that does not wait, and newer ones end it."""
+    """If the message that is due was removed, server 2.10 keeps a request without a wait. Newer servers end it."""
     for subject in ("a", "b", "c"):
         await stream.publish(1, subject)
     async with near.ordered_consumer(stream.name, deliver_policy="last_per_subject") as oc:

@@ -57,7 +57,7 @@ async def one_run(connect: Any, proxy: Any, stream: OwnStream, seed: int) -> Non
             try:
                 message = await reader.next()
             except NotJetStreamMessageError:
-                continue  # a damaged message is reported; it comes again
+                continue  # A damaged message is reported and delivered again.
             seqs.append(message.metadata.stream_seq)
 
     over = asyncio.Event()

@@ -186,7 +186,7 @@ async def test_bucket_of_another_kind(
 
 
 async def test_write_without_key_needs_no_bucket(server: Any, stream: Any, bucket: str, oracle: Any) -> None:
-    """It is never repeated. A write with a key is, and does not take the first one's look for its own."""
+    """It is never repeated. A write with a key can be, and looks up the target again."""
     options = {"expectedStream": stream.name, "ledger": bucket}
     await sent(writer_of(server, kind=JetStreamBatchWriter, **options))
     assert f"KV_{bucket}" not in await oracle.stream_names()

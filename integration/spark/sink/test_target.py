@@ -58,7 +58,7 @@ class Limit:
     config: Mapping[str, Any]  # of the target
     told: str
     mended: Mapping[str, Any]  # the config that takes the rows
-    stored: int | None = None  # rows that fit; None: some
+    stored: int | None = None  # rows that fit, or None for some
     row: int | None = None  # the first that does not
     options: Mapping[str, str] = field(default_factory=dict)
 
